@@ -1,0 +1,58 @@
+//! Buffers that direct I/O accepts.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use duramen_types::BLOCK_SIZE;
+
+/// Zeroed heap memory whose address and length are multiples of [`BLOCK_SIZE`].
+#[derive(Debug)]
+pub struct AlignedBuf {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its memory and hands it out under the usual borrow rules.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above; shared references only read.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// Allocates `len` zero bytes, rounded up to whole blocks (at least one).
+    pub fn zeroed(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        let layout = Self::layout(len);
+        // SAFETY: the layout has a non-zero size.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        Self { start, len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, BLOCK_SIZE).expect("buffers are far smaller than the address space")
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` points to `len` initialised bytes that this buffer owns.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+    }
+}

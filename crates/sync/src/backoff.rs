@@ -1,0 +1,36 @@
+//! Waiting for another thread that is expected to be done in well under a microsecond.
+
+use crate::imp::{spin_hint, thread};
+
+/// Spins with growing pauses, then yields the processor, so that a waiter never starves the thread it waits for.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    step: u32,
+}
+
+impl Backoff {
+    /// After this many rounds of `2^step` pauses each wait is a yield.
+    const SPIN_STEPS: u32 = 6;
+
+    /// A fresh wait.
+    pub const fn new() -> Self {
+        Self { step: 0 }
+    }
+
+    /// Waits a little; longer each time.
+    pub fn snooze(&mut self) {
+        if cfg!(loom) || self.step > Self::SPIN_STEPS {
+            thread::yield_now();
+        } else {
+            for _ in 0..1 << self.step {
+                spin_hint();
+            }
+        }
+        self.step = self.step.saturating_add(1);
+    }
+
+    /// Whether the wait has gone on so long that blocking would be better than spinning.
+    pub const fn is_long(&self) -> bool {
+        self.step > Self::SPIN_STEPS + 4
+    }
+}

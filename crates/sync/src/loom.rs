@@ -1,0 +1,180 @@
+//! The loom build: every interleaving of a small model.
+
+pub use loom::sync::atomic;
+pub use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+use std::time::Duration;
+
+pub(crate) fn spin_hint() {
+    loom::hint::spin_loop();
+}
+
+/// A mutex without poisoning.
+#[derive(Debug)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// Wraps `value`.
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+/// A reader-writer lock without poisoning.
+#[derive(Debug)]
+pub struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// Wraps `value`.
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::RwLock::new(value))
+    }
+
+    /// Waits for shared access.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits for exclusive access.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A condition variable for [`Mutex`].
+#[derive(Debug, Default)]
+pub struct Condvar(loom::sync::Condvar);
+
+impl Condvar {
+    /// A condition nobody waits for.
+    pub fn new() -> Self {
+        Self(loom::sync::Condvar::new())
+    }
+
+    /// Releases the lock, waits for a notification, takes the lock again.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        replace(guard, |guard| self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// As [`Condvar::wait`]: models have no time, so the wait never runs out.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> bool {
+        self.wait(guard);
+        false
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes every waiter.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// Passes the guard by value through `f`, which loom's interface asks for.
+fn replace<'a, T>(slot: &mut MutexGuard<'a, T>, f: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>) {
+    struct Abort;
+    impl Drop for Abort {
+        fn drop(&mut self) {
+            std::process::abort();
+        }
+    }
+    let abort = Abort;
+    // SAFETY: the guard is moved out and another is moved in before anyone can see the hole; a panic in between aborts.
+    unsafe {
+        let guard = std::ptr::read(slot);
+        std::ptr::write(slot, f(guard));
+    }
+    std::mem::forget(abort);
+}
+
+/// Plain memory that threads share under a protocol of their own; loom reports conflicting accesses.
+pub mod cell {
+    pub use loom::cell::UnsafeCell;
+}
+
+/// Threads.
+pub mod thread {
+    use std::time::Duration;
+
+    pub use loom::thread::{JoinHandle, yield_now};
+
+    /// Starts a thread of the model.
+    ///
+    /// # Errors
+    /// None; the signature is the native one.
+    pub fn spawn<T: 'static>(_name: &str, body: impl FnOnce() -> T + 'static) -> std::io::Result<JoinHandle<T>> {
+        Ok(loom::thread::spawn(body))
+    }
+
+    /// Lets others run: models have no time.
+    pub fn sleep(_time: Duration) {
+        yield_now();
+    }
+
+    /// Number of processors of the model.
+    pub fn available_parallelism() -> usize {
+        2
+    }
+
+    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
+    #[derive(Debug, Default)]
+    pub struct Parker {
+        woken: super::Mutex<bool>,
+        wake: super::Condvar,
+    }
+
+    impl Parker {
+        /// A parker with no wake-up pending.
+        pub fn new() -> Self {
+            Self::default()
+        }
+
+        /// Waits until [`Parker::unpark`] has been called since the last return from here, and takes that wake-up.
+        pub fn park(&self) {
+            let mut woken = self.woken.lock();
+            while !*woken {
+                self.wake.wait(&mut woken);
+            }
+            *woken = false;
+        }
+
+        /// As [`Parker::park`]: models have no time, so the wait never runs out.
+        pub fn park_timeout(&self, _timeout: Duration) -> bool {
+            self.park();
+            true
+        }
+
+        /// Wakes the waiter, or lets the next [`Parker::park`] return at once.
+        pub fn unpark(&self) {
+            *self.woken.lock() = true;
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Where the calling thread runs.
+pub mod cpu {
+    /// Always processor 0: a model has no processors.
+    pub fn current() -> usize {
+        0
+    }
+}

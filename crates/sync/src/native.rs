@@ -1,0 +1,142 @@
+//! The native build: what ships.
+
+pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use std::sync::atomic;
+
+pub(crate) use std::hint::spin_loop as spin_hint;
+
+use std::time::Duration;
+
+/// A condition variable for [`Mutex`].
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// A condition nobody waits for.
+    pub const fn new() -> Self {
+        Self(parking_lot::Condvar::new())
+    }
+
+    /// Releases the lock, waits for a notification, takes the lock again. Wakes spuriously at times.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(guard);
+    }
+
+    /// As [`Condvar::wait`], but no longer than `timeout`; returns whether the time ran out.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+        self.0.wait_for(guard, timeout).timed_out()
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes every waiter.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// Plain memory that threads share under a protocol of their own.
+pub mod cell {
+    /// As `std::cell::UnsafeCell`, with access by closure so that a model can watch it.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// Wraps `value`.
+        pub const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Calls `f` with a pointer that is only read through.
+        #[inline(always)]
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// Calls `f` with a pointer that may be written through.
+        #[inline(always)]
+        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+/// Threads.
+pub mod thread {
+    use std::time::Duration;
+
+    pub use std::thread::{JoinHandle, yield_now};
+
+    /// Starts a named thread.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no more threads to give.
+    pub fn spawn<T: Send + 'static>(
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<JoinHandle<T>> {
+        std::thread::Builder::new().name(name.to_owned()).spawn(body)
+    }
+
+    /// Sleeps for `time`.
+    pub fn sleep(time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    /// Number of processors this process may use.
+    pub fn available_parallelism() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
+    #[derive(Debug, Default)]
+    pub struct Parker {
+        woken: parking_lot::Mutex<bool>,
+        wake: parking_lot::Condvar,
+    }
+
+    impl Parker {
+        /// A parker with no wake-up pending.
+        pub const fn new() -> Self {
+            Self { woken: parking_lot::Mutex::new(false), wake: parking_lot::Condvar::new() }
+        }
+
+        /// Waits until [`Parker::unpark`] has been called since the last return from here, and takes that wake-up.
+        pub fn park(&self) {
+            let mut woken = self.woken.lock();
+            while !*woken {
+                self.wake.wait(&mut woken);
+            }
+            *woken = false;
+        }
+
+        /// As [`Parker::park`], but no longer than `timeout`; returns whether a wake-up was taken.
+        pub fn park_timeout(&self, timeout: Duration) -> bool {
+            let mut woken = self.woken.lock();
+            if !*woken {
+                self.wake.wait_while_for(&mut woken, |woken| !*woken, timeout);
+            }
+            std::mem::take(&mut *woken)
+        }
+
+        /// Wakes the waiter, or lets the next [`Parker::park`] return at once.
+        pub fn unpark(&self) {
+            *self.woken.lock() = true;
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Where the calling thread runs.
+pub mod cpu {
+    /// Number of the processor that the calling thread runs on at this moment: a hint, stale when it returns.
+    pub fn current() -> usize {
+        // SAFETY: the call takes no arguments and touches no memory of ours.
+        let cpu = unsafe { libc::sched_getcpu() };
+        usize::try_from(cpu).unwrap_or(0)
+    }
+}

@@ -1,0 +1,83 @@
+//! Newtypes for the numbers that name things.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($repr:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name($repr);
+
+        impl $name {
+            /// The smallest value; in every id it means "none".
+            pub const ZERO: Self = Self(0);
+            /// The largest value.
+            pub const MAX: Self = Self(<$repr>::MAX);
+
+            /// Wraps a raw number.
+            #[inline]
+            pub const fn new(raw: $repr) -> Self {
+                Self(raw)
+            }
+
+            /// The raw number.
+            #[inline]
+            pub const fn get(self) -> $repr {
+                self.0
+            }
+
+            /// Whether this is [`Self::ZERO`], that is, "none".
+            #[inline]
+            pub const fn is_zero(self) -> bool {
+                self.0 == 0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// Log sequence number: the byte offset of a record in one log's unbounded stream.
+    Lsn(u64), "lsn "
+}
+id! {
+    /// Global sequence number: orders the changes of a page and of a transaction across all logs. Pages carry a GSN,
+    /// never an LSN. With one log the GSN of a record is its LSN. (Scalable logging through NVM, section 3.1.)
+    Gsn(u64), "gsn "
+}
+id! {
+    /// Number of a page in the data file; its byte offset is the number times [`crate::PAGE_SIZE`].
+    PageId(u64), "page "
+}
+id! {
+    /// Number of a transaction; never reused within a database.
+    TxnId(u64), "transaction "
+}
+id! {
+    /// Number of a table; never reused within a database.
+    TableId(u32), "table "
+}
+id! {
+    /// Number of a log in a distributed log; a single log is number 0.
+    LogId(u16), "log "
+}
+
+impl Lsn {
+    /// This position moved forward by `bytes`.
+    #[inline]
+    #[must_use]
+    pub const fn advance(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
