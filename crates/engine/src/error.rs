@@ -1,0 +1,159 @@
+//! The one error type of the public interface.
+
+use std::path::PathBuf;
+
+use duramen_types::{PageId, TxnId};
+
+/// Result of an engine operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong, in the terms of what a caller can do about it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction holds what this one needs in a way that would make both wait for ever, or the lock wait
+    /// limit passed. Nothing of the operation took effect; abort the transaction and run it again.
+    #[error("{txn} was chosen as the victim of a deadlock; abort it and run it again")]
+    Deadlock {
+        /// The transaction that must give way.
+        txn: TxnId,
+    },
+    /// The lock wait limit of [`crate::Options::lock_wait_limit`] passed. Abort the transaction and run it again.
+    #[error("{txn} waited longer than the lock wait limit; abort it and run it again")]
+    LockTimeout {
+        /// The transaction that waited.
+        txn: TxnId,
+    },
+    /// The transaction met an error earlier that leaves only [`crate::Txn::abort`] (or dropping it).
+    #[error("the transaction failed earlier and can only be aborted")]
+    MustAbort,
+    /// The key is there already.
+    #[error("the key exists already; use `put` to overwrite or `update` to change it")]
+    KeyExists,
+    /// The key is not there.
+    #[error("the key does not exist; use `put` or `insert` to add it")]
+    KeyNotFound,
+    /// The key is longer than [`duramen_types::MAX_KEY_LEN`].
+    #[error("the key is {len} bytes long; the limit is {limit}")]
+    KeyTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The value is longer than [`duramen_types::MAX_VALUE_LEN`].
+    #[error("the value is {len} bytes long; the limit is {limit}")]
+    ValueTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// No table of this name.
+    #[error("there is no table `{name}`; create it with `create_table`")]
+    NoSuchTable {
+        /// The name asked for.
+        name: String,
+    },
+    /// A table of this name exists.
+    #[error("a table `{name}` exists already; open it with `open_table`")]
+    TableExists {
+        /// The name asked for.
+        name: String,
+    },
+    /// A table name must have 1 to 255 bytes.
+    #[error("a table name has 1 to {limit} bytes; `{name}` has {len}", len = name.len())]
+    BadTableName {
+        /// The name asked for.
+        name: String,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A savepoint of another transaction, or one that a rollback has passed.
+    #[error("the savepoint does not belong to this transaction or was rolled back over")]
+    NoSuchSavepoint,
+    /// An option makes no sense.
+    #[error("option `{option}`: {reason}")]
+    InvalidOption {
+        /// Its name.
+        option: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// The database is open elsewhere.
+    #[error("the database {path} is in use: {reason}; close the other opener first", path = path.display())]
+    AlreadyOpen {
+        /// The database's directory.
+        path: PathBuf,
+        /// Who holds it, where known.
+        reason: String,
+    },
+    /// The directory does not hold a database that this version can open.
+    #[error("{path} cannot be opened: {reason}", path = path.display())]
+    NotADatabase {
+        /// The directory or file.
+        path: PathBuf,
+        /// What was found, what was expected, what to do.
+        reason: String,
+    },
+    /// A file was written by another version of the format.
+    #[error("{file} has format version {found}; this program reads version {supported}: use the program that wrote it")]
+    WrongVersion {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u32,
+        /// What this program reads.
+        supported: u32,
+    },
+    /// Stored data fails its checks.
+    #[error("{file} is damaged at byte {offset}{}: {reason}; restore the database from a copy", page_suffix(*page))]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// The page, when it is one.
+        page: Option<PageId>,
+        /// Which check failed.
+        reason: String,
+    },
+    /// The disk (or the log's size limit) has no room. Nothing of the operation took effect.
+    #[error("no room: {reason}; make room (or raise the limit), abort and run the transaction again")]
+    Full {
+        /// What is full.
+        reason: String,
+    },
+    /// The disk failed. The database refuses writes until it is reopened.
+    #[error("{reason}; the database takes no more writes until it is reopened")]
+    Io {
+        /// Which operation on which file failed, and what the system said.
+        reason: String,
+    },
+    /// An earlier failure of the disk put the database out of service. Reopen it: everything acknowledged is there.
+    #[error("the database failed earlier ({reason}); close and reopen it: everything acknowledged is kept")]
+    Poisoned {
+        /// The first failure.
+        reason: String,
+    },
+    /// The buffer pool has no frame to give: too many pages are in use at once for its size.
+    #[error("the buffer pool of {frames} pages is exhausted; raise `pool_bytes`")]
+    PoolExhausted {
+        /// Its size in pages.
+        frames: usize,
+    },
+    /// The database has been closed.
+    #[error("the database is closed")]
+    Closed,
+}
+
+fn page_suffix(page: Option<PageId>) -> String {
+    page.map(|page| format!(" ({page})")).unwrap_or_default()
+}
+
+impl Error {
+    /// Whether running the same transaction again can succeed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. })
+    }
+}

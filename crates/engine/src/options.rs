@@ -1,0 +1,157 @@
+//! What an application chooses when it opens a database.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+pub use duramen_wal::InsertDesign;
+
+use duramen_types::PAGE_SIZE;
+
+use crate::error::{Error, Result};
+
+/// When a commit releases its locks and when it is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CommitMode {
+    /// Locks are held until the commit record is hardened: the textbook protocol.
+    Sync,
+    /// Early lock release: locks go as soon as the commit record is in the log buffer; the acknowledgement still waits
+    /// until it is hardened, and so does that of every transaction that could have seen its changes (Aether,
+    /// section 3).
+    #[default]
+    Elr,
+    /// *Unsafe reference*: acknowledged as soon as the commit record is in the log buffer. A crash loses acknowledged
+    /// transactions. Only for measuring what durability costs.
+    Async,
+}
+
+/// What a transaction sees of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Isolation {
+    /// As if transactions ran one after another; phantoms are locked out.
+    #[default]
+    Serializable,
+    /// Each read sees the latest committed value; two reads may differ.
+    ReadCommitted,
+}
+
+macro_rules! names {
+    ($type:ty, $option:literal, $($name:literal => $variant:expr),* $(,)?) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(if *self == $variant { return f.pad($name); })*
+                unreachable!("every variant has a name")
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                match text {
+                    $($name => Ok($variant),)*
+                    _ => Err(Error::InvalidOption {
+                        option: $option,
+                        reason: format!("`{text}` is none of {}", [$($name),*].join(", ")),
+                    }),
+                }
+            }
+        }
+    };
+}
+
+names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "async" => Self::Async);
+names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
+
+/// How a database is opened. Every field has a default that suits most programs:
+///
+/// ```
+/// let options = duramen::Options { pool_bytes: 256 << 20, ..duramen::Options::default() };
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Make a new database when the directory is empty or missing (default yes).
+    pub create: bool,
+    /// Memory for pages, in bytes (default 256 MiB, at least 64 pages).
+    pub pool_bytes: usize,
+    /// When a commit releases its locks and is acknowledged.
+    pub commit: CommitMode,
+    /// What [`crate::Db::begin`] gives.
+    pub isolation: Isolation,
+    /// How records enter the log buffer.
+    pub log_insert: InsertDesign,
+    /// Size of the log buffer, in bytes: a power of two (default 16 MiB).
+    pub log_buffer_bytes: usize,
+    /// Size of a log segment file, in bytes (default 64 MiB).
+    pub log_segment_bytes: u64,
+    /// The most that the log may hold before transactions get [`Error::Full`], in bytes (default 16 GiB).
+    pub log_max_bytes: u64,
+    /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB).
+    pub checkpoint_bytes: u64,
+    /// Group commit: flush when this many commits wait (default 1: as soon as the device is free) ...
+    pub group_commit_transactions: usize,
+    /// ... or this many bytes are unflushed ...
+    pub group_commit_bytes: usize,
+    /// ... or the oldest has waited this long, whichever comes first.
+    pub group_commit_time: Duration,
+    /// The longest wait for a lock before [`Error::LockTimeout`]; `None` (default) waits until granted or deadlocked.
+    pub lock_wait_limit: Option<Duration>,
+    /// The most pages that the background cleaner writes per second; `None` (default) is as needed.
+    pub cleaner_pages_per_second: Option<u32>,
+    /// Direct I/O, past the system's page cache (default yes; file systems without it are used buffered).
+    pub direct_io: bool,
+    /// Use io_uring where the kernel has it (default yes).
+    pub io_uring: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create: true,
+            pool_bytes: 256 << 20,
+            commit: CommitMode::default(),
+            isolation: Isolation::default(),
+            log_insert: InsertDesign::Hybrid,
+            log_buffer_bytes: 16 << 20,
+            log_segment_bytes: 64 << 20,
+            log_max_bytes: 16 << 30,
+            checkpoint_bytes: 256 << 20,
+            group_commit_transactions: 1,
+            group_commit_bytes: 1 << 20,
+            group_commit_time: Duration::from_millis(1),
+            lock_wait_limit: None,
+            cleaner_pages_per_second: None,
+            direct_io: true,
+            io_uring: true,
+        }
+    }
+}
+
+impl Options {
+    /// Fewest pages a pool can work with.
+    pub const MIN_POOL_PAGES: usize = 64;
+
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] names the first such option and says what would be right.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |option, reason: String| Err(Error::InvalidOption { option, reason });
+        if self.pool_bytes < Self::MIN_POOL_PAGES * PAGE_SIZE {
+            return wrong("pool_bytes", format!("at least {} bytes are needed", Self::MIN_POOL_PAGES * PAGE_SIZE));
+        }
+        if self.checkpoint_bytes > self.log_max_bytes / 2 {
+            return wrong("checkpoint_bytes", "must be at most half of `log_max_bytes`".into());
+        }
+        if self.checkpoint_bytes == 0 {
+            return wrong("checkpoint_bytes", "must not be zero".into());
+        }
+        if self.group_commit_transactions == 0 {
+            return wrong("group_commit_transactions", "must be at least 1".into());
+        }
+        if self.cleaner_pages_per_second == Some(0) {
+            return wrong("cleaner_pages_per_second", "must not be zero; leave it out for no limit".into());
+        }
+        Ok(())
+    }
+}
