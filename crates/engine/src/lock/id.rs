@@ -1,0 +1,211 @@
+//! What can be locked.
+//!
+//! A [`LockId`] is 61 bits that say which, above 3 bits that say what kind. For the catalog, a table and the gap at the
+//! end of a table the 61 bits are exact. For a record and the gap before it they are a hash of table and key: two keys
+//! with one hash share a lock, which makes transactions wait for, or deadlock with, each other without need, and never
+//! lets a conflict through. The kind is outside of the hash, so a record never shares a lock with a gap or a table.
+//!
+//! The hash is fast and well mixed, not secret: whoever can choose keys can choose colliding ones, and gains no more
+//! than contention on them.
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+use duramen_types::TableId;
+
+const KIND_BITS: u32 = 3;
+
+/// The kinds of lockable resources; they occupy the low bits of an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+enum Kind {
+    Catalog = 0,
+    Table = 1,
+    Record = 2,
+    Gap = 3,
+    GapEnd = 4,
+}
+
+/// Name of a lockable resource.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LockId(u64);
+
+impl LockId {
+    /// The set of tables.
+    #[inline]
+    pub(crate) const fn catalog() -> Self {
+        Self::exact(Kind::Catalog, 0)
+    }
+
+    /// A table as a whole.
+    #[inline]
+    pub(crate) const fn table(table: TableId) -> Self {
+        Self::exact(Kind::Table, table.get())
+    }
+
+    /// The record with `key`, present or not.
+    #[inline]
+    pub(crate) fn record(table: TableId, key: &[u8]) -> Self {
+        Self::hashed(Kind::Record, table, key)
+    }
+
+    /// The open interval between `key` and the key before it.
+    #[inline]
+    pub(crate) fn gap(table: TableId, key: &[u8]) -> Self {
+        Self::hashed(Kind::Gap, table, key)
+    }
+
+    /// The interval above the last key of a table.
+    #[inline]
+    pub(crate) const fn gap_end(table: TableId) -> Self {
+        Self::exact(Kind::GapEnd, table.get())
+    }
+
+    const fn exact(kind: Kind, number: u32) -> Self {
+        Self((number as u64) << KIND_BITS | kind as u64)
+    }
+
+    fn hashed(kind: Kind, table: TableId, key: &[u8]) -> Self {
+        Self(hash(table.get(), key) << KIND_BITS | kind as u64)
+    }
+
+    /// A number below 2^`bits` in which ids that differ anywhere differ with good odds.
+    #[inline]
+    pub(super) const fn bucket(self, bits: u32) -> usize {
+        // Two shifts, because a shift by 64 is not defined for no bits.
+        (self.0.wrapping_mul(MIX[3]) >> 1 >> (63 - bits)) as usize
+    }
+}
+
+impl std::fmt::Debug for LockId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let number = self.0 >> KIND_BITS;
+        match self.0 & ((1 << KIND_BITS) - 1) {
+            kind if kind == Kind::Catalog as u64 => write!(f, "LockId(catalog)"),
+            kind if kind == Kind::Table as u64 => write!(f, "LockId(table {number})"),
+            kind if kind == Kind::Record as u64 => write!(f, "LockId(record {number:016x})"),
+            kind if kind == Kind::Gap as u64 => write!(f, "LockId(gap {number:016x})"),
+            _ => write!(f, "LockId(end of table {number})"),
+        }
+    }
+}
+
+/// Odd constants without structure: the fractional parts of the square roots of 2, 3 and 5, and of the golden ratio.
+const MIX: [u64; 4] =
+    [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b, 0x9e37_79b9_7f4a_7c15];
+
+/// High and low half of the 128-bit product, folded: every bit of the inputs reaches every bit of the result.
+#[inline]
+const fn fold(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Hash of a key within a table: one folded multiplication per 16 bytes.
+#[inline]
+fn hash(table: u32, key: &[u8]) -> u64 {
+    // The length goes in first, so that keys which differ only in trailing zero bytes differ in their start value.
+    let mut state = fold(u64::from(table) << 32 ^ key.len() as u64 ^ MIX[0], MIX[3]);
+    let (blocks, tail) = key.as_chunks::<16>();
+    for block in blocks {
+        let (low, high) = halves(block);
+        state = fold(low ^ state, high ^ MIX[1]);
+    }
+    if !tail.is_empty() {
+        let mut block = [0; 16];
+        block[..tail.len()].copy_from_slice(tail);
+        let (low, high) = halves(&block);
+        state = fold(low ^ state, high ^ MIX[1]);
+    }
+    fold(state ^ MIX[2], MIX[0])
+}
+
+#[inline]
+fn halves(block: &[u8; 16]) -> (u64, u64) {
+    let block = u128::from_le_bytes(*block);
+    (block as u64, (block >> 64) as u64)
+}
+
+/// Hashes the already mixed numbers used here (lock ids, transaction ids) for a map, cheaply and the same in every run.
+#[derive(Default)]
+pub(super) struct NumberHasher(u64);
+
+/// Builds [`NumberHasher`]s.
+pub(super) type BuildNumberHasher = BuildHasherDefault<NumberHasher>;
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = fold(self.0 ^ number ^ MIX[2], MIX[3]);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{BuildNumberHasher, LockId, TableId};
+
+    const T: TableId = TableId::new(7);
+
+    #[test]
+    fn kinds_never_collide() {
+        for key in [&b""[..], b"a", b"a longer key than one block"] {
+            let ids = [
+                LockId::catalog(),
+                LockId::table(T),
+                LockId::record(T, key),
+                LockId::gap(T, key),
+                LockId::gap_end(T),
+                LockId::table(TableId::ZERO),
+            ];
+            assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+        }
+    }
+
+    #[test]
+    fn equal_resources_have_equal_ids() {
+        assert_eq!(LockId::record(T, b"key"), LockId::record(T, &b"key".to_vec()));
+        assert_ne!(LockId::record(T, b"key"), LockId::record(TableId::new(8), b"key"));
+    }
+
+    #[test]
+    fn structured_keys_do_not_collide_and_spread_over_buckets() {
+        let mut ids = HashSet::with_hasher(BuildNumberHasher::default());
+        let mut add = |key: &[u8]| assert!(ids.insert(LockId::record(T, key)), "{key:?}");
+        for length in 0..64 {
+            add(&vec![0; length]);
+        }
+        for length in 1..64 {
+            add(&vec![255; length]);
+        }
+        for number in 1..50_000_u64 {
+            add(&number.to_be_bytes());
+            add(&[&number.to_be_bytes()[..], &[1; 20]].concat());
+            add(format!("user{number:012}").as_bytes());
+        }
+        let mut buckets = [0_usize; 256];
+        for id in &ids {
+            buckets[id.bucket(8)] += 1;
+        }
+        let mean = ids.len() / buckets.len();
+        assert!(buckets.iter().all(|&count| count > mean * 3 / 4 && count < mean * 5 / 4), "{buckets:?}");
+    }
+
+    #[test]
+    fn neighbouring_tables_spread_over_buckets() {
+        let used: HashSet<_> = (0..64).map(|table| LockId::table(TableId::new(table)).bucket(10)).collect();
+        assert!(used.len() > 48, "{}", used.len());
+        assert_eq!(LockId::table(T).bucket(0), 0);
+    }
+}

@@ -1,0 +1,27 @@
+//! Logical locks: what transactions hold until they end, as opposed to latches, which threads hold for an instant.
+//!
+//! - [`mode`]: the five modes of hierarchical locking and how they combine;
+//! - [`id`]: what can be locked: the catalog, a table, a record, a gap between keys;
+//! - [`txn`]: what one transaction holds;
+//! - [`table`]: the lock heads of one hash bucket and the rule by which requests are granted;
+//! - [`deadlock`]: the search for cycles among blocked transactions;
+//! - [`manager`]: the protocol that ties them together. Read its header first.
+
+mod deadlock;
+mod id;
+mod manager;
+mod mode;
+mod table;
+mod txn;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod stress_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use id::LockId;
+pub(crate) use manager::{LockError, LockManager, LockMetrics};
+pub(crate) use mode::LockMode;
+pub(crate) use txn::TxnLocks;
