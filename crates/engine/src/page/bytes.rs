@@ -1,0 +1,273 @@
+//! Reading the bytes of a page that may change under the reader.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+
+use duramen_types::PAGE_SIZE;
+
+/// Read access to the bytes of one page.
+///
+/// An optimistic reader sees a page while a writer changes it: any offset or length it reads may be garbage. So no
+/// method panics or leaves the page: bytes beyond the end read as zeros, and ranges are clamped. The caller finds out
+/// that it read garbage when it validates the page's version, and discards everything it read.
+pub(crate) trait PageBytes {
+    /// The byte at `off`.
+    fn u8_at(&self, off: usize) -> u8;
+
+    /// The little-endian number at `off`.
+    fn u16_at(&self, off: usize) -> u16;
+
+    /// The little-endian number at `off`.
+    fn u32_at(&self, off: usize) -> u32;
+
+    /// The little-endian number at `off`.
+    fn u64_at(&self, off: usize) -> u64;
+
+    /// Compares the `len` bytes at `off` with `key`, lexicographically.
+    fn compare(&self, off: usize, len: usize, key: &[u8]) -> Ordering;
+
+    /// Appends the `len` bytes at `off` to `out`; fewer at the end of the page.
+    fn copy_into(&self, off: usize, len: usize, out: &mut Vec<u8>);
+}
+
+impl<B: PageBytes + ?Sized> PageBytes for &B {
+    #[inline(always)]
+    fn u8_at(&self, off: usize) -> u8 {
+        (**self).u8_at(off)
+    }
+
+    #[inline(always)]
+    fn u16_at(&self, off: usize) -> u16 {
+        (**self).u16_at(off)
+    }
+
+    #[inline(always)]
+    fn u32_at(&self, off: usize) -> u32 {
+        (**self).u32_at(off)
+    }
+
+    #[inline(always)]
+    fn u64_at(&self, off: usize) -> u64 {
+        (**self).u64_at(off)
+    }
+
+    #[inline(always)]
+    fn compare(&self, off: usize, len: usize, key: &[u8]) -> Ordering {
+        (**self).compare(off, len, key)
+    }
+
+    #[inline(always)]
+    fn copy_into(&self, off: usize, len: usize, out: &mut Vec<u8>) {
+        (**self).copy_into(off, len, out);
+    }
+}
+
+/// A page that nobody changes: latched, or private to the reader.
+impl PageBytes for [u8] {
+    #[inline(always)]
+    fn u8_at(&self, off: usize) -> u8 {
+        self.get(off).copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn u16_at(&self, off: usize) -> u16 {
+        u16::from_le_bytes(array_at(self, off))
+    }
+
+    #[inline(always)]
+    fn u32_at(&self, off: usize) -> u32 {
+        u32::from_le_bytes(array_at(self, off))
+    }
+
+    #[inline(always)]
+    fn u64_at(&self, off: usize) -> u64 {
+        u64::from_le_bytes(array_at(self, off))
+    }
+
+    #[inline(always)]
+    fn compare(&self, off: usize, len: usize, key: &[u8]) -> Ordering {
+        clamped(self, off, len).cmp(key)
+    }
+
+    #[inline(always)]
+    fn copy_into(&self, off: usize, len: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(clamped(self, off, len));
+    }
+}
+
+#[inline(always)]
+fn array_at<const N: usize>(page: &[u8], off: usize) -> [u8; N] {
+    match page.get(off..).and_then(|rest| rest.first_chunk()) {
+        Some(bytes) => *bytes,
+        None => std::array::from_fn(|i| page.u8_at(off.saturating_add(i))),
+    }
+}
+
+#[inline(always)]
+fn clamped(page: &[u8], off: usize, len: usize) -> &[u8] {
+    let start = off.min(page.len());
+    &page[start..start + len.min(page.len() - start)]
+}
+
+/// A page that another thread may be changing.
+///
+/// This is the reading side of a sequence lock (Boehm, "Can seqlocks get along with programming language memory
+/// models?", 2012): the reader notes the page's version, reads with relaxed atomic loads, and validates the version
+/// behind an acquire fence. If a writer was active in between, the validation fails and the values are discarded; until
+/// then they are used only for computations that no value can lead out of the page.
+///
+/// The loads here are atomic, but the latch holder writes the page with plain stores. When they meet, that is a data
+/// race by the letter of the language's memory model. It is accepted for the sake of writers at full speed; what the
+/// code relies on beyond the letter is that a relaxed load that races with plain stores returns some bytes, any bytes,
+/// and nothing worse. Every supported compiler and processor keeps to that: the load itself is opaque to the optimizer
+/// because it is atomic, and the store cannot know of the reader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OptimisticPage<'a> {
+    base: *const u8,
+    page: PhantomData<&'a [u8]>,
+}
+
+impl OptimisticPage<'_> {
+    /// Wraps the page at `base`.
+    ///
+    /// # Safety
+    /// For the lifetime of the result, the [`PAGE_SIZE`] bytes at `base` must be mapped and readable, and writable
+    /// memory as far as the operating system is concerned. Others may write them at any time.
+    #[inline]
+    pub(crate) unsafe fn new(base: *const u8) -> Self {
+        assert!(base.cast::<u64>().is_aligned(), "pages are aligned");
+        Self { base, page: PhantomData }
+    }
+
+    /// The aligned word number `index` of the page; zero beyond its end.
+    #[inline(always)]
+    fn word(self, index: usize) -> u64 {
+        if index >= PAGE_SIZE / 8 {
+            return 0;
+        }
+        // SAFETY: `index` is within the page, which the constructor's caller keeps readable and aligned.
+        u64::from_le(unsafe { load::u64(self.base.cast::<u64>().add(index)) })
+    }
+
+    /// The first up to seven of the eight bytes at `off`, the rest zero.
+    #[inline(always)]
+    fn partial_word(self, off: usize, len: usize) -> u64 {
+        self.u64_at(off) & !(u64::MAX << (8 * len))
+    }
+}
+
+/// Relaxed loads from shared memory.
+#[cfg(not(loom))]
+mod load {
+    use duramen_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+    macro_rules! load {
+        ($name:ident, $atomic:ident) => {
+            /// # Safety
+            /// `at` must be aligned and readable.
+            #[inline(always)]
+            pub(super) unsafe fn $name(at: *const $name) -> $name {
+                // SAFETY: the caller's promise; the memory is only read.
+                unsafe { $atomic::from_ptr(at.cast_mut()) }.load(Ordering::Relaxed)
+            }
+        };
+    }
+
+    load!(u16, AtomicU16);
+    load!(u32, AtomicU32);
+    load!(u64, AtomicU64);
+}
+
+/// A model's threads take turns and switch only at modelled operations, so plain memory has no races to read.
+#[cfg(loom)]
+mod load {
+    macro_rules! load {
+        ($name:ident) => {
+            /// # Safety
+            /// `at` must be aligned and readable.
+            pub(super) unsafe fn $name(at: *const $name) -> $name {
+                // SAFETY: the caller's promise.
+                unsafe { at.read_volatile() }
+            }
+        };
+    }
+
+    load!(u16);
+    load!(u32);
+    load!(u64);
+}
+
+impl PageBytes for OptimisticPage<'_> {
+    #[inline(always)]
+    fn u8_at(&self, off: usize) -> u8 {
+        (self.word(off / 8) >> (8 * (off % 8))) as u8
+    }
+
+    #[inline(always)]
+    fn u16_at(&self, off: usize) -> u16 {
+        if off.is_multiple_of(2) && off < PAGE_SIZE {
+            // SAFETY: aligned, and within the page, which the constructor's caller keeps readable.
+            u16::from_le(unsafe { load::u16(self.base.add(off).cast()) })
+        } else {
+            self.u64_at(off) as u16
+        }
+    }
+
+    #[inline(always)]
+    fn u32_at(&self, off: usize) -> u32 {
+        if off.is_multiple_of(4) && off < PAGE_SIZE {
+            // SAFETY: aligned, and within the page, which the constructor's caller keeps readable.
+            u32::from_le(unsafe { load::u32(self.base.add(off).cast()) })
+        } else {
+            self.u64_at(off) as u32
+        }
+    }
+
+    #[inline(always)]
+    fn u64_at(&self, off: usize) -> u64 {
+        let low = self.word(off / 8);
+        match 8 * (off % 8) {
+            0 => low,
+            shift => low >> shift | self.word(off / 8 + 1) << (64 - shift),
+        }
+    }
+
+    #[inline(always)]
+    fn compare(&self, off: usize, len: usize, key: &[u8]) -> Ordering {
+        let off = off.min(PAGE_SIZE);
+        let len = len.min(PAGE_SIZE - off);
+        let common = len.min(key.len());
+        let (chunks, tail) = key[..common].as_chunks::<8>();
+        let mut at = off;
+        for chunk in chunks {
+            let ours = self.u64_at(at);
+            let theirs = u64::from_le_bytes(*chunk);
+            if ours != theirs {
+                return ours.swap_bytes().cmp(&theirs.swap_bytes());
+            }
+            at += 8;
+        }
+        if !tail.is_empty() {
+            let mut padded = [0; 8];
+            padded[..tail.len()].copy_from_slice(tail);
+            let ours = self.partial_word(at, tail.len());
+            let theirs = u64::from_le_bytes(padded);
+            if ours != theirs {
+                return ours.swap_bytes().cmp(&theirs.swap_bytes());
+            }
+        }
+        len.cmp(&key.len())
+    }
+
+    fn copy_into(&self, off: usize, len: usize, out: &mut Vec<u8>) {
+        let off = off.min(PAGE_SIZE);
+        let len = len.min(PAGE_SIZE - off);
+        let start = out.len();
+        out.resize(start + len, 0);
+        let mut at = off;
+        for chunk in out[start..].chunks_mut(8) {
+            chunk.copy_from_slice(&self.u64_at(at).to_le_bytes()[..chunk.len()]);
+            at += 8;
+        }
+    }
+}

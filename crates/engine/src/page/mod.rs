@@ -1,0 +1,207 @@
+//! Byte layout of pages: the common header, the slotted B+-tree node, and page images for the log.
+//!
+//! Every page starts with the same 32 bytes, little-endian:
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 4 | CRC-32C, seeded with the page id, of bytes 4..8192; valid only on disk |
+//! | 4 | 1 | page type |
+//! | 5 | 1 | level: 0 for leaves, height above the leaves for inner nodes |
+//! | 6 | 2 | reserved, zero |
+//! | 8 | 8 | GSN of the last log record applied to the page |
+//! | 16 | 8 | page id |
+//! | 24 | 4 | id of the table the page belongs to, 0 if none |
+//! | 28 | 4 | reserved, zero |
+//!
+//! What follows depends on the type; [`node`] describes leaves and inner nodes.
+
+mod bytes;
+mod check;
+mod image;
+mod node;
+mod node_mut;
+mod split;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bytes::{OptimisticPage, PageBytes};
+pub(crate) use check::check;
+pub(crate) use image::{BadImage, image, restore_image};
+pub(crate) use node::{Node, SlotFlags};
+pub(crate) use node_mut::{NoSpace, NodeMut};
+pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point};
+
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append};
+
+/// Size of the header that all pages share, in bytes.
+pub(crate) const PAGE_HEADER_SIZE: usize = 32;
+
+const CHECKSUM: usize = 0;
+const TYPE: usize = 4;
+const LEVEL: usize = 5;
+const GSN: usize = 8;
+const PAGE_ID: usize = 16;
+const TABLE_ID: usize = 24;
+
+/// What a page holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum PageType {
+    /// Nothing: the page is not allocated.
+    Free = 0,
+    /// A piece of the allocation bitmap.
+    Bitmap = 1,
+    /// Records of a B+-tree.
+    Leaf = 2,
+    /// Separators and children of a B+-tree.
+    Inner = 3,
+    /// A piece of a value that is too large for a leaf.
+    Overflow = 4,
+}
+
+impl PageType {
+    /// The type that `raw` stands for.
+    pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Free),
+            1 => Some(Self::Bitmap),
+            2 => Some(Self::Leaf),
+            3 => Some(Self::Inner),
+            4 => Some(Self::Overflow),
+            _ => None,
+        }
+    }
+}
+
+/// Why the bytes read for a page are not that page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum PageDefect {
+    /// All bytes are zero: the page was never written, or its write was lost.
+    #[error("the page is blank")]
+    Blank,
+    /// The contents do not match the checksum.
+    #[error("the page's checksum is {stored:#010x}, its contents give {computed:#010x}")]
+    BadChecksum {
+        /// The checksum in the header.
+        stored: u32,
+        /// The checksum of the contents.
+        computed: u32,
+    },
+    /// An intact page, but another one.
+    #[error("{found} is in the page's place")]
+    WrongPage {
+        /// The page id in the header.
+        found: PageId,
+    },
+    /// The type byte has no meaning.
+    #[error("the page's type is {found}, which does not exist")]
+    BadType {
+        /// The type byte in the header.
+        found: u8,
+    },
+}
+
+fn u16_at(page: &[u8], off: usize) -> u16 {
+    u16::from_le_bytes([page[off], page[off + 1]])
+}
+
+fn u32_at(page: &[u8], off: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&page[off..off + 4]);
+    u32::from_le_bytes(raw)
+}
+
+fn u64_at(page: &[u8], off: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&page[off..off + 8]);
+    u64::from_le_bytes(raw)
+}
+
+/// The page's type; `None` when the byte has no meaning.
+pub(crate) fn page_type(page: &[u8]) -> Option<PageType> {
+    PageType::from_u8(page[TYPE])
+}
+
+/// Height of the page above the leaves of its tree.
+pub(crate) fn level(page: &[u8]) -> u8 {
+    page[LEVEL]
+}
+
+/// GSN of the last log record applied to the page.
+pub(crate) fn gsn(page: &[u8]) -> Gsn {
+    Gsn::new(u64_at(page, GSN))
+}
+
+/// Stamps the page with the GSN of the record just applied.
+pub(crate) fn set_gsn(page: &mut [u8], gsn: Gsn) {
+    page[GSN..GSN + 8].copy_from_slice(&gsn.get().to_le_bytes());
+}
+
+/// The page's own number.
+pub(crate) fn page_id(page: &[u8]) -> PageId {
+    PageId::new(u64_at(page, PAGE_ID))
+}
+
+/// Renames the page, for contents copied from another page.
+pub(crate) fn set_page_id(page: &mut [u8], id: PageId) {
+    page[PAGE_ID..PAGE_ID + 8].copy_from_slice(&id.get().to_le_bytes());
+}
+
+/// The table that the page belongs to, zero if none.
+pub(crate) fn table_id(page: &[u8]) -> TableId {
+    TableId::new(u32_at(page, TABLE_ID))
+}
+
+/// Zeroes the page and writes its header.
+pub(crate) fn init_header(page: &mut [u8], ty: PageType, level: u8, id: PageId, table: TableId) {
+    assert_eq!(page.len(), PAGE_SIZE);
+    page.fill(0);
+    page[TYPE] = ty as u8;
+    page[LEVEL] = level;
+    set_page_id(page, id);
+    page[TABLE_ID..TABLE_ID + 4].copy_from_slice(&table.get().to_le_bytes());
+}
+
+/// Writes the checksum, the last step before the page goes to disk.
+pub(crate) fn seal(page: &mut [u8]) {
+    assert_eq!(page.len(), PAGE_SIZE);
+    let checksum = checksum(page, page_id(page));
+    page[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Checks that `page`, just read from disk, is page `id` as it was sealed.
+///
+/// # Errors
+/// What is wrong with it. Says nothing about the contents beyond the header; [`check()`] does that for nodes.
+pub(crate) fn verify(page: &[u8], id: PageId) -> Result<(), PageDefect> {
+    assert_eq!(page.len(), PAGE_SIZE);
+    if page.iter().all(|&byte| byte == 0) {
+        return Err(PageDefect::Blank);
+    }
+    let found = page_id(page);
+    let stored = u32_at(page, CHECKSUM);
+    if !is_on(Bug::IgnorePageChecksum) {
+        let computed = checksum(page, id);
+        if stored != computed {
+            // The seed differs too when an intact page is in the wrong place; tell that from damage.
+            return Err(if found != id && stored == checksum(page, found) {
+                PageDefect::WrongPage { found }
+            } else {
+                PageDefect::BadChecksum { stored, computed }
+            });
+        }
+    }
+    if found != id {
+        return Err(PageDefect::WrongPage { found });
+    }
+    match page_type(page) {
+        Some(_) => Ok(()),
+        None => Err(PageDefect::BadType { found: page[TYPE] }),
+    }
+}
+
+fn checksum(page: &[u8], id: PageId) -> u32 {
+    crc32c_append(id.get(), &page[TYPE..])
+}

@@ -1,0 +1,380 @@
+//! The slotted B+-tree node, reading side.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 32 | 2 | number of slots |
+//! | 34 | 2 | start of the heap, which ends at the end of the page |
+//! | 36 | 2 | garbage: bytes of the heap that no cell and no fence uses |
+//! | 38 | 2 | length of the prefix common to all keys of the node |
+//! | 40, 42 | 2, 2 | offset and length of the lower fence |
+//! | 44, 46 | 2, 2 | offset and length of the upper fence |
+//! | 48 | 2 | node flags: bit 0 there is a lower fence, bit 1 there is an upper fence |
+//! | 50 | 6 | reserved, zero |
+//! | 56 | 8 | page id of the rightmost child; 0 in leaves |
+//! | 64 | 12 each | slots, in key order, growing up |
+//! | heap start | | cells and fences, growing down from the end of the page |
+//!
+//! A slot is: head u32 (the first four bytes of the key's suffix as a big-endian number, zero padded), cell offset u16,
+//! suffix length u16, value length u16, flags u16. A cell is the key's suffix and, right behind it, the value. In inner
+//! nodes the value is the child's page id, 8 bytes.
+//!
+//! The node covers the keys above its lower fence up to and including its upper fence; a missing fence is infinite. All
+//! keys between two fences start with what the fences have in common: that prefix is cut off the keys and read from the
+//! lower fence. (Bayer and Unterauer, "Prefix B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
+//!
+//! Child number `i` of an inner node covers the keys above key `i - 1` up to and including key `i`, the rightmost child
+//! those above the last key.
+
+use std::cmp::Ordering;
+use std::hint::select_unpredictable;
+
+use duramen_types::{PAGE_SIZE, PageId};
+
+use super::bytes::PageBytes;
+use super::{LEVEL, PAGE_HEADER_SIZE, PageType, TYPE};
+
+pub(super) const SLOT_COUNT: usize = 32;
+pub(super) const HEAP_START: usize = 34;
+pub(super) const GARBAGE: usize = 36;
+pub(super) const PREFIX_LEN: usize = 38;
+pub(super) const LOWER_OFF: usize = 40;
+pub(super) const LOWER_LEN: usize = 42;
+pub(super) const UPPER_OFF: usize = 44;
+pub(super) const UPPER_LEN: usize = 46;
+pub(super) const NODE_FLAGS: usize = 48;
+pub(super) const RESERVED: std::ops::Range<usize> = 50..56;
+pub(super) const RIGHTMOST: usize = 56;
+
+/// Where the slots begin.
+pub(super) const SLOTS: usize = 64;
+/// Size of a slot.
+pub(super) const SLOT_SIZE: usize = 12;
+/// More slots than this do not fit.
+pub(super) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT_SIZE;
+/// Size of a child's page id.
+pub(super) const CHILD_SIZE: usize = 8;
+
+pub(super) const HEAD: usize = 0;
+pub(super) const CELL_OFF: usize = 4;
+pub(super) const SUFFIX_LEN: usize = 6;
+pub(super) const VALUE_LEN: usize = 8;
+pub(super) const SLOT_FLAGS: usize = 10;
+
+pub(super) const HAS_LOWER: u16 = 1;
+pub(super) const HAS_UPPER: u16 = 2;
+
+const _: () = assert!(PAGE_HEADER_SIZE == SLOT_COUNT && RIGHTMOST + 8 == SLOTS && PAGE_SIZE <= 1 << 15);
+
+/// Properties of a record in a leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SlotFlags(u16);
+
+impl SlotFlags {
+    /// An ordinary record.
+    pub(crate) const NONE: Self = Self(0);
+    /// The record is deleted; it stays for the sake of locks and undo until it is purged.
+    pub(crate) const GHOST: Self = Self(1);
+    /// The value is a reference to overflow pages.
+    pub(crate) const OVERFLOW: Self = Self(2);
+
+    /// From the bits in a slot or a log record; bits without meaning are dropped.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u16) -> Self {
+        Self(bits & 3)
+    }
+
+    /// The bits as stored.
+    #[inline]
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Whether all of `other` is set.
+    #[inline]
+    pub(crate) const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These flags and `other`.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These flags except `other`.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// The first four bytes of a suffix as a number that orders like them. Equal heads say nothing.
+#[inline(always)]
+pub(super) fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk() {
+        Some(first) => u32::from_be_bytes(*first),
+        None => suffix.iter().zip([24, 16, 8]).fold(0, |head, (&byte, shift)| head | u32::from(byte) << shift),
+    }
+}
+
+/// A leaf or inner node, read through `B`.
+///
+/// No method panics whatever the bytes are, except the ones that lend slices of a stable page; those require a node
+/// that passes [`super::check()`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node<B: PageBytes>(pub(crate) B);
+
+impl<B: PageBytes> Node<B> {
+    /// Number of slots.
+    #[inline(always)]
+    pub(crate) fn slot_count(&self) -> usize {
+        usize::from(self.0.u16_at(SLOT_COUNT)).min(MAX_SLOTS)
+    }
+
+    /// Whether the node is a leaf; else it is an inner node.
+    #[inline(always)]
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.0.u8_at(TYPE) == PageType::Leaf as u8
+    }
+
+    /// Height above the leaves.
+    #[inline(always)]
+    pub(crate) fn level(&self) -> u8 {
+        self.0.u8_at(LEVEL)
+    }
+
+    #[inline(always)]
+    pub(super) fn field(&self, off: usize) -> usize {
+        usize::from(self.0.u16_at(off))
+    }
+
+    #[inline(always)]
+    pub(super) fn slot_field(&self, slot: usize, off: usize) -> usize {
+        self.field(SLOTS + slot * SLOT_SIZE + off)
+    }
+
+    #[inline(always)]
+    pub(super) fn head(&self, slot: usize) -> u32 {
+        self.0.u32_at(SLOTS + slot * SLOT_SIZE + HEAD)
+    }
+
+    /// Bytes that the slot's cell takes in the heap.
+    #[inline(always)]
+    pub(super) fn cell_len(&self, slot: usize) -> usize {
+        self.slot_field(slot, SUFFIX_LEN) + self.slot_field(slot, VALUE_LEN)
+    }
+
+    /// How the key's first bytes compare with the prefix: `Err` with the slot where all such keys belong, else the rest
+    /// of the key.
+    #[inline(always)]
+    fn strip<'k>(&self, key: &'k [u8], count: usize) -> Result<&'k [u8], usize> {
+        let prefix_len = self.field(PREFIX_LEN);
+        if prefix_len == 0 {
+            return Ok(key);
+        }
+        let (first, rest) = key.split_at(prefix_len.min(key.len()));
+        match self.0.compare(self.field(LOWER_OFF), prefix_len, first) {
+            Ordering::Equal => Ok(rest),
+            Ordering::Less => Err(count),
+            Ordering::Greater => Err(0),
+        }
+    }
+
+    #[inline(always)]
+    fn compare_suffix(&self, slot: usize, suffix: &[u8]) -> Ordering {
+        self.0.compare(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), suffix)
+    }
+
+    /// The first slot whose key is not below `key`, and whether its key is `key`.
+    #[inline]
+    pub(crate) fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
+        let count = self.slot_count();
+        let suffix = match self.strip(key, count) {
+            Ok(suffix) => suffix,
+            Err(slot) => return (slot, false),
+        };
+        let head = head_of(suffix);
+        // By heads alone first: no cell is touched and no branch depends on the data.
+        let mut base = 0;
+        let mut size = count;
+        while size > 1 {
+            let half = size / 2;
+            base = select_unpredictable(self.head(base + half - 1) < head, base + half, base);
+            size -= half;
+        }
+        if size == 1 && self.head(base) < head {
+            base += 1;
+        }
+        if base >= count || self.head(base) != head {
+            return (base, false);
+        }
+        if base + 1 >= count || self.head(base + 1) != head {
+            return match self.compare_suffix(base, suffix) {
+                Ordering::Less => (base + 1, false),
+                Ordering::Equal => (base, true),
+                Ordering::Greater => (base, false),
+            };
+        }
+        self.lower_bound_among_equal_heads(base, count, head, suffix)
+    }
+
+    /// Finishes [`Self::lower_bound`] where several keys from slot `low` on share the head.
+    fn lower_bound_among_equal_heads(&self, low: usize, count: usize, head: u32, suffix: &[u8]) -> (usize, bool) {
+        let (mut low, mut high) = (low, count);
+        while low < high {
+            let mid = low + (high - low) / 2;
+            let order = match self.head(mid) == head {
+                true => self.compare_suffix(mid, suffix),
+                false => Ordering::Greater,
+            };
+            match order {
+                Ordering::Less => low = mid + 1,
+                Ordering::Equal => return (mid, true),
+                Ordering::Greater => high = mid,
+            }
+        }
+        (low, false)
+    }
+
+    /// Compares the slot's key with `key`.
+    pub(crate) fn compare_key(&self, slot: usize, key: &[u8]) -> Ordering {
+        match self.strip(key, 1) {
+            Ok(suffix) => self.compare_suffix(slot, suffix),
+            Err(0) => Ordering::Greater,
+            Err(_) => Ordering::Less,
+        }
+    }
+
+    /// The slot's flags.
+    #[inline]
+    pub(crate) fn flags(&self, slot: usize) -> SlotFlags {
+        SlotFlags::from_bits(self.slot_field(slot, SLOT_FLAGS) as u16)
+    }
+
+    /// Whether the slot's record is deleted.
+    #[inline]
+    pub(crate) fn is_ghost(&self, slot: usize) -> bool {
+        self.flags(slot).contains(SlotFlags::GHOST)
+    }
+
+    /// Length of the slot's key, prefix included.
+    pub(crate) fn key_len(&self, slot: usize) -> usize {
+        self.field(PREFIX_LEN) + self.slot_field(slot, SUFFIX_LEN)
+    }
+
+    /// Sets `out` to the slot's key, prefix included.
+    pub(crate) fn key_into(&self, slot: usize, out: &mut Vec<u8>) {
+        out.clear();
+        self.0.copy_into(self.field(LOWER_OFF), self.field(PREFIX_LEN), out);
+        self.0.copy_into(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), out);
+    }
+
+    /// Length of the slot's value.
+    #[inline]
+    pub(crate) fn value_len(&self, slot: usize) -> usize {
+        self.slot_field(slot, VALUE_LEN)
+    }
+
+    /// Sets `out` to the slot's value.
+    pub(crate) fn value_into(&self, slot: usize, out: &mut Vec<u8>) {
+        out.clear();
+        self.0.copy_into(self.value_off(slot), self.value_len(slot), out);
+    }
+
+    /// Where the slot's value begins.
+    #[inline(always)]
+    pub(super) fn value_off(&self, slot: usize) -> usize {
+        self.slot_field(slot, CELL_OFF) + self.slot_field(slot, SUFFIX_LEN)
+    }
+
+    /// Sets `out` to the lower fence, or returns false: there is none, the node reaches down to minus infinity.
+    pub(crate) fn lower_fence_into(&self, out: &mut Vec<u8>) -> bool {
+        self.fence_into(HAS_LOWER, LOWER_OFF, LOWER_LEN, out)
+    }
+
+    /// Sets `out` to the upper fence, or returns false: there is none, the node reaches up to plus infinity.
+    pub(crate) fn upper_fence_into(&self, out: &mut Vec<u8>) -> bool {
+        self.fence_into(HAS_UPPER, UPPER_OFF, UPPER_LEN, out)
+    }
+
+    fn fence_into(&self, flag: u16, off: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let present = self.0.u16_at(NODE_FLAGS) & flag != 0;
+        if present {
+            self.0.copy_into(self.field(off), self.field(len), out);
+        }
+        present
+    }
+
+    /// Child number `slot` of an inner node; the rightmost one for `slot == slot_count()`.
+    #[inline]
+    pub(crate) fn child(&self, slot: usize) -> PageId {
+        let off = if slot < self.slot_count() { self.value_off(slot) } else { RIGHTMOST };
+        PageId::new(self.0.u64_at(off))
+    }
+
+    /// The child of an inner node that covers `key`, and its number.
+    #[inline]
+    pub(crate) fn child_for(&self, key: &[u8]) -> (usize, PageId) {
+        let (slot, _) = self.lower_bound(key);
+        (slot, self.child(slot))
+    }
+
+    /// Whether `key` lies within the fences.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        let flags = self.0.u16_at(NODE_FLAGS);
+        let above = flags & HAS_LOWER == 0
+            || self.0.compare(self.field(LOWER_OFF), self.field(LOWER_LEN), key) == Ordering::Less;
+        above
+            && (flags & HAS_UPPER == 0
+                || self.0.compare(self.field(UPPER_OFF), self.field(UPPER_LEN), key) != Ordering::Less)
+    }
+
+    /// Bytes for further slots and cells, once the node is compacted.
+    pub(crate) fn free_space(&self) -> usize {
+        (self.field(HEAP_START) + self.field(GARBAGE)).saturating_sub(SLOTS + self.slot_count() * SLOT_SIZE)
+    }
+
+    /// Bytes in use by slots, cells and fences.
+    pub(crate) fn used_space(&self) -> usize {
+        (PAGE_SIZE - SLOTS).saturating_sub(self.free_space())
+    }
+}
+
+/// Slices of a stable node.
+impl<'a> Node<&'a [u8]> {
+    /// The prefix of all keys.
+    pub(crate) fn prefix(&self) -> &'a [u8] {
+        let off = self.field(LOWER_OFF);
+        &self.0[off..off + self.field(PREFIX_LEN)]
+    }
+
+    /// The slot's key without the prefix.
+    pub(crate) fn suffix(&self, slot: usize) -> &'a [u8] {
+        let off = self.slot_field(slot, CELL_OFF);
+        &self.0[off..off + self.slot_field(slot, SUFFIX_LEN)]
+    }
+
+    /// The slot's value.
+    pub(crate) fn value(&self, slot: usize) -> &'a [u8] {
+        let off = self.value_off(slot);
+        &self.0[off..off + self.value_len(slot)]
+    }
+
+    /// The lower fence, exclusive; `None` is minus infinity.
+    pub(crate) fn lower_fence(&self) -> Option<&'a [u8]> {
+        self.fence(HAS_LOWER, LOWER_OFF, LOWER_LEN)
+    }
+
+    /// The upper fence, inclusive; `None` is plus infinity.
+    pub(crate) fn upper_fence(&self) -> Option<&'a [u8]> {
+        self.fence(HAS_UPPER, UPPER_OFF, UPPER_LEN)
+    }
+
+    fn fence(&self, flag: u16, off: usize, len: usize) -> Option<&'a [u8]> {
+        let off = self.field(off);
+        (self.0.u16_at(NODE_FLAGS) & flag != 0).then(|| &self.0[off..off + self.field(len)])
+    }
+}
