@@ -1,0 +1,111 @@
+//! What can go wrong with a log.
+
+use duramen_io::DiskError;
+use duramen_types::{Gsn, Lsn};
+
+/// Why the log could not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum WalError {
+    /// The disk refused an operation. A failed write or sync of log data is reported as [`WalError::Failed`] instead.
+    #[error("{0}")]
+    Disk(#[from] DiskError),
+
+    /// The space asked for cannot be set aside. Nothing is broken: recycle the log (take a checkpoint, end long
+    /// transactions) or make room on the disk, and try again.
+    #[error(
+        "the log cannot set {wanted} more bytes aside: {cause}; take a checkpoint so that the log can be recycled, end \
+         long transactions, free disk space or raise `max_bytes`"
+    )]
+    Full {
+        /// How much was asked for, in bytes.
+        wanted: u64,
+        /// What stands in the way.
+        cause: String,
+    },
+
+    /// The log's bytes are not what was once written and hardened there.
+    #[error(
+        "log segment {segment:016x} is damaged at byte {offset}: {reason}; restore from a backup, or read what is left \
+         with a `LogReader`"
+    )]
+    Corrupt {
+        /// Number of the segment; its file is `log/<number in 16 hexadecimal digits>.log`.
+        segment: u64,
+        /// Byte offset in that file.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+
+    /// A segment that the log needs is not there.
+    #[error(
+        "log segment {segment:016x}, which holds {lsn}, is missing; put `log/{segment:016x}.log` back or restore from a \
+         backup"
+    )]
+    MissingSegment {
+        /// Number of the segment.
+        segment: u64,
+        /// The first position of the log that is needed from it.
+        lsn: Lsn,
+    },
+
+    /// There is no log at all.
+    #[error("there is no log in `{location}`; create one, or check the path")]
+    NoLog {
+        /// Where it was looked for.
+        location: String,
+    },
+
+    /// A log is already there.
+    #[error("`{location}` already holds a log; open it, or choose an empty directory")]
+    AlreadyExists {
+        /// Where it was found.
+        location: String,
+    },
+
+    /// The segment belongs to another database or log.
+    #[error("`{file}` belongs to another database; put back the file that was here before")]
+    WrongDatabase {
+        /// The file.
+        file: String,
+    },
+
+    /// The log was written in a format that this version does not read.
+    #[error(
+        "the log has format version {found}, this program reads version {supported}; use the program that wrote it"
+    )]
+    WrongVersion {
+        /// Version in the file.
+        found: u32,
+        /// Version this program reads and writes.
+        supported: u32,
+    },
+
+    /// An option has a value that cannot work.
+    #[error("option `{option}` of the log is invalid: {reason}")]
+    InvalidOption {
+        /// Name of the option.
+        option: &'static str,
+        /// What is allowed.
+        reason: String,
+    },
+
+    /// A position was named at which the log has no record (yet).
+    #[error("{gsn} is at or behind the end of the log, {end}: what names it refers to log records that do not exist")]
+    BeyondEnd {
+        /// The position that was named.
+        gsn: Gsn,
+        /// Where the log ends.
+        end: Lsn,
+    },
+
+    /// A write or sync of the log failed earlier. What reached the device is unknown, so nothing more is hardened.
+    #[error("the log stopped after a failure ({first}); close and reopen it, which recovers what was hardened")]
+    Failed {
+        /// The failure that stopped it.
+        first: Box<WalError>,
+    },
+}
+
+/// Result of a log operation.
+pub type Result<T> = std::result::Result<T, WalError>;

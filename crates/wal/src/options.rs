@@ -1,0 +1,144 @@
+//! How a log is set up.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use duramen_types::BLOCK_SIZE;
+
+use crate::error::{Result, WalError};
+use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES};
+
+/// How threads get space in the log buffer and hand it to the flusher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InsertDesign {
+    /// One mutex around the whole insertion: the baseline (Aether, algorithm 1).
+    Mutex,
+    /// Consolidation array and decoupled fill: threads that meet at the mutex combine their requests, and records are
+    /// copied outside it (Aether, section 5.3).
+    #[default]
+    Hybrid,
+}
+
+impl InsertDesign {
+    /// Every design.
+    pub const ALL: [Self; 2] = [Self::Mutex, Self::Hybrid];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+impl fmt::Display for InsertDesign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for InsertDesign {
+    type Err = WalError;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|design| design.name() == name).ok_or_else(|| WalError::InvalidOption {
+            option: "insert",
+            reason: format!("there is no insertion design `{name}`; use `mutex` or `hybrid`"),
+        })
+    }
+}
+
+/// When the log is flushed: as soon as one of the three limits is reached and the device is free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupCommit {
+    /// Flush when so many requests to harden wait. With 1, the default, no request ever waits for company: groups form
+    /// only of those that arrive while the device is busy.
+    pub transactions: usize,
+    /// Flush when so many bytes are in the buffer, even if nobody waits.
+    pub bytes: usize,
+    /// Flush when a request has waited so long.
+    pub time: Duration,
+}
+
+impl Default for GroupCommit {
+    fn default() -> Self {
+        Self { transactions: 1, bytes: 1 << 20, time: Duration::from_millis(1) }
+    }
+}
+
+/// How a log is set up. The defaults suit a database on a local disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WalOptions {
+    /// How threads insert.
+    pub insert: InsertDesign,
+    /// Size of the log buffer in bytes: a power of two, at least 64 KiB. A record takes at most a quarter of it.
+    pub ring_bytes: usize,
+    /// Slots of the consolidation array (1 to 64).
+    pub array_slots: usize,
+    /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists keeps the size it was
+    /// created with.
+    pub segment_bytes: u64,
+    /// Most bytes of segment files in use at a time, at least two segments. When they are used up, [`crate::Wal::reserve`]
+    /// reports [`WalError::Full`] until the log is recycled.
+    pub max_bytes: u64,
+    /// How many segments are kept ready ahead of the end of the log, made in the background or recycled. With 0 there
+    /// is no background work on segments: they are made when a reservation needs them.
+    pub spare_segments: usize,
+    /// When the log is flushed.
+    pub group_commit: GroupCommit,
+}
+
+impl Default for WalOptions {
+    fn default() -> Self {
+        Self {
+            insert: InsertDesign::default(),
+            ring_bytes: 16 << 20,
+            array_slots: 4,
+            segment_bytes: 64 << 20,
+            max_bytes: 16 << 30,
+            spare_segments: 2,
+            group_commit: GroupCommit::default(),
+        }
+    }
+}
+
+/// Smallest segment and smallest ring, in bytes.
+const MIN_BYTES: u64 = 64 << 10;
+
+impl WalOptions {
+    /// Checks that the values can work together.
+    ///
+    /// # Errors
+    /// [`WalError::InvalidOption`], naming the first one that cannot.
+    pub fn validate(&self) -> Result<()> {
+        let invalid = |option, reason: &str| Err(WalError::InvalidOption { option, reason: reason.to_owned() });
+        if !self.ring_bytes.is_power_of_two() || (self.ring_bytes as u64) < MIN_BYTES || self.ring_bytes > 1 << 36 {
+            return invalid("ring_bytes", "it must be a power of two from 64 KiB to 64 GiB");
+        }
+        if !(1..=64).contains(&self.array_slots) {
+            return invalid("array_slots", "it must be from 1 to 64");
+        }
+        if self.segment_bytes < MIN_BYTES
+            || !self.segment_bytes.is_multiple_of(BLOCK_SIZE as u64)
+            || self.segment_bytes > 1 << 40
+        {
+            return invalid("segment_bytes", "it must be a multiple of 4096 from 64 KiB to 1 TiB");
+        }
+        if self.max_bytes < 2 * self.segment_bytes {
+            return invalid("max_bytes", "it must hold at least two segments");
+        }
+        if self.group_commit.transactions == 0 {
+            return invalid("group_commit.transactions", "it must be at least 1");
+        }
+        if self.group_commit.bytes == 0 {
+            return invalid("group_commit.bytes", "it must be at least 1");
+        }
+        Ok(())
+    }
+
+    /// Longest payload that a record can have with these options, in bytes.
+    pub fn max_payload(&self) -> usize {
+        (self.ring_bytes / 4).min(MAX_RECORD_BYTES) - HEADER_BYTES
+    }
+}

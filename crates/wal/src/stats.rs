@@ -1,0 +1,38 @@
+//! What a log counts.
+
+use duramen_types::Lsn;
+
+/// Counts since the log was opened, and where it stands. A snapshot: the numbers are read one after another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WalStats {
+    /// Records inserted.
+    pub records: u64,
+    /// Bytes inserted, headers included.
+    pub bytes: u64,
+    /// Records inserted by joining another thread's group (consolidation).
+    pub consolidated: u64,
+    /// Times an insertion had to wait because the buffer was full.
+    pub ring_full_waits: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Flushes done by the thread that waited for them, without a hand-over to the daemon.
+    pub inline_flushes: u64,
+    /// Bytes flushed: whole blocks, so a block that fills up slowly counts each time.
+    pub flushed_bytes: u64,
+    /// Waits for hardening that had to wait.
+    pub hardening_waits: u64,
+    /// Segments in use.
+    pub segments_live: u64,
+    /// Segment files made anew.
+    pub segments_created: u64,
+    /// Segment files used again.
+    pub segments_recycled: u64,
+    /// Bytes set aside by [`crate::Wal::reserve`].
+    pub reserved_bytes: u64,
+    /// Where the log starts.
+    pub start: Lsn,
+    /// Everything below is durable.
+    pub durable: Lsn,
+    /// The next record starts here.
+    pub end: Lsn,
+}
