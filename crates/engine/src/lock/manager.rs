@@ -1,17 +1,60 @@
-//! Skeleton of the lock manager: the interface.
+//! The lock manager: grants locks to transactions, makes them wait, and finds deadlocks among them.
+//!
+//! # Protocol
+//! A transaction owns its [`TxnLocks`], which know what it holds; nobody else touches them. The table of locks is an
+//! array of buckets, each a mutex around the heads of the locks that hash to it (`table.rs` has the grant rule).
+//!
+//! - *No wait*: under the bucket's mutex the holder is added to the head. That is all.
+//! - *Wait*: under the bucket's mutex the request joins the queue. Then, without it, the transaction publishes its wait,
+//!   searches for a deadlock (`deadlock.rs` argues why that finds each of them, and nothing else), and parks.
+//! - *Hand-off*: whoever releases a lock or withdraws a request also grants what has become grantable, under the same
+//!   hold of the bucket's mutex: it moves the requests from the queue to the holders and sets the outcome of their
+//!   waiters. It unparks them when it has let go of the mutex. The woken transaction owns the lock already; nobody can
+//!   get in between, and no wake-up is lost, because a parker keeps one that comes early.
+//! - *Instant requests* take part in all of this, but leave the queue without becoming holders. What they saw may have
+//!   changed when the call returns: the caller looks again with [`LockManager::check_instant`] under the page latch that
+//!   keeps the answer true.
+//!
+//! The victim of a deadlock is the transaction whose request closed it: it runs, so that nobody has to be interrupted,
+//! and of the members it is the one that has waited least. Its request is withdrawn and it keeps what it holds: it
+//! should roll back and release all. Two transactions cannot be victims of one cycle, because the search and the
+//! withdrawal of the victim happen under one hold of the detector's mutex.
+//!
+//! # Lock order
+//! The detector's mutex, then one bucket mutex, or one mutex of the published waits, at a time. Nothing is taken under
+//! the last two kinds. No call but [`LockManager::acquire`] and [`LockManager::acquire_instant`] waits for anything else
+//! than these mutexes; those two must not be made while a page latch is held.
+//!
+//! # Failure behaviour
+//! After an error the request has left the queue without a trace, and the locks held before are still held, in the same
+//! mode. [`LockManager::close`] ends every wait, now and later, and leaves holders alone. There is no other way to fail;
+//! a transaction that releases what it does not hold panics.
 
 use std::time::Duration;
 
-use duramen_types::TxnId;
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, CachePadded, Mutex};
 
-use super::{LockId, LockMode, TxnLocks};
+use super::deadlock::{Detector, Wait, Waits};
+use super::id::LockId;
+use super::mode::LockMode;
+use super::table::{Bucket, Request};
+use super::txn::{Outcome, TxnLocks, Waiter};
 
+/// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    #[error("waiting would close a cycle of {cycle} transactions")]
-    Deadlock { cycle: usize },
-    #[error("the lock wait limit ran out")]
+    /// To wait would have closed a cycle of waiting transactions; after a rollback the transaction may be retried.
+    #[error("deadlock: waiting would close a cycle of {cycle} transactions")]
+    Deadlock {
+        /// Number of transactions in the cycle.
+        cycle: usize,
+    },
+    /// The lock was not granted within the limit.
+    #[error("the lock was not granted within the wait limit")]
     Timeout,
+    /// The manager was closed, and the lock was not free.
     #[error("the lock manager is closed")]
     Closed,
 }
@@ -19,37 +62,271 @@ pub(crate) enum LockError {
 /// Sums since the manager was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct LockMetrics {
+    /// Locks granted to a transaction that did not hold them; neither conversions nor instant requests.
     pub(crate) acquisitions: u64,
+    /// Requests that had to wait, whatever came of it.
     pub(crate) waits: u64,
+    /// Waits refused because of a deadlock.
     pub(crate) deadlocks: u64,
+    /// Waits that reached the limit.
     pub(crate) timeouts: u64,
+    /// Time of all waits, in nanoseconds.
     pub(crate) wait_nanos: u64,
 }
 
-pub(crate) struct LockManager;
-
-#[rustfmt::skip]
-impl LockManager {
-    pub(crate) fn new(buckets: usize) -> Self;
-    pub(crate) fn with_wait_limit(self, limit: Duration) -> Self;
-    pub(crate) fn acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError>;
-    pub(crate) fn try_acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool;
-    pub(crate) fn check_instant(&self, txn: &TxnLocks, id: LockId, mode: LockMode) -> bool;
-    pub(crate) fn acquire_instant(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError>;
-    pub(crate) fn release_one(&self, txn: &mut TxnLocks, id: LockId);
-    pub(crate) fn release_all(&self, txn: &mut TxnLocks);
-    pub(crate) fn is_unlocked(&self, id: LockId) -> bool;
-    pub(crate) fn is_empty(&self) -> bool;
-    pub(crate) fn close(&self);
-    pub(crate) fn metrics(&self) -> LockMetrics;
+#[derive(Debug, Default)]
+struct Counters {
+    waits: AtomicU64,
+    deadlocks: AtomicU64,
+    timeouts: AtomicU64,
+    wait_nanos: AtomicU64,
 }
 
-#[rustfmt::skip]
-impl TxnLocks {
-    pub(crate) fn new(txn: TxnId) -> Self;
-    pub(crate) fn renew(&mut self, txn: TxnId);
-    pub(crate) fn txn(&self) -> TxnId;
-    pub(crate) fn len(&self) -> usize;
-    pub(crate) fn is_empty(&self) -> bool;
-    pub(crate) fn held(&self, id: LockId) -> Option<LockMode>;
+/// The locks of a database.
+#[derive(Debug)]
+pub(crate) struct LockManager {
+    buckets: Box<[CachePadded<Mutex<Bucket>>]>,
+    /// The number of buckets is two to the power of this.
+    bits: u32,
+    wait_limit: Option<Duration>,
+    closed: AtomicBool,
+    waits: Waits,
+    detector: Mutex<Detector>,
+    counters: CachePadded<Counters>,
+}
+
+impl LockManager {
+    /// Without locks. `buckets` is rounded up to a power of two; a few times the number of locks that are held at a time
+    /// is a good choice.
+    pub(crate) fn new(buckets: usize) -> Self {
+        let buckets = buckets.next_power_of_two();
+        Self {
+            buckets: (0..buckets).map(|_| CachePadded::new(Mutex::new(Bucket::default()))).collect(),
+            bits: buckets.trailing_zeros(),
+            wait_limit: None,
+            closed: AtomicBool::new(false),
+            waits: Waits::new(),
+            detector: Mutex::new(Detector::default()),
+            counters: CachePadded::new(Counters::default()),
+        }
+    }
+
+    /// Lets no request wait longer than `limit`.
+    #[must_use]
+    pub(crate) fn with_wait_limit(mut self, limit: Duration) -> Self {
+        self.wait_limit = Some(limit);
+        self
+    }
+
+    #[inline]
+    fn bucket(&self, id: LockId) -> &Mutex<Bucket> {
+        &self.buckets[id.bucket(self.bits)]
+    }
+
+    /// Makes `txn` hold the lock in `mode`, or in the weakest mode that covers both `mode` and the one held; waits for
+    /// as long as others are in the way.
+    ///
+    /// # Errors
+    /// Those of [`LockError`], all of them for requests only that have to wait.
+    #[inline]
+    pub(crate) fn acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError> {
+        self.request(txn, id, mode, false)
+    }
+
+    /// As [`Self::acquire`], but gives up instead of waiting; returns whether the lock is held in `mode` now.
+    #[inline]
+    pub(crate) fn try_acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
+        let held = txn.held(id);
+        let Some(mode) = missing(held, mode) else { return true };
+        if !self.bucket(id).lock().try_grant(txn.txn(), id, held, mode) {
+            return false;
+        }
+        note(txn, id, held, mode);
+        true
+    }
+
+    /// Whether [`Self::acquire`] would not wait at this moment. Takes nothing.
+    #[inline]
+    pub(crate) fn check_instant(&self, txn: &TxnLocks, id: LockId, mode: LockMode) -> bool {
+        let held = txn.held(id);
+        missing(held, mode).is_none_or(|mode| self.bucket(id).lock().is_grantable(id, held, mode))
+    }
+
+    /// Waits until [`Self::acquire`] would be granted, and takes nothing: a lock that is held stays held as it is.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`].
+    pub(crate) fn acquire_instant(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError> {
+        self.request(txn, id, mode, true)
+    }
+
+    #[inline]
+    fn request(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode, instant: bool) -> Result<(), LockError> {
+        let held = txn.held(id);
+        let Some(mode) = missing(held, mode) else { return Ok(()) };
+        let mut bucket = self.bucket(id).lock();
+        let granted = match instant {
+            true => bucket.is_grantable(id, held, mode),
+            false => bucket.try_grant(txn.txn(), id, held, mode),
+        };
+        if !granted {
+            // Read under the bucket's mutex: either this sees the manager closed, or closing it will see the request.
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(LockError::Closed);
+            }
+            let (ticket, waiter) = txn.begin_wait();
+            let request = Request { txn: txn.txn(), mode, held, instant, ticket, waiter: Arc::clone(&waiter) };
+            bucket.enqueue(id, request);
+            drop(bucket);
+            self.wait(Wait { txn: txn.txn(), lock: id, ticket }, &waiter)?;
+        }
+        if !instant {
+            note(txn, id, held, mode);
+        }
+        Ok(())
+    }
+
+    /// Waits for the outcome of a request that is in the queue.
+    #[cold]
+    fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
+        let start = Instant::now();
+        self.waits.publish(wait);
+        let result = match self.refuse_deadlock(wait) {
+            Some(cycle) => Err(LockError::Deadlock { cycle }),
+            None => self.park(wait, waiter, start),
+        };
+        self.waits.withdraw(wait.txn);
+        let counters = &self.counters;
+        counters.waits.fetch_add(1, Ordering::Relaxed);
+        counters.wait_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        match result {
+            Err(LockError::Deadlock { .. }) => counters.deadlocks.fetch_add(1, Ordering::Relaxed),
+            Err(LockError::Timeout) => counters.timeouts.fetch_add(1, Ordering::Relaxed),
+            Ok(()) | Err(LockError::Closed) => 0,
+        };
+        result
+    }
+
+    fn park(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
+        loop {
+            match waiter.outcome() {
+                Outcome::Granted => return Ok(()),
+                Outcome::Closed => return Err(LockError::Closed),
+                Outcome::Pending => {}
+            }
+            match self.wait_limit.map(|limit| limit.saturating_sub(start.elapsed())) {
+                None => waiter.parker().park(),
+                // If the request has left the queue just now, the outcome is set.
+                Some(Duration::ZERO) if self.withdraw(wait) => return Err(LockError::Timeout),
+                Some(Duration::ZERO) => {}
+                Some(left) => {
+                    waiter.parker().park_timeout(left);
+                }
+            }
+        }
+    }
+
+    /// Withdraws the request if it is part of a deadlock, and returns the number of transactions in that.
+    fn refuse_deadlock(&self, wait: Wait) -> Option<usize> {
+        let mut detector = self.detector.lock();
+        let cycle = detector.search(wait, &self.waits, |wait, blockers| {
+            self.bucket(wait.lock).lock().blockers(wait.txn, wait.lock, wait.ticket, blockers)
+        })?;
+        // A member of the cycle may have given up since, by its wait limit; then the lock can have been granted.
+        self.withdraw(wait).then_some(cycle)
+    }
+
+    /// Takes the request out of the queue; returns whether it was still there.
+    fn withdraw(&self, wait: Wait) -> bool {
+        let mut granted = Vec::new();
+        let withdrawn = self.bucket(wait.lock).lock().withdraw(wait.txn, wait.lock, &mut granted);
+        wake(&granted);
+        withdrawn
+    }
+
+    /// Releases a lock, in whichever mode it is held.
+    ///
+    /// # Panics
+    /// If it is not held.
+    pub(crate) fn release_one(&self, txn: &mut TxnLocks, id: LockId) {
+        let mode = txn.forget(id).expect("only a lock that is held is released");
+        let mut granted = Vec::new();
+        self.bucket(id).lock().release(txn.txn(), id, mode, &mut granted);
+        wake(&granted);
+    }
+
+    /// Releases every lock of the transaction, the last taken first.
+    pub(crate) fn release_all(&self, txn: &mut TxnLocks) {
+        let mut granted = Vec::new();
+        while let Some((id, mode)) = txn.pop() {
+            self.bucket(id).lock().release(txn.txn(), id, mode, &mut granted);
+        }
+        txn.clear_index();
+        // Last, for who waits for one of these locks often goes on to ask for another one.
+        wake(&granted);
+    }
+
+    /// Whether nobody holds the lock or waits for it.
+    pub(crate) fn is_unlocked(&self, id: LockId) -> bool {
+        !self.bucket(id).lock().contains(id)
+    }
+
+    /// Number of requests that wait for the lock.
+    #[cfg(test)]
+    pub(super) fn queue_len(&self, id: LockId) -> usize {
+        self.bucket(id).lock().queue_len(id)
+    }
+
+    /// Whether nobody holds any lock or waits for any. Buckets are looked at one by one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.lock().is_empty())
+    }
+
+    /// Ends every wait with [`LockError::Closed`], and those that would begin from now on. Locks that are held stay so
+    /// until they are released, and locks that are free can still be taken.
+    pub(crate) fn close(&self) {
+        // The bucket mutexes order this store before every later look at a queue.
+        self.closed.store(true, Ordering::Relaxed);
+        let mut evicted = Vec::new();
+        for bucket in &self.buckets {
+            bucket.lock().evict_waiters(&mut evicted);
+        }
+        wake(&evicted);
+    }
+
+    /// The sums so far; figures of different buckets are not from the same moment.
+    pub(crate) fn metrics(&self) -> LockMetrics {
+        LockMetrics {
+            acquisitions: self.buckets.iter().map(|bucket| bucket.lock().acquisitions).sum(),
+            waits: self.counters.waits.load(Ordering::Relaxed),
+            deadlocks: self.counters.deadlocks.load(Ordering::Relaxed),
+            timeouts: self.counters.timeouts.load(Ordering::Relaxed),
+            wait_nanos: self.counters.wait_nanos.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The mode to convert to, unless what is held is enough.
+#[inline]
+fn missing(held: Option<LockMode>, mode: LockMode) -> Option<LockMode> {
+    match held {
+        None => Some(mode),
+        Some(held) if held.covers(mode) => None,
+        Some(held) => Some(held.join(mode)),
+    }
+}
+
+#[inline]
+fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) {
+    match held {
+        None => txn.push(id, mode),
+        Some(_) => txn.note(id, mode),
+    }
+}
+
+/// Unparks those whose outcome was set.
+fn wake(waiters: &[Arc<Waiter>]) {
+    for waiter in waiters {
+        waiter.parker().unpark();
+    }
 }

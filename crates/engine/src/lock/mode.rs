@@ -22,13 +22,8 @@ pub(crate) enum LockMode {
 
 impl LockMode {
     /// Every mode; the position of a mode is its [`LockMode::index`].
-    pub(crate) const ALL: [LockMode; 5] = [
-        Self::IntentShared,
-        Self::IntentExclusive,
-        Self::Shared,
-        Self::SharedIntentExclusive,
-        Self::Exclusive,
-    ];
+    pub(crate) const ALL: [LockMode; 5] =
+        [Self::IntentShared, Self::IntentExclusive, Self::Shared, Self::SharedIntentExclusive, Self::Exclusive];
 
     /// A number below `ALL.len()`.
     #[inline]

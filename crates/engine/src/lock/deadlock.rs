@@ -1,0 +1,152 @@
+//! The search for deadlocks: cycles among transactions that wait for each other.
+//!
+//! The waits-for graph is never stored. A transaction that blocks *publishes* on which lock it waits; the edges out of
+//! it are read from that lock's bucket when the search arrives there: to every holder that conflicts with its request,
+//! and, unless the request is a conversion, to every conflicting request ahead of it in the queue. This is exactly
+//! the grant rule, so that a blocked transaction without an edge does not exist.
+//!
+//! # Every deadlock is found
+//! A transaction first queues, then publishes, then searches. Edges of the graph appear only when a transaction queues:
+//! those out of it, and, if it is a conversion that goes ahead of others, some into it. A grant makes no edge from a
+//! blocked transaction to a blocked one: it turns an edge to a request into an edge to a holder that runs. Once all
+//! members of a cycle have queued, none of them runs, so none of the edges can go away but by somebody's withdrawal.
+//! Therefore the member that published last begins its search when all edges and all publications of the cycle
+//! are in place, and stay so, and the search, which visits all that can be reached, comes back to it.
+//!
+//! # What is found is a deadlock
+//! Buckets are read one after the other, so the edges of a path need never have existed together. A cycle is therefore
+//! read twice. Every wait has its own ticket; a member that is seen in the same wait both times was blocked in between.
+//! If all members were, and all edges are there the second time, then all existed together when the second reading
+//! began, because a blocked transaction acquires nothing. Otherwise somebody moved, and the search is repeated.
+//!
+//! # Cost
+//! Of a queue of requests that conflict alike only the last one is expanded, since the others wait for nobody else
+//! (`Blocker::is_dominated`); a hot lock costs the length of its queue, not the square of it.
+
+use std::collections::HashSet;
+
+use duramen_sync::{CachePadded, Mutex};
+use duramen_types::TxnId;
+
+use super::id::{BuildNumberHasher, LockId};
+use super::table::Blocker;
+
+const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// A transaction in a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wait {
+    pub(super) txn: TxnId,
+    pub(super) lock: LockId,
+    pub(super) ticket: u64,
+}
+
+/// Who waits on which lock. A stale entry does no harm: the bucket knows whether the wait still lasts.
+#[derive(Debug)]
+pub(super) struct Waits {
+    shards: Box<[CachePadded<Mutex<Vec<Wait>>>]>,
+}
+
+impl Waits {
+    pub(super) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
+    }
+
+    fn shard(&self, txn: TxnId) -> &Mutex<Vec<Wait>> {
+        &self.shards[txn.get() as usize % SHARDS]
+    }
+
+    pub(super) fn publish(&self, wait: Wait) {
+        self.shard(wait.txn).lock().push(wait);
+    }
+
+    pub(super) fn withdraw(&self, txn: TxnId) {
+        let mut shard = self.shard(txn).lock();
+        let at = shard.iter().position(|wait| wait.txn == txn).expect("a wait is published once and withdrawn once");
+        shard.swap_remove(at);
+    }
+
+    fn find(&self, txn: TxnId) -> Option<Wait> {
+        self.shard(txn).lock().iter().find(|wait| wait.txn == txn).copied()
+    }
+}
+
+/// The memory of a search, kept from one to the next.
+#[derive(Debug, Default)]
+pub(super) struct Detector {
+    /// Waits in the order in which they were reached, each with the position of the one it was reached from.
+    reached: Vec<(Wait, usize)>,
+    seen: HashSet<TxnId, BuildNumberHasher>,
+    blockers: Vec<Blocker>,
+    cycle: Vec<Wait>,
+}
+
+impl Detector {
+    /// Looks for a deadlock that `start` is part of; returns the number of its members.
+    ///
+    /// `blockers` reads the edges out of a wait from its bucket, and says whether the wait still lasts.
+    pub(super) fn search(
+        &mut self,
+        start: Wait,
+        waits: &Waits,
+        mut blockers: impl FnMut(Wait, &mut Vec<Blocker>) -> bool,
+    ) -> Option<usize> {
+        while self.find_cycle(start, waits, &mut blockers) {
+            if self.confirm(&mut blockers) {
+                return Some(self.cycle.len());
+            }
+        }
+        None
+    }
+
+    /// Breadth first, so that the cycle found is a shortest one; leaves it in `self.cycle`, last member first.
+    fn find_cycle(
+        &mut self,
+        start: Wait,
+        waits: &Waits,
+        blockers: &mut impl FnMut(Wait, &mut Vec<Blocker>) -> bool,
+    ) -> bool {
+        self.seen.clear();
+        self.reached.clear();
+        self.reached.push((start, 0));
+        let mut next = 0;
+        while let Some(&(wait, _)) = self.reached.get(next) {
+            if blockers(wait, &mut self.blockers) {
+                if self.blockers.iter().any(|blocker| blocker.txn == start.txn) {
+                    self.trace(next);
+                    return true;
+                }
+                for blocker in self.blockers.iter().filter(|blocker| !blocker.is_dominated) {
+                    if self.seen.insert(blocker.txn)
+                        && let Some(wait) = waits.find(blocker.txn)
+                    {
+                        self.reached.push((wait, next));
+                    }
+                }
+            }
+            next += 1;
+        }
+        false
+    }
+
+    fn trace(&mut self, mut at: usize) {
+        self.cycle.clear();
+        loop {
+            let (wait, from) = self.reached[at];
+            self.cycle.push(wait);
+            if at == 0 {
+                return;
+            }
+            at = from;
+        }
+    }
+
+    /// Reads the cycle a second time.
+    fn confirm(&mut self, blockers: &mut impl FnMut(Wait, &mut Vec<Blocker>) -> bool) -> bool {
+        (0..self.cycle.len()).all(|at| {
+            // Each member was reached from the one behind it, and the last one leads back to the start.
+            let target = self.cycle[(at + self.cycle.len() - 1) % self.cycle.len()].txn;
+            blockers(self.cycle[at], &mut self.blockers) && self.blockers.iter().any(|blocker| blocker.txn == target)
+        })
+    }
+}

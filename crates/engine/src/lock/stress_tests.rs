@@ -1,0 +1,249 @@
+//! Many threads, random locks, and a checker that knows nothing of the manager.
+
+use std::time::Duration;
+
+use duramen_sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, thread};
+use duramen_types::{TableId, TxnId};
+
+use super::LockMode::{self, Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+use super::{LockError, LockId, LockManager, TxnLocks};
+
+const TABLE: TableId = TableId::new(1);
+
+fn record(number: usize) -> LockId {
+    LockId::record(TABLE, &number.to_be_bytes())
+}
+
+/// A generator of Marsaglia's xorshift family: enough for choosing locks, and the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+    }
+}
+
+/// What is really held: per lock and mode, a count that the holders keep themselves.
+struct Checker(Vec<[AtomicI64; 5]>);
+
+impl Checker {
+    fn new(locks: usize) -> Self {
+        Self((0..locks).map(|_| std::array::from_fn(|_| AtomicI64::new(0))).collect())
+    }
+
+    fn enter(&self, lock: usize, mode: LockMode) {
+        let counts = &self.0[lock];
+        counts[mode.index()].fetch_add(1, Ordering::SeqCst);
+        for other in LockMode::ALL {
+            let own = i64::from(other == mode);
+            let others = counts[other.index()].load(Ordering::SeqCst) - own;
+            assert!(
+                others == 0 || mode.is_compatible(other),
+                "{mode:?} is held together with {others} times {other:?}"
+            );
+        }
+    }
+
+    fn leave(&self, lock: usize, mode: LockMode) {
+        self.0[lock][mode.index()].fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn run(threads: usize, body: impl Fn(usize) + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let threads: Vec<_> = (0..threads)
+        .map(|number| {
+            let body = Arc::clone(&body);
+            thread::spawn("stress", move || body(number)).expect("a thread starts")
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
+/// One transaction: random requests, conversions among them. On a deadlock it gives up.
+fn transact(
+    manager: &LockManager,
+    checker: &Checker,
+    txn: &mut TxnLocks,
+    random: &mut Random,
+    locks: usize,
+) -> Result<(), LockError> {
+    for _ in 0..1 + random.below(6) {
+        let lock = random.below(locks);
+        let mode = [Shared, Exclusive, IntentShared, IntentExclusive, SharedIntentExclusive, Shared][random.below(6)];
+        let before = txn.held(record(lock));
+        match random.below(8) {
+            0 => {
+                manager.acquire_instant(txn, record(lock), mode)?;
+                assert_eq!(txn.held(record(lock)), before);
+                continue;
+            }
+            1 if !manager.try_acquire(txn, record(lock), mode) => {
+                assert_eq!(txn.held(record(lock)), before);
+                continue;
+            }
+            _ => manager.acquire(txn, record(lock), mode)?,
+        }
+        let now = txn.held(record(lock)).expect("it was granted");
+        assert!(now.covers(mode));
+        if let Some(before) = before {
+            checker.leave(lock, before);
+        }
+        checker.enter(lock, now);
+        if random.below(4) == 0 {
+            thread::yield_now();
+        }
+        if before.is_none() && random.below(8) == 0 {
+            checker.leave(lock, now);
+            manager.release_one(txn, record(lock));
+        }
+    }
+    Ok(())
+}
+
+fn random_locks_under_a_checker(locks: usize, buckets: usize, manager: impl Fn(LockManager) -> LockManager) {
+    const COMMITS: u64 = 1500;
+    let manager = Arc::new(manager(LockManager::new(buckets)));
+    let (own, ids) = (Arc::clone(&manager), AtomicU64::new(1));
+    let checker = Checker::new(locks);
+    run(8, move |thread| {
+        let mut random = Random(0x9e37_79b9 + thread as u64);
+        let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
+        let mut commits = 0;
+        while commits < COMMITS {
+            match transact(&own, &checker, &mut txn, &mut random, locks) {
+                Ok(()) => commits += 1,
+                Err(LockError::Deadlock { cycle }) => assert!((2..=8).contains(&cycle), "{cycle}"),
+                Err(LockError::Timeout) => {}
+                Err(LockError::Closed) => panic!("nobody closes"),
+            }
+            for lock in 0..locks {
+                if let Some(mode) = txn.held(record(lock)) {
+                    checker.leave(lock, mode);
+                }
+            }
+            own.release_all(&mut txn);
+            txn.renew(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
+        }
+    });
+    assert!(manager.is_empty());
+    assert!(manager.metrics().waits > 0);
+}
+
+#[test]
+fn random_locks_keep_their_promises() {
+    random_locks_under_a_checker(12, 4, |manager| manager);
+}
+
+#[test]
+fn very_hot_locks_keep_their_promises() {
+    random_locks_under_a_checker(2, 1, |manager| manager);
+}
+
+#[test]
+fn random_locks_with_a_wait_limit_keep_their_promises() {
+    random_locks_under_a_checker(5, 4, |manager| manager.with_wait_limit(Duration::from_micros(100)));
+}
+
+#[test]
+fn ordered_requests_never_deadlock() {
+    const LOCKS: usize = 6;
+    let manager = Arc::new(LockManager::new(4));
+    let (own, ids) = (Arc::clone(&manager), AtomicU64::new(1));
+    run(8, move |thread| {
+        let mut random = Random(77 + thread as u64);
+        for _ in 0..1500 {
+            let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
+            own.acquire(&mut txn, LockId::table(TABLE), IntentExclusive).expect("no cycle");
+            for lock in 0..LOCKS {
+                if random.below(2) == 0 {
+                    let mode = if random.below(2) == 0 { Shared } else { Exclusive };
+                    own.acquire(&mut txn, record(lock), mode).expect("no cycle is possible in an ordered sequence");
+                    if random.below(3) == 0 {
+                        // What is released early may be asked for again by others while the search looks at it.
+                        own.release_one(&mut txn, record(lock));
+                        thread::yield_now();
+                    }
+                }
+            }
+            own.release_all(&mut txn);
+        }
+    });
+    assert!(manager.is_empty());
+    assert_eq!(manager.metrics().deadlocks, 0);
+}
+
+#[test]
+fn a_ring_of_threads_resolves_every_deadlock() {
+    let manager = Arc::new(LockManager::new(16));
+    for size in 2..=5_usize {
+        let (own, ids) = (Arc::clone(&manager), AtomicU64::new(1));
+        let done = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&done);
+        run(size, move |thread| {
+            for _ in 0..300 {
+                loop {
+                    let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
+                    let result = own.acquire(&mut txn, record(thread), Exclusive).and_then(|()| {
+                        thread::yield_now();
+                        own.acquire(&mut txn, record((thread + 1) % size), Exclusive)
+                    });
+                    own.release_all(&mut txn);
+                    if result.is_ok() {
+                        break;
+                    }
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert_eq!(done.load(Ordering::Relaxed), size as u64 * 300);
+    }
+    assert!(manager.is_empty());
+}
+
+#[test]
+#[ignore = "a measurement: run with --release --nocapture"]
+fn cost_of_an_uncontended_lock() {
+    const ROUNDS: u32 = 2_000_000;
+    let manager = LockManager::new(4096);
+    let report = |what: &str, locks: u32, elapsed: Duration| {
+        println!("{what}: {:.1} ns per acquire and release", elapsed.as_nanos() as f64 / f64::from(ROUNDS * locks));
+    };
+    let mut txn = TxnLocks::new(TxnId::new(1));
+    for repeat in 0..3 {
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            manager.acquire(&mut txn, record(1), Exclusive).expect("free");
+            manager.release_all(&mut txn);
+        }
+        report(&format!("{repeat}: one lock, warm"), 1, start.elapsed());
+
+        let ids: Vec<_> = (0..1024).map(record).collect();
+        let start = Instant::now();
+        for round in 0..ROUNDS as usize {
+            for lock in 0..4 {
+                manager.acquire(&mut txn, ids[(round * 4 + lock) % ids.len()], Exclusive).expect("free");
+            }
+            manager.release_all(&mut txn);
+        }
+        report(&format!("{repeat}: four locks of 1024"), 4, start.elapsed());
+
+        let mut others: Vec<_> = (10..74).map(|number| TxnLocks::new(TxnId::new(number))).collect();
+        for other in &mut others {
+            manager.acquire(other, LockId::table(TABLE), IntentExclusive).expect("free");
+        }
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            manager.acquire(&mut txn, LockId::table(TABLE), IntentExclusive).expect("shared");
+            manager.release_all(&mut txn);
+        }
+        report(&format!("{repeat}: one table with 64 other holders"), 1, start.elapsed());
+        others.iter_mut().for_each(|other| manager.release_all(other));
+    }
+    assert!(manager.is_empty());
+}

@@ -1,0 +1,425 @@
+//! Grants, conversions, queues, instant requests and refusals, each in a small scene of its own.
+
+use std::time::Duration;
+
+use duramen_sync::clock::Instant;
+use duramen_sync::thread::{self, JoinHandle};
+use duramen_sync::{Arc, Mutex};
+use duramen_types::{TableId, TxnId};
+
+use super::LockMode::{self, Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+use super::{LockError, LockId, LockManager, TxnLocks};
+
+const TABLE: TableId = TableId::new(3);
+
+fn record(number: u32) -> LockId {
+    LockId::record(TABLE, &number.to_be_bytes())
+}
+
+fn txn(number: u64) -> TxnLocks {
+    TxnLocks::new(TxnId::new(number))
+}
+
+fn manager() -> Arc<LockManager> {
+    Arc::new(LockManager::new(8))
+}
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the condition never came true");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+type Blocked = JoinHandle<(TxnLocks, Result<(), LockError>)>;
+
+/// Starts a thread that asks for the lock; returns when it stands in the queue, where `queued` requests are then.
+fn block(manager: &Arc<LockManager>, mut txn: TxnLocks, id: LockId, mode: LockMode, queued: usize) -> Blocked {
+    let own = Arc::clone(manager);
+    let thread = thread::spawn("blocked", move || {
+        let result = own.acquire(&mut txn, id, mode);
+        (txn, result)
+    });
+    wait_until(|| manager.queue_len(id) == queued);
+    thread.expect("a thread starts")
+}
+
+fn granted(blocked: Blocked) -> TxnLocks {
+    let (txn, result) = blocked.join().expect("no panic");
+    assert_eq!(result, Ok(()));
+    txn
+}
+
+#[test]
+fn modes_are_granted_together_exactly_when_compatible() {
+    let manager = manager();
+    for first in LockMode::ALL {
+        for second in LockMode::ALL {
+            let (mut a, mut b) = (txn(1), txn(2));
+            assert!(manager.try_acquire(&mut a, record(1), first));
+            assert_eq!(manager.check_instant(&b, record(1), second), first.is_compatible(second));
+            assert_eq!(manager.try_acquire(&mut b, record(1), second), first.is_compatible(second));
+            assert!(manager.try_acquire(&mut b, record(2), second), "another lock is not concerned");
+            manager.release_all(&mut a);
+            assert!(manager.try_acquire(&mut b, record(1), second));
+            manager.release_all(&mut b);
+            assert!(manager.is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_same_lock_again_joins_the_modes_and_is_released_once() {
+    let manager = manager();
+    for first in LockMode::ALL {
+        for second in LockMode::ALL {
+            let mut a = txn(1);
+            manager.acquire(&mut a, record(1), first).expect("free");
+            manager.acquire(&mut a, record(1), second).expect("nobody else is there");
+            assert_eq!(a.held(record(1)), Some(first.join(second)));
+            assert_eq!(a.len(), 1);
+            assert_eq!(manager.check_instant(&txn(2), record(1), IntentShared), first.join(second) != Exclusive);
+            manager.release_all(&mut a);
+            assert!(a.is_empty() && manager.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_conversion_is_granted_past_the_queue() {
+    let manager = manager();
+    let mut a = txn(1);
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    let b = block(&manager, txn(2), record(1), Exclusive, 1);
+    manager.acquire(&mut a, record(1), Exclusive).expect("the only holder converts");
+    manager.release_all(&mut a);
+    manager.release_all(&mut granted(b));
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn a_waiting_conversion_goes_first() {
+    let manager = manager();
+    let (mut a, mut b) = (txn(1), txn(2));
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    manager.acquire(&mut b, record(1), Shared).expect("shared");
+    let c = block(&manager, txn(3), record(1), Exclusive, 1);
+    let b = block(&manager, b, record(1), Exclusive, 2);
+    manager.release_all(&mut a);
+    let mut b = granted(b);
+    assert_eq!(b.held(record(1)), Some(Exclusive));
+    assert_eq!(manager.queue_len(record(1)), 1);
+    manager.release_all(&mut b);
+    manager.release_all(&mut granted(c));
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn requests_are_granted_in_order_of_arrival() {
+    let manager = manager();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut first = txn(100);
+    manager.acquire(&mut first, record(1), Exclusive).expect("free");
+    let threads: Vec<_> = (0..6_u64)
+        .map(|number| {
+            let (own, order) = (Arc::clone(&manager), Arc::clone(&order));
+            let thread = thread::spawn("ordered", move || {
+                let mut txn = txn(number + 1);
+                own.acquire(&mut txn, record(1), Exclusive).expect("granted in the end");
+                order.lock().push(number);
+                own.release_all(&mut txn);
+            });
+            wait_until(|| manager.queue_len(record(1)) == number as usize + 1);
+            thread.expect("a thread starts")
+        })
+        .collect();
+    manager.release_all(&mut first);
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    assert_eq!(*order.lock(), [0, 1, 2, 3, 4, 5]);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn readers_do_not_starve_a_writer() {
+    let manager = manager();
+    let mut a = txn(1);
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    let writer = block(&manager, txn(2), record(1), Exclusive, 1);
+    let mut late = txn(3);
+    assert!(!manager.try_acquire(&mut late, record(1), Shared), "a reader does not pass a writer that waits");
+    assert!(!manager.check_instant(&late, record(1), IntentShared));
+    let (b, c) = (txn(4), txn(5));
+    let b = block(&manager, b, record(1), Shared, 2);
+    let c = block(&manager, c, record(1), Shared, 3);
+    manager.release_all(&mut a);
+    let mut writer = granted(writer);
+    assert_eq!(manager.queue_len(record(1)), 2);
+    manager.release_all(&mut writer);
+    manager.release_all(&mut granted(b));
+    manager.release_all(&mut granted(c));
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn a_request_passes_only_what_it_is_compatible_with() {
+    let manager = manager();
+    let mut a = txn(1);
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    let b = block(&manager, txn(2), record(1), IntentExclusive, 1);
+    let mut c = txn(3);
+    assert!(manager.try_acquire(&mut c, record(1), IntentShared), "it delays nobody");
+    assert!(!manager.try_acquire(&mut txn(4), record(1), Shared), "it would delay the one that waits");
+    manager.release_all(&mut a);
+    manager.release_all(&mut granted(b));
+    manager.release_all(&mut c);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn many_holders_come_and_go_in_any_order() {
+    let manager = manager();
+    let table = LockId::table(TABLE);
+    let mut txns: Vec<_> = (1..=70).map(txn).collect();
+    for round in 0..5_usize {
+        for txn in &mut txns {
+            let mode = if txn.txn().get() % 2 == 0 { IntentShared } else { IntentExclusive };
+            manager.acquire(txn, table, mode).expect("intentions agree");
+        }
+        assert!(!manager.check_instant(&txn(1000), table, Shared));
+        for at in 0..txns.len() {
+            let at = (at * (2 * round + 1) + round) % txns.len();
+            manager.release_all(&mut txns[at]);
+        }
+        txns.iter_mut().for_each(|txn| manager.release_all(txn));
+        assert!(manager.is_unlocked(table) && manager.is_empty());
+    }
+}
+
+#[test]
+fn a_check_takes_nothing_and_sees_its_own_locks() {
+    let manager = manager();
+    let gap = LockId::gap(TABLE, b"m");
+    let (mut reader, mut inserter) = (txn(1), txn(2));
+    assert!(manager.check_instant(&inserter, gap, IntentExclusive));
+    assert!(manager.is_unlocked(gap));
+    manager.acquire(&mut reader, gap, Shared).expect("free");
+    assert!(manager.check_instant(&reader, gap, IntentExclusive), "one's own gap lock is no obstacle");
+    assert!(!manager.check_instant(&inserter, gap, IntentExclusive));
+    manager.acquire(&mut inserter, gap, Shared).expect("shared");
+    assert!(!manager.check_instant(&reader, gap, IntentExclusive), "another's is");
+    assert_eq!(reader.held(gap), Some(Shared));
+    manager.release_all(&mut reader);
+    assert!(manager.check_instant(&inserter, gap, IntentExclusive));
+    manager.release_all(&mut inserter);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn an_instant_request_waits_and_keeps_nothing() {
+    let manager = manager();
+    let gap = LockId::gap_end(TABLE);
+    let mut a = txn(1);
+    manager.acquire_instant(&mut a, gap, IntentExclusive).expect("free");
+    assert!(a.is_empty() && manager.is_empty());
+    manager.acquire(&mut a, gap, Shared).expect("free");
+    let own = Arc::clone(&manager);
+    let inserter = thread::spawn("inserter", move || {
+        let mut b = txn(2);
+        let result = own.acquire_instant(&mut b, gap, IntentExclusive);
+        (b, result)
+    });
+    wait_until(|| manager.queue_len(gap) == 1);
+    let behind = block(&manager, txn(3), gap, Exclusive, 2);
+    manager.release_all(&mut a);
+    let b = granted(inserter.expect("a thread starts"));
+    assert!(b.is_empty());
+    // The instant request left the queue without standing in the way of the one behind it.
+    manager.release_all(&mut granted(behind));
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn an_instant_conversion_restores_what_was_held() {
+    let manager = manager();
+    let gap = LockId::gap_end(TABLE);
+    let (mut a, mut b) = (txn(1), txn(2));
+    manager.acquire(&mut a, gap, Shared).expect("free");
+    manager.acquire(&mut b, gap, Shared).expect("shared");
+    let own = Arc::clone(&manager);
+    let inserter = thread::spawn("inserter", move || {
+        let result = own.acquire_instant(&mut b, gap, IntentExclusive);
+        (b, result)
+    });
+    wait_until(|| manager.queue_len(gap) == 1);
+    manager.release_all(&mut a);
+    let mut b = granted(inserter.expect("a thread starts"));
+    assert_eq!(b.held(gap), Some(Shared));
+    assert!(manager.check_instant(&txn(3), gap, Shared));
+    manager.release_all(&mut b);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn one_lock_is_released_without_the_others() {
+    let manager = manager();
+    let mut a = txn(1);
+    for number in 0..40 {
+        manager.acquire(&mut a, record(number), Shared).expect("free");
+    }
+    let b = block(&manager, txn(2), record(7), Exclusive, 1);
+    manager.release_one(&mut a, record(7));
+    manager.release_all(&mut granted(b));
+    assert_eq!(a.held(record(7)), None);
+    assert_eq!(a.len(), 39);
+    assert!(manager.is_unlocked(record(7)) && !manager.is_unlocked(record(8)));
+    manager.release_all(&mut a);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn a_large_transaction_leaves_no_trace() {
+    let manager = manager();
+    let mut a = txn(1);
+    for number in 0..20_000 {
+        manager.acquire(&mut a, record(number), Exclusive).expect("free");
+    }
+    for number in 0..20_000 {
+        manager.acquire(&mut a, record(number), Shared).expect("covered");
+    }
+    assert_eq!((a.len(), manager.metrics().acquisitions), (20_000, 20_000));
+    manager.release_all(&mut a);
+    assert!(manager.is_empty());
+    a.renew(TxnId::new(2));
+    assert_eq!(a.held(record(1)), None);
+    assert!(manager.try_acquire(&mut a, record(1), Exclusive));
+    manager.release_all(&mut a);
+}
+
+#[test]
+fn the_wait_limit_ends_a_wait_and_lets_others_pass() {
+    let manager = Arc::new(LockManager::new(1).with_wait_limit(Duration::from_millis(60)));
+    let (mut a, mut b) = (txn(1), txn(2));
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    manager.acquire(&mut b, record(2), Shared).expect("free");
+    let writer = block(&manager, b, record(1), Exclusive, 1);
+    let reader = block(&manager, txn(3), record(1), Shared, 2);
+    let (mut b, result) = writer.join().expect("no panic");
+    assert_eq!(result, Err(LockError::Timeout));
+    assert_eq!((b.held(record(1)), b.held(record(2))), (None, Some(Shared)));
+    manager.release_all(&mut granted(reader));
+    manager.release_all(&mut a);
+    manager.release_all(&mut b);
+    let metrics = manager.metrics();
+    assert_eq!((metrics.waits, metrics.timeouts, metrics.deadlocks), (2, 1, 0));
+    assert!(metrics.wait_nanos >= 60_000_000);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn closing_ends_waits_and_leaves_holders_alone() {
+    let manager = manager();
+    let mut a = txn(1);
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    let blocked: Vec<_> = (0..3).map(|n| block(&manager, txn(n + 2), record(1), Exclusive, n as usize + 1)).collect();
+    manager.close();
+    for blocked in blocked {
+        let (txn, result) = blocked.join().expect("no panic");
+        assert_eq!(result, Err(LockError::Closed));
+        assert!(txn.is_empty());
+    }
+    assert_eq!(manager.acquire(&mut txn(9), record(1), Exclusive), Err(LockError::Closed));
+    manager.acquire(&mut a, record(2), Exclusive).expect("a free lock needs no wait");
+    manager.release_all(&mut a);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn two_holders_that_both_convert_are_a_deadlock() {
+    let manager = manager();
+    let (mut a, mut b) = (txn(1), txn(2));
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    manager.acquire(&mut b, record(1), Shared).expect("shared");
+    let a = block(&manager, a, record(1), Exclusive, 1);
+    assert_eq!(manager.acquire(&mut b, record(1), Exclusive), Err(LockError::Deadlock { cycle: 2 }));
+    assert_eq!(b.held(record(1)), Some(Shared), "the victim keeps what it held");
+    manager.release_all(&mut b);
+    let mut a = granted(a);
+    assert_eq!(a.held(record(1)), Some(Exclusive));
+    manager.release_all(&mut a);
+    assert_eq!(manager.metrics().deadlocks, 1);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn cycles_of_every_length_are_found_by_their_last_member() {
+    for length in 2..=5_u32 {
+        let manager = manager();
+        let mut txns: Vec<_> = (0..length).map(|number| txn(u64::from(number) + 1)).collect();
+        for (number, txn) in txns.iter_mut().enumerate() {
+            manager.acquire(txn, record(number as u32), Exclusive).expect("free");
+        }
+        let mut last = txns.pop().expect("there are some");
+        let blocked: Vec<_> =
+            (0..).zip(txns).map(|(number, txn)| block(&manager, txn, record(number + 1), Exclusive, 1)).collect();
+        let result = manager.acquire(&mut last, record(0), Exclusive);
+        assert_eq!(result, Err(LockError::Deadlock { cycle: length as usize }));
+        manager.release_all(&mut last);
+        for blocked in blocked.into_iter().rev() {
+            manager.release_all(&mut granted(blocked));
+        }
+        assert!(manager.is_empty());
+    }
+}
+
+#[test]
+fn a_cycle_through_a_place_in_the_queue_is_found() {
+    let manager = manager();
+    let (mut a, mut b, mut c) = (txn(1), txn(2), txn(3));
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    manager.acquire(&mut c, record(2), Exclusive).expect("free");
+    manager.acquire(&mut b, record(3), Shared).expect("free");
+    // b waits for a; c waits for b's place in the queue, not for a holder; a waits for c.
+    let b = block(&manager, b, record(1), Exclusive, 1);
+    let c = block(&manager, c, record(1), Shared, 2);
+    assert_eq!(manager.acquire(&mut a, record(2), Shared), Err(LockError::Deadlock { cycle: 3 }));
+    manager.release_all(&mut a);
+    manager.release_all(&mut granted(b));
+    manager.release_all(&mut granted(c));
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn a_cycle_behind_requests_that_need_no_look_is_found() {
+    let manager = manager();
+    let (mut a, mut z) = (txn(1), txn(99));
+    manager.acquire(&mut a, record(1), Exclusive).expect("free");
+    manager.acquire(&mut z, record(2), SharedIntentExclusive).expect("free");
+    let queue: Vec<_> = (2..6_u64).map(|n| block(&manager, txn(n), record(1), Exclusive, n as usize - 1)).collect();
+    let z = block(&manager, z, record(1), Exclusive, 5);
+    assert_eq!(manager.acquire(&mut a, record(2), Exclusive), Err(LockError::Deadlock { cycle: 2 }));
+    manager.release_all(&mut a);
+    for blocked in queue.into_iter().chain([z]) {
+        manager.release_all(&mut granted(blocked));
+    }
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn two_inserters_into_a_gap_that_both_guard_are_a_deadlock() {
+    let manager = manager();
+    let gap = LockId::gap(TABLE, b"k");
+    let (mut a, mut b) = (txn(1), txn(2));
+    manager.acquire(&mut a, gap, Shared).expect("free");
+    manager.acquire(&mut b, gap, Shared).expect("shared");
+    let own = Arc::clone(&manager);
+    let inserter = thread::spawn("inserter", move || {
+        let result = own.acquire_instant(&mut a, gap, IntentExclusive);
+        (a, result)
+    });
+    wait_until(|| manager.queue_len(gap) == 1);
+    assert_eq!(manager.acquire_instant(&mut b, gap, IntentExclusive), Err(LockError::Deadlock { cycle: 2 }));
+    manager.release_all(&mut b);
+    manager.release_all(&mut granted(inserter.expect("a thread starts")));
+    assert!(manager.is_empty());
+}

@@ -1,0 +1,220 @@
+//! What one transaction holds, and how it is woken.
+
+use std::collections::HashMap;
+
+use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicU32, Ordering};
+use duramen_sync::thread::Parker;
+use duramen_types::TxnId;
+
+use super::id::{BuildNumberHasher, LockId};
+use super::mode::LockMode;
+
+/// Up to this many locks are searched one by one, more through a hash index.
+const UNINDEXED: usize = 16;
+
+/// An index that once grew beyond this is dropped rather than kept for the next transaction.
+const KEPT_INDEX: usize = 1024;
+
+/// State of the wait of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Outcome {
+    /// Still in a queue, or not waiting.
+    Pending = 0,
+    /// The request was granted and is out of the queue.
+    Granted = 1,
+    /// The manager was closed and the request is out of the queue.
+    Closed = 2,
+}
+
+/// Where the thread of a transaction waits.
+///
+/// The outcome goes from pending to another state under the mutex of the bucket in which the transaction waits, by
+/// whoever takes its request out of the queue, and back to pending by the transaction itself before it queues again.
+#[derive(Debug, Default)]
+pub(super) struct Waiter {
+    outcome: AtomicU32,
+    parker: Parker,
+}
+
+impl Waiter {
+    pub(super) fn set(&self, outcome: Outcome) {
+        // Release, for the waiter may see the new state without having taken the bucket's mutex.
+        self.outcome.store(outcome as u32, Ordering::Release);
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.outcome.load(Ordering::Acquire) {
+            0 => Outcome::Pending,
+            1 => Outcome::Granted,
+            _ => Outcome::Closed,
+        }
+    }
+
+    /// A wake-up of an earlier wait may still arrive during a later one: whoever parks must look at the outcome again.
+    pub(super) fn parker(&self) -> &Parker {
+        &self.parker
+    }
+}
+
+/// The locks of one transaction. Its owner must pass it to [`super::LockManager::release_all`] before dropping it.
+#[derive(Debug)]
+pub(crate) struct TxnLocks {
+    txn: TxnId,
+    held: Vec<(LockId, LockMode)>,
+    /// Positions in `held`; either empty or complete.
+    index: HashMap<LockId, u32, BuildNumberHasher>,
+    /// Made at the first wait: most transactions never wait.
+    waiter: Option<Arc<Waiter>>,
+    tickets: u64,
+}
+
+impl TxnLocks {
+    /// Of a transaction that holds nothing yet. The id must be the only one of its value at the lock manager.
+    pub(crate) fn new(txn: TxnId) -> Self {
+        Self { txn, held: Vec::new(), index: HashMap::default(), waiter: None, tickets: 0 }
+    }
+
+    /// Reuses the memory for another transaction.
+    ///
+    /// # Panics
+    /// If locks are still held.
+    pub(crate) fn renew(&mut self, txn: TxnId) {
+        assert!(self.held.is_empty(), "the locks of {} were released", self.txn);
+        self.txn = txn;
+    }
+
+    /// The transaction.
+    #[inline]
+    pub(crate) fn txn(&self) -> TxnId {
+        self.txn
+    }
+
+    /// Number of locks held.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether no lock is held.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The mode in which the lock is held.
+    #[inline]
+    pub(crate) fn held(&self, id: LockId) -> Option<LockMode> {
+        self.position(id).map(|at| self.held[at].1)
+    }
+
+    #[inline]
+    fn position(&self, id: LockId) -> Option<usize> {
+        if self.held.len() <= UNINDEXED {
+            self.held.iter().position(|&(held, _)| held == id)
+        } else {
+            self.index.get(&id).map(|&at| at as usize)
+        }
+    }
+
+    /// Notes that the lock is now held in `mode`, whether or not it was before.
+    #[inline]
+    pub(super) fn note(&mut self, id: LockId, mode: LockMode) {
+        match self.position(id) {
+            Some(at) => self.held[at].1 = mode,
+            None => self.push(id, mode),
+        }
+    }
+
+    /// As [`Self::note`], of a lock that was not held before.
+    #[inline]
+    pub(super) fn push(&mut self, id: LockId, mode: LockMode) {
+        self.held.push((id, mode));
+        if self.held.len() > UNINDEXED {
+            self.index_last();
+        }
+    }
+
+    #[cold]
+    fn index_last(&mut self) {
+        // The index may have emptied while the transaction held few locks.
+        for at in self.index.len()..self.held.len() {
+            self.index.insert(self.held[at].0, u32::try_from(at).expect("a transaction holds less than 2^32 locks"));
+        }
+    }
+
+    /// Forgets the lock; returns the mode in which it was held.
+    pub(super) fn forget(&mut self, id: LockId) -> Option<LockMode> {
+        let at = self.position(id)?;
+        let (_, mode) = self.held.swap_remove(at);
+        if self.held.len() <= UNINDEXED {
+            self.index.clear();
+        } else {
+            self.index.remove(&id);
+            if let Some(&(moved, _)) = self.held.get(at) {
+                self.index.insert(moved, at as u32);
+            }
+        }
+        Some(mode)
+    }
+
+    /// The lock taken last.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<(LockId, LockMode)> {
+        self.held.pop()
+    }
+
+    /// To be called after the last [`Self::pop`].
+    pub(super) fn clear_index(&mut self) {
+        debug_assert!(self.held.is_empty());
+        if self.index.capacity() > KEPT_INDEX {
+            self.index = HashMap::default();
+            self.held = Vec::new();
+        } else if !self.index.is_empty() {
+            self.index.clear();
+        }
+    }
+
+    /// Begins a wait: its ticket, and the waiter with a pending outcome.
+    pub(super) fn begin_wait(&mut self) -> (u64, Arc<Waiter>) {
+        self.tickets += 1;
+        let waiter = self.waiter.get_or_insert_default();
+        waiter.set(Outcome::Pending);
+        (self.tickets, Arc::clone(waiter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duramen_types::TableId;
+
+    use super::{LockId, LockMode, TxnId, TxnLocks, UNINDEXED};
+
+    fn id(number: usize) -> LockId {
+        LockId::record(TableId::new(1), &number.to_le_bytes())
+    }
+
+    #[test]
+    fn many_locks_are_found_noted_and_forgotten() {
+        let mut locks = TxnLocks::new(TxnId::new(1));
+        for round in 0..3 {
+            for number in 0..5 * UNINDEXED {
+                assert_eq!(locks.held(id(number)), None);
+                locks.note(id(number), LockMode::Shared);
+                locks.note(id(number), LockMode::Exclusive);
+                assert_eq!(locks.len(), number + 1);
+            }
+            for number in (0..5 * UNINDEXED).step_by(round + 2) {
+                assert_eq!(locks.forget(id(number)), Some(LockMode::Exclusive));
+                assert_eq!(locks.forget(id(number)), None);
+            }
+            for number in 0..5 * UNINDEXED {
+                let expected = (!number.is_multiple_of(round + 2)).then_some(LockMode::Exclusive);
+                assert_eq!(locks.held(id(number)), expected);
+                let _ = locks.forget(id(number));
+            }
+            assert!(locks.is_empty() && locks.index.is_empty());
+        }
+    }
+}
