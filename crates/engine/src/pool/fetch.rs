@@ -1,0 +1,347 @@
+//! Finding pages, reading them in, and making room for them.
+//!
+//! # Readers, loaders and evictors race for a frame
+//! - *Loading*: a thread that misses takes an empty frame, exclusively latched, names the page in the header, and tries
+//!   to enter the frame into the page table. If another thread was first, it gives the frame back and looks again. Else
+//!   it reads the page and only then lets go of the latch; whoever finds the frame in between waits for that.
+//! - *Eviction*: a thread takes a frame's exclusive latch (without waiting), sees that the page is clean, removes it
+//!   from the page table and the header, and keeps the latch until the next page is in.
+//! - *Reading*: a thread reads the page table, then takes a version (or a latch) of the frame, then checks that the
+//!   header names the page, and else looks again.
+//!
+//! Why that is enough: the header's page changes only under the exclusive latch, in sections that increment the version.
+//! If the header names the page at some moment after the version was taken and the version stands at the end, no such
+//! section lies in between, so the frame held the page all the time. If the look-up was stale and the frame was reused,
+//! either the header names another page, or the same page was loaded into the same frame again, before the version was
+//! taken, which is as good. A load that failed leaves the header without a page, so that those who waited look again, and
+//! meet the error themselves.
+
+use std::time::Duration;
+
+use duramen_sync::atomic::Ordering;
+use duramen_sync::clock::Instant;
+use duramen_sync::thread;
+use duramen_types::{PAGE_SIZE, PageId};
+
+use super::frames::FrameId;
+use super::page_table::PageTable;
+use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
+use crate::page;
+
+/// Longest wait for a frame before the pool is declared exhausted.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Pool {
+    /// Starts an optimistic read. `id` must come from validated reads.
+    ///
+    /// # Errors
+    /// [`Interrupt::Restart`] when somebody holds the page exclusively for long (perhaps the caller);
+    /// [`Interrupt::Failed`] when the page cannot be read from disk.
+    #[inline]
+    pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
+        if id < PageTable::LIMIT
+            && let Some(frame) = self.table.get(id)
+        {
+            let header = self.frames.header(frame);
+            if let Some(version) = header.latch.version()
+                && header.page.load(Ordering::Relaxed) == id.get()
+            {
+                self.touch(frame);
+                return Ok(Optimistic::new(self, id, frame, version));
+            }
+        }
+        self.optimistic_slow(id)
+    }
+
+    #[cold]
+    fn optimistic_slow(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
+        loop {
+            let frame = self.find_or_load(id)?;
+            let header = self.frames.header(frame);
+            match header.latch.version() {
+                Some(version) if header.page.load(Ordering::Relaxed) == id.get() => {
+                    self.touch(frame);
+                    return Ok(Optimistic::new(self, id, frame, version));
+                }
+                Some(_) => {}
+                None if header.latch.await_unlatched(&self.lot) => {}
+                None => return Err(Restart.into()),
+            }
+        }
+    }
+
+    /// Latches a page shared. The caller must not hold it already.
+    ///
+    /// # Errors
+    /// When the page cannot be read from disk.
+    pub(crate) fn shared(&self, id: PageId) -> Result<Shared<'_>, PoolError> {
+        loop {
+            let frame = self.find_or_load(id)?;
+            let header = self.frames.header(frame);
+            header.latch.shared(&self.lot);
+            if header.page.load(Ordering::Relaxed) == id.get() {
+                self.touch(frame);
+                return Ok(Shared::new(self, id, frame));
+            }
+            header.latch.release_shared(&self.lot);
+        }
+    }
+
+    /// Latches a page exclusively. The caller must not hold it already.
+    ///
+    /// # Errors
+    /// When the page cannot be read from disk.
+    pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
+        loop {
+            let frame = self.find_or_load(id)?;
+            self.frames.header(frame).latch.exclusive(&self.lot);
+            if let Some(guard) = self.confirm_exclusive(id, frame) {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Latches a page exclusively if nobody holds it.
+    ///
+    /// # Errors
+    /// When the page cannot be read from disk.
+    pub(crate) fn try_exclusive(&self, id: PageId) -> Result<Option<Exclusive<'_>>, PoolError> {
+        loop {
+            let frame = self.find_or_load(id)?;
+            if !self.frames.header(frame).latch.try_exclusive() {
+                return Ok(None);
+            }
+            if let Some(guard) = self.confirm_exclusive(id, frame) {
+                return Ok(Some(guard));
+            }
+        }
+    }
+
+    /// Latches a page exclusively without reading it from disk, and zeroes it: for a page that is about to be formatted.
+    /// The caller must do that, after [`Exclusive::prepare`]; a page of zeros is not readable later. Reserves the page's
+    /// place in the data file if need be.
+    ///
+    /// # Errors
+    /// When there is no frame, or no space on disk.
+    pub(crate) fn create(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
+        self.reserve_page(id)?;
+        loop {
+            if let Some(frame) = self.table.get(id) {
+                self.frames.header(frame).latch.exclusive(&self.lot);
+                if self.confirm_exclusive(id, frame).map(std::mem::forget).is_some() {
+                    return Ok(Exclusive::new_blank(self, id, frame, None));
+                }
+            } else if let Some(frame) = self.claim(id)? {
+                return Ok(Exclusive::new_blank(self, id, frame, None));
+            }
+        }
+    }
+
+    /// As [`Pool::exclusive`], for redo: a page that is missing in the data file, blank or damaged is given out as zeros,
+    /// and [`Exclusive::was_unreadable`] says why, so that the caller may rebuild it from the log. If the guard is
+    /// dropped without that, the page stays as unreadable as it was.
+    ///
+    /// # Errors
+    /// When the disk fails in another way, there is no frame, or no space on disk for a missing page.
+    pub(crate) fn exclusive_or_blank(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
+        loop {
+            self.check_limit(id)?;
+            if let Some(frame) = self.table.get(id) {
+                self.frames.header(frame).latch.exclusive(&self.lot);
+                if let Some(guard) = self.confirm_exclusive(id, frame) {
+                    return Ok(guard);
+                }
+            } else if let Some(frame) = self.claim(id)? {
+                let defect = match self.read_in(id, frame) {
+                    Ok(()) => return Ok(Exclusive::new(self, id, frame)),
+                    Err(defect) => defect,
+                };
+                let rebuildable = match &defect {
+                    PoolError::Corrupt { .. } => true,
+                    PoolError::Disk(error) => error.kind == std::io::ErrorKind::UnexpectedEof,
+                    _ => false,
+                };
+                if !rebuildable {
+                    self.abandon(id, frame);
+                    return Err(defect);
+                }
+                if let Err(error) = self.reserve_page(id) {
+                    self.abandon(id, frame);
+                    return Err(error);
+                }
+                return Ok(Exclusive::new_blank(self, id, frame, Some(defect)));
+            }
+        }
+    }
+
+    /// Whether a page is in the pool at this moment.
+    #[cfg(test)]
+    pub(super) fn is_resident(&self, id: PageId) -> bool {
+        self.table.get(id).is_some()
+    }
+
+    /// Tells the clock that the page was used. Mostly only reads, as the header is shared by all users of the page.
+    #[inline]
+    fn touch(&self, frame: FrameId) {
+        let referenced = &self.frames.header(frame).referenced;
+        if !referenced.load(Ordering::Relaxed) {
+            referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The guard for `frame`, just latched exclusively, if it holds the page; else unlatches it.
+    #[inline]
+    fn confirm_exclusive(&self, id: PageId, frame: FrameId) -> Option<Exclusive<'_>> {
+        let header = self.frames.header(frame);
+        if header.page.load(Ordering::Relaxed) == id.get() {
+            self.touch(frame);
+            return Some(Exclusive::new(self, id, frame));
+        }
+        header.latch.release_exclusive(false, &self.lot);
+        None
+    }
+
+    /// The frame that has the page at some moment during the call; reads the page in if no frame has.
+    #[inline]
+    fn find_or_load(&self, id: PageId) -> Result<FrameId, PoolError> {
+        self.check_limit(id)?;
+        loop {
+            if let Some(frame) = self.table.get(id) {
+                return Ok(frame);
+            }
+            if let Some(frame) = self.load(id)? {
+                return Ok(frame);
+            }
+        }
+    }
+
+    pub(super) fn check_limit(&self, id: PageId) -> Result<(), PoolError> {
+        if id.is_zero() || id >= PageTable::LIMIT {
+            return Err(self.corrupt(id, "no page has this number".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn corrupt(&self, page: PageId, defect: String) -> PoolError {
+        PoolError::Corrupt { page, defect, file: self.data.path(), offset: page.get().saturating_mul(PAGE_SIZE as u64) }
+    }
+
+    /// Reads the page into a frame, unless another thread is faster.
+    #[cold]
+    fn load(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
+        let Some(frame) = self.claim(id)? else { return Ok(None) };
+        match self.read_in(id, frame) {
+            Ok(()) => {
+                self.frames.header(frame).latch.release_exclusive(true, &self.lot);
+                Ok(Some(frame))
+            }
+            Err(error) => {
+                self.abandon(id, frame);
+                Err(error)
+            }
+        }
+    }
+
+    /// A frame for the page, exclusively latched and entered in the table, its bytes not yet the page's; `None` when
+    /// the page is in the pool by now.
+    fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
+        self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        let frame = self.take_frame()?;
+        let header = self.frames.header(frame);
+        header.page.store(id.get(), Ordering::Relaxed);
+        if self.table.try_insert(id, frame) {
+            // One round of the clock is granted to a page that is read for the first time.
+            header.referenced.store(true, Ordering::Relaxed);
+            return Ok(Some(frame));
+        }
+        self.release_empty(frame);
+        Ok(None)
+    }
+
+    /// Fills a claimed frame from disk.
+    fn read_in(&self, id: PageId, frame: FrameId) -> Result<(), PoolError> {
+        // SAFETY: the frame is latched exclusively by this thread, and no guard for it exists yet.
+        let bytes = unsafe { self.frames.bytes_mut(frame) };
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.data.read_at(bytes, id.get() * PAGE_SIZE as u64)?;
+        page::verify(bytes, id).map_err(|defect| self.corrupt(id, defect.to_string()))
+    }
+
+    /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of the frame.
+    pub(super) fn abandon(&self, id: PageId, frame: FrameId) {
+        self.table.remove(id, frame);
+        self.release_empty(frame);
+    }
+
+    /// Gives an exclusively latched frame that is in no table entry back.
+    fn release_empty(&self, frame: FrameId) {
+        let header = self.frames.header(frame);
+        assert_eq!(header.rec_gsn.load(Ordering::Relaxed), 0, "a dirty page would be lost");
+        header.page.store(0, Ordering::Relaxed);
+        header.latch.release_exclusive(true, &self.lot);
+        self.free.lock().push(frame);
+    }
+
+    /// An exclusively latched frame without a page.
+    fn take_frame(&self) -> Result<FrameId, PoolError> {
+        let mut started = None;
+        loop {
+            if let Some(frame) = self.free_frame().or_else(|| self.evict()) {
+                return Ok(frame);
+            }
+            self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+            let progress = self.clean_for_eviction()?;
+            let started = *started.get_or_insert_with(Instant::now);
+            if started.elapsed() > PATIENCE {
+                return Err(PoolError::Exhausted { frames: self.frames() });
+            }
+            if !progress {
+                // Every frame is latched at this moment; their holders need the processor more.
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    fn free_frame(&self) -> Option<FrameId> {
+        let frame = self.free.lock().pop()?;
+        // A straggler with a stale look-up may hold the latch for an instant, to find that the page is gone.
+        self.frames.header(frame).latch.exclusive(&self.lot);
+        Some(frame)
+    }
+
+    /// Turns the clock until it finds a clean page that was not used since the last time around, and evicts it. Two
+    /// rounds without one mean that there is none.
+    fn evict(&self) -> Option<FrameId> {
+        for _ in 0..2 * self.frames() {
+            let frame = self.advance_hand();
+            let header = self.frames.header(frame);
+            let page = header.page.load(Ordering::Relaxed);
+            if page == 0 || header.rec_gsn.load(Ordering::Relaxed) != 0 || header.latch.is_held() {
+                continue;
+            }
+            if header.referenced.load(Ordering::Relaxed) {
+                header.referenced.store(false, Ordering::Relaxed);
+                continue;
+            }
+            if !header.latch.try_exclusive() {
+                continue;
+            }
+            let page = header.page.load(Ordering::Relaxed);
+            if page == 0 || header.rec_gsn.load(Ordering::Relaxed) != 0 {
+                header.latch.release_exclusive(false, &self.lot);
+                continue;
+            }
+            self.table.remove(PageId::new(page), frame);
+            header.page.store(0, Ordering::Relaxed);
+            self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+            return Some(frame);
+        }
+        None
+    }
+
+    /// The frame under the clock's hand, which moves on.
+    pub(super) fn advance_hand(&self) -> FrameId {
+        let passed = self.hand.fetch_add(1, Ordering::Relaxed);
+        FrameId::new((passed % self.frames()) as u32)
+    }
+}

@@ -1,0 +1,156 @@
+//! The memory of the pool: page frames, and a header for each.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use duramen_sync::CachePadded;
+use duramen_sync::atomic::{AtomicBool, AtomicU64};
+use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
+
+use super::latch::Latch;
+
+/// Number of a frame, counted from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct FrameId(u32);
+
+impl FrameId {
+    /// Wraps a frame's number.
+    #[inline]
+    pub(super) const fn new(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The number.
+    #[inline]
+    pub(super) const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// What the pool knows about the page in a frame.
+#[derive(Debug)]
+pub(super) struct Header {
+    /// Guards the frame's bytes and the fields below as they say.
+    pub(super) latch: Latch,
+    /// The page in the frame, 0 for none. Changed under the exclusive latch, in a section that counts as a change.
+    pub(super) page: AtomicU64,
+    /// Recovery GSN: 0 when the page is clean, else a bound that is not above the GSN of any record whose change is
+    /// not known to be durable in the data file. See `write_back` for who changes it.
+    pub(super) rec_gsn: AtomicU64,
+    /// As `rec_gsn`, for the changes made since the page was last copied for writing; 0 when there are none. Not 0
+    /// only when `rec_gsn` is not 0.
+    pub(super) fresh_gsn: AtomicU64,
+    /// Whether the page was used since the eviction clock last passed.
+    pub(super) referenced: AtomicBool,
+}
+
+impl Header {
+    fn new() -> Self {
+        Self {
+            latch: Latch::new(),
+            page: AtomicU64::new(0),
+            rec_gsn: AtomicU64::new(0),
+            fresh_gsn: AtomicU64::new(0),
+            referenced: AtomicBool::new(false),
+        }
+    }
+}
+
+/// All frames.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// The whole allocation.
+    memory: NonNull<u8>,
+    layout: Layout,
+    /// The first frame: the first address in `memory` that is aligned as wanted.
+    start: NonNull<u8>,
+    headers: Box<[CachePadded<Header>]>,
+}
+
+// SAFETY: the memory belongs to this value; access to it follows the latches (see `bytes`).
+unsafe impl Send for Frames {}
+// SAFETY: as above.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// Frames start at a huge page when there are many, so that the system can back them with huge pages.
+    const HUGE_PAGE: usize = 2 << 20;
+
+    /// Allocates `count` frames of zeros.
+    ///
+    /// # Panics
+    /// When there is no memory, as every allocation.
+    pub(super) fn new(count: usize) -> Self {
+        let len = count.checked_mul(PAGE_SIZE).expect("the pool is smaller than the address space");
+        let align = if len >= Self::HUGE_PAGE { Self::HUGE_PAGE } else { BLOCK_SIZE };
+        // Asking for a byte-aligned, longer piece lets the allocator take fresh zero pages from the system untouched.
+        let layout = Layout::array::<u8>(len + align).expect("the pool is smaller than the address space");
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let skip = memory.as_ptr().align_offset(align);
+        // SAFETY: `skip < align`, and the allocation is `align` bytes longer than the frames.
+        let start = unsafe { memory.add(skip) };
+        Self { memory, layout, start, headers: (0..count).map(|_| CachePadded::new(Header::new())).collect() }
+    }
+
+    /// Number of frames.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Every frame.
+    pub(super) fn ids(&self) -> impl Iterator<Item = FrameId> + use<> {
+        // The page table, too, counts frames in 32 bits.
+        (0..self.headers.len() as u32).map(FrameId)
+    }
+
+    /// What is known about `frame`.
+    #[inline]
+    pub(super) fn header(&self, frame: FrameId) -> &Header {
+        &self.headers[frame.0 as usize]
+    }
+
+    /// Address of the frame's bytes: [`PAGE_SIZE`] of them, aligned to [`BLOCK_SIZE`], valid as long as `self`.
+    #[inline]
+    pub(super) fn page(&self, frame: FrameId) -> *const u8 {
+        self.page_mut(frame).as_ptr()
+    }
+
+    #[inline]
+    fn page_mut(&self, frame: FrameId) -> NonNull<u8> {
+        assert!((frame.0 as usize) < self.headers.len());
+        // SAFETY: there are as many frames as headers.
+        unsafe { self.start.add(frame.0 as usize * PAGE_SIZE) }
+    }
+
+    /// The frame's bytes.
+    ///
+    /// # Safety
+    /// The caller holds the frame's latch, shared or exclusively, as long as the result is used, and makes no
+    /// conflicting use of [`Frames::bytes_mut`].
+    #[inline]
+    pub(super) unsafe fn bytes(&self, frame: FrameId) -> &[u8] {
+        // SAFETY: in bounds and initialised; the caller's latch keeps writers out.
+        unsafe { std::slice::from_raw_parts(self.page(frame), PAGE_SIZE) }
+    }
+
+    /// The frame's bytes, for changes.
+    ///
+    /// # Safety
+    /// The caller holds the frame's latch exclusively as long as the result is used, and has no other reference to them.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the frame's latch says who may change its bytes")]
+    pub(super) unsafe fn bytes_mut(&self, frame: FrameId) -> &mut [u8] {
+        // SAFETY: in bounds and initialised; the caller's latch keeps readers and writers out.
+        unsafe { std::slice::from_raw_parts_mut(self.page_mut(frame).as_ptr(), PAGE_SIZE) }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) }
+    }
+}

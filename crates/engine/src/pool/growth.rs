@@ -1,0 +1,59 @@
+//! Growing the data file ahead of the pages in it.
+
+use duramen_sync::Mutex;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_types::{PAGE_SIZE, PageId};
+
+use super::{Pool, PoolError};
+
+/// Bounds on how far the file grows at once, in bytes.
+const MIN_STEP: u64 = 1 << 20;
+const MAX_STEP: u64 = 64 << 20;
+
+/// How long the data file is.
+#[derive(Debug)]
+pub(super) struct Growth {
+    /// Bytes that are reserved on disk.
+    reserved: AtomicU64,
+    /// Held by the thread that makes the file grow.
+    growing: Mutex<()>,
+}
+
+impl Growth {
+    /// A file of `len` bytes.
+    pub(super) fn new(len: u64) -> Self {
+        Self { reserved: AtomicU64::new(len), growing: Mutex::new(()) }
+    }
+}
+
+impl Pool {
+    /// Makes sure that the data file has a place for the page, so that writing it later cannot run out of space. The
+    /// file grows by an eighth, within bounds, as long as there is space; on a nearly full disk by as little as needed.
+    ///
+    /// # Errors
+    /// The disk's; [`PoolError::is_full`] when there is no space. The pool goes on working.
+    pub(crate) fn reserve_page(&self, id: PageId) -> Result<(), PoolError> {
+        self.check_limit(id)?;
+        let needed = (id.get() + 1) * PAGE_SIZE as u64;
+        if needed <= self.growth.reserved.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _growing = self.growth.growing.lock();
+        let reserved = self.growth.reserved.load(Ordering::Relaxed);
+        if needed <= reserved {
+            return Ok(());
+        }
+        let step = (reserved / 8).clamp(MIN_STEP, MAX_STEP).next_multiple_of(PAGE_SIZE as u64);
+        let generous = needed.max(reserved - reserved % PAGE_SIZE as u64 + step);
+        let grown = match self.data.allocate(generous) {
+            Ok(()) => generous,
+            Err(error) if error.is_full() && generous > needed => {
+                self.data.allocate(needed)?;
+                needed
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.growth.reserved.store(grown, Ordering::Release);
+        Ok(())
+    }
+}

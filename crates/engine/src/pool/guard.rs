@@ -1,0 +1,209 @@
+//! The only ways to touch a page: optimistic, shared and exclusive guards.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+
+use duramen_sync::Backoff;
+use duramen_sync::atomic::Ordering;
+use duramen_types::{Gsn, PageId};
+
+use super::Pool;
+use super::error::{PoolError, Restart};
+use super::frames::FrameId;
+use super::latch::{Upgrade, Version};
+use crate::page::{self, OptimisticPage};
+
+/// A read of a page that holds nothing: whatever it sees counts only after [`Optimistic::validate`].
+#[derive(Clone, Copy)]
+pub(crate) struct Optimistic<'a> {
+    pool: &'a Pool,
+    id: PageId,
+    frame: FrameId,
+    version: Version,
+}
+
+impl<'a> Optimistic<'a> {
+    #[inline]
+    pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId, version: Version) -> Self {
+        Self { pool, id, frame, version }
+    }
+
+    /// The page's number.
+    #[inline]
+    pub(crate) fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// The bytes, which may change, or become another page's, while they are read.
+    #[inline]
+    pub(crate) fn page(&self) -> OptimisticPage<'a> {
+        // SAFETY: frames are `PAGE_SIZE` bytes of memory that stays allocated as long as the pool, which outlives 'a.
+        unsafe { OptimisticPage::new(self.pool.frames.page(self.frame)) }
+    }
+
+    /// Whether everything read so far was the page, of one moment.
+    ///
+    /// # Errors
+    /// [`Restart`] when the page was changed or evicted since this guard was made.
+    #[inline]
+    pub(crate) fn validate(&self) -> Result<(), Restart> {
+        if self.pool.frames.header(self.frame).latch.validate(self.version) { Ok(()) } else { Err(Restart) }
+    }
+
+    /// Turns the read into exclusive access, if nothing has changed since it began.
+    ///
+    /// # Errors
+    /// [`Restart`] when the page was changed or evicted, is about to be, or has a shared holder that stays for long.
+    pub(crate) fn upgrade(self) -> Result<Exclusive<'a>, Restart> {
+        let latch = &self.pool.frames.header(self.frame).latch;
+        let mut backoff = Backoff::new();
+        loop {
+            match latch.try_upgrade(self.version) {
+                Upgrade::Granted => return Ok(Exclusive::new(self.pool, self.id, self.frame)),
+                Upgrade::Busy if !backoff.is_long() => backoff.snooze(),
+                Upgrade::Busy | Upgrade::Stale => return Err(Restart),
+            }
+        }
+    }
+}
+
+/// Shared access: the page does not change while the guard lives.
+pub(crate) struct Shared<'a> {
+    pool: &'a Pool,
+    id: PageId,
+    frame: FrameId,
+}
+
+impl<'a> Shared<'a> {
+    /// Wraps a latch that the caller holds shared.
+    pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
+        Self { pool, id, frame }
+    }
+
+    /// The page's number.
+    pub(crate) fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// GSN of the last log record applied to the page.
+    pub(crate) fn gsn(&self) -> Gsn {
+        page::gsn(self)
+    }
+}
+
+impl Deref for Shared<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the shared latch, held as long as `self`, keeps every writer out.
+        unsafe { self.pool.frames.bytes(self.frame) }
+    }
+}
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        self.pool.frames.header(self.frame).latch.release_shared(&self.pool.lot);
+    }
+}
+
+/// Exclusive access.
+///
+/// A change is made in this order: [`Exclusive::prepare`], insert the log record, change the bytes and stamp them with
+/// the record's GSN, drop. (The bytes may also be changed before the record is inserted, but not before `prepare`.)
+/// When the guard is dropped after a change, readers who overlapped with it start over.
+pub(crate) struct Exclusive<'a> {
+    pool: &'a Pool,
+    id: PageId,
+    frame: FrameId,
+    changed: bool,
+    prepared: Cell<bool>,
+    /// What stood in the way of reading the page, when its contents are not the page's but zeros in its stead.
+    unreadable: Option<PoolError>,
+    /// The frame holds zeros that are nobody's page until the holder has made one of them.
+    blank: bool,
+}
+
+impl<'a> Exclusive<'a> {
+    /// Wraps a latch that the caller holds exclusively.
+    #[inline]
+    pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
+        Self { pool, id, frame, changed: false, prepared: Cell::new(false), unreadable: None, blank: false }
+    }
+
+    /// As [`Exclusive::new`], for a page that was not read from disk; zeroes it.
+    pub(super) fn new_blank(pool: &'a Pool, id: PageId, frame: FrameId, unreadable: Option<PoolError>) -> Self {
+        // SAFETY: the caller holds the latch exclusively and passes it on to the guard, which does not exist yet.
+        unsafe { pool.frames.bytes_mut(frame) }.fill(0);
+        Self { pool, id, frame, changed: true, prepared: Cell::new(false), unreadable, blank: true }
+    }
+
+    /// The page's number.
+    #[inline]
+    pub(crate) fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// GSN of the last log record applied to the page.
+    #[inline]
+    pub(crate) fn gsn(&self) -> Gsn {
+        page::gsn(self)
+    }
+
+    /// Announces a change, before its log record is inserted: from here on a checkpoint takes the page for dirty, from
+    /// a bound that is not above the GSN of that record. Once per guard is enough.
+    #[inline]
+    pub(crate) fn prepare(&self) {
+        if !self.prepared.replace(true) {
+            self.pool.note_change(self.frame, None);
+        }
+    }
+
+    /// As [`Exclusive::prepare`], for a change that the log already holds as record `gsn`: redo.
+    pub(crate) fn prepare_redo(&self, gsn: Gsn) {
+        if !self.prepared.replace(true) {
+            self.pool.note_change(self.frame, Some(gsn));
+        }
+    }
+
+    /// Why the page could not be read, when [`Pool::exclusive_or_blank`] gave out zeros in its stead. They become the
+    /// page when they are changed; until then the page stays unreadable.
+    pub(crate) fn was_unreadable(&self) -> Option<&PoolError> {
+        self.unreadable.as_ref()
+    }
+}
+
+impl Deref for Exclusive<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and `self` is borrowed
+        // shared. Optimistic readers only read.
+        unsafe { self.pool.frames.bytes(self.frame) }
+    }
+}
+
+impl DerefMut for Exclusive<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        assert!(self.prepared.get(), "{} is changed without being prepared: the change could be lost", self.id);
+        self.changed = true;
+        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and `self` is borrowed
+        // exclusively. Optimistic readers read through `OptimisticPage`, whose reads may race, and discard what they saw.
+        unsafe { self.pool.frames.bytes_mut(self.frame) }
+    }
+}
+
+impl Drop for Exclusive<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let prepared = self.prepared.get();
+        let header = self.pool.frames.header(self.frame);
+        if self.blank && !prepared && header.rec_gsn.load(Ordering::Relaxed) == 0 {
+            self.pool.abandon(self.id, self.frame);
+            return;
+        }
+        header.latch.release_exclusive(self.changed, &self.pool.lot);
+    }
+}

@@ -1,0 +1,246 @@
+//! The buffer pool: pages in memory, and their way from and to the disk.
+//!
+//! # Purpose
+//! A fixed number of frames holds the pages in use. A page is found through an array (`page_table`), read without
+//! taking anything (`latch`, [`Optimistic`]) or under a latch ([`Shared`], [`Exclusive`]), loaded when it is missing and
+//! replaced by a clock (`fetch`), and written in batches, through a double-write area (`write_back`, `doublewrite`), by
+//! the background cleaner (`cleaner`), by checkpoints, or by a thread in need of a frame.
+//!
+//! # Invariants
+//! - A page is in at most one frame. A frame's page changes only under the frame's exclusive latch, in a section that
+//!   increments the latch's version. So a guard that found its page in the frame after taking the version (or the latch)
+//!   is at the right page as long as the version stands (or the latch is held).
+//! - WAL rule: a page goes to disk only after the log has been hardened past the page's GSN.
+//! - A page is overwritten in place only after its new contents are durable in the double-write area, and that area is
+//!   reused only after they are durable in place. So at any moment one of the two copies is whole.
+//! - A page's recovery GSN is not above the GSN of any record whose change to the page may be missing in the data file.
+//! - A frame is reused only when its page is clean.
+//! - Pages are written only within the reserved length of the data file, so that a full disk is an error of
+//!   [`Pool::reserve_page`] and never of writing back.
+//!
+//! # Latch order
+//! The pool imposes no order on page latches; the B+-tree does. The pool itself never waits for a page latch while it
+//! holds another one or its own locks, except for the latch of the page it was asked for; the write-back lock is taken
+//! by threads that hold exclusive latches, so its holder only tries latches. Then `free` (a leaf lock), or the parking
+//! lot's slots (leaf locks). A thread that holds latches may wait here for a disk operation and for the log's
+//! [`WalRule::harden`], which therefore must not need a page latch; and a thread must not wait for *log space* under a
+//! latch if that space comes free only by flushing pages.
+//! No thread may latch a page twice. Each thread may hold a few latches while it asks for another page; what all
+//! threads hold together must leave frames to work with.
+//!
+//! # Failure
+//! A failed read gives its error to whoever asked, and leaves the page out of the pool. After a failed write or sync
+//! nobody knows what is on disk: the pool is *poisoned*, writes nothing more and fails every request to write; reading
+//! goes on as long as there are clean frames. A full disk shows in [`Pool::reserve_page`] and poisons nothing. A page
+//! that fails its check is [`PoolError::Corrupt`], with the place.
+
+mod cleaner;
+mod doublewrite;
+mod error;
+mod fetch;
+mod frames;
+mod growth;
+mod guard;
+mod latch;
+mod page_table;
+mod write_back;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use duramen_io::File;
+use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
+use duramen_types::Gsn;
+
+pub(crate) use doublewrite::recover as recover_double_write;
+pub(crate) use error::{Interrupt, PoolError, Restart};
+pub(crate) use guard::{Exclusive, Optimistic, Shared};
+
+use cleaner::CleanerState;
+use frames::{FrameId, Frames};
+use growth::Growth;
+use latch::ParkingLot;
+use page_table::PageTable;
+use write_back::WriteBack;
+
+/// What the pool needs from the log.
+pub(crate) trait WalRule: Send + Sync {
+    /// Makes the log durable past the record `gsn`; called before a page that carries `gsn` is written.
+    ///
+    /// # Errors
+    /// [`PoolError::Log`] when the log cannot be hardened; the page is not written.
+    fn harden(&self, gsn: Gsn) -> Result<(), PoolError>;
+
+    /// A GSN that is not larger than that of any record inserted from now on, never zero. Whoever sees a record in the
+    /// log must also see what its inserter did before (the insertion releases, `end` acquires): fuzzy checkpoints rest
+    /// on that.
+    fn end(&self) -> Gsn;
+}
+
+/// How a pool is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolConfig {
+    /// Number of page frames, at least [`Pool::MIN_FRAMES`].
+    pub(crate) frames: usize,
+    /// The cleaner keeps at most this share of the frames dirty, in percent; at most 90, so that a tenth can be reused
+    /// at once.
+    pub(crate) max_dirty_percent: u8,
+    /// Most pages that the background cleaner writes per second; 0 for no bound. Others who write are not bound by it.
+    pub(crate) cleaner_pages_per_second: u64,
+    /// How often the cleaner looks when nobody wakes it.
+    pub(crate) cleaner_interval: Duration,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            frames: 32 * 1024,
+            max_dirty_percent: 75,
+            cleaner_pages_per_second: 0,
+            cleaner_interval: Duration::from_millis(100),
+        }
+    }
+}
+
+/// Counts since the pool was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolMetrics {
+    /// Requests for a page that was not in the pool.
+    pub(crate) misses: u64,
+    /// Pages read from disk.
+    pub(crate) reads: u64,
+    /// Pages written in place.
+    pub(crate) writes: u64,
+    /// Pages replaced to make room.
+    pub(crate) evictions: u64,
+    /// Batches of pages written, by whomever.
+    pub(crate) batches: u64,
+    /// Rounds in which the background cleaner had something to write.
+    pub(crate) cleaner_rounds: u64,
+    /// Times that a thread in need of a frame found no clean one.
+    pub(crate) stalls: u64,
+    /// Dirty pages at this moment.
+    pub(crate) dirty: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    misses: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    evictions: AtomicU64,
+    batches: AtomicU64,
+    cleaner_rounds: AtomicU64,
+    stalls: AtomicU64,
+}
+
+/// The buffer pool over one data file.
+pub(crate) struct Pool {
+    table: PageTable,
+    frames: Frames,
+    lot: ParkingLot,
+    /// Frames without a page, latched by nobody.
+    free: Mutex<Vec<FrameId>>,
+    /// The clock's hand: number of frames it has passed.
+    hand: CachePadded<AtomicUsize>,
+    /// Number of dirty frames.
+    dirty: CachePadded<AtomicUsize>,
+    counters: CachePadded<Counters>,
+    write_back: WriteBack,
+    growth: Growth,
+    cleaner: CleanerState,
+    poisoned: AtomicBool,
+    poison_reason: OnceLock<String>,
+    config: PoolConfig,
+    data: Arc<dyn File>,
+    wal_rule: Arc<dyn WalRule>,
+}
+
+impl Pool {
+    /// Fewest frames a pool can work with.
+    pub(crate) const MIN_FRAMES: usize = 64;
+
+    /// Makes a pool over `data`, with `doublewrite` as its double-write area; call [`recover_double_write`] on the two
+    /// before. No thread is started: see [`Pool::start_cleaner`].
+    ///
+    /// # Errors
+    /// [`PoolError::TooSmall`], or the disk's when the length of `data` cannot be found out.
+    pub(crate) fn new(
+        config: PoolConfig,
+        data: Arc<dyn File>,
+        doublewrite: Arc<dyn File>,
+        wal_rule: Arc<dyn WalRule>,
+    ) -> Result<Arc<Self>, PoolError> {
+        if config.frames < Self::MIN_FRAMES {
+            return Err(PoolError::TooSmall { frames: config.frames, minimum: Self::MIN_FRAMES });
+        }
+        assert!(config.frames < u32::MAX as usize, "frames are counted in 32 bits");
+        let frames = Frames::new(config.frames);
+        let mut free: Vec<FrameId> = frames.ids().collect();
+        free.reverse();
+        Ok(Arc::new(Self {
+            table: PageTable::new(),
+            frames,
+            lot: ParkingLot::new(),
+            free: Mutex::new(free),
+            hand: CachePadded::new(AtomicUsize::new(0)),
+            dirty: CachePadded::new(AtomicUsize::new(0)),
+            counters: CachePadded::default(),
+            write_back: WriteBack::new(doublewrite),
+            growth: Growth::new(data.len()?),
+            cleaner: CleanerState::new(),
+            poisoned: AtomicBool::new(false),
+            poison_reason: OnceLock::new(),
+            config,
+            data,
+            wal_rule,
+        }))
+    }
+
+    /// Number of frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.frames.count()
+    }
+
+    /// Stops all writing, after a failure that leaves unknown what is on disk. The first reason is kept.
+    pub(crate) fn poison(&self, reason: &str) {
+        self.poison_reason.get_or_init(|| reason.to_owned());
+        self.poisoned.store(true, Ordering::Release);
+    }
+
+    /// Fails when the pool is poisoned.
+    ///
+    /// # Errors
+    /// [`PoolError::Poisoned`].
+    pub(crate) fn check_poison(&self) -> Result<(), PoolError> {
+        if self.poisoned.load(Ordering::Acquire) {
+            let reason = self.poison_reason.get().cloned().unwrap_or_default();
+            return Err(PoolError::Poisoned { reason });
+        }
+        Ok(())
+    }
+
+    /// What the pool has done so far.
+    pub(crate) fn metrics(&self) -> PoolMetrics {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PoolMetrics {
+            misses: get(&self.counters.misses),
+            reads: get(&self.counters.reads),
+            writes: get(&self.counters.writes),
+            evictions: get(&self.counters.evictions),
+            batches: get(&self.counters.batches),
+            cleaner_rounds: get(&self.counters.cleaner_rounds),
+            stalls: get(&self.counters.stalls),
+            dirty: self.dirty.load(Ordering::Relaxed) as u64,
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("config", &self.config).field("metrics", &self.metrics()).finish_non_exhaustive()
+    }
+}
