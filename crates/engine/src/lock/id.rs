@@ -173,9 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn equal_resources_have_equal_ids() {
-        assert_eq!(LockId::record(T, b"key"), LockId::record(T, &b"key".to_vec()));
+    fn an_id_depends_on_table_and_key_alone() {
+        let copy = String::from("key");
+        assert_eq!(LockId::record(T, b"key"), LockId::record(T, copy.as_bytes()));
         assert_ne!(LockId::record(T, b"key"), LockId::record(TableId::new(8), b"key"));
+        assert_ne!(LockId::record(T, b"key"), LockId::record(T, b"kez"));
     }
 
     #[test]

@@ -1,1 +1,157 @@
+//! Models of the hand-off and of the deadlock search, over every interleaving; with three transactions, over those with
+//! a bounded number of preemptions.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test --release lock::loom`. A lost wake-up or an overlooked deadlock shows as a
+//! model in which every thread is blocked, which loom reports. Each model also counts, across its runs, that what it is
+//! about did happen.
 
+// Not a part of the models: these counters outlive the single run.
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use duramen_sync::cell::UnsafeCell;
+use duramen_sync::{Arc, thread};
+use duramen_types::{TableId, TxnId};
+
+use super::LockMode::{self, Exclusive, Shared};
+use super::{LockError, LockId, LockManager, TxnLocks};
+
+fn record(number: u32) -> LockId {
+    LockId::record(TableId::new(1), &number.to_be_bytes())
+}
+
+fn model(preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.max_branches = 100_000;
+    builder.check(body);
+}
+
+/// Takes the two locks one after the other, then releases everything.
+fn two(manager: &LockManager, txn: u64, locks: [(u32, LockMode); 2]) -> Result<(), LockError> {
+    let mut txn = TxnLocks::new(TxnId::new(txn));
+    let result = locks.into_iter().try_for_each(|(lock, mode)| manager.acquire(&mut txn, record(lock), mode));
+    manager.release_all(&mut txn);
+    result
+}
+
+/// How often something happened in all runs of a model.
+#[derive(Default)]
+struct Seen {
+    runs: AtomicUsize,
+    waits: AtomicUsize,
+    victims: AtomicUsize,
+}
+
+impl Seen {
+    fn add(&self, manager: &LockManager) {
+        let metrics = manager.metrics();
+        self.runs.fetch_add(1, Relaxed);
+        self.waits.fetch_add(metrics.waits as usize, Relaxed);
+        self.victims.fetch_add(metrics.deadlocks as usize, Relaxed);
+    }
+
+    fn check(&self, what: &str, victims: bool) {
+        let [runs, waits, victims_seen] = [&self.runs, &self.waits, &self.victims].map(|count| count.load(Relaxed));
+        println!("{what}: {runs} runs, {waits} waits, {victims_seen} victims");
+        assert!(waits > 0 && waits < 3 * runs);
+        assert!(victims_seen < runs && (victims_seen > 0) == victims);
+    }
+}
+
+/// Runs each on a thread of its own; at most one may meet a deadlock, any other error is a failure.
+fn cross<const N: usize>(seen: &Seen, locks: [[(u32, LockMode); 2]; N]) {
+    let manager = Arc::new(LockManager::new(1));
+    let others: Vec<_> = (1..N)
+        .map(|at| {
+            let own = Arc::clone(&manager);
+            thread::spawn("other", move || two(&own, at as u64 + 1, locks[at])).expect("a thread starts")
+        })
+        .collect();
+    let mut results = vec![two(&manager, 1, locks[0])];
+    results.extend(others.into_iter().map(|other| other.join().expect("no panic")));
+    assert!(manager.is_empty());
+    let victims = results.iter().filter(|&&result| result != Ok(())).count();
+    assert!(victims == 0 || victims == 1 && results.contains(&Err(LockError::Deadlock { cycle: N })), "{results:?}");
+    seen.add(&manager);
+}
+
+/// Tries the runs of [`cross`].
+fn crossed<const N: usize>(what: &str, preemptions: Option<usize>, locks: [[(u32, LockMode); 2]; N], victims: bool) {
+    let seen = Arc::new(Seen::default());
+    let all = Arc::clone(&seen);
+    model(preemptions, move || cross(&all, locks));
+    seen.check(what, victims);
+}
+
+#[test]
+fn hand_off_loses_no_wake_up_and_orders_memory() {
+    let seen = Arc::new(Seen::default());
+    let all = Arc::clone(&seen);
+    model(None, move || {
+        struct Cell(UnsafeCell<u32>);
+        // SAFETY: the cell is touched only by the holder of the exclusive lock, which is what the model checks.
+        unsafe impl Sync for Cell {}
+        // SAFETY: as above.
+        unsafe impl Send for Cell {}
+
+        let manager = Arc::new(LockManager::new(1));
+        let cell = Arc::new(Cell(UnsafeCell::new(0)));
+        let increment = |manager: Arc<LockManager>, cell: Arc<Cell>, txn: u64| {
+            let mut txn = TxnLocks::new(TxnId::new(txn));
+            manager.acquire(&mut txn, record(1), Exclusive).expect("one lock makes no cycle");
+            // SAFETY: the lock is held exclusively.
+            cell.0.with_mut(|value| unsafe { *value += 1 });
+            manager.release_all(&mut txn);
+        };
+        let (own, own_cell) = (Arc::clone(&manager), Arc::clone(&cell));
+        let other = thread::spawn("other", move || increment(own, own_cell, 2)).expect("a thread starts");
+        increment(Arc::clone(&manager), Arc::clone(&cell), 1);
+        other.join().expect("no panic");
+        // SAFETY: the other thread has ended.
+        assert_eq!(cell.0.with(|value| unsafe { *value }), 2);
+        assert!(manager.is_empty());
+        all.add(&manager);
+    });
+    seen.check("hand-off", false);
+}
+
+#[test]
+fn crossed_locks_have_at_most_one_victim() {
+    crossed("crossed", None, [[(1, Exclusive), (2, Exclusive)], [(2, Exclusive), (1, Exclusive)]], true);
+}
+
+#[test]
+fn a_cycle_of_three_has_at_most_one_victim() {
+    let locks = [[(1, Exclusive), (2, Shared)], [(2, Exclusive), (3, Shared)], [(3, Exclusive), (1, Shared)]];
+    crossed("three", Some(3), locks, true);
+}
+
+#[test]
+fn crossed_conversions_have_at_most_one_victim() {
+    crossed("conversions", None, [[(1, Shared), (1, Exclusive)], [(1, Shared), (1, Exclusive)]], true);
+}
+
+#[test]
+fn ordered_locks_have_no_victim() {
+    crossed("ordered", None, [[(1, Exclusive), (2, Exclusive)], [(1, Exclusive), (2, Exclusive)]], false);
+}
+
+#[test]
+fn closing_misses_no_waiter() {
+    let seen = Arc::new(Seen::default());
+    let all = Arc::clone(&seen);
+    model(None, move || {
+        let manager = Arc::new(LockManager::new(1));
+        let mut holder = TxnLocks::new(TxnId::new(1));
+        assert!(manager.try_acquire(&mut holder, record(1), Exclusive));
+        let own = Arc::clone(&manager);
+        let waiter =
+            thread::spawn("waiter", move || two(&own, 2, [(1, Shared), (1, Shared)])).expect("a thread starts");
+        manager.close();
+        assert_eq!(waiter.join().expect("no panic"), Err(LockError::Closed));
+        manager.release_all(&mut holder);
+        assert!(manager.is_empty());
+        all.add(&manager);
+    });
+    seen.check("closing", false);
+}
