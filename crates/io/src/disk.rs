@@ -18,6 +18,31 @@ pub struct DiskError {
 }
 
 impl DiskError {
+    /// Describes `error`, which the system returned when it was asked to `operation` the `file`.
+    pub(crate) fn system(operation: impl Into<String>, file: impl Into<String>, error: &std::io::Error) -> Self {
+        Self { operation: operation.into(), file: file.into(), reason: error.to_string(), kind: error.kind() }
+    }
+
+    /// Describes a failure that a disk found itself.
+    pub(crate) fn new(
+        operation: impl Into<String>,
+        file: impl Into<String>,
+        reason: impl Into<String>,
+        kind: std::io::ErrorKind,
+    ) -> Self {
+        Self { operation: operation.into(), file: file.into(), reason: reason.into(), kind }
+    }
+
+    /// The error of a read that wants bytes which the file of `len` bytes does not have.
+    pub(crate) fn end_of_file(wanted: usize, offset: u64, file: impl Into<String>, len: u64) -> Self {
+        Self::new(
+            format!("read {wanted} bytes at offset {offset} of"),
+            file,
+            format!("the file ends at byte {len}"),
+            std::io::ErrorKind::UnexpectedEof,
+        )
+    }
+
     /// Whether the disk (or quota) is full.
     pub fn is_full(&self) -> bool {
         matches!(self.kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)

@@ -1,0 +1,162 @@
+//! Handles of real files.
+
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use duramen_sync::Arc;
+use duramen_sync::atomic::Ordering;
+use duramen_types::BLOCK_SIZE;
+
+use super::Shared;
+use super::sys::{self, Durability};
+use super::uring::Failed;
+use crate::checks::{assert_aligned, assert_parts_aligned};
+use crate::{AlignedBuf, DiskError, File, Result};
+
+/// Bytes of zeros written at once by [`File::allocate`].
+const ZEROS: usize = 1 << 20;
+
+/// An open file of a [`RealDisk`](super::RealDisk).
+#[derive(Debug)]
+pub(super) struct RealFile {
+    pub(super) disk: Arc<Shared>,
+    pub(super) file: fs::File,
+    pub(super) path: PathBuf,
+}
+
+impl RealFile {
+    fn error(&self, operation: impl Into<String>, error: &Error) -> DiskError {
+        DiskError::system(operation, self.path(), error)
+    }
+
+    fn read_error(&self, wanted: usize, offset: u64, error: &Error) -> DiskError {
+        match (error.kind(), self.len()) {
+            (ErrorKind::UnexpectedEof, Ok(len)) => DiskError::end_of_file(wanted, offset, self.path(), len),
+            _ => self.error(format!("read {wanted} bytes at offset {offset} of"), error),
+        }
+    }
+
+    fn write_error(&self, bytes: usize, offset: u64, error: &Error) -> DiskError {
+        self.error(format!("write {bytes} bytes at offset {offset} of"), error)
+    }
+
+    /// Writes and syncs in one system call, or in two where the system lacks the one.
+    fn write_now(&self, parts: &[&[u8]], offset: u64) -> std::io::Result<()> {
+        let fd = self.file.as_fd();
+        if self.disk.dsync.load(Ordering::Relaxed) {
+            match sys::write_all(fd, parts, offset, Durability::Now) {
+                Err(error) if sys::is_unsupported(&error) => {}
+                done => return done,
+            }
+        }
+        sys::write_all(fd, parts, offset, Durability::Later)?;
+        sys::sync_data(fd)?;
+        // Only now: had the plain write failed for the same reason, the flag would not have been the cause.
+        self.disk.dsync.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn length(&self) -> std::io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Extends the file to `len` bytes, with zeros really written: overwriting a block that was only reserved would
+    /// cost a change of the file system's metadata at the next sync.
+    fn extend_with_zeros(&self, len: u64) -> std::io::Result<()> {
+        let old = self.length()?;
+        match sys::reserve(self.file.as_fd(), len) {
+            Err(error) if !sys::is_unsupported(&error) => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut at = old.next_multiple_of(BLOCK_SIZE as u64);
+        if at >= len {
+            return Ok(());
+        }
+        let zeros = AlignedBuf::zeroed(ZEROS.min((len - at) as usize));
+        while at < len {
+            let part = &zeros[..zeros.len().min((len - at) as usize)];
+            sys::write_all(self.file.as_fd(), &[part], at, Durability::Later)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl File for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        assert_aligned(buf, offset);
+        sys::read_all(self.file.as_fd(), buf, offset).map_err(|error| self.read_error(buf.len(), offset, &error))?;
+        self.disk.counters.count_read(buf.len());
+        Ok(())
+    }
+
+    fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        for (offset, buf) in reads.iter() {
+            assert_aligned(buf, *offset);
+        }
+        let Some(rings) = self.disk.rings.as_ref().filter(|_| reads.len() > 1) else {
+            return reads.iter_mut().try_for_each(|(offset, buf)| self.read_at(buf, *offset));
+        };
+        rings
+            .read(self.file.as_fd(), reads)
+            .map_err(|Failed { offset, len, error }| self.read_error(len, offset, &error))?;
+        reads.iter().for_each(|(_, buf)| self.disk.counters.count_read(buf.len()));
+        Ok(())
+    }
+
+    fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let bytes = assert_parts_aligned(parts, offset);
+        sys::write_all(self.file.as_fd(), parts, offset, Durability::Later)
+            .map_err(|error| self.write_error(bytes, offset, &error))?;
+        self.disk.counters.count_write(bytes);
+        Ok(())
+    }
+
+    fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let bytes = assert_parts_aligned(parts, offset);
+        self.write_now(parts, offset)
+            .map_err(|error| self.error(format!("write {bytes} bytes durably at offset {offset} of"), &error))?;
+        self.disk.counters.count_write(bytes);
+        self.disk.counters.count_sync();
+        Ok(())
+    }
+
+    fn write_batch(&self, writes: &[(u64, &[u8])]) -> Result<()> {
+        for (offset, buf) in writes {
+            assert_aligned(buf, *offset);
+        }
+        let Some(rings) = self.disk.rings.as_ref().filter(|_| writes.len() > 1) else {
+            return writes.iter().try_for_each(|(offset, buf)| self.write_at(&[buf], *offset));
+        };
+        rings
+            .write(self.file.as_fd(), writes)
+            .map_err(|Failed { offset, len, error }| self.write_error(len, offset, &error))?;
+        writes.iter().for_each(|(_, buf)| self.disk.counters.count_write(buf.len()));
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        sys::sync_data(self.file.as_fd()).map_err(|error| self.error("sync", &error))?;
+        self.disk.counters.count_sync();
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.length().map_err(|error| self.error("read the length of", &error))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.extend_with_zeros(len.next_multiple_of(BLOCK_SIZE as u64))
+            .map_err(|error| self.error(format!("allocate {len} bytes for"), &error))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|error| self.error(format!("set the length to {len} of"), &error))
+    }
+
+    fn path(&self) -> String {
+        self.path.display().to_string()
+    }
+}

@@ -1,0 +1,102 @@
+//! The system calls of [`RealDisk`](super::RealDisk), safe to call and continued until done.
+
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use duramen_types::BLOCK_SIZE;
+
+/// Most buffers that one system call takes (`IOV_MAX`).
+const MAX_SLICES: usize = 1024;
+
+/// How a write is to reach the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Durability {
+    /// Some time after the next sync was asked for.
+    Later,
+    /// Before the call returns (`RWF_DSYNC`).
+    Now,
+}
+
+/// Calls `call` until it is not interrupted, and turns the C convention into a result.
+fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
+    loop {
+        match usize::try_from(call()) {
+            Ok(count) => return Ok(count),
+            Err(_) => {
+                let error = Error::last_os_error();
+                if error.kind() != ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Fills `buf` from `offset`. An error of kind `UnexpectedEof` says that the file ends before that.
+pub(super) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        let rest = &mut buf[done..];
+        // SAFETY: `rest` is writable memory of that length for the time of the call.
+        let count = retry(|| unsafe {
+            libc::pread(fd.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), (offset + done as u64) as libc::off_t)
+        })?;
+        done += count;
+        // A read that stops inside a block has met the end of the file; direct I/O would refuse to go on from there.
+        if count == 0 || !done.is_multiple_of(BLOCK_SIZE) && done < buf.len() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `parts`, one after another, from `offset`.
+pub(super) fn write_all(fd: BorrowedFd<'_>, parts: &[&[u8]], offset: u64, durability: Durability) -> Result<()> {
+    let flags = if durability == Durability::Now { libc::RWF_DSYNC } else { 0 };
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut rest = slices.as_mut_slice();
+    let mut at = offset;
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let now = &rest[..rest.len().min(MAX_SLICES)];
+        let (start, count) = (now.as_ptr().cast::<libc::iovec>(), now.len() as libc::c_int);
+        // SAFETY: an `IoSlice` is an `iovec` by contract, each one describes readable memory, and `now` outlives the
+        // call.
+        let written = retry(|| unsafe {
+            if flags == 0 {
+                libc::pwritev(fd.as_raw_fd(), start, count, at as libc::off_t)
+            } else {
+                libc::pwritev2(fd.as_raw_fd(), start, count, at as libc::off_t, flags)
+            }
+        })?;
+        if written == 0 {
+            return Err(ErrorKind::WriteZero.into());
+        }
+        at += written as u64;
+        IoSlice::advance_slices(&mut rest, written);
+    }
+    Ok(())
+}
+
+/// Makes the data of a file durable, with what is needed to read it back.
+pub(super) fn sync_data(fd: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: the call takes no memory.
+    retry(|| unsafe { libc::fdatasync(fd.as_raw_fd()) } as isize).map(|_| ())
+}
+
+/// Reserves `[0, len)` on the device and makes the file at least that long.
+pub(super) fn reserve(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
+    // SAFETY: the call takes no memory.
+    retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, len as libc::off_t) } as isize).map(|_| ())
+}
+
+/// Takes the advisory lock of an open file, if nobody holds it (`ErrorKind::WouldBlock`).
+pub(super) fn try_lock_exclusive(fd: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: the call takes no memory.
+    retry(|| unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } as isize).map(|_| ())
+}
+
+/// Whether `error` says that the system or the file system does not know an operation or flag.
+pub(super) fn is_unsupported(error: &Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS))
+}

@@ -1,0 +1,110 @@
+//! What is to go wrong, and when.
+
+/// A failure to inject.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The device reports an error. A read returns nothing. A write leaves a part of its blocks written, un-synced. A
+    /// sync or durable write fails as with [`Fault::FailedSync`]. Everything else has no effect.
+    Eio,
+    /// The device is full: writes, extensions and new names fail without effect. To have a device fill up for real,
+    /// see [`SimDisk::set_capacity`](super::SimDisk::set_capacity).
+    Enospc,
+    /// A read system call returns half of what was asked for (at least one block). The disk continues it with a further
+    /// operation, as the real one does, so callers never notice.
+    ShortRead,
+    /// As [`Fault::ShortRead`], for writes.
+    ShortWrite,
+    /// A sync fails, the un-synced data of the file is dropped and taken for clean: reads see it until the crash, but
+    /// no later sync makes it durable. A durable write that fails so has its own bytes dropped. A failed sync of a
+    /// directory leaves the names pending.
+    FailedSync,
+}
+
+/// What an operation is, as far as faults and crashes care.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    WriteDurable,
+    Sync,
+    SyncDirectory,
+    /// Takes space: a new file or directory, a longer file.
+    Grow,
+    /// Everything else: opening and listing, removing and renaming.
+    Other,
+}
+
+impl Fault {
+    fn applies_to(self, kind: Kind) -> bool {
+        match self {
+            Self::Eio => true,
+            Self::Enospc => matches!(kind, Kind::Write | Kind::WriteDurable | Kind::Grow),
+            Self::ShortRead => kind == Kind::Read,
+            Self::ShortWrite => matches!(kind, Kind::Write | Kind::WriteDurable),
+            Self::FailedSync => matches!(kind, Kind::Sync | Kind::SyncDirectory | Kind::WriteDurable),
+        }
+    }
+}
+
+/// What an operation is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Succeed.
+    Proceed,
+    /// Take effect without becoming durable, then fail: the power goes off during it.
+    Crash,
+    /// Fail, or return short, this way.
+    Fail(Fault),
+}
+
+#[derive(Debug)]
+struct PlannedFault {
+    from: u64,
+    fault: Fault,
+    persistent: bool,
+}
+
+/// The faults and the crash of one disk, and the operation counter they refer to.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    operations: u64,
+    crash_at: Option<u64>,
+    faults: Vec<PlannedFault>,
+}
+
+impl Plan {
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    pub(super) fn crash_at(&mut self, operation: u64) {
+        self.crash_at = Some(operation);
+    }
+
+    pub(super) fn fail_at(&mut self, from: u64, fault: Fault, persistent: bool) {
+        self.faults.push(PlannedFault { from, fault, persistent });
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.crash_at = None;
+        self.faults.clear();
+    }
+
+    /// Numbers the next operation and says what happens to it.
+    pub(super) fn next(&mut self, kind: Kind) -> Verdict {
+        let number = self.operations;
+        self.operations += 1;
+        if self.crash_at.is_some_and(|at| number >= at) {
+            return Verdict::Crash;
+        }
+        let Some(hit) = self.faults.iter().position(|planned| number >= planned.from && planned.fault.applies_to(kind))
+        else {
+            return Verdict::Proceed;
+        };
+        let fault = self.faults[hit].fault;
+        if !self.faults[hit].persistent {
+            self.faults.remove(hit);
+        }
+        Verdict::Fail(fault)
+    }
+}
