@@ -1,6 +1,131 @@
-//! Structural validation of node pages.
+//! Structural validation of node pages whose bytes nobody vouches for.
 
-/// Validates a node.
+use duramen_types::{MAX_KEY_LEN, PAGE_SIZE};
+
+use super::node::{
+    CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAP_START, LOWER_LEN, LOWER_OFF, MAX_SLOTS, NODE_FLAGS, Node,
+    OVERFLOW_REFERENCE_SIZE, PREFIX_LEN, RESERVED, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN,
+    SlotFlags, UPPER_LEN, UPPER_OFF, head_of,
+};
+use super::node_mut::prefix_len;
+use super::{PageType, page_type, u64_at};
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+/// Checks that the page is a well-formed leaf or inner node: everything that reading and changing it relies on.
+///
+/// Never panics, whatever the bytes are. Ids in the header and the children's existence are for the caller to check.
+///
+/// # Errors
+/// The first thing found wrong, in words.
 pub(crate) fn check(page: &[u8]) -> Result<(), String> {
-    unimplemented!()
+    ensure!(page.len() == PAGE_SIZE, "{} bytes are not a page", page.len());
+    let node = Node(page);
+    let ty = page_type(page);
+    let leaf = match ty {
+        Some(PageType::Leaf) => true,
+        Some(PageType::Inner) => false,
+        _ => return Err(format!("page type {ty:?} is not a node's")),
+    };
+    ensure!(leaf == (node.level() == 0), "{ty:?} at level {}", node.level());
+    check_space(node)?;
+    check_fences(node)?;
+    for slot in 0..node.slot_count() {
+        check_slot(node, slot, leaf)?;
+    }
+    check_order(node, leaf)?;
+    ensure!(leaf == (u64_at(page, RIGHTMOST) == 0), "rightmost child {} in {ty:?}", u64_at(page, RIGHTMOST));
+    ensure!(page[RESERVED].iter().all(|&byte| byte == 0), "reserved header bytes are in use");
+    Ok(())
+}
+
+/// Checks that slots, cells and fences lie in the page, apart from each other, and that free space adds up.
+fn check_space(node: Node<&[u8]>) -> Result<(), String> {
+    let count = node.field(SLOT_COUNT);
+    ensure!(count <= MAX_SLOTS, "{count} slots do not fit into a page");
+    let (slots_end, heap) = (SLOTS + count * SLOT_SIZE, node.field(HEAP_START));
+    ensure!(slots_end <= heap && heap <= PAGE_SIZE, "heap start {heap} with slots up to {slots_end}");
+
+    let flags = node.field(NODE_FLAGS) as u16;
+    ensure!(flags & !(HAS_LOWER | HAS_UPPER) == 0, "unknown node flags {flags:#x}");
+    let mut used = Vec::with_capacity(count + 2);
+    for (flag, off, len) in [(HAS_LOWER, LOWER_OFF, LOWER_LEN), (HAS_UPPER, UPPER_OFF, UPPER_LEN)] {
+        let (off, len) = (node.field(off), node.field(len));
+        if flags & flag != 0 {
+            ensure!(len <= MAX_KEY_LEN, "fence of {len} bytes");
+            used.push((off, len));
+        } else {
+            ensure!(off == 0 && len == 0, "an infinite fence has bytes");
+        }
+    }
+    used.extend((0..count).map(|slot| (node.slot_field(slot, CELL_OFF), node.cell_len(slot))));
+    used.sort_unstable();
+    let mut end = heap;
+    let mut total = 0;
+    for (off, len) in used {
+        if len == 0 {
+            // Nothing is there, so nothing can overlap it; the heap may even have shrunk past it.
+            ensure!(off <= PAGE_SIZE, "an empty cell at {off}");
+            continue;
+        }
+        ensure!(off >= end, "bytes {off}..{} overlap what ends at {end}", off + len);
+        end = off + len;
+        total += len;
+    }
+    ensure!(end <= PAGE_SIZE, "a cell ends at {end}");
+    let garbage = node.field(GARBAGE);
+    ensure!(total + garbage == PAGE_SIZE - heap, "{total} bytes in use and {garbage} garbage in a heap from {heap}");
+    Ok(())
+}
+
+/// Checks order and prefix of the fences; their bytes lie in the page.
+fn check_fences(node: Node<&[u8]>) -> Result<(), String> {
+    let (lower, upper) = (node.lower_fence(), node.upper_fence());
+    if let (Some(lower), Some(upper)) = (lower, upper) {
+        ensure!(lower < upper, "the lower fence is not below the upper fence");
+    }
+    let (stored, actual) = (node.field(PREFIX_LEN), prefix_len(lower, upper));
+    ensure!(stored == actual, "prefix of {stored} bytes where the fences have {actual} in common");
+    Ok(())
+}
+
+fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> {
+    let key_len = node.key_len(slot);
+    ensure!(key_len <= MAX_KEY_LEN, "slot {slot}: key of {key_len} bytes");
+    ensure!(node.head(slot) == head_of(node.suffix(slot)), "slot {slot}: the head is not the key's");
+    let bits = node.slot_field(slot, SLOT_FLAGS) as u16;
+    let flags = SlotFlags::from_bits(bits);
+    ensure!(flags.bits() == bits && (leaf || bits == 0), "slot {slot}: flags {bits:#x}");
+    let value_len = node.value_len(slot);
+    if leaf {
+        let reference = flags.contains(SlotFlags::OVERFLOW);
+        ensure!(!reference || value_len == OVERFLOW_REFERENCE_SIZE, "slot {slot}: reference of {value_len} bytes");
+    } else {
+        ensure!(value_len == CHILD_SIZE, "slot {slot}: child of {value_len} bytes");
+        ensure!(!node.child(slot).is_zero(), "slot {slot}: no child");
+    }
+    Ok(())
+}
+
+/// Checks that keys ascend strictly within the fences. Without the common prefix, the order is the same.
+fn check_order(node: Node<&[u8]>, leaf: bool) -> Result<(), String> {
+    let prefix = node.field(PREFIX_LEN);
+    let mut previous = node.lower_fence().map(|lower| &lower[prefix..]);
+    for slot in 0..node.slot_count() {
+        let suffix = node.suffix(slot);
+        ensure!(previous.is_none_or(|previous| previous < suffix), "slot {slot}: the key does not ascend");
+        previous = Some(suffix);
+    }
+    if let (Some(upper), true) = (node.upper_fence(), node.slot_count() > 0) {
+        let (last, upper) = (node.suffix(node.slot_count() - 1), &upper[prefix..]);
+        // The last child of an inner node would cover nothing if the key before it reached the fence.
+        ensure!(if leaf { last <= upper } else { last < upper }, "the last key is above the upper fence");
+    }
+    Ok(())
 }

@@ -1,16 +1,75 @@
-//! Page images for the log: whole pages without their unused parts.
+//! Page images: whole pages in the log, without their unused parts.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | form: 0 trimmed, 1 gap |
+//! | rest | trimmed: the page from byte 4 on up to its last byte that is not zero |
+//! | | gap: the node from byte 4 on without the bytes between its slots and its heap |
+//!
+//! The checksum, which is valid only on disk, is not part of an image; restored pages have zero there and in the gap.
+
+use std::ops::Range;
+
+use duramen_types::PAGE_SIZE;
+
+use super::node::{HEAP_START, SLOT_COUNT, SLOT_SIZE, SLOTS};
+use super::{PageType, TYPE, page_type, u16_at};
+
+const TRIMMED: u8 = 0;
+const GAP: u8 = 1;
 
 /// The bytes are not an image of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the bytes are not a page image")]
 pub(crate) struct BadImage;
 
-/// A copy of the page without its unused parts.
-pub(crate) fn image(page: &[u8]) -> Vec<u8> {
-    unimplemented!()
+/// The unused bytes between slots and heap, if the page is a node whose header makes sense.
+fn gap(page: &[u8]) -> Option<Range<usize>> {
+    if !matches!(page_type(page), Some(PageType::Leaf | PageType::Inner)) {
+        return None;
+    }
+    let start = SLOTS + usize::from(u16_at(page, SLOT_COUNT)) * SLOT_SIZE;
+    let end = usize::from(u16_at(page, HEAP_START));
+    (start <= end && end <= PAGE_SIZE).then_some(start..end)
 }
 
-/// Restores a page from its image.
+/// An image of the page, from which [`restore_image`] makes it again.
+pub(crate) fn image(page: &[u8]) -> Vec<u8> {
+    assert_eq!(page.len(), PAGE_SIZE);
+    match gap(page) {
+        Some(gap) => [&[GAP], &page[TYPE..gap.start], &page[gap.end..]].concat(),
+        None => {
+            let end = page.iter().rposition(|&byte| byte != 0).map_or(TYPE, |last| last + 1).max(TYPE);
+            [&[TRIMMED], &page[TYPE..end]].concat()
+        }
+    }
+}
+
+/// Fills `page` from an image.
+///
+/// # Errors
+/// [`BadImage`]; `page` is undefined then. Validates the image's form only, not the page in it.
 pub(crate) fn restore_image(image: &[u8], page: &mut [u8]) -> Result<(), BadImage> {
-    unimplemented!()
+    assert_eq!(page.len(), PAGE_SIZE);
+    let (&form, body) = image.split_first().ok_or(BadImage)?;
+    if body.len() > PAGE_SIZE - TYPE {
+        return Err(BadImage);
+    }
+    page.fill(0);
+    match form {
+        TRIMMED => page[TYPE..TYPE + body.len()].copy_from_slice(body),
+        GAP => {
+            let header = body.get(..SLOTS - TYPE).ok_or(BadImage)?;
+            page[TYPE..SLOTS].copy_from_slice(header);
+            let gap = gap(page).ok_or(BadImage)?;
+            if body.len() != PAGE_SIZE - TYPE - gap.len() {
+                return Err(BadImage);
+            }
+            let (front, back) = body.split_at(gap.start - TYPE);
+            page[TYPE..gap.start].copy_from_slice(front);
+            page[gap.end..].copy_from_slice(back);
+        }
+        _ => return Err(BadImage),
+    }
+    Ok(())
 }

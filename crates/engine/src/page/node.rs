@@ -51,6 +51,11 @@ pub(super) const SLOTS: usize = 64;
 pub(super) const SLOT_SIZE: usize = 12;
 /// More slots than this do not fit.
 pub(super) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT_SIZE;
+/// Length of the reference to overflow pages that a leaf holds in place of a large value, in bytes.
+pub(crate) const OVERFLOW_REFERENCE_SIZE: usize = 24;
+/// Largest key and value together, in bytes, that a leaf holds itself; the value of a larger record goes to overflow
+/// pages. Small enough for any node to have room for three records besides two fences of the maximal length.
+pub(crate) const MAX_INLINE_SIZE: usize = 1536;
 /// Size of a child's page id.
 pub(super) const CHILD_SIZE: usize = 8;
 

@@ -1,11 +1,11 @@
 //! The slotted B+-tree node, writing side.
 
-use duramen_types::{PAGE_SIZE, PageId, TableId};
+use duramen_types::{MAX_KEY_LEN, PAGE_SIZE, PageId, TableId};
 
 use super::node::{
     CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD, HEAP_START, LOWER_LEN, LOWER_OFF, NODE_FLAGS, Node,
-    PREFIX_LEN, RESERVED, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN,
-    UPPER_OFF, VALUE_LEN, head_of,
+    PREFIX_LEN, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF,
+    VALUE_LEN, head_of,
 };
 use super::{PageType, init_header};
 
@@ -56,9 +56,8 @@ impl<'a> NodeMut<'a> {
     }
 
     fn put_fence(&mut self, fence: &[u8], off: usize, len: usize) {
-        let at = self.view().field(HEAP_START) - fence.len();
+        let at = self.allocate(fence.len());
         self.0[at..at + fence.len()].copy_from_slice(fence);
-        self.set_field(HEAP_START, at);
         self.set_field(off, at);
         self.set_field(len, fence.len());
     }
@@ -92,6 +91,8 @@ impl<'a> NodeMut<'a> {
     /// [`NoSpace`], and the node is unchanged.
     pub(crate) fn insert(&mut self, slot: usize, key: &[u8], value: &[u8], flags: SlotFlags) -> Result<(), NoSpace> {
         assert!(key.starts_with(self.view().prefix()), "the key belongs into another node");
+        debug_assert!(self.view().contains(key), "the key belongs into another node");
+        debug_assert_eq!(self.view().lower_bound(key), (slot, false), "the key belongs elsewhere in the node");
         self.insert_parts(slot, [&key[self.view().field(PREFIX_LEN)..], &[]], value, flags)
     }
 
@@ -112,7 +113,54 @@ impl<'a> NodeMut<'a> {
         value: &[u8],
         flags: SlotFlags,
     ) -> Result<(), NoSpace> {
-        unimplemented!()
+        let count = self.view().slot_count();
+        assert!(slot <= count, "insertion beyond the last slot");
+        let suffix_len = suffix[0].len() + suffix[1].len();
+        let cell_len = suffix_len + value.len();
+        if SLOT_SIZE + cell_len > self.view().free_space() {
+            return Err(NoSpace);
+        }
+        if self.gap() < SLOT_SIZE + cell_len {
+            self.compact();
+        }
+        let start = SLOTS + slot * SLOT_SIZE;
+        self.0.copy_within(start..SLOTS + count * SLOT_SIZE, start + SLOT_SIZE);
+        self.set_field(SLOT_COUNT, count + 1);
+        let at = self.allocate(cell_len);
+        let (first, rest) = self.0[at..at + cell_len].split_at_mut(suffix[0].len());
+        first.copy_from_slice(suffix[0]);
+        rest[..suffix[1].len()].copy_from_slice(suffix[1]);
+        rest[suffix[1].len()..].copy_from_slice(value);
+        let head = head_of(&self.0[at..at + suffix_len]);
+        self.0[start + HEAD..start + HEAD + 4].copy_from_slice(&head.to_le_bytes());
+        self.set_slot_field(slot, CELL_OFF, at);
+        self.set_slot_field(slot, SUFFIX_LEN, suffix_len);
+        self.set_slot_field(slot, VALUE_LEN, value.len());
+        self.set_flags(slot, flags);
+        Ok(())
+    }
+
+    /// Bytes between the slots and the heap.
+    fn gap(&self) -> usize {
+        let node = self.view();
+        node.field(HEAP_START) - (SLOTS + node.slot_count() * SLOT_SIZE)
+    }
+
+    /// Takes `len` bytes from the gap; the caller has made sure of them.
+    fn allocate(&mut self, len: usize) -> usize {
+        let at = self.view().field(HEAP_START) - len;
+        self.set_field(HEAP_START, at);
+        at
+    }
+
+    /// Gives `len` bytes of the heap at `at` back.
+    fn free(&mut self, at: usize, len: usize) {
+        if at == self.view().field(HEAP_START) {
+            self.set_field(HEAP_START, at + len);
+        } else {
+            let garbage = self.view().field(GARBAGE);
+            self.set_field(GARBAGE, garbage + len);
+        }
     }
 
     /// Sets the rightmost child of an inner node.
@@ -134,28 +182,91 @@ impl<'a> NodeMut<'a> {
     /// # Errors
     /// [`NoSpace`], and the node is unchanged.
     pub(crate) fn set_value(&mut self, slot: usize, value: &[u8]) -> Result<(), NoSpace> {
-        unimplemented!()
+        let node = self.view();
+        assert!(slot < node.slot_count(), "no such slot");
+        let (cell_off, suffix_len) = (node.slot_field(slot, CELL_OFF), node.slot_field(slot, SUFFIX_LEN));
+        let old_len = node.value_len(slot);
+        if value.len() <= old_len {
+            let at = cell_off + suffix_len;
+            self.0[at..at + value.len()].copy_from_slice(value);
+            self.set_slot_field(slot, VALUE_LEN, value.len());
+            if value.len() < old_len {
+                self.free(at + value.len(), old_len - value.len());
+            }
+            return Ok(());
+        }
+        let cell_len = suffix_len + value.len();
+        if cell_len > node.free_space() + suffix_len + old_len {
+            return Err(NoSpace);
+        }
+        let mut suffix = [0; MAX_KEY_LEN];
+        let suffix = &mut suffix[..suffix_len];
+        suffix.copy_from_slice(node.suffix(slot));
+        self.free(cell_off, suffix_len + old_len);
+        self.set_slot_field(slot, SUFFIX_LEN, 0);
+        self.set_slot_field(slot, VALUE_LEN, 0);
+        if self.gap() < cell_len {
+            self.compact();
+        }
+        let at = self.allocate(cell_len);
+        self.0[at..at + suffix_len].copy_from_slice(suffix);
+        self.0[at + suffix_len..at + cell_len].copy_from_slice(value);
+        self.set_slot_field(slot, CELL_OFF, at);
+        self.set_slot_field(slot, SUFFIX_LEN, suffix_len);
+        self.set_slot_field(slot, VALUE_LEN, value.len());
+        Ok(())
     }
 
     /// Overwrites the bytes of the slot's value from `offset` on; the value's length stays.
     pub(crate) fn patch_value(&mut self, slot: usize, offset: usize, bytes: &[u8]) {
-        unimplemented!()
+        let node = self.view();
+        assert!(slot < node.slot_count() && offset + bytes.len() <= node.value_len(slot), "a patch stays in its value");
+        let at = node.value_off(slot) + offset;
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Replaces the slot's flags.
     pub(crate) fn set_flags(&mut self, slot: usize, flags: SlotFlags) {
+        assert!(slot < self.view().slot_count(), "no such slot");
         self.set_slot_field(slot, SLOT_FLAGS, usize::from(flags.bits()));
     }
 
     /// Removes the entry at `slot`; in an inner node its child goes with it.
     pub(crate) fn remove(&mut self, slot: usize) {
-        unimplemented!()
+        let node = self.view();
+        let count = node.slot_count();
+        assert!(slot < count, "no such slot");
+        let (at, len) = (node.slot_field(slot, CELL_OFF), node.cell_len(slot));
+        self.free(at, len);
+        let start = SLOTS + slot * SLOT_SIZE;
+        self.0.copy_within(start + SLOT_SIZE..SLOTS + count * SLOT_SIZE, start);
+        self.set_field(SLOT_COUNT, count - 1);
     }
 
     /// Moves all cells together, so that all free space is between slots and heap.
     pub(crate) fn compact(&mut self) {
-        unimplemented!()
+        let old = copy_of(self.0);
+        let old = Node(&old[..]);
+        self.set_field(HEAP_START, PAGE_SIZE);
+        self.set_field(GARBAGE, 0);
+        if let Some(lower) = old.lower_fence() {
+            self.put_fence(lower, LOWER_OFF, LOWER_LEN);
+        }
+        if let Some(upper) = old.upper_fence() {
+            self.put_fence(upper, UPPER_OFF, UPPER_LEN);
+        }
+        for slot in 0..old.slot_count() {
+            let (from, len) = (old.slot_field(slot, CELL_OFF), old.cell_len(slot));
+            let at = self.allocate(len);
+            self.0[at..at + len].copy_from_slice(&old.0[from..from + len]);
+            self.set_slot_field(slot, CELL_OFF, at);
+        }
     }
+}
+
+/// A copy of the page, to rebuild it from.
+pub(super) fn copy_of(page: &[u8]) -> [u8; PAGE_SIZE] {
+    page.try_into().expect("a page has PAGE_SIZE bytes")
 }
 
 /// Length of the prefix of all keys between the fences.

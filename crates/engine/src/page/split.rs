@@ -1,38 +1,241 @@
-//! Splits and merges.
+//! Splitting and merging nodes.
+//!
+//! [`build_right`], [`NodeMut::truncate_left`] and [`merge_into`] are functions of the pages' bytes and their arguments
+//! alone: recovery repeats them from a log record that names only slot and separator.
 
-use duramen_types::PageId;
+use duramen_types::{PAGE_SIZE, PageId};
 
-use super::node::Node;
-use super::node_mut::NodeMut;
+use super::node::{CHILD_SIZE, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOTS};
+use super::node_mut::{NodeMut, common_prefix_len, copy_of, prefix_len};
+use super::{PageType, init_header, page_type, table_id};
 
-/// Where to split: the slot and the separator.
+/// Chooses where to split a full node into which an entry is to be inserted at slot `hint`.
+///
+/// Returns the number of entries that stay in the left node, and the separator, the left node's new upper fence:
+/// - leaf: the shortest key that is not below the last key on the left and below the first on the right. When the
+///   insertion is at the very end, all entries may stay, and the right node begins empty: then the separator is the last
+///   key, and the new entry starts the right node; or it is a key above the last, and the new entry belongs to the left
+///   or the right node as it compares with the separator.
+/// - inner node: the key of the slot returned. It moves up: its child becomes the left node's rightmost one.
+///
+/// The bytes are halved, except when the insertion is at one end of the node: that end gets as little as possible, so
+/// that ascending and descending insertions leave full nodes behind. In every case both halves fit into a page, and the
+/// one that the new entry belongs to has room for the largest entry: [`MAX_INLINE_SIZE`] in a leaf.
 pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
-    unimplemented!()
+    if node.is_leaf() { split_leaf(node, hint) } else { split_inner(node, hint) }
 }
 
-/// Builds the right half in `right`.
-pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], right: &mut [u8], right_id: PageId) {
-    unimplemented!()
-}
-
-impl NodeMut<'_> {
-    /// Drops the entries that moved right.
-    pub(crate) fn truncate_left(&mut self, slot: usize, separator: &[u8]) {
-        unimplemented!()
+fn split_leaf(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
+    let count = node.slot_count();
+    assert!(count >= 2 || (count == 1 && hint == 1), "the node is too small to split");
+    if hint == 0 {
+        return (1, leaf_separator(node, 1));
+    }
+    if hint < count {
+        let slot = halving_slot(node).clamp(1, count - 1);
+        return (slot, leaf_separator(node, slot));
+    }
+    if let Some(fence) = truncating_fence(node) {
+        return (count, fence);
+    }
+    // The new upper fence takes room of its own on the left, up to a whole key.
+    let mut slot = count;
+    loop {
+        let separator = leaf_separator(node, slot);
+        if slot == 1 || left_size(node, slot, &separator) <= PAGE_SIZE {
+            return (slot, separator);
+        }
+        slot -= 1;
     }
 }
 
-/// Bytes, header included, of the merged page.
+/// A fence above the last key that lets the last leaf of a tree truncate its prefix.
+///
+/// Without an upper fence that leaf cuts nothing off its keys. Were it split at its last key when it is full, the left
+/// half would shrink at once by all that the new fence cuts off, and ascending insertions would never come back to use
+/// the space. The fence chosen here keeps them in the leaf, and in those split off from it later, until all but the last
+/// byte of what the keys have in common changes. `None` unless the leaf shrinks enough for any entry to fit again.
+fn truncating_fence(node: Node<&[u8]>) -> Option<Vec<u8>> {
+    let (Some(lower), None) = (node.lower_fence(), node.upper_fence()) else { return None };
+    let mut fence = Vec::new();
+    node.key_into(node.slot_count() - 1, &mut fence);
+    let kept = common_prefix_len(lower, &fence).checked_sub(1)?;
+    if fence[kept] == u8::MAX {
+        return None;
+    }
+    fence.truncate(kept);
+    fence.push(u8::MAX);
+    let size = left_size(node, node.slot_count(), &fence) + SLOT_SIZE + MAX_INLINE_SIZE;
+    (size <= PAGE_SIZE).then_some(fence)
+}
+
+fn split_inner(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
+    let count = node.slot_count();
+    assert!(count >= 3, "the node is too small to split");
+    let slot = match hint {
+        0 => 1,
+        hint if hint >= count => count - 2,
+        _ => halving_slot(node).clamp(1, count - 2),
+    };
+    let mut separator = Vec::new();
+    node.key_into(slot, &mut separator);
+    (slot, separator)
+}
+
+/// The number of entries whose bytes come closest to half of all.
+fn halving_slot(node: Node<&[u8]>) -> usize {
+    let size = |slot| SLOT_SIZE + node.cell_len(slot);
+    let total: usize = (0..node.slot_count()).map(size).sum();
+    let mut left = 0;
+    for slot in 0..node.slot_count() {
+        let next = left + size(slot);
+        if 2 * next >= total {
+            return if next - total / 2 < total / 2 - left { slot + 1 } else { slot };
+        }
+        left = next;
+    }
+    node.slot_count()
+}
+
+/// The shortest key between the last of `slot` entries on the left and the first on the right.
+fn leaf_separator(node: Node<&[u8]>, slot: usize) -> Vec<u8> {
+    let mut last = Vec::new();
+    node.key_into(slot - 1, &mut last);
+    if slot < node.slot_count() {
+        let mut first = Vec::new();
+        node.key_into(slot, &mut first);
+        shorten_separator(&mut last, &first);
+    }
+    last
+}
+
+/// Replaces `left` by the shortest key that is not below it and below `right`.
+fn shorten_separator(left: &mut Vec<u8>, right: &[u8]) {
+    let common = common_prefix_len(left, right);
+    if common == left.len() {
+        return;
+    }
+    // One byte beyond the common bytes is enough if a value fits between the two that differ.
+    if right.len() > common + 1 || left[common] + 1 < right[common] {
+        let byte = if right.len() > common + 1 { right[common] } else { left[common] + 1 };
+        left.truncate(common);
+        left.push(byte);
+        return;
+    }
+    // Otherwise stay below `right` by keeping the differing byte, and round up as early as possible behind it.
+    if let Some(at) = (common + 1..left.len() - 1).find(|&at| left[at] != u8::MAX) {
+        left[at] += 1;
+        left.truncate(at + 1);
+    }
+}
+
+/// Size of the left page after a split, header included.
+fn left_size(node: Node<&[u8]>, slot: usize, separator: &[u8]) -> usize {
+    let lower = node.lower_fence();
+    let entries = 0..slot;
+    size_with(lower, Some(separator), entries.map(|slot| (node.key_len(slot), node.value_len(slot))))
+}
+
+/// Size of a page with the given fences and entries (length of the whole key, length of the value), header included.
+fn size_with(lower: Option<&[u8]>, upper: Option<&[u8]>, entries: impl Iterator<Item = (usize, usize)>) -> usize {
+    let prefix = prefix_len(lower, upper);
+    let fences = lower.map_or(0, <[u8]>::len) + upper.map_or(0, <[u8]>::len);
+    SLOTS + fences + entries.map(|(key, value)| SLOT_SIZE + key - prefix + value).sum::<usize>()
+}
+
+/// Builds in `right` the right half of `left`, split at `slot` with `separator`, both as from [`split_point`], as the
+/// page `right_id` of the same table and level. Its GSN is zero.
+///
+/// `left` is unchanged; [`NodeMut::truncate_left`] is the other half of the split.
+pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], right: &mut [u8], right_id: PageId) {
+    let ty = page_type(left.0).expect("a node's type is valid");
+    init_header(right, ty, left.level(), right_id, table_id(left.0));
+    let mut right = NodeMut(right);
+    right.init_body(Some(separator), left.upper_fence());
+    let first = match ty {
+        PageType::Leaf => slot,
+        _ => {
+            right.set_rightmost(left.child(left.slot_count()));
+            slot + 1
+        }
+    };
+    for slot in first..left.slot_count() {
+        right.append(left, slot);
+    }
+}
+
+impl NodeMut<'_> {
+    /// Turns the node into the left half of its split at `slot` with `separator`: drops the entries that
+    /// [`build_right`] copied, and for an inner node the separator itself. Page id and GSN stay.
+    pub(crate) fn truncate_left(&mut self, slot: usize, separator: &[u8]) {
+        let old = copy_of(self.0);
+        let old = Node(&old[..]);
+        self.init_body(old.lower_fence(), Some(separator));
+        if !old.is_leaf() {
+            self.set_rightmost(old.child(slot));
+        }
+        for slot in 0..slot {
+            self.append(old, slot);
+        }
+    }
+
+    /// Copies an entry of another node behind the last one.
+    fn append(&mut self, from: Node<&[u8]>, slot: usize) {
+        let (ours, theirs) = (self.view().field(PREFIX_LEN), from.field(PREFIX_LEN));
+        let suffix = from.suffix(slot);
+        let parts = if ours >= theirs { [&suffix[ours - theirs..], &[]] } else { [&from.prefix()[ours..], suffix] };
+        let end = self.view().slot_count();
+        self.insert_parts(end, parts, from.value(slot), from.flags(slot)).expect("the size was computed before");
+    }
+}
+
+/// Size in bytes, header included, of the page that [`merge_into`] would build; larger than a page if it cannot.
 pub(crate) fn merged_size(left: Node<&[u8]>, right: Node<&[u8]>) -> usize {
-    unimplemented!()
+    let entries = |node: Node<&'_ [u8]>| {
+        let keys = node.field(PREFIX_LEN) * node.slot_count();
+        let cells: usize = (0..node.slot_count()).map(|slot| SLOT_SIZE + node.cell_len(slot)).sum();
+        (node.slot_count(), keys + cells)
+    };
+    let (left_count, left_bytes) = entries(left);
+    let (right_count, right_bytes) = entries(right);
+    let (lower, upper) = (left.lower_fence(), right.upper_fence());
+    let mut count = left_count + right_count;
+    let mut bytes = left_bytes + right_bytes;
+    if !left.is_leaf() {
+        count += 1;
+        bytes += SLOT_SIZE + left.upper_fence().map_or(0, <[u8]>::len) + CHILD_SIZE;
+    }
+    size_with(lower, upper, std::iter::empty()) + bytes - count * prefix_len(lower, upper)
 }
 
-/// Whether both nodes fit into one page.
+/// Whether two neighbours fit into one page.
 pub(crate) fn merge_fits(left: Node<&[u8]>, right: Node<&[u8]>) -> bool {
-    unimplemented!()
+    merged_size(left, right) <= PAGE_SIZE
 }
 
-/// Merges `right` into `left`.
+/// Appends `right` to its left neighbour `left`; both together must fit ([`merge_fits`]).
+///
+/// `separator` is the fence between them. In inner nodes it comes down, with the left node's rightmost child. The page
+/// id and the GSN of `left` stay.
 pub(crate) fn merge_into(left: &mut [u8], right: Node<&[u8]>, separator: &[u8]) {
-    unimplemented!()
+    let old = copy_of(left);
+    let old = Node(&old[..]);
+    assert!(
+        old.upper_fence() == Some(separator) && right.lower_fence() == Some(separator) && old.level() == right.level(),
+        "only neighbours merge"
+    );
+    let mut merged = NodeMut(left);
+    merged.init_body(old.lower_fence(), right.upper_fence());
+    for slot in 0..old.slot_count() {
+        merged.append(old, slot);
+    }
+    if !old.is_leaf() {
+        let end = merged.view().slot_count();
+        let child = old.child(end);
+        merged.insert_child(end, separator, child).expect("the size was computed before");
+        merged.set_rightmost(right.child(right.slot_count()));
+    }
+    for slot in 0..right.slot_count() {
+        merged.append(right, slot);
+    }
 }
