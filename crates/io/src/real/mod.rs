@@ -7,6 +7,8 @@
 mod file;
 mod lock;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod uring;
 
 use std::fs::{self, OpenOptions};
