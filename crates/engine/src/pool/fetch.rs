@@ -15,6 +15,10 @@
 //! either the header names another page, or the same page was loaded into the same frame again, before the version was
 //! taken, which is as good. A load that failed leaves the header without a page, so that those who waited look again, and
 //! meet the error themselves.
+//!
+//! Who waits for a latch stops when the frame gets another page. Else a thread could wait for a page it never asked for:
+//! it holds page 1, asks for page 2, finds its frame latched by an evictor, who puts page 3 in; and the next holder of
+//! page 3 waits for page 1.
 
 use std::time::Duration;
 
@@ -28,8 +32,8 @@ use super::page_table::PageTable;
 use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
 use crate::page;
 
-/// Longest wait for a frame before the pool is declared exhausted.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a frame, with no page cleaned in between, before the pool is declared exhausted.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 impl Pool {
     /// Starts an optimistic read. `id` must come from validated reads.
@@ -44,7 +48,7 @@ impl Pool {
         {
             let header = self.frames.header(frame);
             if let Some(version) = header.latch.version()
-                && header.page.load(Ordering::Relaxed) == id.get()
+                && self.holds(frame, id)
             {
                 self.touch(frame);
                 return Ok(Optimistic::new(self, id, frame, version));
@@ -59,7 +63,7 @@ impl Pool {
             let frame = self.find_or_load(id)?;
             let header = self.frames.header(frame);
             match header.latch.version() {
-                Some(version) if header.page.load(Ordering::Relaxed) == id.get() => {
+                Some(version) if self.holds(frame, id) => {
                     self.touch(frame);
                     return Ok(Optimistic::new(self, id, frame, version));
                 }
@@ -77,13 +81,15 @@ impl Pool {
     pub(crate) fn shared(&self, id: PageId) -> Result<Shared<'_>, PoolError> {
         loop {
             let frame = self.find_or_load(id)?;
-            let header = self.frames.header(frame);
-            header.latch.shared(&self.lot);
-            if header.page.load(Ordering::Relaxed) == id.get() {
+            let latch = &self.frames.header(frame).latch;
+            if !latch.shared(&self.lot, || self.holds(frame, id)) {
+                continue;
+            }
+            if self.holds(frame, id) {
                 self.touch(frame);
                 return Ok(Shared::new(self, id, frame));
             }
-            header.latch.release_shared(&self.lot);
+            latch.release_shared(&self.lot);
         }
     }
 
@@ -94,9 +100,8 @@ impl Pool {
     pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         loop {
             let frame = self.find_or_load(id)?;
-            self.frames.header(frame).latch.exclusive(&self.lot);
-            if let Some(guard) = self.confirm_exclusive(id, frame) {
-                return Ok(guard);
+            if self.latch_page(id, frame) {
+                return Ok(Exclusive::new(self, id, frame));
             }
         }
     }
@@ -111,15 +116,16 @@ impl Pool {
             if !self.frames.header(frame).latch.try_exclusive() {
                 return Ok(None);
             }
-            if let Some(guard) = self.confirm_exclusive(id, frame) {
-                return Ok(Some(guard));
+            if self.confirm_exclusive(id, frame) {
+                return Ok(Some(Exclusive::new(self, id, frame)));
             }
         }
     }
 
-    /// Latches a page exclusively without reading it from disk, and zeroes it: for a page that is about to be formatted.
-    /// The caller must do that, after [`Exclusive::prepare`]; a page of zeros is not readable later. Reserves the page's
-    /// place in the data file if need be.
+    /// Latches a page exclusively without reading it from disk: for a page that is about to be formatted. It is all
+    /// zeros when it is first borrowed for a change, after [`Exclusive::prepare`]; before that it may show what it was in
+    /// an earlier life. A guard that is dropped without a change leaves the page as it was. Reserves the page's place in
+    /// the data file if need be.
     ///
     /// # Errors
     /// When there is no frame, or no space on disk.
@@ -127,9 +133,8 @@ impl Pool {
         self.reserve_page(id)?;
         loop {
             if let Some(frame) = self.table.get(id) {
-                self.frames.header(frame).latch.exclusive(&self.lot);
-                if self.confirm_exclusive(id, frame).map(std::mem::forget).is_some() {
-                    return Ok(Exclusive::new_blank(self, id, frame, None));
+                if self.latch_page(id, frame) {
+                    return Ok(Exclusive::new_stale(self, id, frame));
                 }
             } else if let Some(frame) = self.claim(id)? {
                 return Ok(Exclusive::new_blank(self, id, frame, None));
@@ -147,9 +152,8 @@ impl Pool {
         loop {
             self.check_limit(id)?;
             if let Some(frame) = self.table.get(id) {
-                self.frames.header(frame).latch.exclusive(&self.lot);
-                if let Some(guard) = self.confirm_exclusive(id, frame) {
-                    return Ok(guard);
+                if self.latch_page(id, frame) {
+                    return Ok(Exclusive::new(self, id, frame));
                 }
             } else if let Some(frame) = self.claim(id)? {
                 let defect = match self.read_in(id, frame) {
@@ -189,16 +193,29 @@ impl Pool {
         }
     }
 
-    /// The guard for `frame`, just latched exclusively, if it holds the page; else unlatches it.
+    /// Whether `frame` holds the page. Stays true while its latch is held.
     #[inline]
-    fn confirm_exclusive(&self, id: PageId, frame: FrameId) -> Option<Exclusive<'_>> {
-        let header = self.frames.header(frame);
-        if header.page.load(Ordering::Relaxed) == id.get() {
+    fn holds(&self, frame: FrameId, id: PageId) -> bool {
+        self.frames.header(frame).page.load(Ordering::Relaxed) == id.get()
+    }
+
+    /// Latches `frame` exclusively; `false`, and no latch, when it does not hold the page.
+    #[inline]
+    fn latch_page(&self, id: PageId, frame: FrameId) -> bool {
+        self.frames.header(frame).latch.exclusive(&self.lot, || self.holds(frame, id))
+            && self.confirm_exclusive(id, frame)
+    }
+
+    /// Whether `frame`, just latched exclusively, holds the page; else unlatches it.
+    #[inline]
+    fn confirm_exclusive(&self, id: PageId, frame: FrameId) -> bool {
+        let held = self.holds(frame, id);
+        if held {
             self.touch(frame);
-            return Some(Exclusive::new(self, id, frame));
+        } else {
+            self.frames.header(frame).latch.release_exclusive(false, &self.lot);
         }
-        header.latch.release_exclusive(false, &self.lot);
-        None
+        held
     }
 
     /// The frame that has the page at some moment during the call; reads the page in if no frame has.
@@ -267,7 +284,7 @@ impl Pool {
         page::verify(bytes, id).map_err(|defect| self.corrupt(id, defect.to_string()))
     }
 
-    /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of the frame.
+    /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of both.
     pub(super) fn abandon(&self, id: PageId, frame: FrameId) {
         self.table.remove(id, frame);
         self.release_empty(frame);
@@ -284,28 +301,29 @@ impl Pool {
 
     /// An exclusively latched frame without a page.
     fn take_frame(&self) -> Result<FrameId, PoolError> {
-        let mut started = None;
+        let mut stuck_since = None;
         loop {
             if let Some(frame) = self.free_frame().or_else(|| self.evict()) {
                 return Ok(frame);
             }
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-            let progress = self.clean_for_eviction()?;
-            let started = *started.get_or_insert_with(Instant::now);
-            if started.elapsed() > PATIENCE {
+            if self.clean_for_eviction()? {
+                stuck_since = None;
+                continue;
+            }
+            if stuck_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                 return Err(PoolError::Exhausted { frames: self.frames() });
             }
-            if !progress {
-                // Every frame is latched at this moment; their holders need the processor more.
-                thread::sleep(Duration::from_micros(50));
-            }
+            // Every frame is latched at this moment; their holders need the processor more.
+            thread::sleep(Duration::from_micros(50));
         }
     }
 
     fn free_frame(&self) -> Option<FrameId> {
         let frame = self.free.lock().pop()?;
         // A straggler with a stale look-up may hold the latch for an instant, to find that the page is gone.
-        self.frames.header(frame).latch.exclusive(&self.lot);
+        let latched = self.frames.header(frame).latch.exclusive(&self.lot, || true);
+        assert!(latched);
         Some(frame)
     }
 

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 use duramen_sync::Backoff;
-use duramen_sync::atomic::Ordering;
 use duramen_types::{Gsn, PageId};
 
 use super::Pool;
@@ -118,24 +117,42 @@ pub(crate) struct Exclusive<'a> {
     frame: FrameId,
     changed: bool,
     prepared: Cell<bool>,
-    /// What stood in the way of reading the page, when its contents are not the page's but zeros in its stead.
-    unreadable: Option<PoolError>,
-    /// The frame holds zeros that are nobody's page until the holder has made one of them.
-    blank: bool,
+    origin: Origin,
+}
+
+/// Where the bytes under an [`Exclusive`] guard come from.
+enum Origin {
+    /// They are the page.
+    Page,
+    /// They are the page, but the guard was made to format it anew: they are zeroed before the first change.
+    Stale,
+    /// They are zeros in a frame of their own; no page until they are changed. With what stood in the way of reading the
+    /// page, if that was tried.
+    Blank(Option<PoolError>),
 }
 
 impl<'a> Exclusive<'a> {
     /// Wraps a latch that the caller holds exclusively.
     #[inline]
     pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
-        Self { pool, id, frame, changed: false, prepared: Cell::new(false), unreadable: None, blank: false }
+        Self::with_origin(pool, id, frame, Origin::Page)
     }
 
-    /// As [`Exclusive::new`], for a page that was not read from disk; zeroes it.
+    #[inline]
+    fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
+        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin }
+    }
+
+    /// As [`Exclusive::new`], for a page that will be formatted anew.
+    pub(super) fn new_stale(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
+        Self::with_origin(pool, id, frame, Origin::Stale)
+    }
+
+    /// As [`Exclusive::new`], for a page that is not in the frame that was claimed for it; zeroes the frame.
     pub(super) fn new_blank(pool: &'a Pool, id: PageId, frame: FrameId, unreadable: Option<PoolError>) -> Self {
         // SAFETY: the caller holds the latch exclusively and passes it on to the guard, which does not exist yet.
         unsafe { pool.frames.bytes_mut(frame) }.fill(0);
-        Self { pool, id, frame, changed: true, prepared: Cell::new(false), unreadable, blank: true }
+        Self::with_origin(pool, id, frame, Origin::Blank(unreadable))
     }
 
     /// The page's number.
@@ -169,7 +186,10 @@ impl<'a> Exclusive<'a> {
     /// Why the page could not be read, when [`Pool::exclusive_or_blank`] gave out zeros in its stead. They become the
     /// page when they are changed; until then the page stays unreadable.
     pub(crate) fn was_unreadable(&self) -> Option<&PoolError> {
-        self.unreadable.as_ref()
+        match &self.origin {
+            Origin::Blank(defect) => defect.as_ref(),
+            Origin::Page | Origin::Stale => None,
+        }
     }
 }
 
@@ -191,19 +211,24 @@ impl DerefMut for Exclusive<'_> {
         self.changed = true;
         // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and `self` is borrowed
         // exclusively. Optimistic readers read through `OptimisticPage`, whose reads may race, and discard what they saw.
-        unsafe { self.pool.frames.bytes_mut(self.frame) }
+        let bytes = unsafe { self.pool.frames.bytes_mut(self.frame) };
+        if matches!(self.origin, Origin::Stale) {
+            bytes.fill(0);
+            self.origin = Origin::Page;
+        }
+        bytes
     }
 }
 
 impl Drop for Exclusive<'_> {
     #[inline]
     fn drop(&mut self) {
-        let prepared = self.prepared.get();
-        let header = self.pool.frames.header(self.frame);
-        if self.blank && !prepared && header.rec_gsn.load(Ordering::Relaxed) == 0 {
-            self.pool.abandon(self.id, self.frame);
+        if self.changed {
+            assert_eq!(page::page_id(self), self.id, "a page was changed into another one");
+        } else if matches!(self.origin, Origin::Blank(_)) {
+            self.pool.disown(self.id, self.frame);
             return;
         }
-        header.latch.release_exclusive(self.changed, &self.pool.lot);
+        self.pool.frames.header(self.frame).latch.release_exclusive(self.changed, &self.pool.lot);
     }
 }

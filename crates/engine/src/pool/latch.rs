@@ -3,7 +3,7 @@
 //! | bits | name | meaning | who changes it |
 //! |---|---|---|---|
 //! | 0 | `EXCLUSIVE` | one thread may change the page | set by the CAS that acquires, cleared by its holder |
-//! | 1 | `PENDING` | a thread waits for exclusive access; new shared holders stay out | set by the waiter, cleared by whoever acquires exclusively (a waiter that was overtaken sets it again) |
+//! | 1 | `PENDING` | a thread waits for exclusive access; new shared holders stay out | set by the waiter, cleared by whoever acquires exclusively and by a waiter that gives up (another waiter sets it again) |
 //! | 2 | `PARKED` | somebody sleeps in the [`ParkingLot`] | set by the sleeper, cleared by the thread that wakes |
 //! | 3..16 | shared count | number of shared holders | each holder adds and subtracts its one |
 //! | 16..64 | version | number of exclusive sections that changed the page | incremented by the exclusive holder as it leaves |
@@ -120,30 +120,43 @@ impl Latch {
         Ok(())
     }
 
-    /// Waits for exclusive access.
+    /// Waits for exclusive access, as long as `wanted`; returns whether it got it. `wanted` must depend only on what
+    /// changes under this latch held exclusively.
+    ///
+    /// A waiter whose page leaves the frame must not go on waiting for the latch: it would wait for a page it did not
+    /// ask for, whose holder may wait for a page that the waiter holds.
     #[inline]
-    pub(super) fn exclusive(&self, lot: &ParkingLot) {
-        if !self.try_exclusive() {
-            self.exclusive_slow(lot);
-        }
+    #[must_use]
+    pub(super) fn exclusive(&self, lot: &ParkingLot, wanted: impl Fn() -> bool) -> bool {
+        self.try_exclusive() || self.exclusive_slow(lot, wanted)
     }
 
     #[cold]
-    fn exclusive_slow(&self, lot: &ParkingLot) {
+    fn exclusive_slow(&self, lot: &ParkingLot, wanted: impl Fn() -> bool) -> bool {
         let mut backoff = Backoff::new();
         loop {
-            let word = self.word.load(Ordering::Relaxed);
+            let word = self.word.load(Ordering::Acquire);
             if word & (EXCLUSIVE | SHARED_MASK) == 0 {
                 if self.cas_exclusive(word).is_ok() {
-                    return;
+                    return true;
                 }
+            } else if !wanted() {
+                self.withdraw(lot);
+                return false;
             } else if word & PENDING == 0 {
                 self.word.fetch_or(PENDING, Ordering::Relaxed);
-            } else if backoff.is_long() {
-                lot.sleep(&self.word, EXCLUSIVE | SHARED_MASK, None);
+            } else if is_long(&backoff) {
+                lot.sleep(&self.word, EXCLUSIVE | SHARED_MASK, &wanted, None);
             } else {
                 backoff.snooze();
             }
+        }
+    }
+
+    /// Lets shared holders in again that `PENDING` kept out. Other waiting writers lose their precedence for a while.
+    fn withdraw(&self, lot: &ParkingLot) {
+        if self.word.fetch_and(!PENDING, Ordering::Relaxed) & PARKED != 0 {
+            self.wake(lot);
         }
     }
 
@@ -167,17 +180,21 @@ impl Latch {
         false
     }
 
-    /// Waits for shared access.
+    /// Waits for shared access, as long as `wanted`, as in [`Latch::exclusive`].
     #[inline]
-    pub(super) fn shared(&self, lot: &ParkingLot) {
+    #[must_use]
+    pub(super) fn shared(&self, lot: &ParkingLot, wanted: impl Fn() -> bool) -> bool {
         let mut backoff = Backoff::new();
         while !self.try_shared_unless(EXCLUSIVE | PENDING) {
-            if backoff.is_long() {
-                lot.sleep(&self.word, EXCLUSIVE | PENDING, None);
+            if !wanted() {
+                return false;
+            } else if is_long(&backoff) {
+                lot.sleep(&self.word, EXCLUSIVE | PENDING, &wanted, None);
             } else {
                 backoff.snooze();
             }
         }
+        true
     }
 
     /// Waits until nobody holds the latch exclusively, but only for so long: the caller may itself be the holder.
@@ -185,8 +202,8 @@ impl Latch {
     pub(super) fn await_unlatched(&self, lot: &ParkingLot) -> bool {
         let mut backoff = Backoff::new();
         while self.word.load(Ordering::Relaxed) & EXCLUSIVE != 0 {
-            if backoff.is_long() {
-                lot.sleep(&self.word, EXCLUSIVE, Some(ParkingLot::BRIEFLY));
+            if is_long(&backoff) {
+                lot.sleep(&self.word, EXCLUSIVE, &|| true, Some(ParkingLot::BRIEFLY));
                 return self.word.load(Ordering::Relaxed) & EXCLUSIVE == 0;
             }
             backoff.snooze();
@@ -222,6 +239,11 @@ impl Latch {
     }
 }
 
+/// Whether to sleep rather than spin. Models sleep at once: spinning shows them nothing new.
+fn is_long(backoff: &Backoff) -> bool {
+    cfg!(loom) || backoff.is_long()
+}
+
 /// Where threads sleep that wait for a latch for long: while the page is read from disk, say.
 ///
 /// A sleeper sets `PARKED` and goes to sleep under the lock of its latch's slot; the waker clears `PARKED` and then takes
@@ -255,8 +277,9 @@ impl ParkingLot {
         &self.slots[(address >> 7) % self.slots.len()]
     }
 
-    /// Sleeps while `word` has any of `obstacles`, until woken (perhaps for nothing) or `limit` has passed.
-    fn sleep(&self, word: &AtomicU64, obstacles: u64, limit: Option<Duration>) {
+    /// Sleeps while `word` has any of `obstacles` and the latch is `wanted`, until woken (perhaps for nothing) or
+    /// `limit` has passed.
+    fn sleep(&self, word: &AtomicU64, obstacles: u64, wanted: &impl Fn() -> bool, limit: Option<Duration>) {
         let slot = self.slot(word);
         let mut guard = slot.lock.lock();
         let mut now = word.load(Ordering::Relaxed);
@@ -264,13 +287,20 @@ impl ParkingLot {
             if now & obstacles == 0 {
                 return;
             }
-            match word.compare_exchange_weak(now, now | PARKED, Ordering::Relaxed, Ordering::Relaxed) {
+            match word.compare_exchange_weak(now, now | PARKED, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(other) => now = other,
             }
         }
+        // What makes the latch unwanted was done either by an earlier holder, and is seen here, or by the holder that
+        // saw or will see the bit just set, and wakes.
+        if !wanted() {
+            return;
+        }
         match limit {
-            Some(limit) => drop(slot.wake.wait_for(&mut guard, limit)),
+            Some(limit) => {
+                slot.wake.wait_for(&mut guard, limit);
+            }
             None => slot.wake.wait(&mut guard),
         }
     }

@@ -45,7 +45,7 @@ mod latch;
 mod page_table;
 mod write_back;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::time::Duration;
@@ -189,7 +189,7 @@ impl Pool {
             hand: CachePadded::new(AtomicUsize::new(0)),
             dirty: CachePadded::new(AtomicUsize::new(0)),
             counters: CachePadded::default(),
-            write_back: WriteBack::new(doublewrite),
+            write_back: WriteBack::new(doublewrite)?,
             growth: Growth::new(data.len()?),
             cleaner: CleanerState::new(),
             poisoned: AtomicBool::new(false),

@@ -1,0 +1,185 @@
+//! The double-write area: a durable copy of every page that is about to be overwritten.
+//!
+//! The device writes sectors whole, but a page is many sectors: power lost in the middle of writing a page in place
+//! leaves a mixture that neither the old nor the new checksum fits and that redo cannot start from. So a batch of pages
+//! is first written here in one durable operation, and only then in place. After a crash, a page that is torn in place is
+//! whole here, since the area is reused only when the batch is durable in place; and when the area itself is torn, no
+//! page of the batch had been touched in place.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `DURADBLW` |
+//! | 8 | 4 | format version, 1 |
+//! | 12 | 4 | CRC-32C of the bytes from 16 to the end of the last page |
+//! | 16 | 4 | number of pages, at most 128 |
+//! | 20 | 4 | page size |
+//! | 24 | 8 each | page ids |
+//! | 4096 | page size each | the pages, sealed, in the order of their ids above |
+//!
+//! All numbers are little-endian. The area is valid when magic, version, page size, count and CRC fit; an invalid one is
+//! ignored. Its pages are always the last ones written in place: a later write of a page would have replaced the area.
+
+use duramen_io::{AlignedBuf, File};
+use duramen_sync::Arc;
+use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, crc32c};
+
+use super::PoolError;
+use super::page_table::PageTable;
+use crate::page;
+
+/// Most pages in a batch.
+pub(super) const BATCH_PAGES: usize = 128;
+
+const MAGIC: &[u8; 8] = b"DURADBLW";
+const VERSION: u32 = 1;
+const CRC: usize = 12;
+const CHECKED: usize = 16;
+const PAGE_SIZE_FIELD: usize = 20;
+const IDS: usize = 24;
+const PAGES: usize = BLOCK_SIZE;
+
+const _: () = assert!(IDS + 8 * BATCH_PAGES <= PAGES, "the ids fit into the header block");
+
+/// A batch of pages on its way to disk, laid out as the area is.
+#[derive(Debug)]
+pub(super) struct Area {
+    file: Arc<dyn File>,
+    staging: AlignedBuf,
+    ids: Vec<PageId>,
+}
+
+impl Area {
+    const LEN: usize = PAGES + BATCH_PAGES * PAGE_SIZE;
+
+    /// An empty batch for the area in `file`, whose space is reserved so that writing it cannot run out of space.
+    pub(super) fn new(file: Arc<dyn File>) -> Result<Self, PoolError> {
+        file.allocate(Self::LEN as u64)?;
+        Ok(Self { file, staging: AlignedBuf::zeroed(Self::LEN), ids: Vec::with_capacity(BATCH_PAGES) })
+    }
+
+    /// Empties the batch.
+    pub(super) fn clear(&mut self) {
+        self.ids.clear();
+    }
+
+    /// Whether another page has room.
+    pub(super) fn is_full(&self) -> bool {
+        self.ids.len() == BATCH_PAGES
+    }
+
+    /// Copies a page into the batch.
+    pub(super) fn push(&mut self, id: PageId, contents: &[u8]) {
+        let start = PAGES + self.ids.len() * PAGE_SIZE;
+        self.staging[start..start + PAGE_SIZE].copy_from_slice(contents);
+        self.ids.push(id);
+    }
+
+    /// Writes the checksum into every page.
+    pub(super) fn seal(&mut self) {
+        for (page, id) in self.staging[PAGES..].chunks_exact_mut(PAGE_SIZE).zip(&self.ids) {
+            assert_eq!(page::page_id(page), *id, "a frame holds another page than it says");
+            page::seal(page);
+        }
+    }
+
+    /// Writes the batch to the area; durable when it returns.
+    pub(super) fn write(&mut self) -> Result<(), PoolError> {
+        let end = PAGES + self.ids.len() * PAGE_SIZE;
+        let header = &mut self.staging[..PAGES];
+        header.fill(0);
+        header[..8].copy_from_slice(MAGIC);
+        put_u32(header, 8, VERSION);
+        put_u32(header, CHECKED, self.ids.len() as u32);
+        put_u32(header, PAGE_SIZE_FIELD, PAGE_SIZE as u32);
+        for (slot, id) in header[IDS..].chunks_exact_mut(8).zip(&self.ids) {
+            slot.copy_from_slice(&id.get().to_le_bytes());
+        }
+        let crc = crc32c(&self.staging[CHECKED..end]);
+        put_u32(&mut self.staging, CRC, crc);
+        Ok(self.file.write_durable(&[&self.staging[..end]], 0)?)
+    }
+
+    /// The pages with their places in the data file, neighbours joined.
+    pub(super) fn in_place(&self) -> Vec<(u64, &[u8])> {
+        let mut writes = Vec::new();
+        let mut first = 0;
+        while first < self.ids.len() {
+            let start = self.ids[first].get();
+            let run = self.ids[first..].iter().zip(start..).take_while(|(id, expected)| id.get() == *expected).count();
+            let bytes = &self.staging[PAGES + first * PAGE_SIZE..][..run * PAGE_SIZE];
+            writes.push((start * PAGE_SIZE as u64, bytes));
+            first += run;
+        }
+        writes
+    }
+}
+
+/// Restores the pages that a crash tore while they were written in place; to be called before anything else reads
+/// `data`. Returns their number. May be repeated.
+///
+/// # Errors
+/// Those of the disk, except that what is missing at the end of a file is not one.
+pub(crate) fn recover(data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
+    let Some(area) = read_area(doublewrite)? else { return Ok(0) };
+    let mut in_place = AlignedBuf::zeroed(PAGE_SIZE);
+    let mut repaired = 0;
+    for (index, copy) in area[PAGES..].chunks_exact(PAGE_SIZE).enumerate() {
+        let id = PageId::new(u64_at(&area, IDS + 8 * index));
+        if id.is_zero() || id >= PageTable::LIMIT || page::verify(copy, id).is_err() {
+            continue;
+        }
+        let offset = id.get() * PAGE_SIZE as u64;
+        let whole = match data.read_at(&mut in_place, offset) {
+            Ok(()) => page::verify(&in_place, id).is_ok(),
+            Err(error) if error.kind == std::io::ErrorKind::UnexpectedEof => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !whole {
+            data.allocate(offset + PAGE_SIZE as u64)?;
+            data.write_at(&[copy], offset)?;
+            repaired += 1;
+        }
+    }
+    if repaired > 0 {
+        data.sync()?;
+    }
+    Ok(repaired)
+}
+
+/// The area up to its last page, if it is valid.
+fn read_area(file: &dyn File) -> Result<Option<AlignedBuf>, PoolError> {
+    let len = file.len()?;
+    if len < PAGES as u64 {
+        return Ok(None);
+    }
+    let mut header = AlignedBuf::zeroed(PAGES);
+    file.read_at(&mut header, 0)?;
+    let count = u32_at(&header, CHECKED) as usize;
+    if &header[..8] != MAGIC
+        || u32_at(&header, 8) != VERSION
+        || u32_at(&header, PAGE_SIZE_FIELD) as usize != PAGE_SIZE
+        || count > BATCH_PAGES
+        || len < (PAGES + count * PAGE_SIZE) as u64
+    {
+        return Ok(None);
+    }
+    let mut area = AlignedBuf::zeroed(PAGES + count * PAGE_SIZE);
+    file.read_at(&mut area, 0)?;
+    Ok((crc32c(&area[CHECKED..]) == u32_at(&area, CRC)).then_some(area))
+}
+
+fn put_u32(bytes: &mut [u8], offset: usize, value: u32) {
+    bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&bytes[offset..offset + 4]);
+    u32::from_le_bytes(raw)
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&bytes[offset..offset + 8]);
+    u64::from_le_bytes(raw)
+}

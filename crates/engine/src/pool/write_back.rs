@@ -1,0 +1,292 @@
+//! Writing dirty pages, and knowing from which log record on they are dirty.
+//!
+//! # A batch
+//! Cleaner, checkpoints and threads in need of a frame all write through here, one batch at a time:
+//!
+//! 1. *Stage*: latch each page shared (skip it if somebody holds it exclusively), copy it, clear its `fresh_gsn`, unlatch.
+//! 2. *Harden* the log past the largest GSN in the copies (the WAL rule), and seal the copies with their checksums.
+//! 3. Write the copies to the double-write area, durable.
+//! 4. Write the copies in place, and sync the data file.
+//! 5. *Finish*: set each page's `rec_gsn` to what `fresh_gsn` has become.
+//!
+//! # Recovery GSNs
+//! Two words per frame, both 0 while the page is clean. `rec_gsn` bounds from below the GSN of every record whose change
+//! may not be durable in place; `fresh_gsn` does the same for the changes that came after the last copy was made.
+//!
+//! - *Before* a log record is inserted, its inserter, holding the page exclusively, sets to the log's end whichever of
+//!   the two is 0 (`rec_gsn` first). Redo takes the GSN of the record it applies, and goes through a page's records in
+//!   order, so the first one is the bound.
+//! - Staging sets `fresh_gsn` to 0, under the shared latch: every change before that is in the copy, every later one
+//!   sets it again.
+//! - Only after the sync does `rec_gsn` go up, to `fresh_gsn`. Until then a checkpoint still sees the old bound.
+//!
+//! Finishing competes with a thread that has just latched the page and is about to set `fresh_gsn`. If `fresh_gsn` is
+//! not 0, it is final until the next batch and can be taken over without the latch. If it is 0, it is taken over only
+//! under the shared latch, when nobody can be about to set it; if that is not to be had at once, `rec_gsn` stays as low
+//! as it was, which is safe, and the page is written again later. A page in a batch stays dirty, hence in its frame,
+//! until its batch is finished; so the frame's words are about the same page all along.
+
+use duramen_io::File;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Arc, Mutex};
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, PageId};
+
+use super::doublewrite::{Area, BATCH_PAGES};
+use super::frames::FrameId;
+use super::{Pool, PoolError};
+use crate::page;
+
+/// The state of writing.
+#[derive(Debug)]
+pub(super) struct WriteBack {
+    /// Held while a batch is written.
+    batch: Mutex<Batch>,
+    /// Number of batches that have been written.
+    finished: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Batch {
+    area: Area,
+    /// The frames that the pages in `area` came from.
+    frames: Vec<FrameId>,
+}
+
+/// What became of the candidates for a batch.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Number of pages written.
+    written: usize,
+    /// A page that was left out because somebody held it exclusively.
+    skipped: Option<FrameId>,
+}
+
+impl WriteBack {
+    /// Nothing is being written.
+    pub(super) fn new(doublewrite: Arc<dyn File>) -> Result<Self, PoolError> {
+        let batch = Batch { area: Area::new(doublewrite)?, frames: Vec::with_capacity(BATCH_PAGES) };
+        Ok(Self { batch: Mutex::new(batch), finished: AtomicU64::new(0) })
+    }
+}
+
+impl Pool {
+    /// Notes that the page in `frame`, which the caller holds exclusively, is about to change by a record that is not yet
+    /// in the log, or by the record `redone`.
+    #[inline]
+    pub(super) fn note_change(&self, frame: FrameId, redone: Option<Gsn>) {
+        if self.frames.header(frame).fresh_gsn.load(Ordering::Relaxed) == 0 {
+            self.note_first_change(frame, redone);
+        }
+    }
+
+    #[cold]
+    fn note_first_change(&self, frame: FrameId, redone: Option<Gsn>) {
+        let header = self.frames.header(frame);
+        let bound = redone.unwrap_or_else(|| self.wal_rule.end());
+        assert!(!bound.is_zero(), "no log record has GSN 0");
+        if header.rec_gsn.load(Ordering::Relaxed) == 0 {
+            header.rec_gsn.store(bound.get(), Ordering::Release);
+            let dirty = self.dirty.fetch_add(1, Ordering::Relaxed) + 1;
+            if dirty == self.dirty_limit() + 1 {
+                self.wake_cleaner();
+            }
+        }
+        header.fresh_gsn.store(bound.get(), Ordering::Release);
+    }
+
+    /// Takes a page out of a frame that was claimed for it but never got its contents. The caller holds the frame
+    /// exclusively, and has from the start, so the frame is in no batch.
+    pub(super) fn disown(&self, id: PageId, frame: FrameId) {
+        let header = self.frames.header(frame);
+        if header.rec_gsn.swap(0, Ordering::Relaxed) != 0 {
+            header.fresh_gsn.store(0, Ordering::Relaxed);
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.abandon(id, frame);
+    }
+
+    /// Every page that was dirtied by a record inserted before the call, with a bound that is not above the GSN of any
+    /// record whose change may be missing on disk: for a fuzzy checkpoint. Pages dirtied during the call may be missing.
+    pub(crate) fn dirty_pages(&self) -> Vec<(PageId, Gsn)> {
+        let mut pages = Vec::new();
+        for frame in self.frames.ids() {
+            let header = self.frames.header(frame);
+            let rec_gsn = header.rec_gsn.load(Ordering::Acquire);
+            // If the page is cleaned and replaced between the two loads, the pair names a page for nothing.
+            let page = header.page.load(Ordering::Relaxed);
+            if rec_gsn != 0 && page != 0 {
+                pages.push((PageId::new(page), Gsn::new(rec_gsn)));
+            }
+        }
+        pages
+    }
+
+    /// Writes every page that may lack a change by a record before `gsn`; they are durable when it returns. The caller
+    /// must hold no latch. `gsn` should not lie beyond the log's end, or the call may follow writers for long.
+    ///
+    /// # Errors
+    /// Those of the log and the disk. After the latter the pool is poisoned.
+    pub(crate) fn flush_before(&self, gsn: Gsn) -> Result<(), PoolError> {
+        self.check_poison()?;
+        loop {
+            let mut frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
+            if frames.is_empty() {
+                return Ok(());
+            }
+            frames.sort_by_key(|frame| self.frames.header(*frame).page.load(Ordering::Relaxed));
+            let mut skipped = None;
+            for some in frames.chunks(BATCH_PAGES) {
+                let outcome = self.write_batch(&mut self.write_back.batch.lock(), some)?;
+                skipped = skipped.or(outcome.skipped);
+            }
+            if let Some(frame) = skipped {
+                self.await_shared(frame);
+            }
+        }
+    }
+
+    /// Writes every page that is dirty at the time of the call. The caller must hold no latch.
+    ///
+    /// # Errors
+    /// As [`Pool::flush_before`].
+    pub(crate) fn flush_all(&self) -> Result<(), PoolError> {
+        // Pages dirtied before the call are so from a bound not above the present end.
+        let end = self.wal_rule.end().get();
+        self.flush_before(Gsn::new(end.saturating_add(1)))
+    }
+
+    /// Waits until nobody holds the frame's page exclusively.
+    fn await_shared(&self, frame: FrameId) {
+        let header = self.frames.header(frame);
+        let page = header.page.load(Ordering::Relaxed);
+        if header.latch.shared(&self.lot, || header.page.load(Ordering::Relaxed) == page) {
+            header.latch.release_shared(&self.lot);
+        }
+    }
+
+    /// The frames whose pages are dirty from before `gsn`, with their recovery GSNs.
+    fn dirty_before(&self, gsn: Gsn) -> impl Iterator<Item = (Gsn, FrameId)> {
+        self.frames.ids().filter_map(move |frame| {
+            let rec_gsn = self.frames.header(frame).rec_gsn.load(Ordering::Acquire);
+            (rec_gsn != 0 && rec_gsn < gsn.get()).then_some((Gsn::new(rec_gsn), frame))
+        })
+    }
+
+    /// The `count` dirty frames with the oldest recovery GSNs, oldest first.
+    pub(super) fn oldest_dirty(&self, count: usize) -> Vec<FrameId> {
+        let mut dirty: Vec<_> = self.dirty_before(Gsn::MAX).collect();
+        dirty.sort_unstable();
+        dirty.truncate(count);
+        dirty.into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// Writes up to a batch of the given frames' pages; returns how many.
+    pub(super) fn clean(&self, frames: &[FrameId]) -> Result<usize, PoolError> {
+        Ok(self.write_batch(&mut self.write_back.batch.lock(), frames)?.written)
+    }
+
+    /// Writes a batch of the pages that the clock comes to next, or waits for the batch that another thread is writing.
+    /// Returns whether there is hope of a clean page.
+    pub(super) fn clean_for_eviction(&self) -> Result<bool, PoolError> {
+        self.wake_cleaner();
+        let finished = self.write_back.finished.load(Ordering::Acquire);
+        let mut batch = self.write_back.batch.lock();
+        if self.write_back.finished.load(Ordering::Acquire) != finished {
+            return Ok(true);
+        }
+        let start = self.advance_hand().get() as usize;
+        let count = self.frames();
+        let candidates: Vec<FrameId> = (0..count)
+            .map(|step| FrameId::new(((start + step) % count) as u32))
+            .filter(|frame| self.frames.header(*frame).rec_gsn.load(Ordering::Relaxed) != 0)
+            .take(2 * BATCH_PAGES)
+            .collect();
+        Ok(self.write_batch(&mut batch, &candidates)?.written > 0)
+    }
+
+    /// Writes the pages of up to [`BATCH_PAGES`] of the candidates.
+    fn write_batch(&self, batch: &mut Batch, candidates: &[FrameId]) -> Result<Outcome, PoolError> {
+        self.check_poison()?;
+        let (newest, skipped) = self.stage(batch, candidates);
+        let written = batch.frames.len();
+        if written == 0 {
+            return Ok(Outcome { written, skipped });
+        }
+        if !is_on(Bug::SkipWalRule) {
+            self.wal_rule.harden(newest)?;
+        }
+        batch.area.seal();
+        if let Err(error) = self.write_durably(&mut batch.area) {
+            self.poison(&error.to_string());
+            return Err(error);
+        }
+        for frame in &batch.frames {
+            self.finish(*frame);
+        }
+        self.counters.writes.fetch_add(written as u64, Ordering::Relaxed);
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.write_back.finished.fetch_add(1, Ordering::Release);
+        Ok(Outcome { written, skipped })
+    }
+
+    /// Copies the candidates' pages into the batch, in the order of their page ids as far as they come that way; returns
+    /// the largest page GSN, and a page that was skipped.
+    fn stage(&self, batch: &mut Batch, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
+        batch.area.clear();
+        batch.frames.clear();
+        let mut newest = Gsn::ZERO;
+        let mut skipped = None;
+        for &frame in candidates {
+            if batch.area.is_full() {
+                break;
+            }
+            let header = self.frames.header(frame);
+            if header.rec_gsn.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            if !header.latch.try_shared() {
+                skipped = Some(frame);
+                continue;
+            }
+            if header.rec_gsn.load(Ordering::Relaxed) != 0 {
+                // SAFETY: latched shared until below.
+                let contents = unsafe { self.frames.bytes(frame) };
+                batch.area.push(PageId::new(header.page.load(Ordering::Relaxed)), contents);
+                batch.frames.push(frame);
+                newest = newest.max(page::gsn(contents));
+                header.fresh_gsn.store(0, Ordering::Relaxed);
+            }
+            header.latch.release_shared(&self.lot);
+        }
+        (newest, skipped)
+    }
+
+    /// Writes the sealed batch to the double-write area and in place.
+    fn write_durably(&self, area: &mut Area) -> Result<(), PoolError> {
+        if !is_on(Bug::SkipDoubleWrite) {
+            area.write()?;
+        }
+        self.data.write_batch(&area.in_place())?;
+        if !is_on(Bug::SkipDataSync) {
+            self.data.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Raises the recovery GSN of a page whose copy is durable in place.
+    fn finish(&self, frame: FrameId) {
+        let header = self.frames.header(frame);
+        let fresh = header.fresh_gsn.load(Ordering::Acquire);
+        if fresh != 0 {
+            header.rec_gsn.store(fresh, Ordering::Release);
+        } else if header.latch.try_shared() {
+            let fresh = header.fresh_gsn.load(Ordering::Relaxed);
+            header.rec_gsn.store(fresh, Ordering::Release);
+            header.latch.release_shared(&self.lot);
+            if fresh == 0 {
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
