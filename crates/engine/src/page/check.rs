@@ -3,9 +3,9 @@
 use duramen_types::{MAX_KEY_LEN, PAGE_SIZE};
 
 use super::node::{
-    CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAP_START, LOWER_LEN, LOWER_OFF, MAX_SLOTS, NODE_FLAGS, Node,
-    OVERFLOW_REFERENCE_SIZE, PREFIX_LEN, RESERVED, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN,
-    SlotFlags, UPPER_LEN, UPPER_OFF, head_of,
+    CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, MAX_SLOTS,
+    NODE_FLAGS, Node, OVERFLOW_REFERENCE_SIZE, PREFIX_LEN, RESERVED, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE,
+    SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF, head_of,
 };
 use super::node_mut::prefix_len;
 use super::{PageType, page_type, u64_at};
@@ -98,7 +98,13 @@ fn check_fences(node: Node<&[u8]>) -> Result<(), String> {
 fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> {
     let key_len = node.key_len(slot);
     ensure!(key_len <= MAX_KEY_LEN, "slot {slot}: key of {key_len} bytes");
-    ensure!(node.head(slot) == head_of(node.suffix(slot)), "slot {slot}: the head is not the key's");
+    let (suffix, skip) = (node.suffix(slot), node.field(HEAD_SKIP));
+    let common = suffix.get(..skip);
+    ensure!(
+        common.is_some() && common == node.suffix(0).get(..skip),
+        "slot {slot}: the head skips the key's own bytes"
+    );
+    ensure!(node.head(slot) == head_of(&suffix[skip..]), "slot {slot}: the head is not the key's");
     let bits = node.slot_field(slot, SLOT_FLAGS) as u16;
     let flags = SlotFlags::from_bits(bits);
     ensure!(flags.bits() == bits && (leaf || bits == 0), "slot {slot}: flags {bits:#x}");

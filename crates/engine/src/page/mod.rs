@@ -30,7 +30,7 @@ pub(crate) use check::check;
 pub(crate) use image::{BadImage, image, restore_image};
 pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags};
 pub(crate) use node_mut::{NoSpace, NodeMut};
-pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point};
+pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point, split_point_for};
 
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append};

@@ -9,18 +9,24 @@
 //! | 40, 42 | 2, 2 | offset and length of the lower fence |
 //! | 44, 46 | 2, 2 | offset and length of the upper fence |
 //! | 48 | 2 | node flags: bit 0 there is a lower fence, bit 1 there is an upper fence |
-//! | 50 | 6 | reserved, zero |
+//! | 50 | 2 | head skip: bytes that all suffixes start with and heads leave out |
+//! | 52 | 4 | reserved, zero |
 //! | 56 | 8 | page id of the rightmost child; 0 in leaves |
 //! | 64 | 12 each | slots, in key order, growing up |
 //! | heap start | | cells and fences, growing down from the end of the page |
 //!
-//! A slot is: head u32 (the first four bytes of the key's suffix as a big-endian number, zero padded), cell offset u16,
-//! suffix length u16, value length u16, flags u16. A cell is the key's suffix and, right behind it, the value. In inner
+//! A slot is: head u32 (four bytes of the key's suffix as a big-endian number, zero padded), cell offset u16, suffix
+//! length u16, value length u16, flags u16. A cell is the key's suffix and, right behind it, the value. In inner
 //! nodes the value is the child's page id, 8 bytes.
 //!
 //! The node covers the keys above its lower fence up to and including its upper fence; a missing fence is infinite. All
 //! keys between two fences start with what the fences have in common: that prefix is cut off the keys and read from the
 //! lower fence. (Bayer and Unterauer, "Prefix B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
+//!
+//! Heads spare a search the cells. They are the first four bytes behind those that the suffixes in the node have in
+//! common: nodes without both fences, among them every root, cut no prefix off, and keys such as small big-endian
+//! integers would differ only behind their heads. The skip is the whole suffix when the first key arrives and shrinks
+//! with each key that has less in common; only rebuilding the node makes it grow again.
 //!
 //! Child number `i` of an inner node covers the keys above key `i - 1` up to and including key `i`, the rightmost child
 //! those above the last key.
@@ -42,7 +48,8 @@ pub(super) const LOWER_LEN: usize = 42;
 pub(super) const UPPER_OFF: usize = 44;
 pub(super) const UPPER_LEN: usize = 46;
 pub(super) const NODE_FLAGS: usize = 48;
-pub(super) const RESERVED: std::ops::Range<usize> = 50..56;
+pub(super) const HEAD_SKIP: usize = 50;
+pub(super) const RESERVED: std::ops::Range<usize> = 52..56;
 pub(super) const RIGHTMOST: usize = 56;
 
 /// Where the slots begin.
@@ -115,13 +122,26 @@ impl SlotFlags {
     }
 }
 
-/// The first four bytes of a suffix as a number that orders like them. Equal heads say nothing.
+/// The first four of the bytes as a number that orders like them. Equal heads say nothing.
 #[inline(always)]
-pub(super) fn head_of(suffix: &[u8]) -> u32 {
-    match suffix.first_chunk() {
+pub(super) fn head_of(bytes: &[u8]) -> u32 {
+    match bytes.first_chunk() {
         Some(first) => u32::from_be_bytes(*first),
-        None => suffix.iter().zip([24, 16, 8]).fold(0, |head, (&byte, shift)| head | u32::from(byte) << shift),
+        None => bytes.iter().zip([24, 16, 8]).fold(0, |head, (&byte, shift)| head | u32::from(byte) << shift),
     }
+}
+
+/// The first of the slots from `start` to `end` that is not `below`, found without branches that depend on the data.
+#[inline(always)]
+fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
+    let mut base = start;
+    let mut size = end - start;
+    while size > 1 {
+        let half = size / 2;
+        base = select_unpredictable(below(base + half - 1), base + half, base);
+        size -= half;
+    }
+    if size == 1 && below(base) { base + 1 } else { base }
 }
 
 /// A leaf or inner node, read through `B`.
@@ -200,29 +220,30 @@ impl<B: PageBytes> Node<B> {
             Ok(suffix) => suffix,
             Err(slot) => return (slot, false),
         };
-        let head = head_of(suffix);
+        let skip = self.field(HEAD_SKIP);
+        let mut behind = suffix;
+        if skip > 0 && count > 0 {
+            let first;
+            (first, behind) = suffix.split_at(skip.min(suffix.len()));
+            match self.0.compare(self.slot_field(0, CELL_OFF), skip, first) {
+                Ordering::Less => return (count, false),
+                Ordering::Equal => {}
+                Ordering::Greater => return (0, false),
+            }
+        }
+        let head = head_of(behind);
         // By heads alone first: no cell is touched and no branch depends on the data.
-        let mut base = 0;
-        let mut size = count;
-        while size > 1 {
-            let half = size / 2;
-            base = select_unpredictable(self.head(base + half - 1) < head, base + half, base);
-            size -= half;
+        let low = partition(0, count, |slot| self.head(slot) < head);
+        if low >= count || self.head(low) != head {
+            return (low, false);
         }
-        if size == 1 && self.head(base) < head {
-            base += 1;
-        }
-        if base >= count || self.head(base) != head {
-            return (base, false);
-        }
-        if base + 1 >= count || self.head(base + 1) != head {
-            return match self.compare_suffix(base, suffix) {
-                Ordering::Less => (base + 1, false),
-                Ordering::Equal => (base, true),
-                Ordering::Greater => (base, false),
+        if low + 1 >= count || self.head(low + 1) != head {
+            return match self.compare_suffix(low, suffix) {
+                Ordering::Less => (low + 1, false),
+                order => (low, order == Ordering::Equal),
             };
         }
-        self.lower_bound_among_equal_heads(base, count, head, suffix)
+        self.lower_bound_among_equal_heads(low, count, head, suffix)
     }
 
     /// Finishes [`Self::lower_bound`] where several keys from slot `low` on share the head.

@@ -3,8 +3,8 @@
 use duramen_types::{MAX_KEY_LEN, PAGE_SIZE, PageId, TableId};
 
 use super::node::{
-    CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD, HEAP_START, LOWER_LEN, LOWER_OFF, NODE_FLAGS, Node,
-    PREFIX_LEN, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF,
+    CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, NODE_FLAGS,
+    Node, PREFIX_LEN, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF,
     VALUE_LEN, head_of,
 };
 use super::{PageType, init_header};
@@ -131,13 +131,32 @@ impl<'a> NodeMut<'a> {
         first.copy_from_slice(suffix[0]);
         rest[..suffix[1].len()].copy_from_slice(suffix[1]);
         rest[suffix[1].len()..].copy_from_slice(value);
-        let head = head_of(&self.0[at..at + suffix_len]);
-        self.0[start + HEAD..start + HEAD + 4].copy_from_slice(&head.to_le_bytes());
         self.set_slot_field(slot, CELL_OFF, at);
         self.set_slot_field(slot, SUFFIX_LEN, suffix_len);
         self.set_slot_field(slot, VALUE_LEN, value.len());
         self.set_flags(slot, flags);
+        self.set_head(slot);
         Ok(())
+    }
+
+    /// Gives the entry just inserted its head; all entries new ones if they have less in common with it than before.
+    fn set_head(&mut self, slot: usize) {
+        let node = self.view();
+        let (count, skip) = (node.slot_count(), node.field(HEAD_SKIP));
+        let other = if slot == 0 { count - 1 } else { 0 };
+        let common = common_prefix_len(node.suffix(slot), node.suffix(other));
+        if count > 1 && common >= skip {
+            self.write_head(slot, skip);
+        } else {
+            self.set_field(HEAD_SKIP, common);
+            (0..count).for_each(|slot| self.write_head(slot, common));
+        }
+    }
+
+    fn write_head(&mut self, slot: usize, skip: usize) {
+        let head = head_of(&self.view().suffix(slot)[skip..]);
+        let at = SLOTS + slot * SLOT_SIZE + HEAD;
+        self.0[at..at + 4].copy_from_slice(&head.to_le_bytes());
     }
 
     /// Bytes between the slots and the heap.

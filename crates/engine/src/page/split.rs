@@ -9,7 +9,14 @@ use super::node::{CHILD_SIZE, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOT
 use super::node_mut::{NodeMut, common_prefix_len, copy_of, prefix_len};
 use super::{PageType, init_header, page_type, table_id};
 
-/// Chooses where to split a full node into which an entry is to be inserted at slot `hint`.
+/// Chooses where to split a full node into which an entry is to be inserted at slot `hint`, whatever its size.
+/// [`split_point_for`] says the rest.
+pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
+    split_point_for(node, hint, MAX_INLINE_SIZE)
+}
+
+/// Chooses where to split a full node into which an entry of `entry_size` bytes, key and value, is to be inserted at slot
+/// `hint`.
 ///
 /// Returns the number of entries that stay in the left node, and the separator, the left node's new upper fence:
 /// - leaf: the shortest key that is not below the last key on the left and below the first on the right. When the
@@ -20,12 +27,13 @@ use super::{PageType, init_header, page_type, table_id};
 ///
 /// The bytes are halved, except when the insertion is at one end of the node: that end gets as little as possible, so
 /// that ascending and descending insertions leave full nodes behind. In every case both halves fit into a page, and the
-/// one that the new entry belongs to has room for the largest entry: [`MAX_INLINE_SIZE`] in a leaf.
-pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
-    if node.is_leaf() { split_leaf(node, hint) } else { split_inner(node, hint) }
+/// one that the new entry belongs to has room for it.
+pub(crate) fn split_point_for(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<u8>) {
+    assert!(entry_size <= MAX_INLINE_SIZE, "the entry is too large for a node");
+    if node.is_leaf() { split_leaf(node, hint, entry_size) } else { split_inner(node, hint) }
 }
 
-fn split_leaf(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
+fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<u8>) {
     let count = node.slot_count();
     assert!(count >= 2 || (count == 1 && hint == 1), "the node is too small to split");
     if hint == 0 {
@@ -35,7 +43,7 @@ fn split_leaf(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
         let slot = halving_slot(node).clamp(1, count - 1);
         return (slot, leaf_separator(node, slot));
     }
-    if let Some(fence) = truncating_fence(node) {
+    if let Some(fence) = truncating_fence(node, entry_size) {
         return (count, fence);
     }
     // The new upper fence takes room of its own on the left, up to a whole key.
@@ -54,8 +62,8 @@ fn split_leaf(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
 /// Without an upper fence that leaf cuts nothing off its keys. Were it split at its last key when it is full, the left
 /// half would shrink at once by all that the new fence cuts off, and ascending insertions would never come back to use
 /// the space. The fence chosen here keeps them in the leaf, and in those split off from it later, until all but the last
-/// byte of what the keys have in common changes. `None` unless the leaf shrinks enough for any entry to fit again.
-fn truncating_fence(node: Node<&[u8]>) -> Option<Vec<u8>> {
+/// byte of what the keys have in common changes. `None` unless the leaf shrinks enough for the new entry to fit.
+fn truncating_fence(node: Node<&[u8]>, entry_size: usize) -> Option<Vec<u8>> {
     let (Some(lower), None) = (node.lower_fence(), node.upper_fence()) else { return None };
     let mut fence = Vec::new();
     node.key_into(node.slot_count() - 1, &mut fence);
@@ -65,7 +73,7 @@ fn truncating_fence(node: Node<&[u8]>) -> Option<Vec<u8>> {
     }
     fence.truncate(kept);
     fence.push(u8::MAX);
-    let size = left_size(node, node.slot_count(), &fence) + SLOT_SIZE + MAX_INLINE_SIZE;
+    let size = left_size(node, node.slot_count(), &fence) + SLOT_SIZE + entry_size;
     (size <= PAGE_SIZE).then_some(fence)
 }
 
