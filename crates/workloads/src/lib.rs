@@ -1,1 +1,25 @@
-//! placeholder
+//! Standard transaction benchmarks over Duramen's public interface, with audits.
+//!
+//! A [`Workload`] knows how to populate a database, to run its transactions and to prove afterwards that the database
+//! is consistent; [`run`] drives any of them with many clients and measures. Nothing here reaches past the engine's
+//! public interface: what a workload can do, an application can do.
+//!
+//! Invariants:
+//! - A population that was cut off, by a crash say, is noticed and completed by the next [`Workload::load`].
+//! - A transaction is counted only after its commit was acknowledged; a retried one is counted once, its failed
+//!   attempts as aborts, and its latency runs from its first attempt.
+//! - Given a seed, each client draws the same inputs in every run.
+
+mod audit;
+mod error;
+mod histogram;
+mod runner;
+pub mod tpcb;
+mod workload;
+
+pub use audit::AuditReport;
+pub use error::{Error, Result};
+pub use histogram::Latencies;
+pub use runner::{Limit, Progress, RunOptions, RunReport, run};
+pub use tpcb::Tpcb;
+pub use workload::{LoadOutcome, LoadProgress, Session, Workload};

@@ -1,0 +1,168 @@
+//! The TPC-B transaction.
+
+use duramen::{Db, Isolation, Table, Txn};
+use duramen_sync::clock::wall_micros;
+use duramen_sync::{Arc, Mutex};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use super::ledger::{Acknowledgement, Ledger};
+use super::row::{BalanceRow, HistoryKey, HistoryRow, id_key};
+use super::scale::Scale;
+use super::{LastAcknowledged, Tables};
+use crate::error::{Error, Result};
+use crate::workload::Session;
+
+/// Largest amount moved by one transaction.
+const MOST_DELTA: i64 = 999_999;
+/// Share of transactions, in percent, whose account belongs to the teller's branch (when there are others).
+const LOCAL_PERCENT: u32 = 85;
+
+/// Inputs of one transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Inputs {
+    pub(super) teller: u64,
+    pub(super) branch: u64,
+    pub(super) account: u64,
+    pub(super) delta: i64,
+}
+
+impl Inputs {
+    /// Draws a teller of any branch, and an account: of the teller's branch in 85 % of the cases, else of another one.
+    pub(super) fn draw(scale: Scale, rng: &mut StdRng) -> Self {
+        let teller = rng.random_range(0..scale.tellers());
+        let branch = teller / scale.tellers_per_branch;
+        let home = if scale.branches == 1 || rng.random_range(0..100) < LOCAL_PERCENT {
+            branch
+        } else {
+            let other = rng.random_range(0..scale.branches - 1);
+            other + u64::from(other >= branch)
+        };
+        let account = rng.random_range(scale.accounts_of(home));
+        Self { teller, branch, account, delta: rng.random_range(-MOST_DELTA..=MOST_DELTA) }
+    }
+}
+
+/// One terminal.
+pub(super) struct TpcbSession {
+    db: Db,
+    tables: Tables,
+    scale: Scale,
+    inputs: Inputs,
+    terminal: u32,
+    /// Sequence of the terminal's last acknowledged transaction; the next one gets the number behind it, whether or
+    /// not attempts fail in between, so that a terminal's history has no holes.
+    sequence: u64,
+    ledger: Option<Arc<Ledger>>,
+    last_acknowledged: Arc<Mutex<LastAcknowledged>>,
+}
+
+impl TpcbSession {
+    pub(super) fn open(
+        db: &Db,
+        scale: Scale,
+        terminal: u32,
+        ledger: Option<Arc<Ledger>>,
+        last_acknowledged: Arc<Mutex<LastAcknowledged>>,
+    ) -> Result<Self> {
+        let tables = Tables::open(db)?;
+        let sequence = last_sequence(db, &tables.history, terminal)?;
+        let inputs = Inputs { teller: 0, branch: 0, account: 0, delta: 0 };
+        Ok(Self { db: db.clone(), tables, scale, inputs, terminal, sequence, ledger, last_acknowledged })
+    }
+
+    /// Adds the delta to a balance; returns the new balance.
+    fn add(&self, txn: &mut Txn, table: &Table, id: u64) -> Result<i64> {
+        let key = id_key(id);
+        let damaged = |what: &str| Error::Damaged { reason: format!("row {id} of `{}` {what}", table.name()) };
+        let row = txn.get_for_update(table, &key)?.ok_or_else(|| damaged("is missing"))?;
+        let mut row = BalanceRow::decode(&row).ok_or_else(|| damaged("has the wrong length"))?;
+        row.balance =
+            row.balance.checked_add(self.inputs.delta).ok_or_else(|| damaged("has a balance out of range"))?;
+        txn.update(table, &key, &row.encode())?;
+        Ok(row.balance)
+    }
+}
+
+/// Sequence of the last history row of `terminal`; 0 when there is none.
+fn last_sequence(db: &Db, history: &Table, terminal: u32) -> Result<u64> {
+    let key = |sequence| HistoryKey { terminal, sequence }.encode();
+    let mut txn = db.begin_with(Isolation::ReadCommitted);
+    let last = txn.scan_rev(history, &key(0)[..]..&key(u64::MAX)[..]).next().transpose()?;
+    let Some((key, _)) = last else { return Ok(0) };
+    match HistoryKey::decode(&key) {
+        Some(key) => Ok(key.sequence),
+        None => Err(Error::Damaged { reason: format!("a history key has {} bytes", key.len()) }),
+    }
+}
+
+impl Session for TpcbSession {
+    fn draw(&mut self, rng: &mut StdRng) {
+        self.inputs = Inputs::draw(self.scale, rng);
+    }
+
+    fn execute(&mut self) -> Result<()> {
+        let Inputs { teller, branch, account, delta } = self.inputs;
+        let key = HistoryKey { terminal: self.terminal, sequence: self.sequence + 1 };
+        let mut txn = self.db.begin();
+        // The specification's order, which takes the most contended row, the branch, last among the balances.
+        let balance = self.add(&mut txn, &self.tables.account, account)?;
+        self.add(&mut txn, &self.tables.teller, teller)?;
+        self.add(&mut txn, &self.tables.branch, branch)?;
+        let row = HistoryRow { teller, branch, account, delta, time: wall_micros() };
+        txn.insert(&self.tables.history, &key.encode(), &row.encode())?;
+        txn.commit()?;
+        self.sequence = key.sequence;
+        // The transaction's answer to its terminal: nobody looks at it here, but it must have been computed.
+        std::hint::black_box(balance);
+        match &self.ledger {
+            Some(ledger) => ledger.append(&Acknowledgement { key, account, delta }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for TpcbSession {
+    fn drop(&mut self) {
+        self.last_acknowledged.lock().insert(self.terminal, self.sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn inputs_follow_the_specification() {
+        let scale = Scale { accounts_per_branch: 1_000, ..Scale::standard(8) };
+        let mut rng = StdRng::seed_from_u64(7);
+        let draws = 20_000;
+        let mut local = 0;
+        let mut negative = 0;
+        let mut remote_homes = [0u32; 8];
+        for _ in 0..draws {
+            let inputs = Inputs::draw(scale, &mut rng);
+            assert!(scale.tellers_of(inputs.branch).contains(&inputs.teller));
+            assert!(inputs.account < scale.accounts());
+            assert!((-999_999..=999_999).contains(&inputs.delta));
+            negative += u32::from(inputs.delta < 0);
+            if scale.accounts_of(inputs.branch).contains(&inputs.account) {
+                local += 1;
+            } else {
+                remote_homes[(inputs.account / 1_000) as usize] += 1;
+            }
+        }
+        let share = |count: u32| f64::from(count) / f64::from(draws);
+        assert!((share(local) - 0.85).abs() < 0.01, "{}", share(local));
+        assert!((share(negative) - 0.5).abs() < 0.02);
+        assert!(remote_homes.iter().all(|&count| (share(count) - 0.15 / 8.0).abs() < 0.005), "{remote_homes:?}");
+    }
+
+    #[test]
+    fn one_branch_has_no_remote_accounts() {
+        let scale = Scale { accounts_per_branch: 10, ..Scale::standard(1) };
+        let mut rng = StdRng::seed_from_u64(1);
+        assert!((0..1_000).all(|_| Inputs::draw(scale, &mut rng).account < 10));
+    }
+}
