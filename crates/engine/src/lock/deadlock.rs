@@ -20,8 +20,10 @@
 //! began, because a blocked transaction acquires nothing. Otherwise somebody moved, and the search is repeated.
 //!
 //! # Cost
-//! Of a queue of requests that conflict alike only the last one is expanded, since the others wait for nobody else
-//! (`Blocker::is_dominated`); a hot lock costs the length of its queue, not the square of it.
+//! An edge from a request p to a request q ahead of it is left out where q conflicts with no more modes than p does: all
+//! that q waits for, p waits for too. A cycle that passes from p over q to z has a shorter one beside it, from p to z,
+//! and so on until no such edge is left; z is not p, for a fresh request holds nothing that q could wait for. So every
+//! deadlock keeps a cycle, and a hot lock costs the length of its queue, not the square of it.
 
 use std::collections::HashSet;
 
@@ -29,7 +31,6 @@ use duramen_sync::{CachePadded, Mutex};
 use duramen_types::TxnId;
 
 use super::id::{BuildNumberHasher, LockId};
-use super::table::Blocker;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
@@ -77,7 +78,7 @@ pub(super) struct Detector {
     /// Waits in the order in which they were reached, each with the position of the one it was reached from.
     reached: Vec<(Wait, usize)>,
     seen: HashSet<TxnId, BuildNumberHasher>,
-    blockers: Vec<Blocker>,
+    blockers: Vec<TxnId>,
     cycle: Vec<Wait>,
 }
 
@@ -89,7 +90,7 @@ impl Detector {
         &mut self,
         start: Wait,
         waits: &Waits,
-        mut blockers: impl FnMut(Wait, &mut Vec<Blocker>) -> bool,
+        mut blockers: impl FnMut(Wait, &mut Vec<TxnId>) -> bool,
     ) -> Option<usize> {
         while self.find_cycle(start, waits, &mut blockers) {
             if self.confirm(&mut blockers) {
@@ -104,7 +105,7 @@ impl Detector {
         &mut self,
         start: Wait,
         waits: &Waits,
-        blockers: &mut impl FnMut(Wait, &mut Vec<Blocker>) -> bool,
+        blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool,
     ) -> bool {
         self.seen.clear();
         self.reached.clear();
@@ -112,13 +113,13 @@ impl Detector {
         let mut next = 0;
         while let Some(&(wait, _)) = self.reached.get(next) {
             if blockers(wait, &mut self.blockers) {
-                if self.blockers.iter().any(|blocker| blocker.txn == start.txn) {
+                if self.blockers.contains(&start.txn) {
                     self.trace(next);
                     return true;
                 }
-                for blocker in self.blockers.iter().filter(|blocker| !blocker.is_dominated) {
-                    if self.seen.insert(blocker.txn)
-                        && let Some(wait) = waits.find(blocker.txn)
+                for &blocker in &self.blockers {
+                    if self.seen.insert(blocker)
+                        && let Some(wait) = waits.find(blocker)
                     {
                         self.reached.push((wait, next));
                     }
@@ -142,11 +143,11 @@ impl Detector {
     }
 
     /// Reads the cycle a second time.
-    fn confirm(&mut self, blockers: &mut impl FnMut(Wait, &mut Vec<Blocker>) -> bool) -> bool {
+    fn confirm(&mut self, blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool) -> bool {
         (0..self.cycle.len()).all(|at| {
             // Each member was reached from the one behind it, and the last one leads back to the start.
             let target = self.cycle[(at + self.cycle.len() - 1) % self.cycle.len()].txn;
-            blockers(self.cycle[at], &mut self.blockers) && self.blockers.iter().any(|blocker| blocker.txn == target)
+            blockers(self.cycle[at], &mut self.blockers) && self.blockers.contains(&target)
         })
     }
 }

@@ -58,14 +58,6 @@ pub(super) struct Request {
     pub(super) waiter: Arc<Waiter>,
 }
 
-/// Whom a blocked transaction waits for, as [`Bucket::blockers`] finds it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Blocker {
-    pub(super) txn: TxnId,
-    /// Whether everything that this transaction waits for in the same queue is among the blockers already.
-    pub(super) is_dominated: bool,
-}
-
 #[derive(Debug)]
 struct Head {
     id: LockId,
@@ -203,7 +195,10 @@ impl Bucket {
     }
 
     /// Replaces `blockers` by those whom `txn` waits for in the wait `ticket`, and says whether that wait still lasts.
-    pub(super) fn blockers(&self, txn: TxnId, id: LockId, ticket: u64, blockers: &mut Vec<Blocker>) -> bool {
+    ///
+    /// Left out are requests ahead that conflict with no more than this one does: whatever they wait for here, this one
+    /// waits for as well.
+    pub(super) fn blockers(&self, txn: TxnId, id: LockId, ticket: u64, blockers: &mut Vec<TxnId>) -> bool {
         blockers.clear();
         let Some(at) = self.find(id) else { return false };
         let head = &self.heads[at];
@@ -211,15 +206,13 @@ impl Bucket {
         let Some(position) = head.queue.iter().position(waits) else { return false };
         let request = &head.queue[position];
         let conflicts = request.mode.conflicts();
-        for holder in head.iter().filter(|holder| holder.txn != txn && conflicts.intersects(holder.mode.set())) {
-            blockers.push(Blocker { txn: holder.txn, is_dominated: false });
-        }
+        let holders = head.iter().filter(|holder| holder.txn != txn && conflicts.intersects(holder.mode.set()));
+        blockers.extend(holders.map(|holder| holder.txn));
         if request.held.is_none() {
-            for ahead in head.queue[..position].iter().filter(|ahead| conflicts.intersects(ahead.mode.set())) {
-                // Whoever conflicts with less than this request does, further ahead, waits for nobody else.
-                let is_dominated = conflicts.contains(ahead.mode.conflicts());
-                blockers.push(Blocker { txn: ahead.txn, is_dominated });
-            }
+            let ahead = head.queue[..position]
+                .iter()
+                .filter(|ahead| conflicts.intersects(ahead.mode.set()) && !conflicts.contains(ahead.mode.conflicts()));
+            blockers.extend(ahead.map(|ahead| ahead.txn));
         }
         true
     }

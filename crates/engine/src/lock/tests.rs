@@ -116,6 +116,40 @@ fn a_waiting_conversion_goes_first() {
 }
 
 #[test]
+fn a_waiting_conversion_goes_before_an_older_fresh_request() {
+    let manager = manager();
+    let (mut a, mut b) = (txn(1), txn(2));
+    manager.acquire(&mut a, record(1), IntentExclusive).expect("free");
+    manager.acquire(&mut b, record(1), IntentShared).expect("intentions agree");
+    let c = block(&manager, txn(3), record(1), Shared, 1);
+    let b = block(&manager, b, record(1), Exclusive, 2);
+    manager.release_all(&mut a);
+    let mut b = granted(b);
+    assert_eq!((b.held(record(1)), manager.queue_len(record(1))), (Some(Exclusive), 1));
+    manager.release_all(&mut b);
+    manager.release_all(&mut granted(c));
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn a_release_lets_nobody_pass_who_would_delay_another() {
+    let manager = manager();
+    let (mut a, mut b) = (txn(1), txn(2));
+    manager.acquire(&mut a, record(1), Shared).expect("free");
+    manager.acquire(&mut b, record(1), Shared).expect("shared");
+    let writer = block(&manager, txn(3), record(1), Exclusive, 1);
+    let reader = block(&manager, txn(4), record(1), Shared, 2);
+    manager.release_all(&mut a);
+    assert_eq!(manager.queue_len(record(1)), 2);
+    manager.release_all(&mut b);
+    let mut writer = granted(writer);
+    assert_eq!(manager.queue_len(record(1)), 1);
+    manager.release_all(&mut writer);
+    manager.release_all(&mut granted(reader));
+    assert!(manager.is_empty());
+}
+
+#[test]
 fn requests_are_granted_in_order_of_arrival() {
     let manager = manager();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -395,7 +429,7 @@ fn a_cycle_through_a_place_in_the_queue_is_found() {
 }
 
 #[test]
-fn a_cycle_behind_requests_that_need_no_look_is_found() {
+fn a_cycle_behind_other_requests_is_found() {
     let manager = manager();
     let (mut a, mut z) = (txn(1), txn(99));
     manager.acquire(&mut a, record(1), Exclusive).expect("free");
