@@ -154,6 +154,9 @@ fn lengths_are_lost_apart_from_data() {
     assert_eq!(image(0b01), [1, 1, 1, 1, 0, 0], "the length without the data");
     assert_eq!(image(0b10), [1, 1, 1, 1], "the data without the length");
     assert_eq!(image(0b11), [1, 1, 1, 1, 2, 2]);
+    let cut = disk.crash_image(&CrashChoice::Subset(0b10));
+    write(&*cut.open("data", OpenMode::Existing).unwrap(), 1, 3, 5).unwrap();
+    assert_eq!(bytes(&cut, "data"), [1, 1, 1, 1, 0, 3], "data behind the end is gone for good");
     let lengths: BTreeSet<usize> =
         (0..200).map(|seed| bytes(&disk.crash_image(&CrashChoice::Random(seed)), "data").len()).collect();
     assert_eq!(lengths, BTreeSet::from([4, 5, 6]));
@@ -303,7 +306,7 @@ fn devices_fill_up() {
     assert_eq!(disk.used(), 4 * BLOCK);
     write(&*file, 4, 2, 0).unwrap();
     assert_eq!(disk.used(), 4 * BLOCK, "overwriting takes no space");
-    assert!(write(&*file, 4, 3, 3).unwrap().eq(&()));
+    write(&*file, 3, 3, 3).unwrap();
     assert!(write(&*file, 2, 4, 6).unwrap_err().is_full());
     assert_eq!(bytes(&disk, "data"), [2, 2, 2, 3, 3, 3, 4], "what fits is written");
     file.set_len(2 * BLOCK).unwrap();
@@ -325,6 +328,18 @@ fn devices_fill_up() {
     assert_eq!(disk.used(), 7 * BLOCK, "the removal is not durable");
     disk.sync_directory("").unwrap();
     assert_eq!(disk.used(), 3 * BLOCK);
+}
+
+#[test]
+fn what_is_cut_off_a_long_file_is_gone() {
+    let disk = SimDisk::new(1);
+    let file = disk.open("data", OpenMode::CreateNew).unwrap();
+    write(&*file, 1000, 1, 0).unwrap();
+    file.set_len(70 * BLOCK).unwrap();
+    assert_eq!(disk.used(), 70 * BLOCK);
+    file.set_len(1000 * BLOCK).unwrap();
+    let found = bytes(&disk, "data");
+    assert_eq!((found.len(), found.iter().filter(|byte| **byte == 1).count()), (1000, 70));
 }
 
 #[test]

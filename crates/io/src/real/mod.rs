@@ -90,7 +90,7 @@ impl RealDisk {
                 DiskError::new("use io_uring for", &named, reason, ErrorKind::Unsupported)
             })?),
         };
-        let direct = options.direct && accepts_direct(&home)?;
+        let direct = options.direct && accepts_direct(&home.join(LOCK_FILE))?;
         let note = (options.direct && !direct)
             .then(|| format!("the file system of `{}` refuses direct I/O; its cache is used", home.display()));
         let shared = Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true) };
@@ -130,12 +130,11 @@ fn create_durably(path: &Path) -> std::io::Result<()> {
     fs::File::open(parent)?.sync_all()
 }
 
-/// Whether the file system lets files be opened for direct I/O; tried with the lock file, which will be needed anyway.
-fn accepts_direct(home: &Path) -> Result<bool> {
-    let path = home.join(LOCK_FILE);
+/// Whether the file system lets files be opened for direct I/O. Tried with the lock file, which will be needed anyway.
+fn accepts_direct(path: &Path) -> Result<bool> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_DIRECT);
-    match options.open(&path) {
+    match options.open(path) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(error) => Err(DiskError::system("open", path.display().to_string(), &error)),
