@@ -72,16 +72,6 @@ fn verify_tells_the_defects_apart() {
     assert_eq!(verify(&page, id), Err(PageDefect::BadType { found: 9 }));
 }
 
-#[cfg(feature = "planted-bugs")]
-#[test]
-fn planted_bug_skips_the_checksum() {
-    let mut page = leaf(None, None);
-    seal(&mut page);
-    page[100] ^= 1;
-    let _planted = duramen_types::planted::plant(Bug::IgnorePageChecksum);
-    assert_eq!(verify(&page, PageId::new(10)), Ok(()));
-}
-
 #[test]
 fn empty_key_and_empty_value_are_entries() {
     let mut page = leaf(None, None);
@@ -156,18 +146,24 @@ fn fill(leaves: &[Page]) -> f64 {
 
 #[test]
 fn ascending_and_descending_inserts_fill_the_leaves() {
-    let keys = || (0u64..4000).map(|i| format!("key{i:012}").into_bytes());
-    for value_len in [0, 8, 20, 30, 40, 60, 100, 300] {
-        let value = vec![1; value_len];
-        let ascending = load(keys(), &value);
-        let descending = load(keys().rev(), &value);
-        for leaves in [&ascending, &descending] {
-            leaves.iter().for_each(|page| check(page).unwrap());
-            assert_eq!(leaves.iter().map(|page| Node(&page[..]).slot_count()).sum::<usize>(), 4000);
+    let text = |i: u64| format!("key{i:012}").into_bytes();
+    let binary = |i: u64| i.to_be_bytes().to_vec();
+    for (key, name) in [(text as fn(u64) -> Vec<u8>, "text"), (binary, "binary")] {
+        for value_len in [0, 8, 20, 40, 60, 100, 300] {
+            let value = vec![1; value_len];
+            let ascending = load((0..4000).map(key), &value);
+            let descending = load((0..4000).rev().map(key), &value);
+            for leaves in [&ascending, &descending] {
+                leaves.iter().for_each(|page| check(page).unwrap());
+                assert_eq!(leaves.iter().map(|page| Node(&page[..]).slot_count()).sum::<usize>(), 4000);
+            }
+            // The leaf still being filled does not count. The leaf at the low end truncates no prefix while it fills,
+            // and nothing is inserted later into the room that the truncation makes.
+            let (ascending, descending) = (fill(&ascending[..ascending.len() - 1]), fill(&descending[1..]));
+            println!("{name} keys, values of {value_len}: {ascending:.3} ascending, {descending:.3} descending");
+            assert!(ascending > if value_len == 0 { 0.88 } else { 0.9 });
+            assert!(descending > 0.59);
         }
-        let (ascending, descending) = (fill(&ascending[..ascending.len() - 1]), fill(&descending[1..]));
-        println!("values of {value_len} bytes: {ascending:.3} ascending, {descending:.3} descending");
-        assert!(ascending > if value_len == 0 { 0.88 } else { 0.9 });
     }
 }
 
@@ -378,21 +374,22 @@ fn benchmark_lower_bound() {
         ("text keys", |i, _| format!("customer/{:04}/{:06}", i / 20, i * 77).into_bytes()),
     ] {
         let mut page = Box::new(Aligned(leaf(None, None)));
-        let mut keys: Vec<_> = (0..100).map(|i| make(i, &mut rng)).collect();
+        let mut keys: Vec<_> = (1..101).map(|i| make(i, &mut rng)).collect();
         keys.iter().for_each(|key| insert(&mut page.0, key, &[1; 40]).unwrap());
         for i in (1..keys.len()).rev() {
             keys.swap(i, rng.random_range(0..=i));
         }
         let lookups: Vec<&[u8]> = (0..4096).map(|_| &keys[rng.random_range(0..keys.len())][..]).collect();
+        // The best of many rounds: the machine is rarely ours alone.
         let time = |lookup: &dyn Fn(&[u8]) -> (usize, bool)| {
-            let rounds = 500;
-            let start = duramen_sync::clock::Instant::now();
-            for _ in 0..rounds {
+            let round = |_| {
+                let start = duramen_sync::clock::Instant::now();
                 for key in &lookups {
                     assert!(std::hint::black_box(lookup(key)).1);
                 }
-            }
-            start.elapsed().as_nanos() as f64 / (rounds * lookups.len()) as f64
+                start.elapsed().as_nanos() as f64 / lookups.len() as f64
+            };
+            (0..1000).map(round).fold(f64::INFINITY, f64::min)
         };
         let stable = time(&|key| Node(&page.0[..]).lower_bound(key));
         let optimistic = time(&|key| page.optimistic().lower_bound(key));
