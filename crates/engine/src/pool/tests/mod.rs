@@ -1,1 +1,151 @@
+//! Tests of the pool over simulated disks.
 
+mod basics;
+mod crash;
+mod failures;
+mod stress;
+
+use std::collections::HashMap;
+
+use duramen_io::{Disk, OpenMode, SimDisk};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::{Arc, Mutex};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
+
+use super::{Exclusive, Pool, PoolConfig, PoolError, WalRule, recover_double_write};
+use crate::page::{self, PageBytes, PageType};
+
+/// A log that keeps nothing but which GSNs changed which page, and hardens no more than it is asked to.
+#[derive(Default)]
+struct TestLog {
+    next: AtomicU64,
+    /// Records below this GSN are durable.
+    hardened: AtomicU64,
+    fails: AtomicBool,
+    history: Mutex<HashMap<PageId, Vec<u64>>>,
+}
+
+impl TestLog {
+    const FIRST: u64 = 4096;
+    const STEP: u64 = 8;
+
+    fn insert(&self, id: PageId) -> Gsn {
+        let mut history = self.history.lock();
+        let gsn = Self::FIRST + self.next.fetch_add(Self::STEP, Ordering::AcqRel);
+        history.entry(id).or_default().push(gsn);
+        Gsn::new(gsn)
+    }
+}
+
+impl WalRule for TestLog {
+    fn harden(&self, gsn: Gsn) -> Result<(), PoolError> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(PoolError::Log { reason: "the test log fails".into() });
+        }
+        self.hardened.fetch_max(gsn.get() + 1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn end(&self) -> Gsn {
+        Gsn::new(Self::FIRST + self.next.load(Ordering::Acquire))
+    }
+}
+
+/// A pool, its disk and its log.
+struct Fixture {
+    disk: SimDisk,
+    log: Arc<TestLog>,
+    pool: Arc<Pool>,
+}
+
+impl Fixture {
+    fn new(frames: usize) -> Self {
+        Self::with_config(PoolConfig { frames, ..PoolConfig::default() })
+    }
+
+    fn with_config(config: PoolConfig) -> Self {
+        let disk = SimDisk::new(1);
+        for name in ["data", "doublewrite"] {
+            disk.open(name, OpenMode::CreateNew).unwrap();
+        }
+        disk.sync_directory("").unwrap();
+        Self::open(disk, config, Arc::default()).unwrap()
+    }
+
+    fn open(disk: SimDisk, config: PoolConfig, log: Arc<TestLog>) -> Result<Self, PoolError> {
+        let data = disk.open("data", OpenMode::Existing)?;
+        let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
+        recover_double_write(&*data, &*doublewrite)?;
+        let pool = Pool::new(config, data, doublewrite, Arc::clone(&log) as Arc<dyn WalRule>)?;
+        Ok(Self { disk, log, pool })
+    }
+
+    /// The pool of a process that opens the disk next, with an empty memory.
+    fn reopen(self, frames: usize) -> Self {
+        let Self { disk, log, pool } = self;
+        drop(pool);
+        Self::open(disk, PoolConfig { frames, ..PoolConfig::default() }, log).unwrap()
+    }
+
+    /// Makes the pages `1..=count`, with counters at 0.
+    fn create_pages(&self, count: u64) {
+        for raw in 1..=count {
+            self.create(PageId::new(raw)).unwrap();
+        }
+    }
+
+    fn create(&self, id: PageId) -> Result<(), PoolError> {
+        let mut guard = self.pool.create(id)?;
+        guard.prepare();
+        let gsn = self.log.insert(id);
+        page::init_header(&mut guard, PageType::Leaf, 0, id, TableId::new(1));
+        set_counter(&mut guard, 0, gsn);
+        Ok(())
+    }
+
+    /// Adds one to the page's counter.
+    fn increment(&self, id: PageId) -> Result<(), PoolError> {
+        self.increment_guard(&mut self.pool.exclusive(id)?);
+        Ok(())
+    }
+
+    fn increment_guard(&self, guard: &mut Exclusive<'_>) {
+        let counter = counter(&**guard, guard.id()).expect("pages under a latch are consistent");
+        guard.prepare();
+        let gsn = self.log.insert(guard.id());
+        set_counter(guard, counter + 1, gsn);
+    }
+
+    /// The page's counter.
+    fn counter(&self, id: PageId) -> Result<u64, PoolError> {
+        let guard = self.pool.shared(id)?;
+        Ok(counter(&*guard, id).expect("pages under a latch are consistent"))
+    }
+}
+
+const COUNTER: usize = page::PAGE_HEADER_SIZE;
+
+/// What the word at `offset` of page `id` says when the page's counter is `counter`.
+fn pattern(id: PageId, counter: u64, offset: usize) -> u64 {
+    counter ^ id.get() << 40 ^ (offset as u64) << 24
+}
+
+fn set_counter(bytes: &mut [u8], counter: u64, gsn: Gsn) {
+    let id = page::page_id(bytes);
+    for offset in (COUNTER..PAGE_SIZE).step_by(8) {
+        bytes[offset..offset + 8].copy_from_slice(&pattern(id, counter, offset).to_le_bytes());
+    }
+    page::set_gsn(bytes, gsn);
+}
+
+/// The counter of page `id`, or what is wrong.
+fn counter<B: PageBytes + ?Sized>(bytes: &B, id: PageId) -> Result<u64, String> {
+    let counter = bytes.u64_at(COUNTER) ^ pattern(id, 0, COUNTER);
+    for offset in (COUNTER..PAGE_SIZE).step_by(8) {
+        let found = bytes.u64_at(offset);
+        if found != pattern(id, counter, offset) {
+            return Err(format!("{id} with counter {counter}: word at {offset} is {found:#x}"));
+        }
+    }
+    Ok(counter)
+}

@@ -1,0 +1,193 @@
+//! One thread, healthy disk.
+
+use super::super::Interrupt;
+use super::*;
+
+#[test]
+fn pages_survive_eviction_and_reopening() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(300);
+    for raw in (1..=300).step_by(3) {
+        fixture.increment(PageId::new(raw)).unwrap();
+    }
+    let metrics = fixture.pool.metrics();
+    assert!(metrics.evictions >= 300 - 64, "{metrics:?}");
+    assert!(metrics.writes >= 300 - 64 && metrics.batches * 8 < metrics.writes, "written in batches: {metrics:?}");
+    fixture.pool.flush_all().unwrap();
+    assert_eq!(fixture.pool.metrics().dirty, 0);
+    assert_eq!(fixture.pool.dirty_pages(), []);
+    let fixture = fixture.reopen(64);
+    for raw in 1..=300 {
+        assert_eq!(fixture.counter(PageId::new(raw)).unwrap(), u64::from(raw % 3 == 1));
+    }
+}
+
+#[test]
+fn optimistic_reads_notice_changes_and_nothing_else() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(2);
+    let (one, two) = (PageId::new(1), PageId::new(2));
+    let read = fixture.pool.optimistic(one).unwrap();
+    assert_eq!(counter(&read.page(), one), Ok(0));
+    read.validate().unwrap();
+    fixture.increment(two).unwrap();
+    drop(fixture.pool.exclusive(one).unwrap());
+    drop(fixture.pool.shared(one).unwrap());
+    read.validate().unwrap();
+    fixture.increment(one).unwrap();
+    read.validate().unwrap_err();
+    assert!(read.upgrade().is_err());
+
+    let read = fixture.pool.optimistic(one).unwrap();
+    assert_eq!(read.id(), one);
+    let mut guard = read.upgrade().unwrap();
+    assert_eq!(guard.id(), one);
+    assert!(fixture.pool.try_exclusive(one).unwrap().is_none());
+    assert!(matches!(fixture.pool.optimistic(one), Err(Interrupt::Restart)), "the holder is this very thread");
+    fixture.increment_guard(&mut guard);
+    drop(guard);
+    assert_eq!(counter(&*fixture.pool.try_exclusive(one).unwrap().unwrap(), one), Ok(2));
+}
+
+#[test]
+fn optimistic_reads_notice_eviction() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(200);
+    fixture.pool.flush_all().unwrap();
+    let read = fixture.pool.optimistic(PageId::new(1)).unwrap();
+    (2..=200).for_each(|raw| drop(fixture.pool.shared(PageId::new(raw)).unwrap()));
+    assert!(!fixture.pool.is_resident(PageId::new(1)));
+    read.validate().unwrap_err();
+}
+
+#[test]
+fn the_clock_spares_pages_in_use() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(200);
+    fixture.pool.flush_all().unwrap();
+    let hot = PageId::new(1);
+    for raw in 2..=200 {
+        drop(fixture.pool.shared(PageId::new(raw)).unwrap());
+        fixture.pool.optimistic(hot).unwrap();
+    }
+    let reads = fixture.pool.metrics().reads;
+    fixture.pool.optimistic(hot).unwrap();
+    assert_eq!(fixture.pool.metrics().reads, reads);
+}
+
+#[test]
+fn created_pages_start_as_zeros_and_unformatted_ones_do_not_stay() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(1);
+    let one = PageId::new(1);
+    let mut again = fixture.pool.create(one).unwrap();
+    again.prepare();
+    assert!(again[..].iter().all(|&byte| byte == 0) || again.gsn() != Gsn::ZERO);
+    let gsn = fixture.log.insert(one);
+    let bytes = &mut again[..];
+    assert!(bytes.iter().all(|&byte| byte == 0));
+    page::init_header(bytes, PageType::Leaf, 0, one, TableId::new(1));
+    set_counter(bytes, 7, gsn);
+    drop(again);
+    assert_eq!(fixture.counter(one).unwrap(), 7);
+    drop(fixture.pool.create(one).unwrap());
+    assert_eq!(fixture.counter(one).unwrap(), 7, "created but not changed");
+
+    let two = PageId::new(2);
+    let unformatted = fixture.pool.create(two).unwrap();
+    assert!(unformatted.iter().all(|&byte| byte == 0));
+    unformatted.prepare();
+    drop(unformatted);
+    assert!(!fixture.pool.is_resident(two));
+    assert_eq!(fixture.pool.metrics().dirty, 1);
+    assert!(matches!(fixture.counter(two), Err(PoolError::Corrupt { page, .. }) if page == two));
+}
+
+#[test]
+fn recovery_gsns_are_bounds_and_rise_only_when_durable() {
+    let fixture = Fixture::new(64);
+    let (one, two) = (PageId::new(1), PageId::new(2));
+    let start = fixture.log.end();
+    fixture.create_pages(2);
+    let after_create = fixture.log.end();
+    let mut dirty = fixture.pool.dirty_pages();
+    dirty.sort();
+    assert_eq!(dirty, [(one, start), (two, Gsn::new(start.get() + 8))]);
+    fixture.increment(one).unwrap();
+    assert_eq!(fixture.pool.dirty_pages().iter().find(|(id, _)| *id == one), Some(&(one, start)));
+
+    fixture.pool.flush_before(Gsn::new(start.get() + 1)).unwrap();
+    assert_eq!(fixture.pool.dirty_pages(), [(two, Gsn::new(start.get() + 8))]);
+    fixture.pool.flush_before(after_create).unwrap();
+    assert_eq!(fixture.pool.dirty_pages(), []);
+
+    fixture.increment(two).unwrap();
+    let guard = fixture.pool.exclusive(one).unwrap();
+    guard.prepare_redo(Gsn::new(5000));
+    drop(guard);
+    let mut dirty = fixture.pool.dirty_pages();
+    dirty.sort();
+    assert_eq!(dirty, [(one, Gsn::new(5000)), (two, Gsn::new(after_create.get() + 8))]);
+}
+
+#[test]
+fn the_file_grows_ahead_of_the_pages() {
+    let fixture = Fixture::new(64);
+    let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
+    fixture.pool.reserve_page(PageId::new(1)).unwrap();
+    assert_eq!(data.len().unwrap(), 1 << 20);
+    fixture.pool.reserve_page(PageId::new(127)).unwrap();
+    assert_eq!(data.len().unwrap(), 1 << 20);
+    fixture.pool.reserve_page(PageId::new(128)).unwrap();
+    assert_eq!(data.len().unwrap(), 2 << 20);
+    fixture.pool.reserve_page(PageId::new(100_000)).unwrap();
+    assert_eq!(data.len().unwrap(), 100_001 * PAGE_SIZE as u64);
+}
+
+#[test]
+fn the_cleaner_keeps_its_limit_and_its_rate() {
+    let config = PoolConfig {
+        frames: 256,
+        max_dirty_percent: 50,
+        cleaner_interval: std::time::Duration::from_millis(5),
+        ..PoolConfig::default()
+    };
+    let fixture = Fixture::with_config(config.clone());
+    fixture.pool.start_cleaner().unwrap();
+    fixture.create_pages(250);
+    let start = duramen_sync::clock::Instant::now();
+    while fixture.pool.metrics().dirty > 128 {
+        assert!(start.elapsed().as_secs() < 10, "{:?}", fixture.pool.metrics());
+        duramen_sync::thread::yield_now();
+    }
+    // The oldest go first.
+    let newest = fixture.log.history.lock()[&PageId::new(250)][0];
+    assert!(fixture.pool.dirty_pages().contains(&(PageId::new(250), Gsn::new(newest))));
+    fixture.pool.stop_cleaner();
+    fixture.pool.stop_cleaner();
+
+    let fixture = Fixture::with_config(PoolConfig { cleaner_pages_per_second: 200, ..config });
+    fixture.pool.start_cleaner().unwrap();
+    fixture.create_pages(250);
+    let start = duramen_sync::clock::Instant::now();
+    duramen_sync::thread::sleep(std::time::Duration::from_millis(200));
+    let written = fixture.pool.metrics().writes;
+    let allowed = start.elapsed().as_millis() as u64 / 5 + 2 * 25;
+    assert!(written > 0 && written <= allowed, "{written} pages written, {allowed} allowed");
+    fixture.pool.stop_cleaner();
+}
+
+#[test]
+fn the_cleaner_ends_with_the_pool() {
+    let fixture = Fixture::new(64);
+    fixture.pool.start_cleaner().unwrap();
+    fixture.pool.start_cleaner().unwrap();
+    fixture.create_pages(3);
+    let weak = Arc::downgrade(&fixture.pool);
+    drop(fixture);
+    let start = duramen_sync::clock::Instant::now();
+    while weak.strong_count() > 0 {
+        assert!(start.elapsed().as_secs() < 10);
+        duramen_sync::thread::yield_now();
+    }
+}

@@ -1,0 +1,135 @@
+//! Power cuts at any operation: what the log may have recycled is on disk, what the log may have lost is not, and no
+//! page is torn.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use duramen_io::CrashChoice;
+
+use super::*;
+
+const PAGES: u64 = 150;
+
+/// Works on a pool until the power goes off at a random operation; then checks what is on the disk.
+fn crash(seed: u64) -> Result<(), String> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let fixture = Fixture::new(64);
+    fixture.create_pages(PAGES);
+    fixture.disk.crash_at(fixture.disk.operations() + rng.random_range(0..60));
+    // The last checkpoint: bounds of the pages that were dirty, and of all others.
+    let mut begin = Gsn::new(TestLog::FIRST);
+    let mut dirty = HashMap::new();
+    loop {
+        let outcome = match rng.random_range(0..100) {
+            0 => {
+                begin = fixture.log.end();
+                dirty = fixture.pool.dirty_pages().into_iter().collect();
+                Ok(())
+            }
+            1 => fixture.pool.flush_before(Gsn::new(rng.random_range(TestLog::FIRST..=fixture.log.end().get()))),
+            2 => fixture.pool.clean(&fixture.pool.oldest_dirty(20)).map(drop),
+            _ => fixture.increment(PageId::new(rng.random_range(1..=PAGES))),
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let Fixture { disk, log, pool } = fixture;
+    drop(pool);
+    let disk = disk.crash_image(&CrashChoice::Random(rng.random()));
+    let config = PoolConfig { frames: 256, ..PoolConfig::default() };
+    let fixture = Fixture::open(disk, config, log).map_err(|error| error.to_string())?;
+    let history = fixture.log.history.lock();
+    let hardened = fixture.log.hardened.load(Ordering::Acquire);
+    for raw in 1..=PAGES {
+        let id = PageId::new(raw);
+        let bound = dirty.get(&id).copied().unwrap_or(begin).min(begin);
+        let needed = history[&id].iter().filter(|gsn| **gsn < bound.get()).count();
+        let page = match fixture.pool.shared(id) {
+            Ok(page) => page,
+            Err(PoolError::Corrupt { defect, .. }) if defect.contains("blank") && needed == 0 => continue,
+            Err(PoolError::Disk(error)) if error.kind == std::io::ErrorKind::UnexpectedEof && needed == 0 => continue,
+            Err(error) => return Err(error.to_string()),
+        };
+        let have = 1 + counter(&*page, id)? as usize;
+        if have < needed {
+            return Err(format!("{id}: {have} of {needed} changes below {bound:?} are on disk"));
+        }
+        if history[&id][have - 1] != page.gsn().get() || page.gsn().get() >= hardened {
+            return Err(format!("{id}: carries {:?}; the log is hard up to {hardened}", page.gsn()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn power_cuts_tear_no_page_and_lose_nothing_below_the_bounds() {
+    for seed in 0..150 {
+        crash(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
+    }
+}
+
+#[test]
+fn garbage_in_the_double_write_area_is_ignored() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(10);
+    fixture.pool.flush_all().unwrap();
+    let mut rng = StdRng::seed_from_u64(1);
+    for round in 0..200 {
+        let bytes = if round % 2 == 0 { 64 } else { 4096 + 10 * PAGE_SIZE as u64 };
+        fixture.disk.flip_bit("doublewrite", rng.random_range(0..bytes), rng.random_range(0..8));
+        let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
+        let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
+        assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 0);
+    }
+    assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 0);
+}
+
+#[test]
+fn pages_torn_in_place_are_restored_once() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(10);
+    fixture.pool.flush_all().unwrap();
+    for raw in [1, 4, 10] {
+        fixture.disk.flip_bit("data", raw * PAGE_SIZE as u64 + 777, 1);
+    }
+    let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
+    let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
+    assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 3);
+    assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 0);
+    data.set_len(5 * PAGE_SIZE as u64).unwrap();
+    assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 6, "pages beyond the end are missing, too");
+    assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 0);
+}
+
+/// The suite notices each defect. Defects are global to the process, so these run alone:
+/// `cargo test --features planted-bugs planted -- --ignored --test-threads=1`.
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use duramen_types::planted::{Bug, plant};
+
+    use super::*;
+
+    fn is_noticed(bug: Bug) {
+        let _planted = plant(bug);
+        assert!((0..300).any(|seed| crash(seed).is_err()), "{bug:?} goes unnoticed");
+    }
+
+    #[test]
+    #[ignore = "plants a defect for the whole process"]
+    fn skipping_the_wal_rule_is_noticed() {
+        is_noticed(Bug::SkipWalRule);
+    }
+
+    #[test]
+    #[ignore = "plants a defect for the whole process"]
+    fn skipping_the_double_write_is_noticed() {
+        is_noticed(Bug::SkipDoubleWrite);
+    }
+
+    #[test]
+    #[ignore = "plants a defect for the whole process"]
+    fn skipping_the_data_sync_is_noticed() {
+        is_noticed(Bug::SkipDataSync);
+    }
+}

@@ -1,0 +1,152 @@
+//! Sick disks, full disks, and asking for too much.
+
+use duramen_io::Fault;
+
+use super::super::Interrupt;
+use super::*;
+
+#[test]
+fn too_small_a_pool_is_refused() {
+    let disk = SimDisk::new(1);
+    let data = disk.open("data", OpenMode::CreateNew).unwrap();
+    let doublewrite = disk.open("doublewrite", OpenMode::CreateNew).unwrap();
+    let config = PoolConfig { frames: 63, ..PoolConfig::default() };
+    let error = Pool::new(config, data, doublewrite, Arc::<TestLog>::default()).unwrap_err();
+    assert!(matches!(error, PoolError::TooSmall { frames: 63, minimum: 64 }));
+}
+
+#[test]
+fn damaged_pages_are_reported_with_their_place() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(3);
+    fixture.pool.flush_all().unwrap();
+    let fixture = fixture.reopen(64);
+    fixture.disk.flip_bit("data", 2 * PAGE_SIZE as u64 + 5000, 3);
+    // The copy in the double-write area repairs it only at the next opening.
+    let error = fixture.counter(PageId::new(2)).unwrap_err();
+    assert!(
+        matches!(&error, PoolError::Corrupt { page, file, offset: 16384, .. } if page.get() == 2 && file.contains("data")),
+        "{error}"
+    );
+    assert!(matches!(fixture.pool.optimistic(PageId::new(2)), Err(Interrupt::Failed(PoolError::Corrupt { .. }))));
+    assert_eq!(fixture.counter(PageId::new(3)).unwrap(), 0);
+    assert!(matches!(fixture.counter(PageId::ZERO), Err(PoolError::Corrupt { .. })));
+    assert!(matches!(fixture.counter(PageId::MAX), Err(PoolError::Corrupt { .. })));
+    assert!(matches!(fixture.pool.optimistic(PageId::MAX), Err(Interrupt::Failed(PoolError::Corrupt { .. }))));
+    assert!(matches!(fixture.pool.create(PageId::MAX), Err(PoolError::Corrupt { .. })));
+    let fixture = fixture.reopen(64);
+    assert_eq!(fixture.counter(PageId::new(2)).unwrap(), 0);
+}
+
+#[test]
+fn redo_may_rebuild_what_cannot_be_read() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(1);
+    fixture.pool.flush_all().unwrap();
+    let sound = fixture.pool.exclusive_or_blank(PageId::new(1)).unwrap();
+    assert!(sound.was_unreadable().is_none());
+    drop(sound);
+    // Blank within the file, and beyond its end.
+    for id in [PageId::new(2), PageId::new(5000)] {
+        let blank = fixture.pool.exclusive_or_blank(id).unwrap();
+        assert!(blank.was_unreadable().is_some());
+        assert_eq!(blank.gsn(), Gsn::ZERO);
+        drop(blank);
+        assert!(fixture.counter(id).is_err(), "still unreadable");
+        let mut rebuilt = fixture.pool.exclusive_or_blank(id).unwrap();
+        rebuilt.prepare_redo(Gsn::new(4096));
+        page::init_header(&mut rebuilt, PageType::Leaf, 0, id, TableId::new(1));
+        set_counter(&mut rebuilt, 9, Gsn::new(4096));
+        drop(rebuilt);
+        assert!(fixture.pool.exclusive_or_blank(id).unwrap().was_unreadable().is_none());
+    }
+    fixture.pool.flush_all().unwrap();
+    let fixture = fixture.reopen(64);
+    assert_eq!(fixture.counter(PageId::new(5000)).unwrap(), 9);
+}
+
+#[test]
+fn a_failed_read_leaves_no_trace() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(2);
+    fixture.pool.flush_all().unwrap();
+    let fixture = fixture.reopen(64);
+    fixture.disk.fail_at(0, Fault::Eio, true);
+    for _ in 0..100 {
+        assert!(matches!(fixture.counter(PageId::new(1)), Err(PoolError::Disk(_))));
+        assert!(matches!(fixture.pool.exclusive_or_blank(PageId::new(1)), Err(PoolError::Disk(_))));
+        assert!(matches!(fixture.pool.optimistic(PageId::new(1)), Err(Interrupt::Failed(PoolError::Disk(_)))));
+    }
+    fixture.disk.clear_faults();
+    assert_eq!(fixture.counter(PageId::new(1)).unwrap(), 0);
+    fixture.pool.check_poison().unwrap();
+}
+
+#[test]
+fn failed_writes_poison() {
+    for fault in [Fault::Eio, Fault::FailedSync] {
+        let fixture = Fixture::new(64);
+        fixture.create_pages(64);
+        fixture.disk.fail_at(fixture.disk.operations(), fault, false);
+        assert!(matches!(fixture.pool.flush_all(), Err(PoolError::Disk(_))));
+        assert!(matches!(fixture.pool.flush_all(), Err(PoolError::Poisoned { .. })));
+        assert_eq!(fixture.pool.dirty_pages().len(), 64, "nothing is taken for clean");
+        assert_eq!(fixture.counter(PageId::new(64)).unwrap(), 0, "resident pages can be read");
+        assert!(matches!(fixture.create(PageId::new(65)), Err(PoolError::Poisoned { .. })), "needs a clean frame");
+        let writes = fixture.disk.counters().writes;
+        drop(fixture.pool);
+        assert_eq!(fixture.disk.counters().writes, writes);
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_hardened_keeps_pages_from_the_disk() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(10);
+    let writes = fixture.disk.counters().writes;
+    fixture.log.fails.store(true, Ordering::Relaxed);
+    assert!(matches!(fixture.pool.flush_all(), Err(PoolError::Log { .. })));
+    assert_eq!(fixture.disk.counters().writes, writes);
+    assert_eq!(fixture.pool.dirty_pages().len(), 10);
+    fixture.log.fails.store(false, Ordering::Relaxed);
+    fixture.increment(PageId::new(1)).unwrap();
+    fixture.pool.flush_all().unwrap();
+    assert_eq!(fixture.reopen(64).counter(PageId::new(1)).unwrap(), 1);
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_reserving_only() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(100);
+    let used = fixture.disk.used();
+    fixture.disk.set_capacity(used + 10 * PAGE_SIZE as u64);
+    // A generous step does not fit, but the page does.
+    fixture.create(PageId::new(130)).unwrap();
+    let error = fixture.create(PageId::new(200)).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    assert!(!fixture.pool.is_resident(PageId::new(200)));
+    fixture.pool.flush_all().unwrap();
+    fixture.disk.set_capacity(u64::MAX);
+    fixture.create(PageId::new(200)).unwrap();
+    fixture.pool.flush_all().unwrap();
+    assert_eq!(fixture.reopen(64).counter(PageId::new(130)).unwrap(), 0);
+}
+
+#[test]
+fn an_exhausted_pool_says_so_and_recovers() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(200);
+    fixture.pool.flush_all().unwrap();
+    let guards: Vec<_> = (1..=64).map(|raw| fixture.pool.exclusive(PageId::new(raw)).unwrap()).collect();
+    assert!(matches!(fixture.counter(PageId::new(65)), Err(PoolError::Exhausted { frames: 64 })));
+    drop(guards);
+    assert_eq!(fixture.counter(PageId::new(65)).unwrap(), 0);
+}
+
+#[test]
+#[should_panic(expected = "without being prepared")]
+fn changes_must_be_prepared() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(1);
+    fixture.pool.exclusive(PageId::new(1)).unwrap()[100] = 1;
+}
