@@ -1,7 +1,7 @@
 //! What can go wrong with a log.
 
 use duramen_io::DiskError;
-use duramen_types::{Gsn, Lsn};
+use duramen_types::Lsn;
 
 /// Why the log could not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -90,11 +90,28 @@ pub enum WalError {
         reason: String,
     },
 
-    /// A position was named at which the log has no record (yet).
-    #[error("{gsn} is at or behind the end of the log, {end}: what names it refers to log records that do not exist")]
-    BeyondEnd {
-        /// The position that was named.
-        gsn: Gsn,
+    /// The operating system refused memory or a thread.
+    #[error("the operating system refused {what}: {reason}")]
+    System {
+        /// What was asked for.
+        what: String,
+        /// What the system said.
+        reason: String,
+    },
+
+    /// The log has been closed.
+    #[error("the log has been closed; open it again")]
+    Closed,
+
+    /// A position was named that is not in the log.
+    #[error(
+        "{lsn} is not in the log, which reaches from {start} to {end}: what names it is damaged or belongs elsewhere"
+    )]
+    OutOfRange {
+        /// The position that was named (a GSN, with one log, is an LSN).
+        lsn: Lsn,
+        /// Where the log starts.
+        start: Lsn,
         /// Where the log ends.
         end: Lsn,
     },

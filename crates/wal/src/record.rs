@@ -22,7 +22,8 @@
 //! leaves holes in the last flush at most. A valid record behind a hole that says that the log was durable beyond the
 //! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
 
-use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PageId, TxnId, crc32c_append};
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{BLOCK_SIZE, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append};
 
 /// Size of a record's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 48;
@@ -100,5 +101,185 @@ impl RecordRef<'_> {
     pub fn to_record(&self) -> Record {
         let Self { lsn, end, gsn, txn, page, prev, kind, flags, payload } = *self;
         Record { lsn, end, gsn, txn, page, prev, kind, flags, payload: payload.to_vec() }
+    }
+}
+
+/// Whose records they are: what the checksums of one log's records are seeded with, besides the position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) database: [u8; 16],
+    pub(crate) log: LogId,
+    seed: u64,
+}
+
+impl Identity {
+    pub(crate) fn new(database: [u8; 16], log: LogId) -> Self {
+        let low = u64::from(crc32c_append(u64::from(log.get()), &database));
+        let high = u64::from(crc32c_append(!u64::from(log.get()), &database));
+        Self { database, log, seed: high << 32 | low }
+    }
+
+    fn seed_at(&self, lsn: Lsn) -> u64 {
+        self.seed.wrapping_add(lsn.get())
+    }
+}
+
+/// Bytes that a record with `payload` bytes takes.
+pub(crate) const fn record_bytes(payload: usize) -> usize {
+    (HEADER_BYTES + payload).next_multiple_of(8)
+}
+
+/// Writes `record` into `space`, which is as long as the record and lies at `lsn` in the log, durable up to `durable`.
+#[inline]
+pub(crate) fn encode(space: &mut [u8], record: &NewRecord<'_>, identity: &Identity, lsn: Lsn, gsn: Gsn, durable: Lsn) {
+    let payload_end = HEADER_BYTES + record.payload.len();
+    assert_eq!(space.len(), record_bytes(record.payload.len()), "the space fits the record");
+    let (header, rest) = space.split_at_mut(HEADER_BYTES);
+    header[4..8].copy_from_slice(&(record_bytes(record.payload.len()) as u32).to_le_bytes());
+    header[8..16].copy_from_slice(&gsn.get().to_le_bytes());
+    header[16..24].copy_from_slice(&record.txn.get().to_le_bytes());
+    header[24..32].copy_from_slice(&record.prev.get().to_le_bytes());
+    header[32..40].copy_from_slice(&record.page.get().to_le_bytes());
+    header[40] = record.kind;
+    header[41] = record.flags;
+    header[42..44].copy_from_slice(&backlog(lsn, durable).to_le_bytes());
+    header[44..48].copy_from_slice(&(record.payload.len() as u32).to_le_bytes());
+    rest[..record.payload.len()].copy_from_slice(record.payload);
+    rest[payload_end - HEADER_BYTES..].fill(0);
+    let crc = crc32c_append(identity.seed_at(lsn), &space[4..]);
+    space[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Blocks from `durable` to `lsn`, rounded up; the largest number stands for "too many to tell".
+fn backlog(lsn: Lsn, durable: Lsn) -> u16 {
+    let blocks = lsn.get().saturating_sub(durable.get()).div_ceil(BLOCK_SIZE as u64);
+    u16::try_from(blocks).unwrap_or(u16::MAX)
+}
+
+/// The fixed part of a record, as found on disk: nothing in it can be trusted before the checksum has been compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header<'a>(&'a [u8; HEADER_BYTES]);
+
+impl<'a> Header<'a> {
+    /// The header at the start of `bytes`, if they are enough for one.
+    pub(crate) fn at(bytes: &'a [u8]) -> Option<Self> {
+        bytes.first_chunk().map(Self)
+    }
+
+    fn u32_at(&self, at: usize) -> u32 {
+        let mut field = [0; 4];
+        field.copy_from_slice(&self.0[at..at + 4]);
+        u32::from_le_bytes(field)
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        let mut field = [0; 8];
+        field.copy_from_slice(&self.0[at..at + 8]);
+        u64::from_le_bytes(field)
+    }
+
+    /// Length of the whole record, if the lengths in the header make sense.
+    pub(crate) fn length(&self) -> Option<usize> {
+        let (length, payload) = (self.u32_at(4) as usize, self.u32_at(44) as usize);
+        (length <= MAX_RECORD_BYTES && payload <= MAX_RECORD_BYTES && length == record_bytes(payload)).then_some(length)
+    }
+
+    /// The record's GSN.
+    pub(crate) fn gsn(&self) -> Gsn {
+        Gsn::new(self.u64_at(8))
+    }
+
+    /// A position up to which the log was durable when the record at `lsn` was filled in, if it tells one.
+    pub(crate) fn durable_before(&self, lsn: Lsn) -> Option<Lsn> {
+        let blocks = u16::from_le_bytes([self.0[42], self.0[43]]);
+        (blocks != u16::MAX).then(|| Lsn::new(lsn.get().saturating_sub(u64::from(blocks) * BLOCK_SIZE as u64)))
+    }
+}
+
+/// Whether the record at `lsn` is what was written there; `bytes` are the whole of it, as long as [`Header::length`] says.
+pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
+    let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
+    bytes[..4] == crc.to_le_bytes() || is_on(Bug::IgnoreLogChecksum)
+}
+
+/// Reads the record at `lsn`, of which `bytes` are the whole.
+pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordRef<'_>> {
+    let header = Header::at(bytes)?;
+    let payload = header.u32_at(44) as usize;
+    Some(RecordRef {
+        lsn,
+        end: lsn.advance(bytes.len() as u64),
+        gsn: header.gsn(),
+        txn: TxnId::new(header.u64_at(16)),
+        prev: Lsn::new(header.u64_at(24)),
+        page: PageId::new(header.u64_at(32)),
+        kind: header.0[40],
+        flags: header.0[41],
+        payload: bytes.get(HEADER_BYTES..HEADER_BYTES + payload)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDENTITY: [u8; 16] = *b"sixteen byte id.";
+
+    fn encoded(payload: &[u8], lsn: Lsn) -> Vec<u8> {
+        let record = NewRecord {
+            kind: 3,
+            flags: 4,
+            txn: TxnId::new(5),
+            page: PageId::new(6),
+            prev: Lsn::new(7),
+            after: Gsn::ZERO,
+            payload,
+        };
+        let mut bytes = vec![0xAA; record_bytes(payload.len())];
+        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        encode(&mut bytes, &record, &identity, lsn, Gsn::new(lsn.get()), Lsn::new(4096));
+        bytes
+    }
+
+    #[test]
+    fn what_is_encoded_decodes_in_its_place_only() {
+        let lsn = Lsn::new(8200);
+        let bytes = encoded(b"payload", lsn);
+        let header = Header::at(&bytes).unwrap();
+        assert_eq!(header.length(), Some(56));
+        assert_eq!(header.durable_before(lsn), Some(Lsn::new(8)));
+        assert!(is_intact(&bytes, &Identity::new(IDENTITY, LogId::ZERO), lsn));
+        let record = decode(&bytes, lsn).unwrap();
+        assert_eq!((record.lsn, record.end, record.gsn), (lsn, Lsn::new(8256), Gsn::new(8200)));
+        assert_eq!((record.txn, record.page, record.prev), (TxnId::new(5), PageId::new(6), Lsn::new(7)));
+        assert_eq!((record.kind, record.flags, record.payload), (3, 4, &b"payload"[..]));
+
+        let elsewhere = [
+            (Identity::new(IDENTITY, LogId::ZERO), Lsn::new(8208)),
+            (Identity::new(IDENTITY, LogId::new(1)), lsn),
+            (Identity::new(*b"sixteen byte id!", LogId::ZERO), lsn),
+        ];
+        for (identity, lsn) in elsewhere {
+            assert!(!is_intact(&bytes, &identity, lsn));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let lsn = Lsn::new(4096);
+        let bytes = encoded(b"some payload", lsn);
+        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let length = Header::at(&damaged).unwrap().length();
+            assert!(length != Some(bytes.len()) || !is_intact(&damaged, &identity, lsn), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn zeros_are_no_record() {
+        assert_eq!(Header::at(&[0; 64]).unwrap().length(), None);
+        assert!(Header::at(&[0; 47]).is_none());
     }
 }

@@ -1,13 +1,22 @@
 //! The log manager's face.
-#![allow(unused_variables, clippy::unimplemented)]
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
+use std::collections::BTreeMap;
 
+use crate::daemon::Daemons;
 use crate::error::{Result, WalError};
+use crate::files::SegmentFiles;
+use crate::hardened::Hardened;
+use crate::insert::Insertion;
 use crate::options::WalOptions;
-use crate::record::{NewRecord, Record, RecordRef};
+use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
+use crate::recover;
+use crate::scan::Scanner;
+use crate::segment::{DIRECTORY, Geometry};
+use crate::shared::Shared;
 use crate::stats::WalStats;
 
 /// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never logged".
@@ -27,166 +36,254 @@ pub struct Inserted {
 }
 
 /// A write-ahead log. Shared by reference between threads.
+///
+/// Dropping it stops its threads without hardening anything, like a crash; see [`Wal::close`].
 #[derive(Debug)]
-pub struct Wal {}
+pub struct Wal {
+    shared: Arc<Shared>,
+    daemons: Daemons,
+}
 
 impl Wal {
-    /// Makes an empty log in `disk`, durable when this returns.
-    pub fn create(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16]) -> Result<Wal> {
-        unimplemented!()
+    /// Makes an empty log in the subdirectory `log` of `disk`; it is durable when this returns. Whoever opens or creates
+    /// a log sees to it that nobody else does ([`Disk::lock`]). `database` is mixed into every checksum.
+    ///
+    /// # Errors
+    /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`] or what the disk says.
+    pub fn create(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16]) -> Result<Self> {
+        options.validate()?;
+        if recover::has_segments(&*disk)? {
+            return Err(WalError::AlreadyExists { location: disk.location() });
+        }
+        disk.create_directory(DIRECTORY)?;
+        disk.sync_directory("")?;
+        recover::remove_spares(&*disk)?;
+        let identity = Identity::new(database, LogId::ZERO);
+        let geometry = Geometry { segment_bytes: options.segment_bytes };
+        let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
+        let shared = Shared::new(disk, options, files, Vec::new(), FIRST_LSN, FIRST_LSN)?;
+        shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
+        Self::start_threads(shared)
     }
 
-    /// Opens a log. `from` is the LSN of a record known to be there (a checkpoint); without it, the log is read from its
-    /// start.
-    pub fn open(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Wal> {
-        unimplemented!()
+    /// Opens the log in `disk`: finds its end and removes what a crash has left behind it. `from` is the LSN of a record
+    /// known to be hardened (a checkpoint), from which the log is read; without it, it is read from its start. Afterwards
+    /// [`Wal::end`] tells where the log ends, and everything before is hardened.
+    ///
+    /// # Errors
+    /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: it is not there, or not that log.
+    /// - [`WalError::MissingSegment`], [`WalError::Corrupt`]: hardened records are lost. A log that merely ends in the
+    ///   middle of a record, as after a crash, is in order.
+    /// - [`WalError::InvalidOption`], [`WalError::Disk`], [`WalError::System`].
+    pub fn open(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Self> {
+        options.validate()?;
+        let identity = Identity::new(database, LogId::ZERO);
+        if let Some(lsn) = from.filter(|from| *from < FIRST_LSN) {
+            return Err(WalError::OutOfRange { lsn, start: FIRST_LSN, end: FIRST_LSN });
+        }
+        let found = recover::find(&*disk, Some(identity), from)?;
+        let end = recover::recover(&found, from)?;
+        let spares = recover::clean_up(&*disk, &found, options.spare_segments)?;
+        let files = Arc::clone(&found.files);
+        let shared = Shared::new(disk, options, files, spares, found.start, end)?;
+        for number in found.with_other_ring(end, shared.options.ring_bytes as u64) {
+            if let Some(file) = shared.files.file(number) {
+                shared.segments.write_header(&*file, number)?;
+            }
+        }
+        Self::start_threads(shared)
     }
 
-    /// Inserts a record. Never fails; blocks while the buffer is full.
+    fn start_threads(shared: Shared) -> Result<Self> {
+        let shared = Arc::new(shared);
+        let daemons = Daemons::start(&shared)?;
+        Ok(Self { shared, daemons })
+    }
+
+    /// Inserts a record. Never fails: on a log that has failed the record goes nowhere, and hardening it reports the
+    /// failure. Blocks while the buffer is full.
+    ///
+    /// # Panics
+    /// When the payload is longer than [`Wal::max_payload`].
+    #[inline]
     pub fn insert(&self, record: NewRecord<'_>) -> Inserted {
-        unimplemented!()
+        let (lsn, end) = self.shared.insert(&record);
+        Inserted { log: LogId::ZERO, lsn, end, gsn: Gsn::new(lsn.get()) }
     }
 
     /// Asks for everything up to and including the record of `gsn` to be hardened. Does not block.
     pub fn harden(&self, gsn: Gsn) -> Hardened {
-        unimplemented!()
+        Hardened::request(&self.shared, Lsn::new(gsn.get()))
     }
 
-    /// Blocks until everything up to and including the record of `gsn` is hardened.
+    /// Blocks until everything up to and including the record of `gsn` is hardened. The fast way for a thread that has
+    /// nothing else to do: it may do the flush itself.
+    ///
+    /// # Errors
+    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be hardened; [`WalError::OutOfRange`] when there is
+    /// no such record.
     pub fn wait_hardened(&self, gsn: Gsn) -> Result<()> {
-        unimplemented!()
+        if self.is_hardened(gsn) || is_on(Bug::AcknowledgeBeforeFlush) {
+            return Ok(());
+        }
+        let lsn = Lsn::new(gsn.get());
+        self.shared.check_inserted(lsn)?;
+        self.shared.wait(lsn)
     }
 
-    /// Everything below is durable; at a record boundary.
+    /// Everything below is hardened. Always the end of a record.
+    #[inline]
     pub fn durable(&self) -> Lsn {
-        unimplemented!()
+        self.shared.space.durable()
     }
 
     /// Whether the record of `gsn` is hardened.
+    #[inline]
     pub fn is_hardened(&self, gsn: Gsn) -> bool {
         self.durable().get() > gsn.get()
     }
 
-    /// The LSN the next record will get: a snapshot.
+    /// The LSN that the next record will get: a snapshot.
     pub fn end(&self) -> Lsn {
-        unimplemented!()
+        self.shared.space.end()
     }
 
-    /// Where the log starts: the LSN last given to [`Wal::recycle_below`].
+    /// Where the log starts: the position last given to [`Wal::recycle_below`].
     pub fn start(&self) -> Lsn {
-        unimplemented!()
+        self.shared.segments.start()
     }
 
-    /// Sets space for `bytes` of records aside. An insertion does not use a reservation up: give it back with
-    /// [`Wal::unreserve`] after the insertions that it was for.
+    /// Sets disk space for `bytes` of records aside, so that flushing them cannot fail for want of space. Inserting does
+    /// not use the reservation up: give it back with [`Wal::unreserve`] *after* the insertions it was for.
+    ///
+    /// # Errors
+    /// [`WalError::Full`] when the log may not or cannot grow, [`WalError::Disk`] when the disk fails otherwise. The log
+    /// goes on working either way.
+    #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
-        unimplemented!()
+        self.shared.segments.reserve(bytes, || self.shared.space.end())
     }
 
-    /// Gives a reservation back.
+    /// Gives `bytes` that [`Wal::reserve`] set aside back.
+    ///
+    /// # Panics
+    /// When more is given back than was set aside.
+    #[inline]
     pub fn unreserve(&self, bytes: u64) {
-        unimplemented!()
+        self.shared.segments.unreserve(bytes);
     }
 
     /// Reads one hardened record.
+    ///
+    /// # Errors
+    /// [`WalError::OutOfRange`] when `lsn` is outside the hardened log, [`WalError::Corrupt`] when no valid record starts
+    /// there, [`WalError::Disk`].
     pub fn read(&self, lsn: Lsn) -> Result<Record> {
-        unimplemented!()
+        let (start, durable) = (self.start(), self.durable());
+        let outside = WalError::OutOfRange { lsn, start, end: durable };
+        if lsn < start || lsn >= durable {
+            return Err(outside);
+        }
+        let mut scanner = Scanner::one(Arc::clone(&self.shared.files), lsn, Some(durable));
+        scanner.next()?.map(|record: RecordRef<'_>| record.to_record()).ok_or(outside)
     }
 
-    /// Reads the records from `from` to where the log is durable at this moment.
+    /// Reads the records from `from`, which is the start of one, to where the log is hardened at this moment. From the
+    /// end or beyond there are none. That part of the log must not be recycled meanwhile.
     pub fn scan(&self, from: Lsn) -> Scanner {
-        unimplemented!()
+        let durable = self.durable();
+        Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
 
-    /// Makes `lsn`, the start of a record, the log's start, and recycles the segments that lie wholly below it.
+    /// Makes `lsn`, the start of a hardened record (or the end of the hardened log), the start of the log, durably, and
+    /// recycles the segments that lie wholly below it. A position below the present start changes nothing.
+    ///
+    /// # Errors
+    /// [`WalError::OutOfRange`] when `lsn` is beyond the hardened log, [`WalError::Corrupt`] when no record starts there,
+    /// [`WalError::Disk`]. Nothing is lost by a failure; what could not be recycled is when the log is next opened.
     pub fn recycle_below(&self, lsn: Lsn) -> Result<()> {
-        unimplemented!()
+        let durable = self.durable();
+        let lsn = if is_on(Bug::RecycleTooEarly) { durable } else { lsn };
+        if lsn <= self.start() {
+            return Ok(());
+        }
+        if lsn != durable {
+            // The next recovery depends on it: better to find out now.
+            self.read(lsn)?;
+        }
+        self.shared.segments.recycle_below(lsn)
     }
 
-    /// Longest payload a record of this log can have, in bytes.
+    /// Longest payload that a record of this log can have, in bytes.
     pub fn max_payload(&self) -> usize {
-        unimplemented!()
+        self.shared.options.max_payload()
     }
 
-    /// Bytes that a record with such a payload takes in the log.
-    pub fn record_bytes(payload: usize) -> u64 {
-        unimplemented!()
+    /// Bytes that a record with a payload of `payload` bytes takes in the log.
+    pub const fn record_bytes(payload: usize) -> u64 {
+        record_bytes(payload) as u64
     }
 
-    /// Counts.
+    /// The options the log was opened with.
+    pub fn options(&self) -> &WalOptions {
+        &self.shared.options
+    }
+
+    /// Counts since the log was opened, and where it stands.
     pub fn stats(&self) -> WalStats {
-        unimplemented!()
+        let shared = &*self.shared;
+        let (records, ring_full_waits) = shared.space.counts();
+        let (flushes, flushed_bytes) = shared.flusher.counts();
+        let (hardening_waits, inline_flushes) = shared.queue.counts();
+        let (segments_created, segments_recycled) = shared.segments.counts();
+        let (start, durable, end) = (self.start(), self.durable(), self.end());
+        WalStats {
+            records,
+            bytes: end.get() - shared.opened_at.get(),
+            consolidated: shared.insertion.consolidated(),
+            ring_full_waits,
+            flushes,
+            inline_flushes,
+            flushed_bytes,
+            hardening_waits,
+            segments_live: shared.files.count(),
+            segments_created,
+            segments_recycled,
+            reserved_bytes: shared.segments.reserved(),
+            start,
+            durable,
+            end,
+        }
     }
 
-    /// The failure that stopped the log, if one did.
+    /// What stopped the log: the failure of a write or sync. Everything but reading is refused then.
     pub fn failure(&self) -> Option<WalError> {
-        unimplemented!()
+        self.shared.failure().filter(|failure| !matches!(failure, WalError::Closed))
     }
 
-    /// Hardens everything and stops the background threads.
+    /// Hardens everything inserted before and stops the log's threads. Records inserted afterwards go nowhere. Nothing
+    /// happens the second time.
+    ///
+    /// # Errors
+    /// [`WalError::Failed`] when not everything could be hardened.
     pub fn close(&self) -> Result<()> {
-        unimplemented!()
+        let end = self.end();
+        let outcome = if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1)) } else { Ok(()) };
+        self.stop();
+        match outcome {
+            Err(WalError::Closed) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn stop(&self) {
+        self.shared.fail(WalError::Closed);
+        self.daemons.stop(&self.shared);
     }
 }
 
-/// A request to harden. Also a `Future`.
-#[derive(Debug)]
-pub struct Hardened {}
-
-impl Hardened {
-    /// Blocks until it is done.
-    pub fn wait(&self) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Whether it is done (or failed).
-    pub fn is_ready(&self) -> bool {
-        unimplemented!()
-    }
-}
-
-impl std::future::Future for Hardened {
-    type Output = Result<()>;
-
-    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<()>> {
-        unimplemented!()
-    }
-}
-
-/// Reads records in order.
-#[derive(Debug)]
-pub struct Scanner {}
-
-impl Scanner {
-    /// The next record, or `None` at the end.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<Option<RecordRef<'_>>> {
-        unimplemented!()
-    }
-
-    /// Where the next record would start.
-    pub fn position(&self) -> Lsn {
-        unimplemented!()
-    }
-}
-
-/// A log opened for reading only: nothing is modified.
-#[derive(Debug)]
-pub struct LogReader {}
-
-impl LogReader {
-    /// Opens the log in `disk`; with `database`, checks that it is that database's.
-    pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<LogReader> {
-        unimplemented!()
-    }
-
-    /// Where the log starts.
-    pub fn start(&self) -> Lsn {
-        unimplemented!()
-    }
-
-    /// Reads the records from `from` (or the start) to the last valid one.
-    pub fn scan(&self, from: Option<Lsn>) -> Scanner {
-        unimplemented!()
+impl Drop for Wal {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

@@ -1,0 +1,275 @@
+//! The commit queue: who waits for which part of the log to be hardened, and who flushes for them.
+//!
+//! At most one thread flushes at a time (`flushing`). It may be any of:
+//! - the daemon, woken by its bell;
+//! - a thread that must wait anyway. When nobody flushes and nobody else waits, it flushes by itself: handing the work to
+//!   the daemon and being woken again would cost two thread switches, which can take as long as the write.
+//!
+//! Everyone else queues with a wake-up of its own and is woken when its position is durable, and not before. Those who
+//! arrive during a flush are served by the next one, which whoever ends a flush sees to: the daemon goes on at once, a
+//! committer rings for the daemon.
+//!
+//! No wake-up is lost: a waiter queues, and a flusher ends its flush, under the same lock; a waiter that queues before
+//! the flush ends is seen there, one that comes after sees the new durable position.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::task::Waker;
+
+use duramen_sync::clock::Instant;
+use duramen_sync::thread::Parker;
+use duramen_sync::{Arc, Backoff, Mutex};
+use duramen_types::Lsn;
+
+use crate::bell::Bell;
+use crate::options::GroupCommit;
+use crate::space::Space;
+
+/// The queue and the group commit policy.
+#[derive(Debug)]
+pub(crate) struct CommitQueue {
+    policy: GroupCommit,
+    daemon: Arc<Bell>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiters: BinaryHeap<Reverse<Waiter>>,
+    /// Somebody flushes.
+    flushing: bool,
+    /// Requests since the last flush began.
+    requests: Requests,
+    /// Those that the flush in progress is for.
+    in_flush: Requests,
+    waits: u64,
+    inline_flushes: u64,
+}
+
+/// Requests to harden.
+#[derive(Debug, Default)]
+struct Requests {
+    count: usize,
+    /// The highest position among them.
+    highest: Lsn,
+    /// When the first of them came.
+    first: Option<Instant>,
+}
+
+/// One who waits until the durable position is beyond `lsn`.
+#[derive(Debug)]
+struct Waiter {
+    lsn: Lsn,
+    wake: Wake,
+}
+
+#[derive(Debug)]
+enum Wake {
+    Thread(Arc<Parker>),
+    Task(Arc<Mutex<Waker>>),
+}
+
+impl PartialEq for Waiter {
+    fn eq(&self, other: &Self) -> bool {
+        self.lsn == other.lsn
+    }
+}
+
+impl Eq for Waiter {}
+
+impl PartialOrd for Waiter {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiter {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.lsn.cmp(&other.lsn)
+    }
+}
+
+/// What the daemon should do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Flush, which it has been given the right to: [`CommitQueue::end_flush`] must follow.
+    Flush,
+    /// Sleep until then, unless the bell rings.
+    At(Instant),
+    /// Sleep until the bell rings.
+    Never,
+}
+
+impl State {
+    fn request(&mut self, lsn: Lsn) {
+        self.requests.count += 1;
+        self.requests.highest = self.requests.highest.max(lsn);
+        self.requests.first.get_or_insert_with(Instant::now);
+    }
+
+    fn begin_flush(&mut self) {
+        assert!(!self.flushing, "one thread flushes at a time");
+        self.flushing = true;
+        self.in_flush = std::mem::take(&mut self.requests);
+    }
+
+    fn end_flush(&mut self, space: &Space) {
+        self.flushing = false;
+        let served = std::mem::take(&mut self.in_flush);
+        if served.count > 0 && !is_settled(space, served.highest) {
+            // Inserted, but its release still waits for a thread that is filling in: part of the next flush.
+            self.requests.count += served.count;
+            self.requests.highest = self.requests.highest.max(served.highest);
+            self.requests.first = served.first;
+        }
+    }
+
+    fn take_settled(&mut self, space: &Space) -> Vec<Waiter> {
+        let mut settled = Vec::new();
+        while self.waiters.peek().is_some_and(|Reverse(first)| is_settled(space, first.lsn)) {
+            settled.extend(self.waiters.pop().map(|Reverse(waiter)| waiter));
+        }
+        settled
+    }
+
+    fn due(&self, policy: &GroupCommit, space: &Space) -> Due {
+        let unflushed = space.released().get() - space.durable().get();
+        if self.requests.count >= policy.transactions
+            || unflushed >= policy.bytes as u64
+            || space.waiting_for_room() > 0
+        {
+            return Due::Flush;
+        }
+        match self.requests.first {
+            Some(first) if first.elapsed() >= policy.time => Due::Flush,
+            Some(first) => Due::At(first.after(policy.time)),
+            None => Due::Never,
+        }
+    }
+}
+
+impl CommitQueue {
+    /// An empty queue; `daemon` sleeps at that bell.
+    pub(crate) fn new(policy: GroupCommit, daemon: Arc<Bell>) -> Self {
+        Self { policy, daemon, state: Mutex::new(State::default()) }
+    }
+
+    /// How often somebody had to wait, and how often a committer flushed by itself.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.waits, state.inline_flushes)
+    }
+
+    /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes durable what is released.
+    pub(crate) fn wait(&self, space: &Space, lsn: Lsn, flush: impl Fn()) {
+        let mut backoff = Backoff::new();
+        let mut counted = false;
+        while !is_settled(space, lsn) {
+            let mut state = self.state.lock();
+            if is_settled(space, lsn) {
+                return;
+            }
+            state.waits += u64::from(!std::mem::replace(&mut counted, true));
+            if !state.flushing && state.waiters.is_empty() && self.policy.transactions == 1 {
+                state.begin_flush();
+                state.inline_flushes += 1;
+                drop(state);
+                flush();
+                if self.end_flush(space) {
+                    self.daemon.ring();
+                }
+                if !is_settled(space, lsn) {
+                    // Inserted, but its release waits for a thread that is still filling in.
+                    backoff.snooze();
+                }
+                continue;
+            }
+            let parker = Arc::new(Parker::new());
+            state.request(lsn);
+            state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)) }));
+            let idle = !state.flushing;
+            drop(state);
+            if idle {
+                self.daemon.ring();
+            }
+            parker.park();
+        }
+    }
+
+    /// Asks for everything up to `lsn` to be hardened some time.
+    pub(crate) fn request(&self, space: &Space, lsn: Lsn) {
+        let mut state = self.state.lock();
+        if is_settled(space, lsn) {
+            return;
+        }
+        state.request(lsn);
+        let idle = !state.flushing;
+        drop(state);
+        if idle {
+            self.daemon.ring();
+        }
+    }
+
+    /// Queues a task to be woken; returns `false` when there is nothing to wait for any more. The request has been made.
+    pub(crate) fn queue_task(&self, space: &Space, lsn: Lsn, task: Arc<Mutex<Waker>>) -> bool {
+        let mut state = self.state.lock();
+        if is_settled(space, lsn) {
+            return false;
+        }
+        state.waits += 1;
+        state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Task(task) }));
+        true
+    }
+
+    /// What the daemon should do now. On [`Due::Flush`] it is the one that flushes.
+    pub(crate) fn due(&self, space: &Space) -> Due {
+        let mut state = self.state.lock();
+        if state.flushing || space.has_failed() {
+            return Due::Never;
+        }
+        let due = state.due(&self.policy, space);
+        if due == Due::Flush {
+            state.begin_flush();
+        }
+        due
+    }
+
+    /// Ends a flush: wakes those it has satisfied. Returns whether the daemon has something to do.
+    pub(crate) fn end_flush(&self, space: &Space) -> bool {
+        let (satisfied, more) = {
+            let mut state = self.state.lock();
+            state.end_flush(space);
+            (state.take_settled(space), state.due(&self.policy, space) != Due::Never)
+        };
+        wake(satisfied);
+        more
+    }
+
+    /// Wakes all who need not wait any more, because the log has failed.
+    pub(crate) fn wake_settled(&self, space: &Space) {
+        let settled = self.state.lock().take_settled(space);
+        wake(settled);
+    }
+}
+
+fn wake(waiters: Vec<Waiter>) {
+    for waiter in waiters {
+        match waiter.wake {
+            Wake::Thread(parker) => parker.unpark(),
+            Wake::Task(task) => {
+                // Not called under the lock: it may run the task, which takes it.
+                let waker = task.lock().clone();
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// Whether waiting for `lsn` has come to an end, one way or the other.
+pub(crate) fn is_settled(space: &Space, lsn: Lsn) -> bool {
+    space.durable() > lsn || space.has_failed()
+}
+
+#[cfg(test)]
+#[path = "commit_tests.rs"]
+mod tests;

@@ -1,0 +1,103 @@
+//! The background threads: the flush daemon, and the keeper that makes segments ahead of need.
+//!
+//! They are two, because making a segment takes much longer than a flush that somebody waits for.
+
+use std::time::Duration;
+
+use duramen_sync::clock::Instant;
+use duramen_sync::thread::{JoinHandle, spawn};
+use duramen_sync::{Arc, Backoff, Mutex};
+
+use crate::commit::Due;
+use crate::error::{Result, WalError};
+use crate::shared::Shared;
+
+/// How long the daemon sleeps between looks at a record that others wait for and that is still being filled in: its
+/// thread has been descheduled.
+const FILL_WAIT: Duration = Duration::from_micros(50);
+
+/// The running background threads.
+#[derive(Debug)]
+pub(crate) struct Daemons {
+    handles: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Daemons {
+    /// Starts them.
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self> {
+        let daemons = Self { handles: Mutex::new(Vec::new()) };
+        let start = || -> Result<()> {
+            daemons.spawn("duramen-log-flush", shared, flush_loop)?;
+            if shared.options.spare_segments > 0 {
+                daemons.spawn("duramen-log-segments", shared, keep_loop)?;
+            }
+            Ok(())
+        };
+        start().inspect_err(|_| daemons.stop(shared))?;
+        Ok(daemons)
+    }
+
+    fn spawn(&self, name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> Result<()> {
+        let shared = Arc::clone(shared);
+        let handle = spawn(name, move || body(&shared))
+            .map_err(|error| WalError::System { what: format!("a thread for `{name}`"), reason: error.to_string() })?;
+        self.handles.lock().push(handle);
+        Ok(())
+    }
+
+    /// Stops them and waits for that. Nothing happens the second time.
+    pub(crate) fn stop(&self, shared: &Shared) {
+        shared.daemon.stop();
+        shared.keeper.stop();
+        let handles = std::mem::take(&mut *self.handles.lock());
+        for handle in handles {
+            // A panic there has been reported on its thread; the log has failed, which users see.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Fails the log when a background thread panics, so that nobody waits for it for ever.
+struct FailOnPanic<'a>(&'a Shared);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(WalError::System { what: "to go on".to_owned(), reason: "a log thread panicked".to_owned() });
+        }
+    }
+}
+
+fn flush_loop(shared: &Shared) {
+    let _guard = FailOnPanic(shared);
+    let mut backoff = Backoff::new();
+    while !shared.daemon.is_stopped() {
+        match shared.queue.due(&shared.space) {
+            Due::Flush => {
+                let progress = shared.flush();
+                shared.queue.end_flush(&shared.space);
+                if progress {
+                    backoff = Backoff::new();
+                } else if backoff.is_long() {
+                    shared.daemon.wait(Some(FILL_WAIT));
+                } else {
+                    backoff.snooze();
+                }
+            }
+            Due::At(time) => shared.daemon.wait(Some(time.since(Instant::now()))),
+            Due::Never => shared.daemon.wait(None),
+        }
+    }
+}
+
+fn keep_loop(shared: &Shared) {
+    let _guard = FailOnPanic(shared);
+    while !shared.keeper.is_stopped() {
+        let end = shared.space.end();
+        if shared.segments.wants_more(end) {
+            shared.segments.add_ahead(end);
+        } else {
+            shared.keeper.wait(None);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Writing the released part of the log buffer to the segments.
+//!
+//! A flush writes from the block in which the durable part ends to the released end, whole blocks. Full blocks go straight
+//! from the ring. The last block is usually not full: what is released of it goes through a scratch block, padded with
+//! zeros, since other threads are filling in the rest of it in the ring. The next flush writes that block again; should
+//! that write be torn, the sectors before the durable end are the same in both versions.
+//!
+//! The durable position moves only when everything below it is on the device, and only to where the released part ended
+//! when the flush began, which is the end of a record.
+
+use duramen_io::{AlignedBuf, File};
+use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
+
+use crate::error::Result;
+use crate::files::SegmentFiles;
+use crate::ring::Ring;
+use crate::segment::BLOCK;
+use crate::segments::Segments;
+use crate::space::Space;
+
+/// Up to so many bytes go out in one durable write; more are written in parts of this size, followed by a sync.
+const WRITE_BYTES: u64 = 1 << 20;
+
+/// Writes the log buffer out.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    files: Arc<SegmentFiles>,
+    flushes: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Flusher {
+    pub(crate) fn new(files: Arc<SegmentFiles>) -> Self {
+        Self { files, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Flushes and bytes written.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.flushes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time.
+    pub(crate) fn flush(&self, space: &Space, ring: &Ring, segments: &Segments) -> Result<bool> {
+        let (from, to) = (space.durable(), space.released());
+        if from == to {
+            return Ok(false);
+        }
+        self.write(ring, segments, from.get(), to.get())?;
+        space.set_durable(to);
+        Ok(true)
+    }
+
+    fn write(&self, ring: &Ring, segments: &Segments, from: u64, to: u64) -> Result<()> {
+        let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
+        // Nothing to do for what was inserted under a reservation.
+        segments.ensure(end, to - from)?;
+        // SAFETY: everything below `to` is released, so nobody fills it in any more, and nobody reuses it before it is
+        // durable; the part of the first block below `from` is kept too (see `space`).
+        let stable = unsafe { ring.bytes(Lsn::new(start), (to - start) as usize) };
+        let (blocks, rest) = stable.split_at((full - start) as usize);
+        let mut scratch = None;
+        if !rest.is_empty() {
+            let block = scratch.insert(AlignedBuf::zeroed(BLOCK as usize));
+            block[..rest.len()].copy_from_slice(rest);
+        }
+        for (piece_start, piece_end) in self.files.pieces(start, end) {
+            let file = self.files.file_at(piece_start)?;
+            let whole = &blocks[(piece_start - start) as usize..(piece_end.min(full) - start) as usize];
+            let last = scratch.as_deref().filter(|_| piece_end > full);
+            write_piece(&*file, self.files.geometry.offset(piece_start), whole, last)?;
+        }
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(end - start, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Writes `whole` and then `last` at `offset`, durably.
+fn write_piece(file: &dyn File, offset: u64, whole: &[u8], last: Option<&[u8]>) -> duramen_io::Result<()> {
+    let parts: Vec<&[u8]> = [Some(whole).filter(|whole| !whole.is_empty()), last].into_iter().flatten().collect();
+    if is_on(Bug::SkipLogSync) {
+        return file.write_at(&parts, offset);
+    }
+    if whole.len() as u64 <= WRITE_BYTES {
+        return file.write_durable(&parts, offset);
+    }
+    let chunks = whole.chunks(WRITE_BYTES as usize).enumerate();
+    let mut writes: Vec<(u64, &[u8])> = chunks.map(|(i, chunk)| (offset + i as u64 * WRITE_BYTES, chunk)).collect();
+    writes.extend(last.map(|last| (offset + whole.len() as u64, last)));
+    file.write_batch(&writes)?;
+    file.sync()
+}

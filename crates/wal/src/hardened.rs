@@ -1,0 +1,80 @@
+//! A request to harden, as something to wait for: by a thread or by a task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use duramen_sync::{Arc, Mutex};
+use duramen_types::Lsn;
+
+use crate::error::{Result, WalError};
+use crate::shared::Shared;
+
+/// A request to harden the log up to and including one record: [`Hardened::wait`] for it, or await it in an async
+/// program. Dropping it does not take the request back.
+#[derive(Debug)]
+#[must_use = "the record is hardened only when this says so"]
+pub struct Hardened {
+    shared: Arc<Shared>,
+    lsn: Lsn,
+    /// What the queue wakes, once this has been polled.
+    task: Option<Arc<Mutex<Waker>>>,
+    /// The request made no sense.
+    refused: Option<WalError>,
+}
+
+impl Hardened {
+    pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
+        let mut hardened = Self { shared: Arc::clone(shared), lsn, task: None, refused: None };
+        if !shared.is_settled(lsn) {
+            match shared.check_inserted(lsn) {
+                Ok(()) => shared.queue.request(&shared.space, lsn),
+                Err(error) => hardened.refused = Some(error),
+            }
+        }
+        hardened
+    }
+
+    /// Blocks until the record is hardened.
+    ///
+    /// # Errors
+    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be; [`WalError::OutOfRange`] when there is no such
+    /// record.
+    pub fn wait(&self) -> Result<()> {
+        match &self.refused {
+            Some(error) => Err(error.clone()),
+            None if self.shared.is_settled(self.lsn) => self.outcome(),
+            None => self.shared.wait(self.lsn),
+        }
+    }
+
+    /// Whether [`Hardened::wait`] would return at once, for better or worse.
+    pub fn is_ready(&self) -> bool {
+        self.refused.is_some() || self.shared.is_settled(self.lsn)
+    }
+
+    fn outcome(&self) -> Result<()> {
+        use duramen_types::planted::{Bug, is_on};
+        if is_on(Bug::AcknowledgeBeforeFlush) { Ok(()) } else { self.shared.outcome(self.lsn) }
+    }
+}
+
+impl Future for Hardened {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Some(error) = &self.refused {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if let Some(task) = &self.task {
+            task.lock().clone_from(context.waker());
+        } else {
+            let task = Arc::new(Mutex::new(context.waker().clone()));
+            if self.shared.queue.queue_task(&self.shared.space, self.lsn, Arc::clone(&task)) {
+                self.task = Some(task);
+            }
+        }
+        // After the waker has been put in place: it is then called for whatever comes later.
+        if self.shared.is_settled(self.lsn) { Poll::Ready(self.outcome()) } else { Poll::Pending }
+    }
+}

@@ -1,0 +1,152 @@
+//! A slot of the consolidation array: where a group of insertions forms (Aether, appendix A.4 and A.5).
+//!
+//! Its life, and who moves it on:
+//!
+//! ```text
+//!  FREE -> OPEN          the leader of another group, holding the insertion lock, takes it from the pool
+//!  OPEN -> OPEN          a thread joins: adds its bytes and itself; the first to join is the group's leader
+//!  OPEN -> PENDING       the leader, holding the insertion lock, closes it: nobody joins any more
+//!  PENDING -> COPYING    the leader has acquired space for all and tells where
+//!  COPYING -> COPYING    a member has filled in its part: takes its bytes off
+//!  COPYING(0) = DONE     the last member finds nothing left: it releases the group's space in the log buffer
+//!  DONE -> FREE          and then frees the slot
+//! ```
+//!
+//! All of it is one word:
+//!
+//! | bits | content | valid in |
+//! |---|---|---|
+//! | 0..32 | OPEN: bytes the group asks for; COPYING: bytes not filled in yet | OPEN, COPYING |
+//! | 32..48 | members that have joined | OPEN |
+//! | 62..64 | phase: 0 FREE, 1 OPEN, 2 PENDING, 3 COPYING (DONE when bits 0..32 are 0) | always |
+//!
+//! A thread may look at a slot that it found in the array long ago. That is harmless: whatever the slot has become, it
+//! joins only if the word says OPEN, and then the slot *is* open, if perhaps at another place of the array.
+
+use duramen_sync::Backoff;
+use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use duramen_types::Lsn;
+
+const PHASE: u64 = 0b11 << 62;
+const FREE: u64 = 0;
+const OPEN: u64 = 0b01 << 62;
+const PENDING: u64 = 0b10 << 62;
+const COPYING: u64 = 0b11 << 62;
+const BYTES: u64 = (1 << 32) - 1;
+const ONE_MEMBER: u64 = 1 << 32;
+/// More members would overflow their field.
+const MAX_MEMBERS: u64 = (1 << 16) - 1;
+
+const fn members(word: u64) -> u64 {
+    (word & !PHASE) >> 32
+}
+
+/// One slot.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    word: AtomicU64,
+    /// Where the group's space starts. Written before COPYING is announced, constant until FREE.
+    lsn: AtomicU64,
+    /// Size of the group's space in bytes. Likewise.
+    bytes: AtomicU64,
+    /// Place in the array. Written before OPEN is announced, constant until FREE.
+    place: AtomicUsize,
+}
+
+/// What became of an attempt to join.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    /// First in the group: must acquire space for it.
+    Leader,
+    /// A member, at this offset in the group's space.
+    Member {
+        /// Bytes of those who came before.
+        offset: u64,
+    },
+    /// The slot does not take it.
+    Refused,
+}
+
+/// A group that has been closed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    /// Bytes that its members need together.
+    pub(super) bytes: u64,
+    /// How many they are.
+    pub(super) members: u64,
+}
+
+impl Slot {
+    /// FREE to OPEN, at `place` of the array. Only the holder of the insertion lock calls this. Returns whether the slot
+    /// was free.
+    pub(super) fn open(&self, place: usize) -> bool {
+        // Acquire: what the last user of the slot read of it happened before we write to it.
+        if self.word.load(Ordering::Acquire) != FREE {
+            return false;
+        }
+        self.place.store(place, Ordering::Relaxed);
+        self.word.store(OPEN, Ordering::Release);
+        true
+    }
+
+    /// Joins with `bytes`, unless the slot is not open or the group would exceed `limit` bytes.
+    pub(super) fn join(&self, bytes: u64, limit: u64) -> Join {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let offset = word & BYTES;
+            if word & PHASE != OPEN || offset + bytes > limit || members(word) == MAX_MEMBERS {
+                return Join::Refused;
+            }
+            // Acquire: the leader needs `place`.
+            match self.word.compare_exchange_weak(word, word + ONE_MEMBER + bytes, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) if members(word) == 0 => return Join::Leader,
+                Ok(_) => return Join::Member { offset },
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    /// Place in the array. For the leader.
+    pub(super) fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    /// OPEN to PENDING. For the leader, holding the insertion lock.
+    pub(super) fn close(&self) -> Group {
+        let word = self.word.swap(PENDING, Ordering::Relaxed);
+        assert_eq!(word & PHASE, OPEN, "only the leader closes its slot");
+        Group { bytes: word & BYTES, members: members(word) }
+    }
+
+    /// PENDING to COPYING: the space of `bytes` for the group starts at `lsn`. For the leader.
+    pub(super) fn notify(&self, lsn: Lsn, bytes: u64) {
+        self.lsn.store(lsn.get(), Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.word.store(COPYING | bytes, Ordering::Release);
+    }
+
+    /// Waits for the leader's notification; returns where the group's space starts and its size. For members.
+    pub(super) fn wait(&self) -> (Lsn, u64) {
+        let mut backoff = Backoff::new();
+        // Acquire: also what the leader learned about the ring when it acquired the space is known from here on.
+        while self.word.load(Ordering::Acquire) & PHASE != COPYING {
+            backoff.snooze();
+        }
+        (Lsn::new(self.lsn.load(Ordering::Relaxed)), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Takes a member's filled-in `bytes` off; returns whether it was the last. Then the caller releases the space and
+    /// frees the slot.
+    pub(super) fn leave(&self, bytes: u64) -> bool {
+        // Release: our bytes are filled in; Acquire: so are those of all who left before, which the last one passes on.
+        let word = self.word.fetch_sub(bytes, Ordering::AcqRel);
+        debug_assert_eq!(word & PHASE, COPYING);
+        word & BYTES == bytes
+    }
+
+    /// DONE to FREE. For the last member, when it needs the slot no more.
+    pub(super) fn free(&self) {
+        self.word.store(FREE, Ordering::Release);
+    }
+}

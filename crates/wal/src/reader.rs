@@ -1,0 +1,64 @@
+//! Reading a log that nobody has open, without changing anything.
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_types::{LogId, Lsn};
+
+use crate::error::{Result, WalError};
+use crate::files::SegmentFiles;
+use crate::record::Identity;
+use crate::recover;
+use crate::scan::Scanner;
+use crate::wal::FIRST_LSN;
+
+/// A closed log, for tools: nothing is modified, so a damaged log can be looked at as it is.
+#[derive(Debug)]
+pub struct LogReader {
+    files: Arc<SegmentFiles>,
+    start: Lsn,
+}
+
+impl LogReader {
+    /// Opens the log in `disk`. With `database`, checks that it is that database's.
+    ///
+    /// # Errors
+    /// As [`crate::Wal::open`] when the segments do not make a log.
+    pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
+        let identity = database.map(|database| Identity::new(database, LogId::ZERO));
+        let found = recover::find(disk, identity, None)?;
+        Ok(Self { files: found.files, start: found.start })
+    }
+
+    /// The database that the log belongs to.
+    pub fn database(&self) -> [u8; 16] {
+        self.files.identity.database
+    }
+
+    /// Where the log starts.
+    pub fn start(&self) -> Lsn {
+        self.start
+    }
+
+    /// Size of a segment in bytes.
+    pub fn segment_bytes(&self) -> u64 {
+        self.files.geometry.segment_bytes
+    }
+
+    /// Numbers of the first and the last segment.
+    pub fn segments(&self) -> (u64, u64) {
+        self.files.span().unwrap_or_default()
+    }
+
+    /// Reads the records from `from`, or the log's start, to the last valid one.
+    ///
+    /// # Errors
+    /// [`WalError::OutOfRange`] when `from` is no possible position.
+    pub fn scan(&self, from: Option<Lsn>) -> Result<Scanner> {
+        let from = from.unwrap_or(self.start);
+        let end = Lsn::new(self.files.limit());
+        if from < FIRST_LSN || from > end {
+            return Err(WalError::OutOfRange { lsn: from, start: self.start, end });
+        }
+        Ok(Scanner::to_first_invalid(Arc::clone(&self.files), from))
+    }
+}

@@ -1,0 +1,272 @@
+//! Making, taking and recycling segments.
+//!
+//! A segment file is born as a *spare*: made, allocated and synced under a name that nobody reads. To become segment `n`,
+//! a spare gets the header of `n`, durably, then the name of `n`, durably; only then is it written to. So a file with a
+//! segment's name always has that segment's header. What the spare held before, if it was a segment once, are records of
+//! lower LSNs, whose checksums do not pass at the new ones.
+//!
+//! Recycling first makes the new start of the log durable, in the header of the segment that holds it, and then turns
+//! segments below it into spares by renaming them, or removes them. A crash in between leaves segments below the start,
+//! with gaps perhaps; opening the log recycles them again.
+//!
+//! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under a reservation has room
+//! on the disk. The limit only grows. The sum may count bytes twice, in `end` and still in `reserved`, never not at all.
+
+use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::{Arc, Mutex};
+use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
+
+use crate::error::{Result, WalError};
+use crate::files::SegmentFiles;
+use crate::segment::{BLOCK, DIRECTORY, SegmentHeader, segment_name, spare_name};
+
+/// Bounds on the number of segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_bytes: u64,
+    pub(crate) spare_segments: usize,
+    pub(crate) ring_bytes: u64,
+}
+
+/// The segments of an open log.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    disk: Arc<dyn Disk>,
+    files: Arc<SegmentFiles>,
+    limits: Limits,
+    /// Held while segments are made or recycled; never while the log is written.
+    growth: Mutex<Growth>,
+    /// LSN behind the last segment.
+    limit: AtomicU64,
+    start: AtomicU64,
+    reserved: AtomicU64,
+    /// Set when making a segment ahead of need has failed: it is not tried again before something has been recycled.
+    ahead_failed: AtomicBool,
+    created: AtomicU64,
+    recycled: AtomicU64,
+}
+
+/// Who is in charge of growth.
+#[derive(Debug)]
+struct Growth {
+    /// Numbers in the names of the spares.
+    spares: Vec<u64>,
+}
+
+impl Segments {
+    /// Takes over `files`, which are open, `spares`, whose names are durable or do not matter, and the log's start.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        files: Arc<SegmentFiles>,
+        spares: Vec<u64>,
+        start: Lsn,
+        limits: Limits,
+    ) -> Self {
+        let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
+        Self {
+            disk,
+            files,
+            limits,
+            growth: Mutex::new(Growth { spares }),
+            limit,
+            start: AtomicU64::new(start.get()),
+            reserved: AtomicU64::new(0),
+            ahead_failed: AtomicBool::new(false),
+            created: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+        }
+    }
+
+    /// Where the log starts.
+    pub(crate) fn start(&self) -> Lsn {
+        Lsn::new(self.start.load(Ordering::Acquire))
+    }
+
+    /// Bytes set aside.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Segment files made anew and used again.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.created.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
+    }
+
+    /// Sets `bytes` aside; `end` tells where the log ends.
+    pub(crate) fn reserve(&self, bytes: u64, end: impl Fn() -> Lsn) -> Result<()> {
+        // Acquire, and `end` only afterwards: who gave bytes back inserted before, and we see where to.
+        let reserved = self.reserved.fetch_add(bytes, Ordering::AcqRel) + bytes;
+        let needed = end().get().saturating_add(reserved);
+        if needed <= self.limit.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.ensure(needed, bytes).inspect_err(|_| self.unreserve(bytes))
+    }
+
+    /// Gives `bytes` back.
+    pub(crate) fn unreserve(&self, bytes: u64) {
+        let before = self.reserved.fetch_sub(bytes, Ordering::AcqRel);
+        assert!(before >= bytes, "only what was reserved can be given back");
+    }
+
+    /// Makes segments until they reach `end`; `wanted` is for the message when that cannot be.
+    pub(crate) fn ensure(&self, end: u64, wanted: u64) -> Result<()> {
+        if end <= self.limit.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let full = |cause: String| WalError::Full { wanted, cause };
+        let mut growth = self.growth.lock();
+        let data = self.files.geometry.data_bytes();
+        let missing = end.saturating_sub(self.limit.load(Ordering::Relaxed)).div_ceil(data);
+        if missing > 0 && !self.may_add(missing) {
+            return Err(full(format!("it may use {} bytes, and needs them", self.limits.max_bytes)));
+        }
+        while self.limit.load(Ordering::Relaxed) < end {
+            self.add(&mut growth).map_err(|error| match error {
+                WalError::Disk(disk) if disk.is_full() => full(disk.to_string()),
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn may_add(&self, segments: u64) -> bool {
+        let bytes = (self.files.count() + segments).saturating_mul(self.files.geometry.segment_bytes);
+        bytes <= self.limits.max_bytes
+    }
+
+    /// Whether a log that ends at `end` should be given its next segment in the background.
+    pub(crate) fn wants_more(&self, end: Lsn) -> bool {
+        self.limits.spare_segments > 0
+            && end.get() + self.files.geometry.data_bytes() > self.limit.load(Ordering::Relaxed)
+            && !self.ahead_failed.load(Ordering::Relaxed)
+    }
+
+    /// Makes one segment ahead of need. Failures are left for the reservation that will need the segment to report.
+    pub(crate) fn add_ahead(&self, end: Lsn) {
+        let mut growth = self.growth.lock();
+        if self.wants_more(end) && !(self.may_add(1) && self.add(&mut growth).is_ok()) {
+            self.ahead_failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds the next segment.
+    fn add(&self, growth: &mut Growth) -> Result<()> {
+        let geometry = self.files.geometry;
+        let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
+        let spare = match growth.spares.pop() {
+            Some(spare) => {
+                self.recycled.fetch_add(1, Ordering::Relaxed);
+                spare
+            }
+            None => {
+                self.make_spare(number)?;
+                self.created.fetch_add(1, Ordering::Relaxed);
+                number
+            }
+        };
+        let file = self.promote(spare, number)?;
+        self.files.insert(number, file);
+        self.limit.store(geometry.base(number + 1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a spare file that lasts.
+    fn make_spare(&self, number: u64) -> Result<()> {
+        let name = spare_name(number);
+        if self.disk.exists(&name)? {
+            self.disk.remove(&name)?;
+        }
+        let file = self.disk.open(&name, OpenMode::CreateNew)?;
+        let made = file.allocate(self.files.geometry.segment_bytes).and_then(|()| file.sync());
+        made.map_err(|error| {
+            // What is left of it would only take up space; if it cannot be removed either, opening the log does it.
+            let _ = self.disk.remove(&name);
+            error.into()
+        })
+    }
+
+    /// Turns a spare into segment `number`.
+    fn promote(&self, spare: u64, number: u64) -> Result<Arc<dyn File>> {
+        let (from, to) = (spare_name(spare), segment_name(number));
+        let file = self.disk.open(&from, OpenMode::Existing)?;
+        self.write_header(&*file, number)?;
+        drop(file);
+        self.disk.rename(&from, &to)?;
+        if !is_on(Bug::SkipDirectorySync) {
+            self.disk.sync_directory(DIRECTORY)?;
+        }
+        Ok(self.disk.open(&to, OpenMode::Existing)?)
+    }
+
+    /// Writes the header of segment `number`, durably.
+    pub(crate) fn write_header(&self, file: &dyn File, number: u64) -> Result<()> {
+        let identity = self.files.identity;
+        let header = SegmentHeader {
+            database: identity.database,
+            log: identity.log,
+            number,
+            start: self.start(),
+            segment_bytes: self.files.geometry.segment_bytes,
+            ring_bytes: self.limits.ring_bytes,
+        };
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        header.encode(&mut block);
+        Ok(file.write_durable(&[&block], 0)?)
+    }
+
+    /// Makes `start` the log's start, durably, and recycles the segments wholly below it.
+    pub(crate) fn recycle_below(&self, start: Lsn) -> Result<()> {
+        let _growth = {
+            let mut growth = self.growth.lock();
+            if start <= self.start() {
+                return Ok(());
+            }
+            let previous = self.start.swap(start.get(), Ordering::AcqRel);
+            if let Err(error) = self.persist_start() {
+                self.start.store(previous, Ordering::Release);
+                return Err(error);
+            }
+            self.recycle(&mut growth)?;
+            growth
+        };
+        self.ahead_failed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Number of the segment that holds the log's start; the last one, when the log starts at the very end of it.
+    fn start_segment(&self) -> u64 {
+        let holder = self.files.geometry.segment_of(self.start().get());
+        self.files.span().map_or(holder, |(_, last)| holder.min(last))
+    }
+
+    fn persist_start(&self) -> Result<()> {
+        let number = self.start_segment();
+        let file = self.files.file(number).ok_or(WalError::MissingSegment { segment: number, lsn: self.start() })?;
+        self.write_header(&*file, number)
+    }
+
+    /// Turns the segments below the start into spares, or removes them.
+    fn recycle(&self, growth: &mut Growth) -> Result<()> {
+        let (first, keep) = (self.files.span().map_or(0, |(first, _)| first), self.start_segment());
+        for number in first..keep {
+            if self.files.file(number).is_none() {
+                continue;
+            }
+            self.files.remove(number);
+            let name = segment_name(number);
+            if growth.spares.len() < self.limits.spare_segments {
+                self.disk.rename(&name, &spare_name(number))?;
+                growth.spares.push(number);
+            } else {
+                self.disk.remove(&name)?;
+            }
+        }
+        if first < keep {
+            self.disk.sync_directory(DIRECTORY)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! The four positions that say what may be done with each part of the log buffer.
+//!
+//! ```text
+//!   reclaimed      durable            released                  next          reclaimed + capacity
+//!  ----+--------------+-------------------+------------------------+--------------------+----
+//!      |  kept: the   |  stable: may be   |  handed out, being     |  free              |
+//!      |  last block  |  written to disk  |  filled in             |                    |
+//! ```
+//!
+//! - `next` is where the next record goes. Only the thread that holds the insertion design's lock moves it.
+//! - `released` follows it in LSN order as threads finish filling in; only the owner of the space that starts at
+//!   `released` moves it, so a plain store is enough. Everything below is stable.
+//! - `durable` follows that; only the one thread that flushes moves it.
+//! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
+//!   its beginning has to stay in the buffer.
+//!
+//! `next` never passes `reclaimed + capacity`: [`Space::acquire`] waits. When the log has failed it waits no more, and
+//! space is handed out that must not be filled in: [`Space::durable_if_room`] tells the filler.
+
+use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
+use duramen_types::Lsn;
+
+use crate::bell::Bell;
+use duramen_sync::Arc;
+
+/// The positions of a log buffer.
+#[derive(Debug)]
+pub(crate) struct Space {
+    capacity: u64,
+    block: u64,
+    next: CachePadded<Next>,
+    released: CachePadded<AtomicU64>,
+    durable: CachePadded<AtomicU64>,
+    failed: AtomicBool,
+    /// Rung when an insertion finds the buffer full, so that the daemon flushes.
+    flusher: Arc<Bell>,
+    /// Threads in `wait_for_room`. Changed with `room` locked, read without.
+    waiting: AtomicUsize,
+    room: Mutex<()>,
+    room_made: Condvar,
+}
+
+/// What the holder of the insertion lock changes: one cache line.
+#[derive(Debug)]
+struct Next {
+    lsn: AtomicU64,
+    records: AtomicU64,
+    full_waits: AtomicU64,
+}
+
+impl Space {
+    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, for a log that ends at `end`.
+    pub(crate) fn new(capacity: u64, block: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
+        let next = Next { lsn: AtomicU64::new(end.get()), records: AtomicU64::new(0), full_waits: AtomicU64::new(0) };
+        Self {
+            capacity,
+            block,
+            next: CachePadded::new(next),
+            released: CachePadded::new(AtomicU64::new(end.get())),
+            durable: CachePadded::new(AtomicU64::new(end.get())),
+            failed: AtomicBool::new(false),
+            flusher,
+            waiting: AtomicUsize::new(0),
+            room: Mutex::new(()),
+            room_made: Condvar::new(),
+        }
+    }
+
+    /// Where the next record goes: a snapshot.
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn::new(self.next.lsn.load(Ordering::Acquire))
+    }
+
+    /// Everything below is stable.
+    pub(crate) fn released(&self) -> Lsn {
+        Lsn::new(self.released.load(Ordering::Acquire))
+    }
+
+    /// Everything below is on the device.
+    #[inline]
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn::new(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Whether the log has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Insertions that wait for room.
+    pub(crate) fn waiting_for_room(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Records that got space, and how often one had to wait for it.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.next.records.load(Ordering::Relaxed), self.next.full_waits.load(Ordering::Relaxed))
+    }
+
+    /// Hands out `bytes` for `records` records; waits while there is no room. Only the holder of the insertion lock
+    /// calls this.
+    #[inline]
+    pub(crate) fn acquire(&self, bytes: u64, records: u64) -> Lsn {
+        let lsn = self.next.lsn.load(Ordering::Relaxed);
+        let end = lsn + bytes;
+        if !self.has_room(end, self.durable()) {
+            self.wait_for_room(end);
+        }
+        // Not read-modify-write: the caller is alone.
+        self.next.records.store(self.next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
+        self.next.lsn.store(end, Ordering::Release);
+        Lsn::new(lsn)
+    }
+
+    #[inline]
+    fn has_room(&self, end: u64, durable: Lsn) -> bool {
+        end <= durable.get() / self.block * self.block + self.capacity
+    }
+
+    /// The durable position, if space that ends at `end` may be filled in. It may not when it was handed out after the
+    /// log failed: the bytes it would overwrite may never have reached the device, and a reader may be at them.
+    #[inline]
+    pub(crate) fn durable_if_room(&self, end: Lsn) -> Option<Lsn> {
+        let durable = self.durable();
+        self.has_room(end.get(), durable).then_some(durable)
+    }
+
+    #[cold]
+    fn wait_for_room(&self, end: u64) {
+        let mut guard = self.room.lock();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // Pairs with the fence in `set_durable`: either that one sees us waiting, or we see its position.
+        fence(Ordering::SeqCst);
+        self.flusher.ring();
+        while !self.has_room(end, self.durable()) && !self.has_failed() {
+            self.room_made.wait(&mut guard);
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Declares the space from `lsn` to `end` filled in, when all before it is (Aether, algorithm 3).
+    #[inline]
+    pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
+        if self.released.load(Ordering::Acquire) != lsn.get() {
+            self.wait_for_turn(lsn);
+        }
+        self.released.store(end.get(), Ordering::Release);
+    }
+
+    #[cold]
+    fn wait_for_turn(&self, lsn: Lsn) {
+        let mut backoff = Backoff::new();
+        while self.released.load(Ordering::Acquire) != lsn.get() {
+            backoff.snooze();
+        }
+    }
+
+    /// Declares everything below `lsn` durable. Only the flusher calls this.
+    pub(crate) fn set_durable(&self, lsn: Lsn) {
+        assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
+        self.durable.store(lsn.get(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            // With the lock held: a waiter that saw the old position is then asleep, not about to be.
+            let _room = self.room.lock();
+            self.room_made.notify_all();
+        }
+    }
+
+    /// Declares the log failed: nobody waits for room any more.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::SeqCst);
+        let _room = self.room.lock();
+        self.room_made.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[path = "space_tests.rs"]
+mod tests;
