@@ -1,1 +1,46 @@
-fn main(){}
+//! The `duramen` command.
+//!
+//! Results go to standard output, progress and errors to standard error. A user's mistake is a sentence and an exit
+//! code, never a backtrace; the exit codes are in `--help` and in [`failure`].
+
+mod args;
+mod axes;
+mod bench;
+mod check;
+mod database;
+mod failure;
+mod format;
+mod inspect;
+mod progress;
+mod stats;
+
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let outcome = match &cli.command {
+        Command::Bench(args) => bench::bench(args, &mut out),
+        Command::Check(args) => check::check(args, &mut out),
+        Command::Inspect(args) => inspect::inspect(args, &mut out),
+        Command::Stats(args) => stats::stats(args, &mut out),
+    };
+    let outcome = outcome.and(out.flush().map_err(Failure::from));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // What was printed before the failure belongs in front of it.
+            let _ = out.flush();
+            if let Some(sentence) = failure.sentence() {
+                let _ = writeln!(std::io::stderr(), "error: {sentence}");
+            }
+            failure.exit_code()
+        }
+    }
+}

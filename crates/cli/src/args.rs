@@ -1,0 +1,193 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, value_parser};
+use duramen::{CommitMode, InsertDesign, Isolation};
+
+use crate::axes;
+use crate::failure::EXIT_CODES;
+
+#[derive(Parser, Debug)]
+#[command(name = "duramen", version, about = "Measure, check and look into Duramen databases", after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Populate a database if it is empty, run a workload on it, audit it and report
+    #[command(after_help = EXIT_CODES)]
+    Bench(Box<BenchArgs>),
+    /// Check every page and table of a closed database, and audit a benchmark's
+    #[command(after_help = EXIT_CODES)]
+    Check(CheckArgs),
+    /// Look into a closed database's log, pages, tables or last checkpoint
+    #[command(after_help = EXIT_CODES)]
+    Inspect(InspectArgs),
+    /// Open a database and print its files, counters and what recovery did
+    #[command(after_help = EXIT_CODES)]
+    Stats(StatsArgs),
+}
+
+/// How files are read and written, and how much memory holds pages.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct OpenArgs {
+    /// Memory for pages, in MiB
+    #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) pool_mb: u32,
+    /// Read and write through the system's page cache
+    #[arg(long)]
+    pub(crate) no_direct: bool,
+    /// Do not use io_uring
+    #[arg(long)]
+    pub(crate) no_uring: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// What to run: tpcb
+    #[arg(value_parser = axes::workload)]
+    pub(crate) workload: &'static str,
+    /// Client threads
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=65_536))]
+    pub(crate) clients: u32,
+    /// How long to run
+    #[arg(long, value_name = "S", default_value = "10", value_parser = axes::seconds)]
+    pub(crate) seconds: f64,
+    /// Run so many transactions instead
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) transactions: Option<u64>,
+    /// Size of a new database: number of branches, 100,000 accounts each [default: what the database holds, or 4]
+    #[arg(long, value_name = "K", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) scale: Option<u32>,
+    /// Directory of the database [default: ./duramen-data/WORKLOAD]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) dir: Option<PathBuf>,
+    /// When locks are released and commits acknowledged: sync, elr, async (async loses transactions at a crash)
+    #[arg(long, value_name = "MODE", default_value = "elr", value_parser = axes::commit)]
+    pub(crate) commit: CommitMode,
+    /// How records enter the log buffer: mutex, hybrid
+    #[arg(long, value_name = "DESIGN", default_value = "hybrid", value_parser = axes::log_insert)]
+    pub(crate) log_insert: InsertDesign,
+    /// Number of logs: 1
+    #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
+    pub(crate) logs: u32,
+    /// What decides which log a record goes to: transaction
+    #[arg(long, value_name = "BY", default_value = "transaction", value_parser = axes::partition)]
+    pub(crate) partition: &'static str,
+    /// Where the log is: file
+    #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
+    pub(crate) log_device: &'static str,
+    /// Persistence domain of persistent memory: none of its values is available
+    #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
+    pub(crate) domain: Option<&'static str>,
+    /// How updates reach the database: wal
+    #[arg(long, value_name = "SCHEME", default_value = "wal", value_parser = axes::scheme)]
+    pub(crate) scheme: &'static str,
+    /// What transactions see of each other: serializable, read-committed
+    #[arg(long, value_name = "LEVEL", default_value = "serializable", value_parser = axes::isolation)]
+    pub(crate) isolation: Isolation,
+    /// Take a checkpoint each time the log has grown by so many MiB
+    #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) checkpoint_mb: Option<u64>,
+    /// Size of a new log's segment files, in MiB
+    #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) segment_mb: Option<u64>,
+    /// Seed of the clients' inputs [default: another one each time]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Append every acknowledged transaction to this file, for `check --ledger`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
+    /// Accounts of each branch of a new database; the specification says 100,000
+    #[arg(long, value_name = "N", hide = true, value_parser = value_parser!(u64).range(1..))]
+    pub(crate) accounts_per_branch: Option<u64>,
+    /// Print one JSON object on standard output instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Directory of the database
+    pub(crate) dir: PathBuf,
+    /// Also look up every transaction that `bench --ledger` noted as acknowledged
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    /// Directory of the database
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    #[command(subcommand)]
+    pub(crate) what: Inspect,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Inspect {
+    /// Print log records
+    Log {
+        /// Directory of the database
+        dir: PathBuf,
+        /// Start at this log sequence number [default: where the log starts]
+        #[arg(long, value_name = "LSN")]
+        from: Option<u64>,
+        /// Print at most so many records
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u64,
+    },
+    /// Print a page's header and slots, as they are on disk
+    Page {
+        /// Directory of the database
+        dir: PathBuf,
+        /// Number of the page
+        page: u64,
+    },
+    /// Print a table's shape and its first keys (opens the database, which recovers it)
+    Table {
+        /// Directory of the database
+        dir: PathBuf,
+        /// Name of the table
+        name: String,
+        /// Print so many keys
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        keys: usize,
+    },
+    /// Print the control file: versions, and where the last checkpoint is
+    Checkpoint {
+        /// Directory of the database
+        dir: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_contract_has_its_defaults() {
+        let cli = Cli::try_parse_from(["duramen", "bench", "tpcb"]).unwrap();
+        let Command::Bench(args) = cli.command else { panic!() };
+        assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
+        assert_eq!((args.partition, args.log_device, args.scheme), ("transaction", "file", "wal"));
+    }
+}

@@ -1,0 +1,126 @@
+//! The values of the command-line contract: which exist here, and what is said about those that do not.
+
+use std::str::FromStr;
+
+use duramen::{CommitMode, InsertDesign, Isolation};
+
+/// An option with named values.
+struct Axis {
+    offered: &'static [&'static str],
+    /// Values of the contract that this version does not have.
+    absent: &'static [&'static str],
+}
+
+const WORKLOAD: Axis = Axis { offered: &["tpcb"], absent: &["tatp", "tpcc", "ycsb", "log-insert"] };
+const COMMIT: Axis = Axis { offered: &["sync", "elr", "async"], absent: &["pipelined"] };
+const LOG_INSERT: Axis =
+    Axis { offered: &["mutex", "hybrid"], absent: &["consolidated", "decoupled", "delegated", "reserved"] };
+const PARTITION: Axis = Axis { offered: &["transaction"], absent: &["page"] };
+const LOG_DEVICE: Axis = Axis { offered: &["file"], absent: &["nvm"] };
+const SCHEME: Axis =
+    Axis { offered: &["wal"], absent: &["in-place", "nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
+const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
+
+impl Axis {
+    /// The value called `name`, or why it cannot be had.
+    fn choose(&self, name: &str) -> Result<&'static str, String> {
+        if let Some(value) = self.offered.iter().find(|value| **value == name) {
+            return Ok(value);
+        }
+        // A workload's variant (`tpcc:payment`) is as absent as the workload.
+        let family = name.split(':').next().unwrap_or(name);
+        let what = if self.absent.contains(&family) { "is not available in this version" } else { "is unknown" };
+        Err(match self.offered {
+            [only] => format!("it {what}; what there is: `{only}`"),
+            _ => format!("it {what}; what there is: `{}`", self.offered.join("`, `")),
+        })
+    }
+
+    fn parse<T: FromStr>(&self, name: &str) -> Result<T, String>
+    where
+        T::Err: std::fmt::Display,
+    {
+        self.choose(name)?.parse().map_err(|error: T::Err| error.to_string())
+    }
+}
+
+pub(crate) fn workload(name: &str) -> Result<&'static str, String> {
+    WORKLOAD.choose(name)
+}
+
+pub(crate) fn commit(name: &str) -> Result<CommitMode, String> {
+    COMMIT.parse(name)
+}
+
+pub(crate) fn log_insert(name: &str) -> Result<InsertDesign, String> {
+    LOG_INSERT.parse(name)
+}
+
+pub(crate) fn isolation(name: &str) -> Result<Isolation, String> {
+    ISOLATION.parse(name)
+}
+
+pub(crate) fn partition(name: &str) -> Result<&'static str, String> {
+    PARTITION
+        .choose(name)
+        .map_err(|error| format!("{error} (with one log there is nothing to partition, so the option changes nothing)"))
+}
+
+pub(crate) fn log_device(name: &str) -> Result<&'static str, String> {
+    LOG_DEVICE.choose(name)
+}
+
+pub(crate) fn scheme(name: &str) -> Result<&'static str, String> {
+    SCHEME.choose(name)
+}
+
+pub(crate) fn domain(_: &str) -> Result<&'static str, String> {
+    Err("a persistence domain belongs to `--log-device nvm`, which is not available in this version; leave it out"
+        .into())
+}
+
+pub(crate) fn logs(number: &str) -> Result<u32, String> {
+    match number.parse() {
+        Ok(1) => Ok(1),
+        Ok(_) => Err("distributed logs are not available in this version; what there is: 1".into()),
+        Err(_) => Err("it is not a number; what there is: 1".into()),
+    }
+}
+
+/// A time in seconds, more than nothing and at most a year.
+pub(crate) fn seconds(number: &str) -> Result<f64, String> {
+    match number.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 366.0 * 86_400.0 => Ok(seconds),
+        Ok(_) => Err("a run takes more than 0 seconds and at most a year".into()),
+        Err(_) => Err("it is not a number of seconds".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_offered_value_exists_and_every_absent_one_is_refused_with_the_choice() {
+        assert!(COMMIT.offered.iter().all(|name| commit(name).is_ok_and(|mode| mode.to_string() == *name)));
+        assert!(LOG_INSERT.offered.iter().all(|name| log_insert(name).is_ok_and(|design| design.to_string() == *name)));
+        assert!(ISOLATION.offered.iter().all(|name| isolation(name).is_ok_and(|level| level.to_string() == *name)));
+        for axis in [WORKLOAD, COMMIT, LOG_INSERT, PARTITION, LOG_DEVICE, SCHEME] {
+            for name in axis.absent {
+                let refusal = axis.choose(name).unwrap_err();
+                assert!(refusal.contains("not available") && refusal.contains(axis.offered[0]), "{refusal}");
+            }
+            assert!(axis.choose("nonsense").unwrap_err().contains("unknown"));
+        }
+        assert!(workload("tpcc:payment").unwrap_err().contains("not available"));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        assert_eq!(logs("1"), Ok(1));
+        assert!(logs("2").is_err() && logs("x").is_err());
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        assert!(["0", "-1", "NaN", "inf", "x"].iter().all(|text| seconds(text).is_err()));
+        assert!(domain("durable-cache").is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! What `duramen bench` prints when it is done.
+
+use std::io::Write;
+
+use comfy_table::{Table, presets};
+use duramen::Metrics;
+use duramen_workloads::{AuditReport, RunReport};
+use serde::Serialize;
+
+use crate::args::BenchArgs;
+use crate::failure::Result;
+use crate::format;
+
+/// What was run, beyond what the command line says.
+pub(super) struct Settings {
+    pub(super) workload: &'static str,
+    pub(super) scale: String,
+    pub(super) seed: u64,
+    /// What recovery did when the database was opened, if there was something to do.
+    pub(super) recovery: Option<String>,
+}
+
+/// What the run did, and what it cost the log and the device.
+pub(super) struct Measured<'a> {
+    run: &'a RunReport,
+    audit: &'a AuditReport,
+    backend: &'static str,
+    log_bytes: u64,
+    flushes: u64,
+    flushed_bytes: u64,
+    syncs: u64,
+    deadlocks: u64,
+}
+
+impl<'a> Measured<'a> {
+    /// Takes the difference between the engine's counters before and after the run.
+    pub(super) fn new(run: &'a RunReport, before: &Metrics, after: &Metrics, audit: &'a AuditReport) -> Self {
+        Self {
+            run,
+            audit,
+            backend: after.backend,
+            log_bytes: after.log.bytes - before.log.bytes,
+            flushes: after.log.flushes - before.log.flushes,
+            flushed_bytes: after.log.flushed_bytes - before.log.flushed_bytes,
+            syncs: after.disk.syncs - before.disk.syncs,
+            deadlocks: after.deadlocks - before.deadlocks,
+        }
+    }
+}
+
+/// The object of the command-line contract. Scripts rely on these names.
+#[derive(Serialize)]
+struct Line<'a> {
+    workload: &'a str,
+    clients: u32,
+    /// Measured, from the start of the clients to the end of the last transaction.
+    seconds: f64,
+    commit: String,
+    log_insert: String,
+    logs: u32,
+    partition: &'a str,
+    log_device: &'a str,
+    scheme: &'a str,
+    committed: u64,
+    tps: f64,
+    aborted: u64,
+    p50_us: f64,
+    p95_us: f64,
+    p99_us: f64,
+    max_us: f64,
+    log_bytes: u64,
+    flushes: u64,
+    syncs: u64,
+    audit: String,
+}
+
+/// Prints the result as one JSON object on one line.
+pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_>, out: &mut dyn Write) -> Result<()> {
+    let run = measured.run;
+    let quantile = |quantile| format::micros(run.latencies.quantile(quantile));
+    let line = Line {
+        workload: settings.workload,
+        clients: args.clients,
+        seconds: (run.elapsed.as_secs_f64() * 1e6).round() / 1e6,
+        commit: args.commit.to_string(),
+        log_insert: args.log_insert.to_string(),
+        logs: args.logs,
+        partition: args.partition,
+        log_device: args.log_device,
+        scheme: args.scheme,
+        committed: run.committed,
+        tps: (run.throughput() * 10.0).round() / 10.0,
+        aborted: run.aborted,
+        p50_us: quantile(0.50),
+        p95_us: quantile(0.95),
+        p99_us: quantile(0.99),
+        max_us: format::micros(run.latencies.max()),
+        log_bytes: measured.log_bytes,
+        flushes: measured.flushes,
+        syncs: measured.syncs,
+        audit: measured.audit.to_string(),
+    };
+    serde_json::to_writer(&mut *out, &line).map_err(std::io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+/// Prints the result as a table.
+pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'_>, out: &mut dyn Write) -> Result<()> {
+    let run = measured.run;
+    let committed = run.committed;
+    let quantile = |quantile| format::latency(run.latencies.quantile(quantile));
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_BORDERS_ONLY);
+    let mut row = |name: &str, value: String| {
+        table.add_row([name.to_owned(), value]);
+    };
+    row("workload", format!("{}, {} clients, seed {}", settings.workload, args.clients, settings.seed));
+    row("database", settings.scale.clone());
+    row("commit", format!("{}, log insertion {}, {}", args.commit, args.log_insert, args.isolation));
+    row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
+    row("commits/s", format::count(run.throughput() as u64));
+    row(
+        "aborts",
+        format!(
+            "{} ({:.2} % of attempts), {} deadlocks",
+            format::count(run.aborted),
+            run.abort_rate() * 100.0,
+            format::count(measured.deadlocks)
+        ),
+    );
+    row(
+        "latency",
+        format!(
+            "p50 {}, p95 {}, p99 {}, max {}",
+            quantile(0.50),
+            quantile(0.95),
+            quantile(0.99),
+            format::latency(run.latencies.max())
+        ),
+    );
+    row(
+        "log",
+        format!("{} bytes per commit, {} written", format::ratio(measured.log_bytes, committed), {
+            format::bytes(measured.flushed_bytes)
+        }),
+    );
+    row(
+        "flushes",
+        format!("{}, {} commits each", format::count(measured.flushes), format::ratio(committed, measured.flushes)),
+    );
+    row(
+        "device syncs",
+        format!("{}, {} commits each", format::count(measured.syncs), format::ratio(committed, measured.syncs)),
+    );
+    row("I/O", measured.backend.to_owned());
+    if let Some(recovery) = &settings.recovery {
+        row("recovery", recovery.clone());
+    }
+    row("audit", measured.audit.to_string());
+    Ok(writeln!(out, "{table}")?)
+}

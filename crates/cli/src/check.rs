@@ -1,0 +1,69 @@
+//! `duramen check`.
+
+use std::io::Write;
+
+use duramen::Db;
+use duramen_workloads::tpcb::{Ledger, Marker, read_marker, verify};
+use duramen_workloads::{AuditReport, Tpcb, Workload};
+
+use crate::args::CheckArgs;
+use crate::database;
+use crate::failure::{Failure, Result};
+use crate::format;
+
+pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
+    // Read first: a ledger that is not there is the user's mistake, not the database's.
+    let acknowledged = args.ledger.as_deref().map(Ledger::read).transpose()?;
+    let db = database::open_existing(&args.dir, &args.open)?;
+    if let Some(recovery) = database::recovery(&db) {
+        writeln!(out, "{recovery}")?;
+    }
+    let mut problems = check_structure(&db, out)?;
+    let mut audit = audit_tpcb(&db)?;
+    if let Some(acknowledged) = acknowledged {
+        audit.merge(verify(&db, &acknowledged)?);
+    }
+    for fact in audit.facts() {
+        writeln!(out, "{fact}")?;
+    }
+    for problem in audit.problems() {
+        writeln!(out, "problem: {problem}")?;
+    }
+    problems += audit.problem_count();
+    db.close()?;
+    if problems > 0 {
+        return Err(Failure::Damage(format!("{} is damaged: {problems} problems", args.dir.display())));
+    }
+    Ok(writeln!(out, "ok")?)
+}
+
+/// Checks pages and trees; returns the number of problems.
+fn check_structure(db: &Db, out: &mut dyn Write) -> Result<u64> {
+    let report = db.check()?;
+    writeln!(
+        out,
+        "structure: {} tables, {} pages, {} records, {} ghosts, {} free pages",
+        format::count(report.tables),
+        format::count(report.pages),
+        format::count(report.records),
+        format::count(report.ghosts),
+        format::count(report.free_pages)
+    )?;
+    for problem in &report.problems {
+        writeln!(out, "problem: {problem}")?;
+    }
+    Ok(report.problems.len() as u64)
+}
+
+/// Audits the TPC-B tables, if the database has them and their population is complete.
+fn audit_tpcb(db: &Db) -> Result<AuditReport> {
+    match read_marker(db)? {
+        Some(Marker { scale, complete: true }) => Ok(Tpcb::new(scale).audit(db)?),
+        Some(Marker { complete: false, .. }) => {
+            let mut report = AuditReport::new();
+            report.fact("tpcb: the population was cut off and there is nothing to audit; `bench tpcb` completes it");
+            Ok(report)
+        }
+        None => Ok(AuditReport::new()),
+    }
+}

@@ -1,0 +1,95 @@
+//! `duramen inspect`.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+
+use duramen::inspect;
+use duramen_types::{Lsn, PageId};
+
+use crate::args::{Inspect, InspectArgs, OpenArgs};
+use crate::database::{closed_disk, open_existing};
+use crate::failure::Result;
+
+/// How `inspect table` opens a database: nothing about it is worth an option.
+const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false };
+
+pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
+    match &args.what {
+        Inspect::Log { dir, from, limit } => log(dir, from.map(Lsn::new), *limit, out),
+        Inspect::Page { dir, page } => {
+            let (disk, _lock) = closed_disk(dir)?;
+            Ok(writeln!(out, "{}", inspect::page(disk, PageId::new(*page))?)?)
+        }
+        Inspect::Table { dir, name, keys } => table(dir, name, *keys, out),
+        Inspect::Checkpoint { dir } => {
+            let (disk, _lock) = closed_disk(dir)?;
+            Ok(writeln!(out, "{}", inspect::checkpoint(disk)?)?)
+        }
+    }
+}
+
+fn log(dir: &Path, from: Option<Lsn>, limit: u64, out: &mut dyn Write) -> Result<()> {
+    let (disk, _lock) = closed_disk(dir)?;
+    writeln!(
+        out,
+        "{:>12} {:>12} {:>10} {:>8} {:>12} {:>6}  {:<18} detail",
+        "lsn", "gsn", "txn", "page", "prev", "bytes", "kind"
+    )?;
+    let mut entries = inspect::log(disk, from)?;
+    for entry in entries.by_ref().take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+        let entry = entry?;
+        writeln!(
+            out,
+            "{:>12} {:>12} {:>10} {:>8} {:>12} {:>6}  {:<18} {}",
+            entry.lsn.get(),
+            entry.gsn.get(),
+            entry.txn.get(),
+            entry.page.get(),
+            entry.prev.get(),
+            entry.length,
+            entry.kind,
+            entry.detail
+        )?;
+    }
+    if let Some(next) = entries.next().transpose()? {
+        writeln!(out, "more: --from {} --limit N", next.lsn.get())?;
+    }
+    Ok(())
+}
+
+fn table(dir: &Path, name: &str, keys: usize, out: &mut dyn Write) -> Result<()> {
+    let db = open_existing(dir, &OPEN)?;
+    let table = db.open_table(name)?;
+    writeln!(out, "{}", inspect::table(&db, &table)?)?;
+    let mut txn = db.begin();
+    for entry in txn.scan(&table, ..).take(keys) {
+        let (key, value) = entry?;
+        writeln!(out, "{}  {} bytes", printable(&key), value.len())?;
+    }
+    txn.commit()?;
+    Ok(db.close()?)
+}
+
+/// A key as text when it is text, else in hexadecimal.
+fn printable(key: &[u8]) -> String {
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.is_empty() && text.chars().all(|c| !c.is_control()) => format!("{text:?}"),
+        _ => key.iter().fold("0x".to_owned(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn keys_are_text_or_hexadecimal() {
+        assert_eq!(printable(b"abc"), "\"abc\"");
+        assert_eq!(printable(&[0, 0xff]), "0x00ff");
+        assert_eq!(printable(b""), "0x");
+    }
+}

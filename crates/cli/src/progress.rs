@@ -1,0 +1,104 @@
+//! Progress on standard error: moving lines on a terminal, plain lines elsewhere, nothing when standard output is read
+//! by a program and nobody watches.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use duramen_sync::clock::Instant;
+use duramen_workloads::{LoadProgress, Progress};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::format;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Terminal,
+    Lines,
+    Silent,
+}
+
+/// Tells the user how things go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Narrator(Mode);
+
+impl Narrator {
+    /// `for_program`: standard output is meant for a program (`--json`).
+    pub(crate) fn new(for_program: bool) -> Self {
+        Self(if std::io::stderr().is_terminal() {
+            Mode::Terminal
+        } else if for_program {
+            Mode::Silent
+        } else {
+            Mode::Lines
+        })
+    }
+
+    /// Prints one line.
+    pub(crate) fn say(self, line: &str) {
+        if self.0 != Mode::Silent {
+            // Progress is for whoever watches; if nobody can, the work goes on.
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    }
+
+    /// A bar from 0 to `length` with a message behind it.
+    pub(crate) fn bar(self, title: &'static str, length: u64) -> Bar {
+        let bar = (self.0 == Mode::Terminal).then(|| {
+            let style = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}").expect("the template is well formed");
+            ProgressBar::new(length).with_style(style.progress_chars("=> ")).with_prefix(title)
+        });
+        Bar { narrator: self, title, bar, last_line: None }
+    }
+}
+
+/// A bar on a terminal, or now and then a line.
+pub(crate) struct Bar {
+    narrator: Narrator,
+    title: &'static str,
+    bar: Option<ProgressBar>,
+    last_line: Option<Instant>,
+}
+
+impl Bar {
+    /// Shortest time between two plain lines.
+    const LINE_EVERY: Duration = Duration::from_secs(1);
+
+    /// Shows how far a population is.
+    pub(crate) fn load(&mut self, progress: LoadProgress) {
+        let LoadProgress { rows, total } = progress;
+        self.show(rows, &format!("{} of {} rows", format::count(rows), format::count(total)));
+    }
+
+    /// Shows how far a run is, with the throughput since `before`.
+    pub(crate) fn run(&mut self, position: u64, now: Progress, before: Progress) {
+        let time = now.elapsed.saturating_sub(before.elapsed).as_secs_f64().max(1e-6);
+        let rate = (now.committed - before.committed) as f64 / time;
+        self.show(
+            position,
+            &format!(
+                "{:.1} s  {} commits/s  {} commits  {} aborts",
+                now.elapsed.as_secs_f64(),
+                format::count(rate as u64),
+                format::count(now.committed),
+                format::count(now.aborted)
+            ),
+        );
+    }
+
+    fn show(&mut self, position: u64, message: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(position);
+            bar.set_message(message.to_owned());
+        } else if self.last_line.is_none_or(|last| last.elapsed() >= Self::LINE_EVERY) {
+            self.last_line = Some(Instant::now());
+            self.narrator.say(&format!("{}: {message}", self.title));
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

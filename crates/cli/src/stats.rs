@@ -1,0 +1,87 @@
+//! `duramen stats`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::args::StatsArgs;
+use crate::database;
+use crate::failure::{Failure, Result};
+use crate::format;
+
+pub(crate) fn stats(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
+    let db = database::open_existing(&args.dir, &args.open)?;
+    writeln!(out, "{}", database::recovery(&db).unwrap_or_else(|| "recovery: nothing to do".into()))?;
+    writeln!(out, "{}", files(&args.dir)?)?;
+    writeln!(out, "{}", tables(&db.list()?))?;
+    writeln!(out, "{}", counters(&db.metrics()))?;
+    let open = &args.open;
+    writeln!(out, "options: pool {} MiB, direct I/O {}", open.pool_mb, if open.no_direct { "off" } else { "on" })?;
+    Ok(db.close()?)
+}
+
+fn two_columns(head: [&str; 2]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_BORDERS_ONLY).set_header(head);
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// The database's files and their sizes.
+fn files(dir: &Path) -> Result<Table> {
+    let mut table = two_columns(["file", "size"]);
+    let mut all = Vec::new();
+    list(dir, &mut all).map_err(|error| Failure::Run(format!("cannot list {}: {error}", dir.display())))?;
+    all.sort();
+    let mut sum = 0;
+    for (path, size) in all {
+        sum += size;
+        table.add_row([path.strip_prefix(dir).unwrap_or(&path).display().to_string(), format::bytes(size)]);
+    }
+    table.add_row(["all".into(), format::bytes(sum)]);
+    Ok(table)
+}
+
+/// Adds the files in `dir` and below to `all`.
+fn list(dir: &Path, all: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_dir() {
+            list(&entry.path(), all)?;
+        } else {
+            all.push((entry.path(), metadata.len()));
+        }
+    }
+    Ok(())
+}
+
+fn tables(names: &[String]) -> String {
+    if names.is_empty() { "tables: none".into() } else { format!("tables: {}", names.join(", ")) }
+}
+
+/// The engine's counters since it was opened, which covers recovery.
+fn counters(metrics: &duramen::Metrics) -> Table {
+    let mut table = two_columns(["counter", "value"]);
+    let mut row = |name: &str, value: String| {
+        table.add_row([name.to_owned(), value]);
+    };
+    row("I/O", metrics.backend.to_owned());
+    row("reads", format!("{}, {}", format::count(metrics.disk.reads), format::bytes(metrics.disk.read_bytes)));
+    row("writes", format!("{}, {}", format::count(metrics.disk.writes), format::bytes(metrics.disk.written_bytes)));
+    row("syncs", format::count(metrics.disk.syncs));
+    row("log start", metrics.log.start.get().to_string());
+    row("log durable", metrics.log.durable.get().to_string());
+    row("log end", metrics.log.end.get().to_string());
+    row("log segments", metrics.log.segments_live.to_string());
+    row("log records", format::count(metrics.log.records));
+    row("log bytes", format::count(metrics.log.bytes));
+    row("log flushes", format!("{}, {}", format::count(metrics.log.flushes), format::bytes(metrics.log.flushed_bytes)));
+    row("commits", format::count(metrics.commits));
+    row("aborts", format::count(metrics.aborts));
+    row("deadlocks", format::count(metrics.deadlocks));
+    table
+}

@@ -1,0 +1,233 @@
+//! The command-line contract, with the real binary.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use common::{Ran, arg, command, duramen};
+
+/// A small database that does not exist yet.
+struct Home {
+    _root: tempfile::TempDir,
+    dir: PathBuf,
+}
+
+impl Home {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("db");
+        Self { _root: root, dir }
+    }
+
+    /// Arguments of a short run, followed by `more`.
+    fn bench<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let mut args = vec!["bench", "tpcb", "--dir", arg(&self.dir), "--accounts-per-branch", "200"];
+        args.extend(["--clients", "4", "--pool-mb", "8", "--segment-mb", "1"]);
+        args.extend(more);
+        args
+    }
+
+    fn populated() -> Self {
+        let home = Self::new();
+        duramen(&home.bench(&["--transactions", "60", "--scale", "2", "--json"])).exits_with(0);
+        home
+    }
+}
+
+fn object(ran: &Ran) -> serde_json::Map<String, serde_json::Value> {
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines.len(), 1, "{ran:#?}");
+    match serde_json::from_str(lines[0]) {
+        Ok(serde_json::Value::Object(object)) => object,
+        other => panic!("{other:?}: {ran:#?}"),
+    }
+}
+
+#[test]
+fn json_is_one_object_with_the_keys_of_the_contract() {
+    let home = Home::new();
+    let ran = duramen(&home.bench(&["--transactions", "100", "--scale", "1", "--json"])).exits_with(0);
+    assert_eq!(ran.stderr, "", "nobody watches");
+    let object = object(&ran);
+    let mut keys: Vec<&str> = object.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    let mut contract = vec!["workload", "clients", "seconds", "commit", "log_insert", "logs", "partition"];
+    contract.extend(["log_device", "scheme", "committed", "tps", "aborted", "p50_us", "p95_us", "p99_us", "max_us"]);
+    contract.extend(["log_bytes", "flushes", "syncs", "audit"]);
+    contract.sort_unstable();
+    assert_eq!(keys, contract);
+    assert_eq!(object["workload"], "tpcb");
+    assert_eq!(object["clients"], 4);
+    assert_eq!(object["commit"], "elr");
+    assert_eq!(object["log_insert"], "hybrid");
+    assert_eq!(object["committed"], 100);
+    assert_eq!(object["audit"], "ok");
+    let number = |key: &str| object[key].as_f64().unwrap();
+    assert!(number("seconds") > 0.0 && number("tps") > 0.0 && number("log_bytes") > 0.0);
+    assert!(number("p50_us") <= number("p95_us") && number("p95_us") <= number("p99_us"));
+    assert!(number("p99_us") <= number("max_us"));
+}
+
+#[test]
+fn every_offered_combination_runs_on_one_database() {
+    let home = Home::populated();
+    for commit in ["sync", "elr", "async"] {
+        for design in ["mutex", "hybrid"] {
+            let more = ["--transactions", "40", "--commit", commit, "--log-insert", design, "--json"];
+            let object = object(&duramen(&home.bench(&more)).exits_with(0));
+            assert_eq!(object["commit"], commit);
+            assert_eq!(object["log_insert"], design);
+            assert_eq!(object["audit"], "ok");
+        }
+    }
+    let full = ["--logs", "1", "--partition", "transaction", "--log-device", "file", "--scheme", "wal"];
+    duramen(&[home.bench(&["--seconds", "0.1"]), full.to_vec()].concat()).exits_with(0);
+    let more = ["--transactions", "20", "--no-uring", "--no-direct", "--isolation", "read-committed"];
+    duramen(&home.bench(&more)).exits_with(0);
+}
+
+#[test]
+fn the_table_is_for_people() {
+    let home = Home::new();
+    let ran = duramen(&home.bench(&["--seconds", "0.3", "--seed", "7"])).exits_with(0);
+    for word in ["commits/s", "p99", "bytes per commit", "device syncs", "audit", "ok", "seed 7", "4 branches"] {
+        assert!(ran.stdout.contains(word), "no `{word}` in {ran:#?}");
+    }
+    assert!(ran.stderr.contains("loaded 844 rows"), "{ran:#?}");
+}
+
+#[test]
+fn what_does_not_exist_is_refused_with_the_choice() {
+    let home = Home::new();
+    let refused = [
+        ("--commit", "pipelined", "`sync`, `elr`, `async`"),
+        ("--log-insert", "reserved", "`mutex`, `hybrid`"),
+        ("--logs", "4", "what there is: 1"),
+        ("--partition", "page", "`transaction`"),
+        ("--log-device", "nvm", "`file`"),
+        ("--domain", "durable-cache", "--log-device nvm"),
+        ("--scheme", "in-place", "`wal`"),
+    ];
+    for (option, value, words) in refused {
+        duramen(&home.bench(&[option, value])).exits_with(2).says(&[option, value, words, "not available"]);
+    }
+    duramen(&home.bench(&["--commit", "soon"])).exits_with(2).says(&["unknown", "elr"]);
+    duramen(&home.bench(&["--clients", "0"])).exits_with(2).says(&["--clients"]);
+    duramen(&home.bench(&["--seconds", "0"])).exits_with(2).says(&["--seconds"]);
+    duramen(&home.bench(&["--seconds", "1", "--transactions", "5"])).exits_with(2).says(&["--transactions"]);
+    for workload in ["tatp", "tatp:update-location", "tpcc:payment", "ycsb:a", "log-insert"] {
+        duramen(&["bench", workload, "--dir", arg(&home.dir)]).exits_with(2).says(&["not available", "`tpcb`"]);
+    }
+    duramen(&["bench", "tpcx", "--dir", arg(&home.dir)]).exits_with(2).says(&["unknown", "`tpcb`"]);
+    duramen(&["frobnicate"]).exits_with(2);
+    assert!(!home.dir.exists(), "a refused command makes nothing");
+}
+
+#[test]
+fn help_documents_the_exit_codes() {
+    for args in [&["--help"][..], &["bench", "--help"], &["check", "--help"]] {
+        let ran = duramen(args).exits_with(0);
+        assert!(ran.stdout.contains("Exit codes") && ran.stdout.contains("damage"), "{ran:#?}");
+        assert!(!ran.stdout.contains("accounts-per-branch"), "{ran:#?}");
+    }
+}
+
+#[test]
+fn another_scale_than_the_database_has_is_refused() {
+    let home = Home::populated();
+    duramen(&home.bench(&["--transactions", "1", "--scale", "3"])).exits_with(2).says(&["2 branches", "3 branches"]);
+    let ran = duramen(&["bench", "tpcb", "--dir", arg(&home.dir), "--transactions", "9", "--json"]).exits_with(0);
+    assert_eq!(object(&ran)["committed"], 9);
+}
+
+#[test]
+fn commands_that_read_make_nothing() {
+    let home = Home::new();
+    let dir = arg(&home.dir);
+    let commands = [
+        &["check", dir][..],
+        &["stats", dir],
+        &["inspect", "log", dir],
+        &["inspect", "page", dir, "2"],
+        &["inspect", "table", dir, "t"],
+        &["inspect", "checkpoint", dir],
+    ];
+    for args in commands {
+        duramen(args).exits_with(1).says(&["no such directory"]);
+        assert!(!home.dir.exists());
+    }
+    std::fs::create_dir(&home.dir).unwrap();
+    for args in commands {
+        duramen(args).exits_with(1).says(&["holds no database"]);
+        assert_eq!(std::fs::read_dir(&home.dir).unwrap().count(), 0);
+    }
+    std::fs::write(home.dir.join("file"), b"").unwrap();
+    let file = home.dir.join("file");
+    duramen(&["check", arg(&file)]).exits_with(1).says(&["not a directory"]);
+    duramen(&["check", dir, "--ledger", "/nonexistent/ledger"]).exits_with(1).says(&["/nonexistent/ledger"]);
+}
+
+#[test]
+fn a_second_opener_is_told() {
+    let home = Home::populated();
+    let mut args = home.bench(&["--seconds", "60"]);
+    args.retain(|arg| *arg != "--json");
+    let mut first = command(&args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut progress = BufReader::new(first.stderr.take().unwrap()).lines();
+    let running = progress.by_ref().map_while(Result::ok).any(|line| line.starts_with("running"));
+    assert!(running, "the first opener got to work");
+    let dir = arg(&home.dir);
+    let more = home.bench(&["--transactions", "1"]);
+    let commands =
+        [&more[..], &["check", dir], &["stats", dir], &["inspect", "log", dir], &["inspect", "checkpoint", dir]];
+    let second: Vec<Ran> = commands.iter().map(|args| duramen(args)).collect();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    for ran in second {
+        ran.exits_with(1).says(&["in use"]);
+    }
+    duramen(&["check", dir]).exits_with(0);
+}
+
+#[test]
+fn check_stats_and_inspect_show_a_database() {
+    let home = Home::populated();
+    let dir = arg(&home.dir);
+    let ran = duramen(&["check", dir]).exits_with(0);
+    for word in ["structure:", "history: 60 rows of 4 terminals", "account: 400 rows", "ok"] {
+        assert!(ran.stdout.contains(word), "no `{word}` in {ran:#?}");
+    }
+    let ran = duramen(&["stats", dir]).exits_with(0);
+    for word in ["control", "tpcb_history", "log end", "recovery"] {
+        assert!(ran.stdout.contains(word), "no `{word}` in {ran:#?}");
+    }
+    let ran = duramen(&["inspect", "table", dir, "tpcb_branch", "--keys", "5"]).exits_with(0);
+    assert!(ran.stdout.contains("0x0000000000000001  100 bytes"), "{ran:#?}");
+    duramen(&["inspect", "table", dir, "nothing"]).exits_with(1).says(&["nothing"]);
+    duramen(&["inspect", "checkpoint", dir]).exits_with(0);
+    duramen(&["inspect", "page", dir, "2"]).exits_with(0);
+    let ran = duramen(&["inspect", "log", dir, "--limit", "5"]).exits_with(0);
+    assert!(ran.stdout.starts_with("         lsn"), "{ran:#?}");
+}
+
+#[test]
+fn check_tells_lost_acknowledgements() {
+    let home = Home::new();
+    let ledger = home.dir.with_extension("ledger");
+    duramen(&home.bench(&["--transactions", "30", "--scale", "1", "--ledger", arg(&ledger)])).exits_with(0);
+    let dir = arg(&home.dir);
+    let ran = duramen(&["check", dir, "--ledger", arg(&ledger)]).exits_with(0);
+    assert!(ran.stdout.contains("ledger: 30 acknowledged transactions"), "{ran:#?}");
+
+    // The ledger of a longer run of another database: its rows are not here.
+    let other = Home::new();
+    let longer = other.dir.with_extension("ledger");
+    duramen(&other.bench(&["--transactions", "50", "--scale", "1", "--ledger", arg(&longer)])).exits_with(0);
+    let ran = duramen(&["check", dir, "--ledger", arg(&longer)]).exits_with(3).says(&["damaged", "problems"]);
+    assert!(ran.stdout.contains("is lost"), "{ran:#?}");
+
+    std::fs::write(&ledger, [7; 64]).unwrap();
+    duramen(&["check", dir, "--ledger", arg(&ledger)]).exits_with(1).says(&["record 0"]);
+}

@@ -1,0 +1,140 @@
+//! Kills a running database, at any moment of populating, running, recovering and checking, and proves after each kill
+//! that everything acknowledged is there and everything there is consistent.
+//!
+//! The clients note each acknowledged commit in a ledger outside the database; the system's page cache keeps it through
+//! a SIGKILL. `DURAMEN_KILLS` sets the number of kills, `DURAMEN_KILL_SEED` repeats the choices of an earlier run
+//! (not its timing).
+
+mod common;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use common::{Ran, arg, command, duramen};
+
+/// Kills in a run of the test that nobody configured.
+const KILLS: u64 = 20;
+/// Bytes of a ledger record.
+const RECORD_LEN: u64 = 32;
+
+fn from_environment(name: &str, default: impl FnOnce() -> u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
+        Err(_) => default(),
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    fn between(&mut self, start: u64, end: u64) -> Duration {
+        Duration::from_millis(start + self.below(end - start))
+    }
+
+    fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// Starts the command, kills it after `delay`; returns whether it was still running.
+fn kill(args: &[&str], delay: Duration) -> bool {
+    let mut child = command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(delay);
+    let ended = child.try_wait().unwrap();
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    if let Some(status) = ended {
+        let ran = Ran::from(output);
+        assert!(status.success(), "it failed by itself: {ran:#?}");
+    }
+    ended.is_none()
+}
+
+fn acknowledged(ledger: &Path) -> u64 {
+    std::fs::metadata(ledger).map_or(0, |metadata| metadata.len() / RECORD_LEN)
+}
+
+#[test]
+fn acknowledged_commits_survive_kills() {
+    let kills = from_environment("DURAMEN_KILLS", || KILLS);
+    let seed = from_environment("DURAMEN_KILL_SEED", || {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
+    });
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let root = tempfile::tempdir().unwrap();
+    let (mut during_load, mut during_run, mut during_recovery, mut checks, mut total) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    let mut databases = 0;
+    let mut done = 0;
+    while done < kills {
+        // A fresh database now and then, so that populating is killed, too.
+        databases += 1;
+        let dir = root.path().join(format!("db-{databases}"));
+        let ledger = root.path().join(format!("ledger-{databases}"));
+        let check = ["check", arg(&dir), "--ledger", arg(&ledger), "--pool-mb", "8"];
+        std::fs::write(&ledger, b"").unwrap();
+        let mut left = (kills - done).min(10 + random.below(10));
+        while left > 0 {
+            let mut bench = vec!["bench", "tpcb", "--clients", "16", "--seconds", "60", "--scale", "1"];
+            bench.extend(["--accounts-per-branch", "4000", "--dir", arg(&dir), "--ledger", arg(&ledger)]);
+            // Small logs and pools, so that checkpoints, recycling and eviction happen within milliseconds.
+            bench.extend(["--segment-mb", "1", "--checkpoint-mb", random.pick(&["1", "2", "64"])]);
+            bench.extend(["--pool-mb", random.pick(&["1", "4", "64"])]);
+            bench.extend([
+                "--commit",
+                random.pick(&["sync", "elr"]),
+                "--log-insert",
+                random.pick(&["mutex", "hybrid"]),
+            ]);
+            let before = acknowledged(&ledger);
+            // The first kills of a database come early: it is being made and populated.
+            let populating = before == 0;
+            let delay = if populating { random.between(1, 250) } else { random.between(50, 600) };
+            assert!(kill(&bench, delay), "60 seconds cannot be over");
+            done += 1;
+            left -= 1;
+            if acknowledged(&ledger) > before {
+                during_run += 1;
+            } else {
+                during_load += 1;
+            }
+            // Recovery itself is killed, too, up to three times in a row, with or without work behind it.
+            for _ in 0..random.below(4) {
+                let args = if random.below(2) == 0 { &bench[..] } else { &check[..] };
+                if dir.join("control").exists() && left > 0 && kill(args, random.between(1, 40)) {
+                    during_recovery += 1;
+                    done += 1;
+                    left -= 1;
+                }
+            }
+            if dir.join("control").exists() {
+                let ran = duramen(&check);
+                assert_eq!(ran.code, Some(0), "seed {seed}, kill {done}: {ran:#?}");
+                checks += 1;
+            } else {
+                assert_eq!(acknowledged(&ledger), 0, "seed {seed}: acknowledged without a database");
+            }
+        }
+        total += acknowledged(&ledger);
+        // The survivor still works, and cleanly.
+        let args = ["bench", "tpcb", "--dir", arg(&dir), "--scale", "1", "--accounts-per-branch", "4000"];
+        duramen(&[&args[..], &["--transactions", "200", "--ledger", arg(&ledger)]].concat()).exits_with(0);
+        let ran = duramen(&check).exits_with(0);
+        assert!(ran.stdout.contains(&format!("ledger: {}", acknowledged(&ledger))), "{ran:#?}");
+    }
+    println!(
+        "{done} kills of {databases} databases ({during_load} before the first commit, {during_run} while running, \
+         {during_recovery} in recovery or check), {checks} checks, {total} acknowledged commits, none lost"
+    );
+    assert!(kills < KILLS || during_run > 0, "no kill met a running client: nothing was tested");
+}
