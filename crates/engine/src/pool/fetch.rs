@@ -293,7 +293,7 @@ impl Pool {
     /// Gives an exclusively latched frame that is in no table entry back.
     fn release_empty(&self, frame: FrameId) {
         let header = self.frames.header(frame);
-        assert_eq!(header.rec_gsn.load(Ordering::Relaxed), 0, "a dirty page would be lost");
+        assert!(!header.recovery_gsn.is_dirty(), "a dirty page would be lost");
         header.page.store(0, Ordering::Relaxed);
         header.latch.release_exclusive(true, &self.lot);
         self.free.lock().push(frame);
@@ -334,7 +334,7 @@ impl Pool {
             let frame = self.advance_hand();
             let header = self.frames.header(frame);
             let page = header.page.load(Ordering::Relaxed);
-            if page == 0 || header.rec_gsn.load(Ordering::Relaxed) != 0 || header.latch.is_held() {
+            if page == 0 || header.recovery_gsn.is_dirty() || header.latch.is_held() {
                 continue;
             }
             if header.referenced.load(Ordering::Relaxed) {
@@ -345,7 +345,7 @@ impl Pool {
                 continue;
             }
             let page = header.page.load(Ordering::Relaxed);
-            if page == 0 || header.rec_gsn.load(Ordering::Relaxed) != 0 {
+            if page == 0 || header.recovery_gsn.is_dirty() {
                 header.latch.release_exclusive(false, &self.lot);
                 continue;
             }

@@ -8,6 +8,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use super::latch::Latch;
+use super::recovery_gsn::RecoveryGsn;
 
 /// Number of a frame, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,12 +35,8 @@ pub(super) struct Header {
     pub(super) latch: Latch,
     /// The page in the frame, 0 for none. Changed under the exclusive latch, in a section that counts as a change.
     pub(super) page: AtomicU64,
-    /// Recovery GSN: 0 when the page is clean, else a bound that is not above the GSN of any record whose change is
-    /// not known to be durable in the data file. See `write_back` for who changes it.
-    pub(super) rec_gsn: AtomicU64,
-    /// As `rec_gsn`, for the changes made since the page was last copied for writing; 0 when there are none. Not 0
-    /// only when `rec_gsn` is not 0.
-    pub(super) fresh_gsn: AtomicU64,
+    /// Whether the page is dirty, and from which log record on.
+    pub(super) recovery_gsn: RecoveryGsn,
     /// Whether the page was used since the eviction clock last passed.
     pub(super) referenced: AtomicBool,
 }
@@ -49,8 +46,7 @@ impl Header {
         Self {
             latch: Latch::new(),
             page: AtomicU64::new(0),
-            rec_gsn: AtomicU64::new(0),
-            fresh_gsn: AtomicU64::new(0),
+            recovery_gsn: RecoveryGsn::new(),
             referenced: AtomicBool::new(false),
         }
     }

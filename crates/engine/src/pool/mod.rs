@@ -43,6 +43,7 @@ mod growth;
 mod guard;
 mod latch;
 mod page_table;
+mod recovery_gsn;
 mod write_back;
 
 #[cfg(all(test, not(loom)))]

@@ -3,28 +3,15 @@
 //! # A batch
 //! Cleaner, checkpoints and threads in need of a frame all write through here, one batch at a time:
 //!
-//! 1. *Stage*: latch each page shared (skip it if somebody holds it exclusively), copy it, clear its `fresh_gsn`, unlatch.
+//! 1. *Stage*: latch each page shared (skip it if somebody holds it exclusively), copy it, note that, unlatch.
 //! 2. *Harden* the log past the largest GSN in the copies (the WAL rule), and seal the copies with their checksums.
 //! 3. Write the copies to the double-write area, durable.
 //! 4. Write the copies in place, and sync the data file.
-//! 5. *Finish*: set each page's `rec_gsn` to what `fresh_gsn` has become.
+//! 5. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]); pages that did not change since step 1 are clean.
 //!
-//! # Recovery GSNs
-//! Two words per frame, both 0 while the page is clean. `rec_gsn` bounds from below the GSN of every record whose change
-//! may not be durable in place; `fresh_gsn` does the same for the changes that came after the last copy was made.
+//! A failure up to step 2 leaves everything as it was; one after that poisons the pool.
 //!
-//! - *Before* a log record is inserted, its inserter, holding the page exclusively, sets to the log's end whichever of
-//!   the two is 0 (`rec_gsn` first). Redo takes the GSN of the record it applies, and goes through a page's records in
-//!   order, so the first one is the bound.
-//! - Staging sets `fresh_gsn` to 0, under the shared latch: every change before that is in the copy, every later one
-//!   sets it again.
-//! - Only after the sync does `rec_gsn` go up, to `fresh_gsn`. Until then a checkpoint still sees the old bound.
-//!
-//! Finishing competes with a thread that has just latched the page and is about to set `fresh_gsn`. If `fresh_gsn` is
-//! not 0, it is final until the next batch and can be taken over without the latch. If it is 0, it is taken over only
-//! under the shared latch, when nobody can be about to set it; if that is not to be had at once, `rec_gsn` stays as low
-//! as it was, which is safe, and the page is written again later. A page in a batch stays dirty, hence in its frame,
-//! until its batch is finished; so the frame's words are about the same page all along.
+//! [`RecoveryGsn`]: super::recovery_gsn::RecoveryGsn
 
 use duramen_io::File;
 use duramen_sync::atomic::{AtomicU64, Ordering};
@@ -75,32 +62,26 @@ impl Pool {
     /// in the log, or by the record `redone`.
     #[inline]
     pub(super) fn note_change(&self, frame: FrameId, redone: Option<Gsn>) {
-        if self.frames.header(frame).fresh_gsn.load(Ordering::Relaxed) == 0 {
+        if !self.frames.header(frame).recovery_gsn.is_noted() {
             self.note_first_change(frame, redone);
         }
     }
 
     #[cold]
     fn note_first_change(&self, frame: FrameId, redone: Option<Gsn>) {
-        let header = self.frames.header(frame);
         let bound = redone.unwrap_or_else(|| self.wal_rule.end());
-        assert!(!bound.is_zero(), "no log record has GSN 0");
-        if header.rec_gsn.load(Ordering::Relaxed) == 0 {
-            header.rec_gsn.store(bound.get(), Ordering::Release);
+        if self.frames.header(frame).recovery_gsn.note(bound) {
             let dirty = self.dirty.fetch_add(1, Ordering::Relaxed) + 1;
             if dirty == self.dirty_limit() + 1 {
                 self.wake_cleaner();
             }
         }
-        header.fresh_gsn.store(bound.get(), Ordering::Release);
     }
 
     /// Takes a page out of a frame that was claimed for it but never got its contents. The caller holds the frame
     /// exclusively, and has from the start, so the frame is in no batch.
     pub(super) fn disown(&self, id: PageId, frame: FrameId) {
-        let header = self.frames.header(frame);
-        if header.rec_gsn.swap(0, Ordering::Relaxed) != 0 {
-            header.fresh_gsn.store(0, Ordering::Relaxed);
+        if self.frames.header(frame).recovery_gsn.forget() {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
         self.abandon(id, frame);
@@ -112,11 +93,11 @@ impl Pool {
         let mut pages = Vec::new();
         for frame in self.frames.ids() {
             let header = self.frames.header(frame);
-            let rec_gsn = header.rec_gsn.load(Ordering::Acquire);
-            // If the page is cleaned and replaced between the two loads, the pair names a page for nothing.
+            let Some(rec_gsn) = header.recovery_gsn.get() else { continue };
+            // If the page is cleaned and replaced before this, the pair names another page, for nothing.
             let page = header.page.load(Ordering::Relaxed);
-            if rec_gsn != 0 && page != 0 {
-                pages.push((PageId::new(page), Gsn::new(rec_gsn)));
+            if page != 0 {
+                pages.push((PageId::new(page), rec_gsn));
             }
         }
         pages
@@ -168,8 +149,8 @@ impl Pool {
     /// The frames whose pages are dirty from before `gsn`, with their recovery GSNs.
     fn dirty_before(&self, gsn: Gsn) -> impl Iterator<Item = (Gsn, FrameId)> {
         self.frames.ids().filter_map(move |frame| {
-            let rec_gsn = self.frames.header(frame).rec_gsn.load(Ordering::Acquire);
-            (rec_gsn != 0 && rec_gsn < gsn.get()).then_some((Gsn::new(rec_gsn), frame))
+            let rec_gsn = self.frames.header(frame).recovery_gsn.get()?;
+            (rec_gsn < gsn).then_some((rec_gsn, frame))
         })
     }
 
@@ -199,7 +180,7 @@ impl Pool {
         let count = self.frames();
         let candidates: Vec<FrameId> = (0..count)
             .map(|step| FrameId::new(((start + step) % count) as u32))
-            .filter(|frame| self.frames.header(*frame).rec_gsn.load(Ordering::Relaxed) != 0)
+            .filter(|frame| self.frames.header(*frame).recovery_gsn.is_dirty())
             .take(2 * BATCH_PAGES)
             .collect();
         Ok(self.write_batch(&mut batch, &candidates)?.written > 0)
@@ -222,7 +203,10 @@ impl Pool {
             return Err(error);
         }
         for frame in &batch.frames {
-            self.finish(*frame);
+            let header = self.frames.header(*frame);
+            if header.recovery_gsn.durable(&header.latch, &self.lot) {
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         self.counters.writes.fetch_add(written as u64, Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
@@ -242,20 +226,20 @@ impl Pool {
                 break;
             }
             let header = self.frames.header(frame);
-            if header.rec_gsn.load(Ordering::Relaxed) == 0 {
+            if !header.recovery_gsn.is_dirty() {
                 continue;
             }
             if !header.latch.try_shared() {
                 skipped = Some(frame);
                 continue;
             }
-            if header.rec_gsn.load(Ordering::Relaxed) != 0 {
+            if header.recovery_gsn.is_dirty() {
                 // SAFETY: latched shared until below.
                 let contents = unsafe { self.frames.bytes(frame) };
                 batch.area.push(PageId::new(header.page.load(Ordering::Relaxed)), contents);
                 batch.frames.push(frame);
                 newest = newest.max(page::gsn(contents));
-                header.fresh_gsn.store(0, Ordering::Relaxed);
+                header.recovery_gsn.copied();
             }
             header.latch.release_shared(&self.lot);
         }
@@ -272,21 +256,5 @@ impl Pool {
             self.data.sync()?;
         }
         Ok(())
-    }
-
-    /// Raises the recovery GSN of a page whose copy is durable in place.
-    fn finish(&self, frame: FrameId) {
-        let header = self.frames.header(frame);
-        let fresh = header.fresh_gsn.load(Ordering::Acquire);
-        if fresh != 0 {
-            header.rec_gsn.store(fresh, Ordering::Release);
-        } else if header.latch.try_shared() {
-            let fresh = header.fresh_gsn.load(Ordering::Relaxed);
-            header.rec_gsn.store(fresh, Ordering::Release);
-            header.latch.release_shared(&self.lot);
-            if fresh == 0 {
-                self.dirty.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
     }
 }
