@@ -146,11 +146,15 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     );
     row(
         "flushes",
-        format!("{}, {} commits each", format::count(measured.flushes), format::ratio(committed, measured.flushes)),
+        format!(
+            "{}, {} commits per flush",
+            format::count(measured.flushes),
+            format::ratio(committed, measured.flushes)
+        ),
     );
     row(
         "device syncs",
-        format!("{}, {} commits each", format::count(measured.syncs), format::ratio(committed, measured.syncs)),
+        format!("{}, {} commits per sync", format::count(measured.syncs), format::ratio(committed, measured.syncs)),
     );
     row("I/O", measured.backend.to_owned());
     if let Some(recovery) = &settings.recovery {
