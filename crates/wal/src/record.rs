@@ -94,12 +94,14 @@ pub struct RecordRef<'a> {
     pub flags: u8,
     /// The rest.
     pub payload: &'a [u8],
+    /// A position up to which the log was durable when the record was filled in, if the record tells one.
+    pub(crate) durable_before: Option<Lsn>,
 }
 
 impl RecordRef<'_> {
     /// Copies the record out.
     pub fn to_record(&self) -> Record {
-        let Self { lsn, end, gsn, txn, page, prev, kind, flags, payload } = *self;
+        let Self { lsn, end, gsn, txn, page, prev, kind, flags, payload, .. } = *self;
         Record { lsn, end, gsn, txn, page, prev, kind, flags, payload: payload.to_vec() }
     }
 }
@@ -190,7 +192,7 @@ impl<'a> Header<'a> {
     }
 
     /// A position up to which the log was durable when the record at `lsn` was filled in, if it tells one.
-    pub(crate) fn durable_before(&self, lsn: Lsn) -> Option<Lsn> {
+    fn durable_before(&self, lsn: Lsn) -> Option<Lsn> {
         let blocks = u16::from_le_bytes([self.0[42], self.0[43]]);
         (blocks != u16::MAX).then(|| Lsn::new(lsn.get().saturating_sub(u64::from(blocks) * BLOCK_SIZE as u64)))
     }
@@ -216,6 +218,7 @@ pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordRef<'_>> {
         kind: header.0[40],
         flags: header.0[41],
         payload: bytes.get(HEADER_BYTES..HEADER_BYTES + payload)?,
+        durable_before: header.durable_before(lsn),
     })
 }
 

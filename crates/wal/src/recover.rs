@@ -26,7 +26,7 @@ use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::record::{Header, Identity};
 use crate::scan::Scanner;
-use crate::segment::{BLOCK, DIRECTORY, Geometry, LogFile, SegmentHeader, classify, segment_name, spare_name};
+use crate::segment::{BLOCK, DIRECTORY, Geometry, LogFile, SegmentHeader, classify, segment_name};
 
 /// Bytes looked at at a time behind the end of the log.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -118,11 +118,15 @@ fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File>, SegmentH
     Ok((file, header))
 }
 
-/// Finds the end of the log by reading it from `from`, or its start.
-pub(crate) fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<Lsn> {
+/// Finds the end of the log by reading it from `from`, or its start. Also tells from where on the log may not be durable,
+/// though it is there to be read: from where it was not durable yet when the last record was filled in.
+fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<(Lsn, Lsn)> {
     let from = from.unwrap_or(start);
     let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
-    while scanner.next()?.is_some() {}
+    let mut last = None;
+    while let Some(record) = scanner.next()? {
+        last = Some(record.durable_before);
+    }
     let end = scanner.position();
     if end == from && from != start {
         // The caller knew of a record there.
@@ -134,7 +138,13 @@ pub(crate) fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>)
         let reason = scanner.stopped_because().unwrap_or("there is no record here").to_owned();
         return Err(WalError::Corrupt { segment, offset: geometry.offset(from.get()), reason });
     }
-    Ok(end)
+    let unsure = match last {
+        None => end,
+        Some(Some(durable_before)) => durable_before,
+        Some(None) => Lsn::ZERO,
+    };
+    let first = files.span().map_or(end, |(first, _)| Lsn::new(files.geometry.base(first)));
+    Ok((end, unsure.max(first)))
 }
 
 impl Found {
@@ -196,10 +206,8 @@ fn for_each_record_in(
         while at < next {
             let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(()) };
             if header.gsn() == Gsn::new(at) && header.length().is_some() {
-                let lsn = Lsn::new(at);
-                let durable_before = header.durable_before(lsn);
-                if Scanner::one(Arc::clone(files), lsn, None).next()?.is_some() {
-                    f(lsn, durable_before);
+                if let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()? {
+                    f(record.lsn, record.durable_before);
                 }
             }
             at += 8;
@@ -208,28 +216,27 @@ fn for_each_record_in(
     Ok(())
 }
 
-/// Overwrites `[end, window)` with zeros, durably, and makes sure that what lies below `end` is durable too: the process
-/// that wrote it may have ended between a write and its sync.
-fn erase(files: &SegmentFiles, end: Lsn, window: u64, ring_bytes: u64) -> Result<()> {
-    let end = end.get();
-    let geometry = files.geometry;
-    let first = files.span().map_or(0, |(first, _)| geometry.base(first));
-    let unsynced = end.saturating_sub(ring_bytes).max(first) / BLOCK * BLOCK;
+/// Overwrites `[end, window)` with zeros and makes sure that `[unsure, end)` is durable. That part was read, but whoever
+/// wrote it may have ended before the write was durable, or seen it fail, and then syncing alone would prove nothing: it
+/// is written again.
+fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()> {
+    let (unsure, end) = (unsure.get(), end.get());
     let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
-    for (piece_start, piece_end) in files.pieces(unsynced, window.max(end)) {
+    for (piece_start, piece_end) in files.pieces(unsure / BLOCK * BLOCK, window) {
         let file = files.file_at(piece_start)?;
-        let mut at = piece_start.max(end / BLOCK * BLOCK);
+        let mut at = piece_start;
         while at < piece_end {
-            let len = (piece_end - at).min(CHUNK_BYTES) as usize;
-            let offset = geometry.offset(at);
-            let bytes = &mut chunk[..len];
+            let len = (piece_end - at).min(CHUNK_BYTES);
+            let offset = files.geometry.offset(at);
+            let bytes = &mut chunk[..len as usize];
             file.read_at(bytes, offset)?;
-            let kept = end.saturating_sub(at).min(len as u64) as usize;
-            if bytes[kept..].iter().any(|byte| *byte != 0) {
-                bytes[kept..].fill(0);
+            let kept = end.saturating_sub(at).min(len) as usize;
+            let clean = bytes[kept..].iter().all(|byte| *byte == 0);
+            bytes[kept..].fill(0);
+            if !clean || (kept > 0 && end > unsure) {
                 file.write_at(&[bytes], offset)?;
             }
-            at += len as u64;
+            at += len;
         }
         file.sync()?;
     }
@@ -239,46 +246,11 @@ fn erase(files: &SegmentFiles, end: Lsn, window: u64, ring_bytes: u64) -> Result
 /// The end of the log, with all behind it checked and erased.
 pub(crate) fn recover(found: &Found, from: Option<Lsn>) -> Result<Lsn> {
     let files = &found.files;
-    let end = find_end(files, found.start, from)?;
+    let (end, unsure) = find_end(files, found.start, from)?;
     let ring_bytes = found.ring_bytes(end);
     // Of the last flush: to the end of its last block, within the segments.
     let window = (end.get() + ring_bytes).next_multiple_of(BLOCK).min(files.limit());
     check_for_damage(files, end, window)?;
-    erase(files, end, window, ring_bytes)?;
+    erase(files, unsure, end, window)?;
     Ok(end)
-}
-
-/// Removes what an earlier run left that is of no use: incomplete spares, and segments below the start. Returns the spares
-/// that can be used.
-pub(crate) fn clean_up(disk: &dyn Disk, found: &Found, keep: usize) -> Result<Vec<u64>> {
-    let segment_bytes = found.files.geometry.segment_bytes;
-    let mut spares = Vec::new();
-    let mut changed = false;
-    for &spare in &found.spares {
-        let name = spare_name(spare);
-        if spares.len() < keep && disk.open(&name, OpenMode::Existing)?.len()? == segment_bytes {
-            spares.push(spare);
-        } else {
-            disk.remove(&name)?;
-            changed = true;
-        }
-    }
-    for &stale in &found.stale {
-        disk.remove(&segment_name(stale))?;
-        changed = true;
-    }
-    if changed {
-        disk.sync_directory(DIRECTORY)?;
-    }
-    Ok(spares)
-}
-
-/// Removes the spares that an interrupted creation of a log has left.
-pub(crate) fn remove_spares(disk: &dyn Disk) -> Result<()> {
-    for name in disk.list(DIRECTORY)? {
-        if let LogFile::Spare(spare) = classify(&name) {
-            disk.remove(&spare_name(spare))?;
-        }
-    }
-    Ok(())
 }

@@ -49,27 +49,21 @@ pub(crate) struct Segments {
 }
 
 /// Who is in charge of growth.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Growth {
     /// Numbers in the names of the spares.
     spares: Vec<u64>,
 }
 
 impl Segments {
-    /// Takes over `files`, which are open, `spares`, whose names are durable or do not matter, and the log's start.
-    pub(crate) fn new(
-        disk: Arc<dyn Disk>,
-        files: Arc<SegmentFiles>,
-        spares: Vec<u64>,
-        start: Lsn,
-        limits: Limits,
-    ) -> Self {
+    /// Takes over `files`, which are open, and the log's start. There are no spares yet.
+    pub(crate) fn new(disk: Arc<dyn Disk>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
         let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
         Self {
             disk,
             files,
             limits,
-            growth: Mutex::new(Growth { spares }),
+            growth: Mutex::new(Growth::default()),
             limit,
             start: AtomicU64::new(start.get()),
             reserved: AtomicU64::new(0),
@@ -251,20 +245,49 @@ impl Segments {
     /// Turns the segments below the start into spares, or removes them.
     fn recycle(&self, growth: &mut Growth) -> Result<()> {
         let (first, keep) = (self.files.span().map_or(0, |(first, _)| first), self.start_segment());
+        if first >= keep {
+            return Ok(());
+        }
+        let mut spares = Vec::new();
         for number in first..keep {
-            if self.files.file(number).is_none() {
-                continue;
-            }
             self.files.remove(number);
             let name = segment_name(number);
-            if growth.spares.len() < self.limits.spare_segments {
+            if growth.spares.len() + spares.len() < self.limits.spare_segments {
                 self.disk.rename(&name, &spare_name(number))?;
-                growth.spares.push(number);
+                spares.push(number);
             } else {
                 self.disk.remove(&name)?;
             }
         }
-        if first < keep {
+        self.disk.sync_directory(DIRECTORY)?;
+        // Not earlier: a spare gets another segment's header, which must not turn up under this segment's name.
+        growth.spares.append(&mut spares);
+        Ok(())
+    }
+
+    /// Takes charge of what an earlier run has left, its names durable: spares that can be used, others, and segments
+    /// below the start.
+    pub(crate) fn take_over(&self, spares: &[u64], stale: &[u64]) -> Result<()> {
+        let mut growth = self.growth.lock();
+        if !stale.is_empty() {
+            // It is known here, but an interrupted recycling may not have made it durable.
+            self.persist_start()?;
+        }
+        for &number in stale {
+            self.disk.remove(&segment_name(number))?;
+        }
+        let mut removed = stale.len();
+        for &number in spares {
+            let name = spare_name(number);
+            let whole = self.disk.open(&name, OpenMode::Existing)?.len()? == self.files.geometry.segment_bytes;
+            if whole && growth.spares.len() < self.limits.spare_segments {
+                growth.spares.push(number);
+            } else {
+                self.disk.remove(&name)?;
+                removed += 1;
+            }
+        }
+        if removed > 0 {
             self.disk.sync_directory(DIRECTORY)?;
         }
         Ok(())

@@ -42,7 +42,6 @@ impl Shared {
         disk: Arc<dyn Disk>,
         options: WalOptions,
         files: Arc<SegmentFiles>,
-        spares: Vec<u64>,
         start: Lsn,
         end: Lsn,
     ) -> Result<Self> {
@@ -58,7 +57,7 @@ impl Shared {
         let daemon = Arc::new(Bell::new());
         let capacity = options.ring_bytes as u64;
         let shared = Self {
-            segments: Segments::new(disk, Arc::clone(&files), spares, start, limits),
+            segments: Segments::new(disk, Arc::clone(&files), start, limits),
             space: Space::new(capacity, BLOCK, end, Arc::clone(&daemon)),
             insertion: AnyInsertion::new(options.insert, options.array_slots, capacity),
             queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon)),

@@ -55,13 +55,13 @@ impl Wal {
         if recover::has_segments(&*disk)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
         }
+        // What an interrupted creation has left, spares, is removed when the log is first opened, or used up before.
         disk.create_directory(DIRECTORY)?;
         disk.sync_directory("")?;
-        recover::remove_spares(&*disk)?;
         let identity = Identity::new(database, LogId::ZERO);
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
-        let shared = Shared::new(disk, options, files, Vec::new(), FIRST_LSN, FIRST_LSN)?;
+        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -83,9 +83,10 @@ impl Wal {
         }
         let found = recover::find(&*disk, Some(identity), from)?;
         let end = recover::recover(&found, from)?;
-        let spares = recover::clean_up(&*disk, &found, options.spare_segments)?;
-        let files = Arc::clone(&found.files);
-        let shared = Shared::new(disk, options, files, spares, found.start, end)?;
+        // A name that is seen need not be durable yet, if the process that gave it has ended since.
+        disk.sync_directory(DIRECTORY)?;
+        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end)?;
+        shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.with_other_ring(end, shared.options.ring_bytes as u64) {
             if let Some(file) = shared.files.file(number) {
                 shared.segments.write_header(&*file, number)?;

@@ -1,0 +1,354 @@
+//! One thread, no failures: what is inserted and hardened is there again.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use duramen_io::SimDisk;
+use duramen_types::{Gsn, Lsn};
+use duramen_wal::{FIRST_LSN, InsertDesign, LogReader, Wal, WalError, WalOptions};
+
+#[test]
+fn records_survive_reopening() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let wal = create(&disk, design);
+        assert_eq!((wal.start(), wal.end(), wal.durable()), (FIRST_LSN, FIRST_LSN, FIRST_LSN));
+        let mut last = None;
+        for number in 0..200 {
+            last = Some(insert(&wal, number, number as usize * 7 % 900));
+            if number % 10 == 9 {
+                wal.wait_hardened(last.unwrap().gsn).unwrap();
+            }
+        }
+        let last = last.unwrap();
+        assert_eq!((wal.end(), wal.durable()), (last.end, last.end));
+        assert!(wal.is_hardened(last.gsn) && !wal.is_hardened(Gsn::new(last.end.get())));
+        let before = read_all(&wal, FIRST_LSN).unwrap();
+        drop(wal);
+
+        for round in 0..3 {
+            let wal = open(&disk.crash_image(&duramen_io::CrashChoice::Nothing), design).unwrap();
+            assert_eq!((wal.end(), wal.durable()), (last.end, last.end), "round {round}");
+            let after = read_all(&wal, FIRST_LSN).unwrap();
+            assert_eq!(before, after);
+            assert_eq!(after.len(), 200);
+            for (number, record) in after.iter().enumerate() {
+                assert_eq!(record.txn.get(), number as u64);
+                assert_intact(record);
+                assert_eq!(wal.read(record.lsn).unwrap(), *record);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_goes_on_where_it_ended() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        create(&disk, design).close().unwrap();
+        for round in 0..20 {
+            let wal = open(&disk, design).unwrap();
+            assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len() as u64, round);
+            insert(&wal, round, 5000);
+            wal.close().unwrap();
+        }
+        let reader = LogReader::open(&disk, Some(DATABASE)).unwrap();
+        assert!(reader.segments().1 >= 1, "the records fill more than one segment");
+        let mut scanner = reader.scan(None).unwrap();
+        let mut count = 0;
+        while let Some(record) = scanner.next().unwrap() {
+            assert_eq!(record.txn.get(), count);
+            assert_intact(&record.to_record());
+            count += 1;
+        }
+        assert_eq!(count, 20);
+        assert!(scanner.stopped_because().is_some());
+    }
+}
+
+#[test]
+fn large_records_with_a_large_ring() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let options =
+            WalOptions { ring_bytes: 8 << 20, segment_bytes: 1 << 20, max_bytes: 64 << 20, ..options(design) };
+        assert_eq!(options.max_payload(), (2 << 20) - 48);
+        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        for number in 0..12 {
+            insert(&wal, number, (1 << 20) + number as usize * 1000);
+            insert(&wal, number + 100, 3);
+        }
+        wal.close().unwrap();
+        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        let records = read_all(&wal, FIRST_LSN).unwrap();
+        assert_eq!(records.len(), 24);
+        records.iter().for_each(assert_intact);
+        wal.read(records[4].lsn).unwrap();
+    }
+}
+
+#[test]
+fn reading_outside_the_log_is_refused() {
+    let disk = SimDisk::new(1);
+    let wal = create(&disk, InsertDesign::Mutex);
+    let inserted = insert(&wal, 0, 100);
+    for lsn in [Lsn::ZERO, FIRST_LSN, inserted.end] {
+        assert!(matches!(wal.read(lsn), Err(WalError::OutOfRange { .. })), "{lsn}");
+    }
+    assert!(matches!(wal.wait_hardened(Gsn::new(inserted.end.get())), Err(WalError::OutOfRange { .. })));
+    assert!(matches!(wal.harden(Gsn::new(1 << 40)).wait(), Err(WalError::OutOfRange { .. })));
+    wal.wait_hardened(Gsn::ZERO).unwrap();
+    wal.wait_hardened(inserted.gsn).unwrap();
+    wal.read(inserted.lsn).unwrap();
+    assert!(matches!(wal.read(inserted.lsn.advance(8)), Err(WalError::Corrupt { .. })));
+    assert!(wal.scan(Lsn::new(1 << 40)).next().unwrap().is_none());
+}
+
+#[test]
+fn requests_are_served_by_the_daemon() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let wal = create(&disk, design);
+        let hardened = wal.harden(insert(&wal, 0, 10).gsn);
+        while !hardened.is_ready() {
+            std::thread::yield_now();
+        }
+        hardened.wait().unwrap();
+        let hardened: Vec<_> = (1..20).map(|number| wal.harden(insert(&wal, number, 10).gsn)).collect();
+        hardened.iter().for_each(|hardened| hardened.wait().unwrap());
+        assert_eq!(wal.durable(), wal.end());
+        let stats = wal.stats();
+        assert_eq!((stats.records, stats.bytes), (20, 20 * 64));
+        assert!(stats.flushes >= 1 && stats.flushes <= 20);
+    }
+}
+
+#[test]
+fn the_byte_limit_flushes_though_nobody_waits() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let mut options = options(design);
+        options.group_commit.bytes = 8192;
+        let wal = Wal::create(arc(&disk), options, DATABASE).unwrap();
+        for number in 0..10 {
+            insert(&wal, number, 1000);
+        }
+        while wal.durable().get() < FIRST_LSN.get() + 8192 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn group_commit_waits_for_company_or_time() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let mut options = options(design);
+        options.group_commit.transactions = 3;
+        options.group_commit.time = Duration::from_secs(3600);
+        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        let first = wal.harden(insert(&wal, 0, 10).gsn);
+        let second = wal.harden(insert(&wal, 1, 10).gsn);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!first.is_ready() && !second.is_ready());
+        wal.wait_hardened(insert(&wal, 2, 10).gsn).unwrap();
+        assert!(first.is_ready() && second.is_ready());
+        assert_eq!(wal.stats().flushes, 1);
+        drop(wal);
+
+        options.group_commit.time = Duration::from_millis(10);
+        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        wal.wait_hardened(insert(&wal, 3, 10).gsn).unwrap();
+    }
+}
+
+#[test]
+fn hardened_is_a_future() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    fn block_on<F: Future>(future: F) -> F::Output {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let wal = create(&disk, design);
+        for number in 0..50 {
+            let inserted = insert(&wal, number, 10);
+            block_on(wal.harden(inserted.gsn)).unwrap();
+            assert!(wal.is_hardened(inserted.gsn));
+        }
+        let never = wal.harden(insert(&wal, 50, 10).gsn);
+        wal.close().unwrap();
+        block_on(never).unwrap();
+        assert!(matches!(block_on(wal.harden(insert(&wal, 51, 10).gsn)), Err(WalError::Closed)));
+    }
+}
+
+#[test]
+fn recycling_moves_the_start_and_reuses_segments() {
+    for (design, spare_segments) in InsertDesign::ALL.into_iter().flat_map(|design| [(design, 0), (design, 2)]) {
+        let disk = SimDisk::new(1);
+        let options = WalOptions { spare_segments, max_bytes: 256 << 10, ..options(design) };
+        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        let mut kept = Vec::new();
+        for number in 0..300 {
+            wal.reserve(4200).unwrap();
+            let inserted = insert(&wal, number, 4000);
+            wal.unreserve(4200);
+            kept.push(inserted.lsn);
+            if number % 8 == 7 {
+                wal.wait_hardened(inserted.gsn).unwrap();
+                kept.drain(..kept.len() - 5);
+                wal.recycle_below(kept[0]).unwrap();
+                assert_eq!(wal.start(), kept[0]);
+            }
+        }
+        wal.wait_hardened(Gsn::new(kept.last().unwrap().get())).unwrap();
+        let stats = wal.stats();
+        assert!(stats.segments_live <= 4, "{stats:?}");
+        assert_eq!(stats.segments_recycled > 0, spare_segments > 0, "{stats:?}");
+        assert!(matches!(wal.read(FIRST_LSN), Err(WalError::OutOfRange { .. })));
+        let start = wal.start();
+        drop(wal);
+        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        assert_eq!(wal.start(), start);
+        let found: Vec<Lsn> = read_all(&wal, start).unwrap().iter().map(|record| record.lsn).collect();
+        assert_eq!(found, kept);
+        // Nothing needed any more: the log may start at its end.
+        wal.recycle_below(wal.durable()).unwrap();
+        assert_eq!(wal.start(), wal.end());
+        assert!(matches!(wal.recycle_below(wal.end().advance(8)), Err(WalError::OutOfRange { .. })));
+    }
+}
+
+#[test]
+fn a_log_may_start_at_the_very_end_of_its_last_segment() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let wal = create(&disk, design);
+        let data = (64 << 10) - 4096;
+        for number in 0..data / 4096 {
+            insert(&wal, number, 4096 - 48);
+        }
+        wal.wait_hardened(Gsn::new(wal.end().get() - 4096)).unwrap();
+        assert_eq!(wal.end().get(), FIRST_LSN.get() + data);
+        wal.recycle_below(wal.end()).unwrap();
+        let end = wal.end();
+        drop(wal);
+        let wal = open(&disk, design).unwrap();
+        assert_eq!((wal.start(), wal.end()), (end, end));
+        insert(&wal, 7, 10);
+        wal.close().unwrap();
+        drop(wal);
+        let wal = open(&disk, design).unwrap();
+        assert_eq!(read_all(&wal, end).unwrap().len(), 1);
+        wal.recycle_below(wal.end()).unwrap();
+        assert_eq!(wal.stats().segments_live, 1);
+    }
+}
+
+#[test]
+fn a_full_log_refuses_reservations_and_recovers() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let options = WalOptions { max_bytes: 128 << 10, ..options(design) };
+        let wal = Wal::create(arc(&disk), options, DATABASE).unwrap();
+        let mut number = 0;
+        let full = loop {
+            match wal.reserve(4096) {
+                Ok(()) => {
+                    insert(&wal, number, 4000);
+                    wal.unreserve(4096);
+                    number += 1;
+                }
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, WalError::Full { .. }), "{full}");
+        assert_eq!(number, 2 * (64 - 4) * 1024 / 4048);
+        assert!(wal.failure().is_none());
+        assert_eq!(wal.stats().reserved_bytes, 0);
+        let last = insert(&wal, number, 10);
+        wal.wait_hardened(last.gsn).unwrap();
+        wal.recycle_below(last.lsn).unwrap();
+        wal.reserve(4096).unwrap();
+    }
+}
+
+#[test]
+fn other_sizes_at_reopening() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let wal = create(&disk, design);
+        for number in 0..30 {
+            insert(&wal, number, 3000);
+        }
+        wal.close().unwrap();
+        let larger = WalOptions { ring_bytes: 1 << 20, segment_bytes: 128 << 10, spare_segments: 1, ..options(design) };
+        let wal = Wal::open(arc(&disk), larger, DATABASE, None).unwrap();
+        for number in 30..60 {
+            insert(&wal, number, 3000);
+        }
+        wal.close().unwrap();
+        assert_eq!(LogReader::open(&disk, None).unwrap().segment_bytes(), 64 << 10);
+        let wal = open(&disk, design).unwrap();
+        assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 60);
+    }
+}
+
+#[test]
+fn wrong_places_are_refused() {
+    let disk = SimDisk::new(1);
+    assert!(matches!(open(&disk, InsertDesign::Mutex), Err(WalError::NoLog { .. })));
+    assert!(matches!(LogReader::open(&disk, None), Err(WalError::NoLog { .. })));
+    create(&disk, InsertDesign::Mutex).close().unwrap();
+    let again = Wal::create(arc(&disk), options(InsertDesign::Mutex), DATABASE);
+    assert!(matches!(again, Err(WalError::AlreadyExists { .. })));
+    let other = Wal::open(arc(&disk), options(InsertDesign::Mutex), [9; 16], None);
+    assert!(matches!(other, Err(WalError::WrongDatabase { .. })));
+    assert!(matches!(LogReader::open(&disk, Some([9; 16])), Err(WalError::WrongDatabase { .. })));
+    assert_eq!(LogReader::open(&disk, None).unwrap().database(), DATABASE);
+}
+
+#[test]
+fn invalid_options_are_refused() {
+    let base = options(InsertDesign::Mutex);
+    WalOptions::default().validate().unwrap();
+    let wrong = [
+        ("ring_bytes", WalOptions { ring_bytes: 65535, ..base.clone() }),
+        ("ring_bytes", WalOptions { ring_bytes: 4096, ..base.clone() }),
+        ("array_slots", WalOptions { array_slots: 0, ..base.clone() }),
+        ("segment_bytes", WalOptions { segment_bytes: 65537, ..base.clone() }),
+        ("segment_bytes", WalOptions { segment_bytes: 4096, ..base.clone() }),
+        ("max_bytes", WalOptions { max_bytes: 65536, ..base }),
+    ];
+    for (name, options) in wrong {
+        match Wal::create(arc(&SimDisk::new(1)), options, DATABASE) {
+            Err(WalError::InvalidOption { option, .. }) => assert_eq!(option, name),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    for design in InsertDesign::ALL {
+        assert_eq!(design.to_string().parse::<InsertDesign>().unwrap(), design);
+    }
+    assert!("fastest".parse::<InsertDesign>().unwrap_err().to_string().contains("fastest"));
+}

@@ -1,0 +1,93 @@
+//! What the suites share.
+#![allow(dead_code, unreachable_pub, reason = "each suite includes this file and uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duramen_io::{Disk, SimDisk};
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::{GroupCommit, InsertDesign, Inserted, NewRecord, Record, Result, Wal, WalOptions};
+
+/// Identity of the database in all tests.
+pub const DATABASE: [u8; 16] = *b"a test database!";
+
+/// A small log without background work on segments, so that one thread's operations are always the same.
+pub fn options(insert: InsertDesign) -> WalOptions {
+    WalOptions {
+        insert,
+        ring_bytes: 64 << 10,
+        array_slots: 2,
+        segment_bytes: 64 << 10,
+        max_bytes: 1 << 20,
+        spare_segments: 0,
+        group_commit: GroupCommit { transactions: 1, bytes: 1 << 20, time: Duration::from_millis(1) },
+    }
+}
+
+/// A payload of `len` bytes that depends on `seed` in every byte.
+pub fn payload(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(i * 31) >> 11) as u8).collect()
+}
+
+pub fn record(txn: u64, payload: &[u8]) -> NewRecord<'_> {
+    NewRecord {
+        kind: 1,
+        flags: 0,
+        txn: TxnId::new(txn),
+        page: PageId::new(txn + 1),
+        prev: Lsn::ZERO,
+        after: Gsn::ZERO,
+        payload,
+    }
+}
+
+/// Inserts record number `number`, whose payload has `len` bytes.
+pub fn insert(wal: &Wal, number: u64, len: usize) -> Inserted {
+    wal.insert(record(number, &payload(number, len)))
+}
+
+/// All records from `from`.
+pub fn read_all(wal: &Wal, from: Lsn) -> Result<Vec<Record>> {
+    let mut scanner = wal.scan(from);
+    let mut records = Vec::new();
+    while let Some(record) = scanner.next()? {
+        records.push(record.to_record());
+    }
+    Ok(records)
+}
+
+/// Checks that the record is what [`insert`] wrote.
+pub fn assert_intact(record: &Record) {
+    let number = record.txn.get();
+    assert_eq!(record.page, PageId::new(number + 1));
+    assert_eq!(record.payload, payload(number, record.payload.len()), "payload of record {number}");
+}
+
+pub fn arc(disk: &SimDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
+pub fn create(disk: &SimDisk, insert: InsertDesign) -> Wal {
+    Wal::create(arc(disk), options(insert), DATABASE).unwrap()
+}
+
+pub fn open(disk: &SimDisk, insert: InsertDesign) -> Result<Wal> {
+    Wal::open(arc(disk), options(insert), DATABASE, None)
+}
+
+/// A small random number generator for tests: the same numbers for the same seed, everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}

@@ -1,0 +1,225 @@
+//! Power cuts at every operation, with all sorts of un-synced writes kept: the reopened log holds, from some record on, a
+//! prefix of what was inserted, and in it all that was hardened.
+
+mod common;
+
+use common::*;
+use duramen_io::{CrashChoice, Fault, SimDisk};
+use duramen_types::Lsn;
+use duramen_wal::{FIRST_LSN, InsertDesign, Result, Wal, WalError, WalOptions};
+
+/// What a workload knows at the moment of the crash.
+#[derive(Clone, Debug, Default)]
+struct History {
+    /// Start and end of every record inserted, in order; their numbers are their places here.
+    inserted: Vec<(Lsn, Lsn)>,
+    /// Everything below is hardened.
+    hardened: Lsn,
+    /// Where the log starts: one of these.
+    start: Lsn,
+    next_start: Lsn,
+}
+
+fn crash_options(design: InsertDesign) -> WalOptions {
+    WalOptions { spare_segments: 1, max_bytes: 512 << 10, ..options(design) }
+}
+
+/// Opens or creates the log without the keeper thread, so that operations are numbered the same each time.
+fn single_threaded(design: InsertDesign) -> WalOptions {
+    WalOptions { spare_segments: 0, ..crash_options(design) }
+}
+
+/// Goes on with the log in `disk` until an error, or for `steps` steps.
+fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, steps: u64) -> Result<()> {
+    let wal = if history.hardened.is_zero() {
+        let wal = match Wal::open(arc(disk), options.clone(), DATABASE, None) {
+            Err(WalError::NoLog { .. }) => Wal::create(arc(disk), options.clone(), DATABASE)?,
+            other => other?,
+        };
+        history.hardened = FIRST_LSN;
+        history.start = FIRST_LSN;
+        history.next_start = FIRST_LSN;
+        wal
+    } else {
+        Wal::open(arc(disk), options.clone(), DATABASE, None)?
+    };
+    check_contents(&wal, history);
+    let mut random = Random(seed);
+    for _ in 0..steps {
+        let size = match random.below(5) {
+            0 => random.below(16_000),
+            1 => random.below(4000),
+            _ => random.below(400),
+        };
+        wal.reserve(Wal::record_bytes(size as usize))?;
+        let number = history.inserted.len() as u64;
+        let inserted = insert(&wal, number, size as usize);
+        wal.unreserve(Wal::record_bytes(size as usize));
+        history.inserted.push((inserted.lsn, inserted.end));
+        if random.below(3) == 0 {
+            wal.wait_hardened(inserted.gsn)?;
+            history.hardened = inserted.end;
+        }
+        let hardened = history.inserted.iter().filter(|(_, end)| *end <= history.hardened);
+        if let Some((lsn, _)) = hardened.rev().nth(7).filter(|_| random.below(6) == 0) {
+            history.next_start = *lsn.max(&history.start);
+            wal.recycle_below(*lsn)?;
+            history.start = history.next_start;
+        }
+    }
+    Ok(())
+}
+
+/// Checks an opened log against `history`, and makes it what `history` says from now on.
+fn check_contents(wal: &Wal, history: &mut History) {
+    assert!([history.start, history.next_start].contains(&wal.start()), "start {} of {history:?}", wal.start());
+    assert!(wal.end() >= history.hardened, "hardened records are lost: {} of {history:?}", wal.end());
+    assert_eq!(wal.durable(), wal.end());
+    let records = read_all(wal, wal.start()).expect("everything up to the end is valid");
+    let first = history.inserted.iter().position(|(lsn, _)| *lsn == wal.start()).unwrap_or(history.inserted.len());
+    for (record, (number, (lsn, end))) in records.iter().zip(history.inserted.iter().enumerate().skip(first)) {
+        assert_eq!((record.lsn, record.end, record.txn.get()), (*lsn, *end, number as u64));
+        assert_intact(record);
+    }
+    let kept = first + records.len();
+    assert!(kept <= history.inserted.len(), "records that nobody inserted");
+    assert_eq!(wal.end(), records.last().map_or(wal.start(), |record| record.end));
+    history.inserted.truncate(kept);
+    history.hardened = wal.end();
+    history.start = wal.start();
+    history.next_start = wal.start();
+}
+
+fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
+    let fixed = [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Subset(1), CrashChoice::Subset(2)];
+    fixed.into_iter().chain((0..4).map(move |draw| CrashChoice::Random(seed * 16 + draw)))
+}
+
+/// Crashes a workload of `steps` steps at every operation, reopens what each choice leaves, and goes on a little.
+fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
+    let disk = SimDisk::new(seed);
+    let mut history = History::default();
+    work(&disk, options, &mut history, seed, steps).unwrap();
+    let operations = disk.operations();
+    assert!(operations > 20);
+    let mut crash_at = 0;
+    while crash_at < operations {
+        let disk = SimDisk::new(seed);
+        disk.crash_at(crash_at);
+        let mut history = History::default();
+        work(&disk, options, &mut history, seed, steps).unwrap_err();
+        for choice in choices(crash_at) {
+            let image = disk.crash_image(&choice);
+            let mut history = history.clone();
+            let context = format!("crash at {crash_at} in {:?}, {choice:?}", disk.crashed_in());
+            let outcome = work(&image, options, &mut history, seed + 1, 3);
+            outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
+            let mut wal_history = history.clone();
+            let wal = Wal::open(arc(&image.crash_image(&CrashChoice::Nothing)), options.clone(), DATABASE, None)
+                .unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
+            check_contents(&wal, &mut wal_history);
+        }
+        crash_at += stride;
+    }
+}
+
+#[test]
+fn at_every_operation() {
+    for design in InsertDesign::ALL {
+        crash_everywhere(&single_threaded(design), 1, 60, 1);
+    }
+}
+
+#[test]
+fn with_recycled_segments_and_the_keeper_thread() {
+    for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
+        crash_everywhere(&crash_options(design), 100 + seed as u64, 150, 2);
+    }
+}
+
+/// Crashes, reopens with a crash at each operation of the reopening, and again.
+#[test]
+fn during_recovery() {
+    for design in InsertDesign::ALL {
+        let options = single_threaded(design);
+        for seed in 0..6 {
+            let disk = SimDisk::new(seed);
+            let mut history = History::default();
+            work(&disk, &options, &mut history, seed, 40).unwrap();
+            // Un-flushed work, cut in the middle of its flush.
+            let disk = disk.image();
+            disk.crash_at(disk.operations() + 25 + seed);
+            let mut steps = Random(seed);
+            work(&disk, &options, &mut history, steps.next(), 1000).unwrap_err();
+            let image = disk.crash_image(&CrashChoice::Random(seed));
+            let clean = Wal::open(arc(&image.image()), options.clone(), DATABASE, None).unwrap();
+            let end = clean.end();
+            check_contents(&clean, &mut history.clone());
+            let opening = {
+                let probe = image.image();
+                Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap();
+                probe.operations()
+            };
+            for crash_at in 0..opening {
+                let probe = image.image();
+                probe.crash_at(crash_at);
+                Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap_err();
+                for choice in choices(crash_at) {
+                    let again = probe.crash_image(&choice);
+                    let wal = Wal::open(arc(&again), options.clone(), DATABASE, None).unwrap();
+                    assert_eq!(wal.end(), end, "seed {seed}, crash at {crash_at} of the reopening, {choice:?}");
+                    check_contents(&wal, &mut history.clone());
+                }
+            }
+        }
+    }
+}
+
+/// Random lives: work, crash, reopen, many times on one disk.
+#[test]
+fn many_lives() {
+    for design in InsertDesign::ALL {
+        for seed in 0..12 {
+            let mut random = Random(seed);
+            let mut disk = SimDisk::new(seed);
+            let mut history = History::default();
+            let options = if seed % 2 == 0 { single_threaded(design) } else { crash_options(design) };
+            for life in 0..25 {
+                disk.crash_at(20 + random.below(150));
+                let outcome = work(&disk, &options, &mut history, random.next(), 200);
+                if let Err(error) = outcome {
+                    assert!(disk.crashed_in().is_some(), "seed {seed}, life {life}: {error}");
+                }
+                disk = disk.crash_image(&CrashChoice::Random(random.next()));
+            }
+        }
+    }
+}
+
+/// A write or sync that fails without a power cut: the log stops, and reopening it recovers what was hardened, in a way
+/// that a power cut right afterwards cannot undo.
+#[test]
+fn failed_writes_and_syncs() {
+    for design in InsertDesign::ALL {
+        for fault in [Fault::Eio, Fault::FailedSync] {
+            for seed in 0..40 {
+                let options = single_threaded(design);
+                let disk = SimDisk::new(seed);
+                let mut history = History::default();
+                work(&disk, &options, &mut history, seed, 20).unwrap();
+                disk.fail_at(disk.operations() + 8 + seed, fault, false);
+                let outcome = work(&disk, &options, &mut history, seed + 1, 400);
+                let error = outcome.expect_err("the fault strikes");
+                assert!(matches!(error, WalError::Failed { .. } | WalError::Disk(_)), "{error:?}");
+                disk.clear_faults();
+
+                let wal = Wal::open(arc(&disk), options.clone(), DATABASE, None).unwrap();
+                check_contents(&wal, &mut history);
+                drop(wal);
+                let after = disk.crash_image(&CrashChoice::Nothing);
+                let wal = Wal::open(arc(&after), options.clone(), DATABASE, None).unwrap();
+                check_contents(&wal, &mut history);
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Many threads: every record exactly once, intact, and each thread's in order.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use common::*;
+use duramen_io::SimDisk;
+use duramen_types::{Gsn, Lsn};
+use duramen_wal::{FIRST_LSN, InsertDesign, Wal, WalOptions};
+
+/// Each thread's records carry its number in the upper bits of the transaction and count in the lower ones.
+const THREAD_SHIFT: u32 = 32;
+
+fn check(records: &[duramen_wal::Record], threads: u64, per_thread: u64) {
+    let mut next = vec![0; threads as usize];
+    let mut position = FIRST_LSN;
+    for record in records {
+        assert_eq!((record.lsn, record.gsn), (position, Gsn::new(position.get())));
+        position = record.end;
+        let (thread, number) = (record.txn.get() >> THREAD_SHIFT, record.txn.get() & u64::from(u32::MAX));
+        assert_eq!(number, next[thread as usize], "order of thread {thread}");
+        next[thread as usize] += 1;
+        assert_intact(record);
+    }
+    assert_eq!(next, vec![per_thread; threads as usize]);
+}
+
+fn stress(options: WalOptions, threads: u64, per_thread: u64, size: fn(&mut Random) -> usize, harden_one_in: u64) {
+    let disk = SimDisk::new(1);
+    let wal = Arc::new(Wal::create(arc(&disk), options.clone(), DATABASE).unwrap());
+    let joined: Vec<_> = (0..threads)
+        .map(|thread| {
+            let wal = Arc::clone(&wal);
+            std::thread::spawn(move || {
+                let mut random = Random(thread);
+                for number in 0..per_thread {
+                    let txn = thread << THREAD_SHIFT | number;
+                    let inserted = insert(&wal, txn, size(&mut random));
+                    if random.below(harden_one_in) == 0 {
+                        wal.wait_hardened(inserted.gsn).unwrap();
+                        assert!(wal.durable() >= inserted.end);
+                    }
+                }
+            })
+        })
+        .collect();
+    joined.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(wal.stats().records, threads * per_thread);
+    wal.close().unwrap();
+    let stats = wal.stats();
+    assert_eq!(stats.durable, stats.end);
+    let live = read_all(&wal, FIRST_LSN).unwrap();
+    check(&live, threads, per_thread);
+    drop(wal);
+    let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+    assert_eq!(read_all(&wal, FIRST_LSN).unwrap(), live);
+}
+
+fn roomy(design: InsertDesign, ring_bytes: usize) -> WalOptions {
+    WalOptions { ring_bytes, segment_bytes: 1 << 20, max_bytes: 1 << 30, spare_segments: 1, ..options(design) }
+}
+
+#[test]
+fn small_records_in_a_large_ring() {
+    for design in InsertDesign::ALL {
+        stress(roomy(design, 4 << 20), 4, 5000, |random| random.below(200) as usize, 200);
+    }
+}
+
+#[test]
+fn all_sizes() {
+    for design in InsertDesign::ALL {
+        let size = |random: &mut Random| match random.below(4) {
+            0 => 0,
+            1 => random.below(200) as usize,
+            2 => random.below(4096) as usize,
+            _ => random.below(65536 - 48) as usize,
+        };
+        stress(roomy(design, 1 << 20), 4, 400, size, 10);
+    }
+}
+
+#[test]
+fn a_ring_that_is_always_full() {
+    for design in InsertDesign::ALL {
+        stress(roomy(design, 64 << 10), 4, 500, |random| random.below(16384 - 48) as usize, 1_000_000);
+    }
+}
+
+#[test]
+fn many_threads_that_all_commit() {
+    for design in InsertDesign::ALL {
+        stress(roomy(design, 256 << 10), 16, 300, |random| random.below(300) as usize, 1);
+    }
+}
+
+#[test]
+fn one_slot_for_many_threads() {
+    for design in InsertDesign::ALL {
+        let options = WalOptions { array_slots: 1, ..roomy(design, 64 << 10) };
+        stress(options, 16, 1000, |random| random.below(100) as usize, 100);
+    }
+}
+
+#[test]
+fn reading_recycling_and_reserving_meanwhile() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let options = WalOptions { segment_bytes: 64 << 10, max_bytes: 1 << 20, ..roomy(design, 64 << 10) };
+        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        let (stop, keep) = (AtomicBool::new(false), AtomicU64::new(FIRST_LSN.get()));
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3)
+                .map(|thread| {
+                    let (wal, keep) = (&wal, &keep);
+                    scope.spawn(move || {
+                        for number in 0..1500_u64 {
+                            while wal.reserve(2000).is_err() {
+                                std::thread::yield_now();
+                            }
+                            let inserted = insert(wal, thread << THREAD_SHIFT | number, 1900);
+                            wal.unreserve(2000);
+                            if number % 7 == 0 {
+                                wal.wait_hardened(inserted.gsn).unwrap();
+                                keep.fetch_max(inserted.lsn.get(), Ordering::Relaxed);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let recycler = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    wal.recycle_below(Lsn::new(keep.load(Ordering::Relaxed))).unwrap();
+                    read_all(&wal, wal.start()).unwrap().iter().for_each(assert_intact);
+                    std::thread::yield_now();
+                }
+            });
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            stop.store(true, Ordering::Relaxed);
+            recycler.join().unwrap();
+        });
+        wal.close().unwrap();
+        assert!(wal.stats().segments_recycled > 0);
+        let end = wal.end();
+        drop(wal);
+        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        assert_eq!(wal.end(), end);
+        read_all(&wal, wal.start()).unwrap().iter().for_each(assert_intact);
+    }
+}
