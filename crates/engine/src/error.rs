@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
+use duramen_io::DiskError;
 use duramen_types::{PageId, TxnId};
+use duramen_wal::WalError;
+
+use crate::pool::PoolError;
 
 /// Result of an engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -145,6 +149,53 @@ pub enum Error {
     /// The database has been closed.
     #[error("the database is closed")]
     Closed,
+}
+
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Self {
+        if error.is_full() {
+            Self::Full { reason: error.to_string() }
+        } else if error.kind == std::io::ErrorKind::ResourceBusy {
+            Self::AlreadyOpen { path: error.file.into(), reason: error.reason }
+        } else {
+            Self::Io { reason: error.to_string() }
+        }
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Disk(error) => error.into(),
+            PoolError::Corrupt { page, defect, file, offset } => {
+                Self::Corrupt { file, offset, page: Some(page), reason: defect }
+            }
+            PoolError::Exhausted { frames } => Self::PoolExhausted { frames },
+            PoolError::TooSmall { frames, minimum } => Self::InvalidOption {
+                option: "pool_bytes",
+                reason: format!("{frames} pages are too few; at least {minimum} are needed"),
+            },
+            PoolError::Poisoned { reason } | PoolError::Log { reason } => Self::Poisoned { reason },
+        }
+    }
+}
+
+impl From<WalError> for Error {
+    fn from(error: WalError) -> Self {
+        match error {
+            WalError::Disk(error) => error.into(),
+            WalError::Full { .. } => Self::Full { reason: error.to_string() },
+            WalError::Corrupt { segment, offset, reason } => {
+                Self::Corrupt { file: format!("log/{segment:016x}.log"), offset, page: None, reason }
+            }
+            WalError::WrongVersion { .. }
+            | WalError::MissingSegment { .. }
+            | WalError::NoLog { .. }
+            | WalError::WrongDatabase { .. } => Self::NotADatabase { path: "log".into(), reason: error.to_string() },
+            WalError::InvalidOption { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
+            other => Self::Poisoned { reason: other.to_string() },
+        }
+    }
 }
 
 fn page_suffix(page: Option<PageId>) -> String {

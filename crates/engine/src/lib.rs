@@ -1,1 +1,88 @@
-//! placeholder
+//! Duramen: an embeddable transactional storage engine for programs whose many threads commit durably at once.
+//!
+//! A database is a directory. It holds tables of ordered byte keys with byte values. Transactions are serializable, and a
+//! commit is durable when it returns.
+//!
+//! ```
+//! # fn main() -> duramen::Result<()> {
+//! # let home = tempfile::tempdir().unwrap();
+//! # let path = home.path();
+//! let db = duramen::Db::open(path, duramen::Options::default())?;
+//! let accounts = db.create_table("accounts")?;
+//!
+//! let mut txn = db.begin();
+//! txn.insert(&accounts, b"alice", b"100")?;
+//! txn.insert(&accounts, b"bob", b"20")?;
+//! txn.commit()?; // on disk now
+//!
+//! let mut txn = db.begin();
+//! assert_eq!(txn.get(&accounts, b"alice")?.as_deref(), Some(&b"100"[..]));
+//! txn.commit()?;
+//! db.close()
+//! # }
+//! ```
+//!
+//! Transactions that get in each other's way wait; one that would wait for ever gets [`Error::Deadlock`], is aborted and
+//! run again:
+//!
+//! ```
+//! # fn transfer(db: &duramen::Db, accounts: &duramen::Table) -> duramen::Result<()> {
+//! loop {
+//!     let mut txn = db.begin();
+//!     let result = txn.put(accounts, b"alice", b"90").and_then(|()| txn.put(accounts, b"bob", b"30"));
+//!     match result.and_then(|()| txn.commit()) {
+//!         Err(error) if error.is_retryable() => continue,
+//!         other => return other,
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! # Promises
+//! * What [`Txn::commit`] has acknowledged survives any crash: process, system, power.
+//! * Serializable transactions behave as if they had run one after another, phantoms included.
+//! * After a failed write or sync the database refuses writes until it is reopened; nothing acknowledged is lost.
+//! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
+//!
+//! # How it is built
+//! From the bottom up: `page` and `bitmap` (bytes of pages), `pool` (pages in memory), `record` (what the log says),
+//! `change` and `txn_log` (how pages are changed and logged), `space` and `btree` (trees of pages), `overflow` (large
+//! values), `lock`, `txn` (transactions), `checkpoint`, `recovery`, `open` and `db`. `scheme` is the seam to the log.
+
+mod active;
+mod bitmap;
+mod btree;
+mod catalog;
+mod change;
+mod check;
+mod checkpoint;
+mod control;
+mod core;
+mod db;
+mod error;
+mod garbage;
+mod health;
+pub mod inspect;
+mod lock;
+mod metrics;
+mod open;
+mod options;
+mod overflow;
+mod page;
+mod pool;
+mod record;
+mod recovery;
+mod scheme;
+mod space;
+mod txn;
+mod txn_log;
+
+pub use catalog::Table;
+pub use check::CheckReport;
+pub use db::Db;
+pub use error::{Error, Result};
+pub use metrics::{Metrics, RecoveryReport};
+pub use options::{CommitMode, InsertDesign, Isolation, Options};
+pub use txn::{Savepoint, Scan, Txn};
+
+pub use duramen_types::{MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};

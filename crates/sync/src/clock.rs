@@ -12,6 +12,11 @@ impl Instant {
         Self(now_nanos())
     }
 
+    /// Nanoseconds since the clock's arbitrary start.
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
     /// Time since `self`; zero when `self` lies ahead.
     pub fn elapsed(self) -> Duration {
         Self::now().since(self)

@@ -1,0 +1,189 @@
+//! The transactions that have written to the log and are not over: what a checkpoint must know about them.
+//!
+//! # Protocol
+//! A transaction announces each insertion: it sets `inserting`, inserts, stores what the record means for it (its last
+//! LSN, its state), and clears `inserting`. A checkpoint first inserts its begin record and then, for each transaction,
+//! waits until `inserting` is clear and reads the slot. If a record lies before the begin record, its transaction had set
+//! `inserting` before the log gave out the begin record's place; so the checkpoint either sees it set and waits, or sees
+//! what was stored after it. Records behind the begin record are found by recovery's analysis itself.
+//!
+//! Lock order: a shard's mutex is held while its slots are read; nothing is taken under it.
+
+use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
+use duramen_types::{Lsn, TxnId};
+use duramen_wal::Inserted;
+
+/// How far a transaction is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum TxnState {
+    /// Running or rolling back: recovery undoes it.
+    Active = 0,
+    /// Committed, with pages still to be given back: recovery finishes that.
+    Committed = 1,
+    /// Over: recovery need not know it.
+    Over = 2,
+}
+
+impl TxnState {
+    pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Active,
+            1 => Self::Committed,
+            2 => Self::Over,
+            _ => return None,
+        })
+    }
+}
+
+/// What a checkpoint keeps of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TxnEntry {
+    pub(crate) txn: TxnId,
+    pub(crate) state: TxnState,
+    /// Its first record.
+    pub(crate) first: Lsn,
+    /// Its latest record.
+    pub(crate) last: Lsn,
+}
+
+impl TxnEntry {
+    /// That of a transaction without records.
+    pub(crate) const fn new(txn: TxnId) -> Self {
+        Self { txn, state: TxnState::Active, first: Lsn::ZERO, last: Lsn::ZERO }
+    }
+}
+
+/// A transaction's place in the table.
+#[derive(Debug, Default)]
+pub(crate) struct TxnSlot {
+    inserting: AtomicBool,
+    txn: AtomicU64,
+    first: AtomicU64,
+    last: AtomicU64,
+    state: AtomicU8,
+}
+
+impl TxnSlot {
+    /// Runs `insert` as an announced insertion of a record that leaves the transaction in `state`.
+    #[inline]
+    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(Lsn) -> Inserted) -> Inserted {
+        self.inserting.store(true, Ordering::Release);
+        let inserted = insert(self.last());
+        if self.first.load(Ordering::Relaxed) == 0 {
+            self.first.store(inserted.lsn.get(), Ordering::Relaxed);
+        }
+        self.last.store(inserted.lsn.get(), Ordering::Relaxed);
+        self.state.store(state as u8, Ordering::Relaxed);
+        self.inserting.store(false, Ordering::Release);
+        inserted
+    }
+
+    /// Its latest record; zero before the first.
+    #[inline]
+    pub(crate) fn last(&self) -> Lsn {
+        Lsn::new(self.last.load(Ordering::Relaxed))
+    }
+
+    fn reset(&self, entry: TxnEntry) {
+        self.txn.store(entry.txn.get(), Ordering::Relaxed);
+        self.first.store(entry.first.get(), Ordering::Relaxed);
+        self.last.store(entry.last.get(), Ordering::Relaxed);
+        self.state.store(entry.state as u8, Ordering::Relaxed);
+    }
+
+    fn entry(&self) -> TxnEntry {
+        let mut backoff = Backoff::new();
+        while self.inserting.load(Ordering::Acquire) {
+            backoff.snooze();
+        }
+        TxnEntry {
+            txn: TxnId::new(self.txn.load(Ordering::Relaxed)),
+            state: TxnState::from_u8(self.state.load(Ordering::Relaxed)).expect("only states are stored"),
+            first: Lsn::new(self.first.load(Ordering::Relaxed)),
+            last: Lsn::new(self.last.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+const SHARDS: usize = 16;
+
+/// The transaction table.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveTxns {
+    shards: [CachePadded<Mutex<Vec<Arc<TxnSlot>>>>; SHARDS],
+}
+
+impl ActiveTxns {
+    /// Enters a transaction: a new one, or one that recovery brings back.
+    pub(crate) fn enter(&self, slot: &Arc<TxnSlot>, entry: TxnEntry) {
+        slot.reset(entry);
+        self.shard(entry.txn).lock().push(Arc::clone(slot));
+    }
+
+    /// Takes a transaction out. Its last record says that it is over.
+    pub(crate) fn leave(&self, slot: &Arc<TxnSlot>, txn: TxnId) {
+        let mut shard = self.shard(txn).lock();
+        let at = shard.iter().position(|other| Arc::ptr_eq(other, slot)).expect("the transaction was entered");
+        shard.swap_remove(at);
+    }
+
+    fn shard(&self, txn: TxnId) -> &Mutex<Vec<Arc<TxnSlot>>> {
+        &self.shards[txn.get() as usize % SHARDS]
+    }
+
+    /// Every transaction that is not over and has records before the checkpoint's begin record, which the caller has
+    /// inserted.
+    pub(crate) fn snapshot(&self) -> Vec<TxnEntry> {
+        let mut entries = Vec::new();
+        for shard in &self.shards {
+            for slot in shard.lock().iter() {
+                let entry = slot.entry();
+                if entry.state != TxnState::Over && !entry.last.is_zero() {
+                    entries.push(entry);
+                }
+            }
+        }
+        entries
+    }
+
+    /// Number of transactions entered.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use duramen_types::{Gsn, LogId};
+
+    fn at(lsn: u64) -> Inserted {
+        Inserted { log: LogId::ZERO, lsn: Lsn::new(lsn), end: Lsn::new(lsn + 48), gsn: Gsn::new(lsn) }
+    }
+
+    #[test]
+    fn snapshot_lists_writers_only() {
+        let active = ActiveTxns::default();
+        let slots: Vec<_> = (0..3).map(|_| Arc::new(TxnSlot::default())).collect();
+        for (slot, txn) in slots.iter().zip(1..) {
+            active.enter(slot, TxnEntry::new(TxnId::new(txn)));
+        }
+        slots[0].insert(TxnState::Active, |prev| {
+            assert_eq!(prev, Lsn::ZERO);
+            at(100)
+        });
+        slots[0].insert(TxnState::Active, |prev| {
+            assert_eq!(prev, Lsn::new(100));
+            at(200)
+        });
+        slots[1].insert(TxnState::Over, |_| at(300));
+        let expected =
+            TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Lsn::new(100), last: Lsn::new(200) };
+        assert_eq!(active.snapshot(), [expected]);
+        active.leave(&slots[0], TxnId::new(1));
+        assert_eq!(active.snapshot(), []);
+        assert_eq!(active.len(), 2);
+    }
+}

@@ -1,0 +1,166 @@
+//! Finding keys.
+
+use duramen_types::PageId;
+
+use super::{MAX_LEVELS, Store, Tree, broken, retry};
+use crate::page::{Node, OptimisticPage, PageBytes, SlotFlags};
+use crate::pool::{Exclusive, Interrupt, Optimistic, PoolError};
+
+/// What is at a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lookup {
+    /// A record; its value was read.
+    Record(SlotFlags),
+    /// A deleted record that has not been purged.
+    Ghost,
+    /// Nothing.
+    Absent,
+}
+
+/// The way a scan goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// The next key of a tree, or its end.
+pub(crate) type Neighbour = Option<Vec<u8>>;
+
+impl Store {
+    /// The leaf whose fences enclose `key`. What is read from it counts only once the guard has been validated.
+    pub(crate) fn leaf(&self, tree: Tree, key: &[u8]) -> Result<Optimistic<'_>, Interrupt> {
+        self.descend(tree, 0, |node| node.child_for(key).1).map(|(_, leaf)| leaf)
+    }
+
+    /// The last leaf of the tree.
+    pub(crate) fn last_leaf(&self, tree: Tree) -> Result<Optimistic<'_>, Interrupt> {
+        self.descend(tree, 0, |node| node.child(node.slot_count())).map(|(_, leaf)| leaf)
+    }
+
+    /// The node at `level` (the root, if the tree is not so high) whose fences enclose `key`, and its parent if it has
+    /// one.
+    pub(super) fn node_and_parent(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        level: u8,
+    ) -> Result<(Option<Optimistic<'_>>, Optimistic<'_>), Interrupt> {
+        self.descend(tree, level, |node| node.child_for(key).1)
+    }
+
+    #[inline]
+    fn descend<'s>(
+        &'s self,
+        tree: Tree,
+        level: u8,
+        choose: impl Fn(&Node<OptimisticPage<'s>>) -> PageId,
+    ) -> Result<(Option<Optimistic<'s>>, Optimistic<'s>), Interrupt> {
+        let mut parent: Option<Optimistic<'s>> = None;
+        let mut current = self.pool.optimistic(tree.root)?;
+        for _ in 0..MAX_LEVELS {
+            let node = Node(current.page());
+            let (is_leaf, at) = (node.is_leaf(), node.level());
+            if is_leaf || at <= level {
+                current.validate()?;
+                if is_leaf && at != 0 || at < level && parent.is_some() {
+                    return Err(broken(current.id(), "the node is at the wrong level").into());
+                }
+                return Ok((parent, current));
+            }
+            let child = choose(&node);
+            current.validate()?;
+            if child.is_zero() {
+                return Err(broken(current.id(), "a child pointer is zero").into());
+            }
+            let next = self.pool.optimistic(child)?;
+            current.validate()?;
+            parent = Some(current);
+            current = next;
+        }
+        Err(broken(tree.root, "the tree is deeper than any tree can be").into())
+    }
+
+    /// The leaf for `key`, latched exclusively.
+    pub(crate) fn leaf_exclusive(&self, tree: Tree, key: &[u8]) -> Result<Exclusive<'_>, PoolError> {
+        retry(|| Ok(self.leaf(tree, key)?.upgrade()?))
+    }
+
+    /// Reads what is at `key`; the value goes into `value` (which is cleared first).
+    pub(crate) fn lookup(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<Lookup, PoolError> {
+        retry(|| {
+            let leaf = self.leaf(tree, key)?;
+            let found = look(&Node(leaf.page()), key, value);
+            leaf.validate()?;
+            Ok(found)
+        })
+    }
+
+    /// As [`Self::lookup`]; when nothing (not even a ghost) is at `key`, also the next key above it: the one whose gap
+    /// lock protects the absence.
+    pub(crate) fn lookup_or_next(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<(Lookup, Neighbour), PoolError> {
+        retry(|| {
+            let leaf = self.leaf(tree, key)?;
+            let node = Node(leaf.page());
+            let found = look(&node, key, value);
+            if found != Lookup::Absent {
+                leaf.validate()?;
+                return Ok((found, None));
+            }
+            let mut next = Vec::new();
+            let (slot, _) = node.lower_bound(key);
+            if slot < node.slot_count() {
+                node.key_into(slot, &mut next);
+                leaf.validate()?;
+                return Ok((found, Some(next)));
+            }
+            let bounded = node.upper_fence_into(&mut next);
+            leaf.validate()?;
+            let next = if bounded { self.first_key_above(tree, next)? } else { None };
+            // A key may have come in behind our back while the next leaf was read.
+            leaf.validate()?;
+            Ok((found, next))
+        })
+    }
+
+    /// The smallest key (ghosts included) above a leaf's upper fence.
+    pub(crate) fn first_key_above(&self, tree: Tree, mut fence: Vec<u8>) -> Result<Neighbour, Interrupt> {
+        loop {
+            fence.push(0);
+            let leaf = self.leaf(tree, &fence)?;
+            let node = Node(leaf.page());
+            // An emptied leaf may have been merged with what lies below the fence: then keys below it are here, too.
+            let (slot, _) = node.lower_bound(&fence);
+            if slot < node.slot_count() {
+                node.key_into(slot, &mut fence);
+                leaf.validate()?;
+                return Ok(Some(fence));
+            }
+            let bounded = node.upper_fence_into(&mut fence);
+            leaf.validate()?;
+            if !bounded {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+#[inline]
+fn look<B: PageBytes>(node: &Node<B>, key: &[u8], value: &mut Vec<u8>) -> Lookup {
+    value.clear();
+    let (slot, found) = node.lower_bound(key);
+    if !found {
+        return Lookup::Absent;
+    }
+    let flags = node.flags(slot);
+    if flags.contains(SlotFlags::GHOST) {
+        return Lookup::Ghost;
+    }
+    node.value_into(slot, value);
+    Lookup::Record(flags)
+}

@@ -1,0 +1,69 @@
+//! The B+-tree: ordered byte keys over pages, for many threads.
+//!
+//! * Readers descend with optimistic latch coupling: a node's version is checked after the child has been found, so that
+//!   readers write nothing that others read. Who changes a leaf upgrades its version to an exclusive latch.
+//! * A node knows its fence keys (lower exclusive, upper inclusive). There are no sibling pointers: who leaves a leaf
+//!   descends again by its fence.
+//! * Splits and merges (`structure.rs`) are system transactions: one log record each, never undone. They latch parent
+//!   before child and left before right, never waiting for a latch while they hold one: they restart instead.
+//! * A root never moves: it is pushed down or pulled up in place.
+//! * A deleted record stays as a ghost until nobody can need it; `purge.rs` removes it.
+//!
+//! Nothing here knows of transactions or waits for a lock.
+
+mod descend;
+mod purge;
+mod structure;
+
+pub(crate) use structure::{empty_root, number};
+
+pub(crate) use descend::{Direction, Lookup, Neighbour};
+
+use duramen_sync::{Arc, Backoff};
+use duramen_types::{PAGE_SIZE, PageId, TableId};
+
+use crate::pool::{Interrupt, Pool, PoolError};
+use crate::scheme::StorageScheme;
+use crate::space::Space;
+
+/// A tree, by the page of its root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tree {
+    /// The root's page.
+    pub(crate) root: PageId,
+    /// The table whose records it holds.
+    pub(crate) table: TableId,
+}
+
+/// Where trees live: pages, the space they are taken from, and the scheme that makes changes durable.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) space: Space,
+    pub(crate) scheme: Arc<dyn StorageScheme>,
+}
+
+/// Deepest tree that can be: a page holds at least two children, and there are at most 2^64 pages.
+pub(crate) const MAX_LEVELS: usize = 64;
+
+/// A tree that does not hang together; for pages whose checksum is right this is a defect of the engine or of memory.
+pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
+    PoolError::Corrupt {
+        page,
+        defect: defect.to_owned(),
+        file: "data".to_owned(),
+        offset: page.get().saturating_mul(PAGE_SIZE as u64),
+    }
+}
+
+/// Runs `attempt` until it is not interrupted by another thread.
+pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Interrupt>) -> Result<T, PoolError> {
+    let mut backoff = Backoff::new();
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(Interrupt::Restart) => backoff.snooze(),
+            Err(Interrupt::Failed(error)) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Removing ghosts for good.
+//!
+//! A ghost keeps the place of a deleted key, so that the locks on the key and on the gap before it go on protecting what
+//! they protect. It may go when nobody holds or waits for either lock, which is checked under the leaf's exclusive latch:
+//! who takes such a lock later looks at the leaf again and finds the ghost gone.
+
+use super::structure::{SPARSE, is_ghost};
+use super::{Store, Tree, number};
+use crate::change::Change;
+use crate::page::Node;
+use crate::pool::{Exclusive, PoolError};
+use crate::record::PageOp;
+
+impl Store {
+    /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if that makes it sparse.
+    pub(crate) fn purge(&self, tree: Tree, key: &[u8], unlocked: impl Fn(&[u8]) -> bool) -> Result<(), PoolError> {
+        let leaf = self.leaf_exclusive(tree, key)?;
+        let (slot, found) = Node(&leaf[..]).lower_bound(key);
+        if !found || !is_ghost(Node(&leaf[..]).flags(slot)) || !unlocked(key) {
+            return Ok(());
+        }
+        let mut change = Change::new();
+        let leaf = change.include(leaf);
+        change.apply(leaf, PageOp::Remove { slot: number(slot) });
+        let sparse = Node(change.page(leaf)).used_space() < SPARSE;
+        change.finish(&*self.scheme);
+        if sparse { self.merge_if_sparse(tree, key) } else { Ok(()) }
+    }
+
+    /// Removes every ghost of a latched leaf that `unlocked` allows; hands the leaf back when there was none.
+    pub(crate) fn purge_leaf<'s>(
+        &'s self,
+        leaf: Exclusive<'s>,
+        unlocked: impl Fn(&[u8]) -> bool,
+    ) -> Result<(), Exclusive<'s>> {
+        let node = Node(&leaf[..]);
+        let mut key = Vec::new();
+        let mut ghosts = Vec::new();
+        for slot in (0..node.slot_count()).rev().filter(|&slot| is_ghost(node.flags(slot))) {
+            node.key_into(slot, &mut key);
+            if unlocked(&key) {
+                ghosts.push(number(slot));
+            }
+        }
+        if ghosts.is_empty() {
+            return Err(leaf);
+        }
+        let mut change = Change::new();
+        let leaf = change.include(leaf);
+        for slot in ghosts {
+            change.apply(leaf, PageOp::Remove { slot });
+        }
+        change.finish(&*self.scheme);
+        Ok(())
+    }
+}

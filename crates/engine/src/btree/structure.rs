@@ -1,0 +1,217 @@
+//! Splits and merges: system transactions that change the shape of a tree and none of its contents.
+
+use duramen_types::{PAGE_SIZE, PageId, TableId};
+
+use super::{Store, Tree, broken, retry};
+use crate::change::Change;
+use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
+use crate::pool::{Exclusive, Interrupt, PoolError};
+use crate::record::PageOp;
+
+/// A node with less in it than this looks for a sibling to merge with, in bytes.
+pub(super) const SPARSE: usize = PAGE_SIZE / 4;
+
+/// Two nodes merge if the result leaves room to grow: it takes at most this many bytes.
+const MERGED: usize = PAGE_SIZE * 3 / 4;
+
+impl Store {
+    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf.
+    pub(crate) fn split_leaf(&self, tree: Tree, key: &[u8], value_len: usize) -> Result<(), PoolError> {
+        self.split(tree, key, 0, key.len() + value_len)
+    }
+
+    fn split(&self, tree: Tree, key: &[u8], level: u8, entry_size: usize) -> Result<(), PoolError> {
+        loop {
+            match retry(|| self.try_split(tree, key, level, entry_size))? {
+                Split::Done => return Ok(()),
+                Split::ParentFull => self.split(tree, key, level + 1, 0)?,
+            }
+        }
+    }
+
+    fn try_split(&self, tree: Tree, key: &[u8], level: u8, entry_size: usize) -> Result<Split, Interrupt> {
+        let (parent, node) = self.node_and_parent(tree, key, level)?;
+        let Some(parent) = parent else {
+            let root = node.upgrade()?;
+            if page::level(&root) < level {
+                // The tree has shrunk meanwhile: nothing at this level is full any more.
+                return Ok(Split::Done);
+            }
+            self.push_root_down(root)?;
+            return Err(Interrupt::Restart);
+        };
+        let mut parent = parent.upgrade()?;
+        let node = node.upgrade()?;
+        let view = Node(&node[..]);
+        if view.slot_count() < 2 {
+            return Ok(Split::Done);
+        }
+        let hint = view.lower_bound(key).0;
+        let (slot, separator) = if level == 0 {
+            page::split_point_for(view, hint, entry_size)
+        } else {
+            page::split_point(view, hint)
+        };
+        if !NodeMut(&mut parent).room_for(separator.len(), size_of::<u64>()) {
+            return Ok(Split::ParentFull);
+        }
+        let (parent_slot, child) = Node(&parent[..]).child_for(key);
+        if child != node.id() {
+            return Err(broken(parent.id(), "a child is not where its key says").into());
+        }
+
+        let taken = self.space.take(&self.pool, &*self.scheme)?;
+        let right = self.pool.create(taken.page)?;
+        let mut bytes = vec![0; PAGE_SIZE];
+        page::build_right(Node(&node[..]), slot, &separator, &mut bytes, right.id());
+        let (slot, parent_slot, right_id) = (number(slot), number(parent_slot), right.id());
+
+        let mut change = Change::new();
+        let left = change.include(node);
+        let right = change.include(right);
+        let parent = change.include(parent);
+        change.apply(right, PageOp::Image(&page::image(&bytes)));
+        change.apply(left, PageOp::Truncate { slot, separator: &separator });
+        change.apply(parent, PageOp::SplitChild { slot: parent_slot, separator: &separator, right: right_id });
+        taken.record(&mut change);
+        change.finish(&*self.scheme);
+        Ok(Split::Done)
+    }
+
+    /// Moves the contents of the root into a new child, its only one.
+    fn push_root_down(&self, root: Exclusive<'_>) -> Result<(), PoolError> {
+        let taken = self.space.take(&self.pool, &*self.scheme)?;
+        let child = self.pool.create(taken.page)?;
+        let mut below = root.to_vec();
+        page::set_page_id(&mut below, child.id());
+        let mut above = vec![0; PAGE_SIZE];
+        let level = page::level(&root) + 1;
+        let mut node =
+            NodeMut::init(&mut above, PageType::Inner, level, root.id(), page::table_id(&root), None, None);
+        node.set_rightmost(child.id());
+
+        let mut change = Change::new();
+        let root = change.include(root);
+        let child = change.include(child);
+        change.apply(child, PageOp::Image(&page::image(&below)));
+        change.apply(root, PageOp::Image(&page::image(&above)));
+        taken.record(&mut change);
+        change.finish(&*self.scheme);
+        Ok(())
+    }
+
+    /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. Only worth a try: gives up
+    /// when others are in the way.
+    pub(super) fn merge_if_sparse(&self, tree: Tree, key: &[u8]) -> Result<(), PoolError> {
+        let mut level = 0;
+        loop {
+            match self.try_merge(tree, key, level) {
+                Ok(true) => level += 1,
+                Ok(false) | Err(Interrupt::Restart) => return Ok(()),
+                Err(Interrupt::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns whether the parent has lost a child, and may have become sparse itself.
+    fn try_merge(&self, tree: Tree, key: &[u8], level: u8) -> Result<bool, Interrupt> {
+        let (parent, node) = self.node_and_parent(tree, key, level)?;
+        let Some(parent) = parent else {
+            let root = node.upgrade()?;
+            let view = Node(&root[..]);
+            if !view.is_leaf() && view.slot_count() == 0 {
+                self.pull_root_up(root)?;
+            }
+            return Ok(false);
+        };
+        let parent = parent.upgrade()?;
+        let node = node.upgrade()?;
+        if Node(&node[..]).used_space() >= SPARSE {
+            return Ok(false);
+        }
+        let above = Node(&parent[..]);
+        let (at, child) = above.child_for(key);
+        if child != node.id() {
+            return Err(broken(parent.id(), "a child is not where its key says").into());
+        }
+        let (slot, sibling) = match at {
+            _ if at < above.slot_count() => (at, above.child(at + 1)),
+            0 => return Ok(Node(&parent[..]).slot_count() == 0),
+            _ => (at - 1, above.child(at - 1)),
+        };
+        let Some(sibling) = self.pool.try_exclusive(sibling)? else { return Ok(false) };
+        let (left, right) = if slot == at { (node, sibling) } else { (sibling, node) };
+        let (left_view, right_view) = (Node(&left[..]), Node(&right[..]));
+        if page::merged_size(left_view, right_view) > MERGED || !page::merge_fits(left_view, right_view) {
+            return Ok(false);
+        }
+        let mut separator = Vec::new();
+        above.key_into(slot, &mut separator);
+        let mut merged = left.to_vec();
+        page::merge_into(&mut merged, right_view, &separator);
+
+        let slot = number(slot);
+        let mut change = Change::new();
+        let left = change.include(left);
+        let right = change.include(right);
+        let parent = change.include(parent);
+        self.space.give_back(&self.pool, &mut change, right)?;
+        change.apply(left, PageOp::Image(&page::image(&merged)));
+        change.apply(parent, PageOp::MergeChild { slot });
+        change.finish(&*self.scheme);
+        Ok(true)
+    }
+
+    /// Moves the contents of the root's only child into the root.
+    fn pull_root_up(&self, root: Exclusive<'_>) -> Result<(), Interrupt> {
+        let child = Node(&root[..]).child(0);
+        let Some(child) = self.pool.try_exclusive(child)? else { return Err(Interrupt::Restart) };
+        let mut contents = child.to_vec();
+        page::set_page_id(&mut contents, root.id());
+
+        let mut change = Change::new();
+        let root = change.include(root);
+        let child = change.include(child);
+        self.space.give_back(&self.pool, &mut change, child)?;
+        change.apply(root, PageOp::Image(&page::image(&contents)));
+        change.finish(&*self.scheme);
+        Ok(())
+    }
+
+    /// Takes a page for the root of a new, empty tree and describes both in `change`; returns the root's page.
+    pub(crate) fn plant<'s>(
+        &'s self,
+        table: TableId,
+        change: &mut Change<'s>,
+    ) -> Result<PageId, PoolError> {
+        let taken = self.space.take(&self.pool, &*self.scheme)?;
+        let root = self.pool.create(taken.page)?;
+        let id = root.id();
+        let index = change.include(root);
+        change.apply(index, PageOp::Image(&page::image(&empty_root(id, table))));
+        taken.record(change);
+        Ok(id)
+    }
+}
+
+/// The root of an empty tree.
+pub(crate) fn empty_root(id: PageId, table: TableId) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE_SIZE];
+    NodeMut::init(&mut bytes, PageType::Leaf, 0, id, table, None, None);
+    bytes
+}
+
+enum Split {
+    Done,
+    ParentFull,
+}
+
+/// Slots fit 16 bits: a page has 8,192 bytes.
+pub(crate) fn number(slot: usize) -> u16 {
+    u16::try_from(slot).expect("a page holds fewer than 65,536 records")
+}
+
+/// Whether a slot can be purged by its flags.
+pub(super) fn is_ghost(flags: SlotFlags) -> bool {
+    flags.contains(SlotFlags::GHOST)
+}

@@ -1,0 +1,164 @@
+//! The catalog: a tree at a fixed page that maps table names to tables.
+//!
+//! | key | value |
+//! |---|---|
+//! | empty | the next table id, u32 |
+//! | a table's name | its id, u32; its root page, u64 |
+//!
+//! The catalog's records are read and written through ordinary transactions, which makes creating and dropping a table
+//! as atomic as any update. Numbers are little-endian.
+
+use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::{Arc, Mutex};
+use duramen_types::{MAX_TABLE_NAME_LEN, PageId, TableId};
+
+use crate::btree::Tree;
+use crate::error::{Error, Result};
+
+/// The catalog's own tree.
+pub(crate) const CATALOG: Tree = Tree { root: PageId::new(2), table: TableId::new(1) };
+
+/// The first id that a user's table gets.
+pub(crate) const FIRST_TABLE: u32 = 16;
+
+/// Key of the record that holds the next table id.
+pub(crate) const NEXT_TABLE_KEY: &[u8] = b"";
+
+/// A table of a database. Cheap to clone; valid as long as the table exists.
+#[derive(Clone, Debug)]
+pub struct Table(pub(crate) Arc<TableInner>);
+
+#[derive(Debug)]
+pub(crate) struct TableInner {
+    name: String,
+    pub(crate) tree: Tree,
+    dropped: AtomicBool,
+}
+
+impl Table {
+    pub(crate) fn new(name: &str, tree: Tree) -> Self {
+        Self(Arc::new(TableInner { name: name.to_owned(), tree, dropped: AtomicBool::new(false) }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its number, which no other table of the database has or will have.
+    pub fn id(&self) -> TableId {
+        self.0.tree.table
+    }
+
+    /// The tree, unless the table has been dropped.
+    #[inline]
+    pub(crate) fn tree(&self) -> Result<Tree> {
+        if self.0.dropped.load(Ordering::Acquire) {
+            return Err(Error::NoSuchTable { name: self.0.name.clone() });
+        }
+        Ok(self.0.tree)
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.0.dropped.store(true, Ordering::Release);
+    }
+}
+
+/// The handles given out, so that all users of a table share one and learn when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Handles(Mutex<Vec<Table>>);
+
+impl Handles {
+    /// The shared handle of a table.
+    pub(crate) fn intern(&self, name: &str, tree: Tree) -> Table {
+        let mut handles = self.0.lock();
+        if let Some(handle) = handles.iter().find(|handle| handle.id() == tree.table) {
+            return handle.clone();
+        }
+        let handle = Table::new(name, tree);
+        handles.push(handle.clone());
+        handle
+    }
+
+    /// Makes every handle of a dropped table useless.
+    pub(crate) fn drop_table(&self, id: TableId) {
+        let mut handles = self.0.lock();
+        handles.retain(|handle| {
+            if handle.id() == id {
+                handle.mark_dropped();
+            }
+            handle.id() != id
+        });
+    }
+}
+
+/// Refuses names that cannot be.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > MAX_TABLE_NAME_LEN {
+        return Err(Error::BadTableName { name: name.chars().take(64).collect(), limit: MAX_TABLE_NAME_LEN });
+    }
+    Ok(())
+}
+
+/// A catalog record.
+pub(crate) fn encode(tree: Tree) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&tree.table.get().to_le_bytes());
+    bytes[4..].copy_from_slice(&tree.root.get().to_le_bytes());
+    bytes
+}
+
+/// Reads a catalog record.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Tree> {
+    let bytes: &[u8; 12] = bytes.try_into().map_err(|_| damaged())?;
+    let (table, root) = bytes.split_at(4);
+    Ok(Tree {
+        table: TableId::new(u32::from_le_bytes(table.try_into().expect("four bytes"))),
+        root: PageId::new(u64::from_le_bytes(root.try_into().expect("eight bytes"))),
+    })
+}
+
+/// Reads the record of the next table id.
+pub(crate) fn decode_next(bytes: &[u8]) -> Result<u32> {
+    Ok(u32::from_le_bytes(bytes.try_into().map_err(|_| damaged())?))
+}
+
+fn damaged() -> Error {
+    Error::Corrupt {
+        file: "data".into(),
+        offset: CATALOG.root.get() * duramen_types::PAGE_SIZE as u64,
+        page: Some(CATALOG.root),
+        reason: "a catalog record does not have the length it should have".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let tree = Tree { root: PageId::new(1 << 40), table: TableId::new(77) };
+        assert_eq!(decode(&encode(tree)).unwrap(), tree);
+        assert!(decode(b"short").is_err());
+        assert!(decode_next(b"12345").is_err());
+    }
+
+    #[test]
+    fn dropped_tables_tell() {
+        let handles = Handles::default();
+        let tree = Tree { root: PageId::new(9), table: TableId::new(20) };
+        let (first, second) = (handles.intern("t", tree), handles.intern("t", tree));
+        handles.drop_table(tree.table);
+        assert!(matches!(first.tree(), Err(Error::NoSuchTable { .. })));
+        assert!(second.tree().is_err());
+        assert!(handles.intern("t", tree).tree().is_ok());
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert!(check_name("accounts").is_ok());
+        assert!(check_name("").is_err());
+        assert!(check_name(&"x".repeat(256)).is_err());
+    }
+}

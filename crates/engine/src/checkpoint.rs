@@ -1,0 +1,262 @@
+//! Fuzzy checkpoints: they bound the log that recovery must read, while transactions go on.
+//!
+//! A checkpoint is a begin record; the transaction table and the dirty page table as they are found after it, in as many
+//! records as they take; an end record; and, once that is hardened, the begin record's LSN in the control file. Recovery
+//! takes the tables as the state at the begin record and applies to them all records from there on. Both tables may
+//! already contain the effects of such records; that does no harm. They never lack the effect of an earlier one:
+//! `active.rs` and [`crate::pool::Pool::dirty_pages`] say why.
+//!
+//! The log is needed from the oldest change that a dirty page lacks on disk, and from the first record of the oldest
+//! transaction in the table; what lies below is recycled.
+
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::thread::{self, JoinHandle, Parker};
+use duramen_sync::{Arc, Mutex, Weak};
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::{Inserted, NewRecord};
+
+use crate::active::{TxnEntry, TxnState};
+use crate::control::Control;
+use crate::core::Core;
+use crate::error::Result;
+use crate::record::{Kind, Malformed, Reader, put_number};
+
+/// Entries of a table in one record.
+const ENTRIES: usize = 400;
+
+/// What the end record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CheckpointEnd {
+    /// The begin record.
+    pub(crate) begin: Lsn,
+    /// No transaction before the begin record has this number or a higher one.
+    pub(crate) next_txn: TxnId,
+}
+
+impl CheckpointEnd {
+    fn encode(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_number(&mut out, self.begin.get());
+        put_number(&mut out, self.next_txn.get());
+        out
+    }
+
+    /// Reads the payload of an end record.
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(payload);
+        Ok(Self { begin: Lsn::new(reader.number()?), next_txn: TxnId::new(reader.number()?) })
+    }
+}
+
+fn encode_txns(begin: Lsn, entries: &[TxnEntry]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_number(&mut out, begin.get());
+    for entry in entries {
+        put_number(&mut out, entry.txn.get());
+        out.push(entry.state as u8);
+        put_number(&mut out, entry.first.get());
+        put_number(&mut out, entry.last.get());
+    }
+    out
+}
+
+/// Reads a part of the transaction table and the begin record it belongs to.
+pub(crate) fn decode_txns(payload: &[u8]) -> Result<(Lsn, Vec<TxnEntry>), Malformed> {
+    let mut reader = Reader::new(payload);
+    let begin = Lsn::new(reader.number()?);
+    let mut entries = Vec::new();
+    while !reader.is_empty() {
+        entries.push(TxnEntry {
+            txn: TxnId::new(reader.number()?),
+            state: TxnState::from_u8(reader.byte()?).ok_or(Malformed)?,
+            first: Lsn::new(reader.number()?),
+            last: Lsn::new(reader.number()?),
+        });
+    }
+    Ok((begin, entries))
+}
+
+fn encode_pages(begin: Lsn, entries: &[(PageId, Gsn)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_number(&mut out, begin.get());
+    for (page, gsn) in entries {
+        put_number(&mut out, page.get());
+        put_number(&mut out, gsn.get());
+    }
+    out
+}
+
+/// Reads a part of the dirty page table and the begin record it belongs to.
+pub(crate) fn decode_pages(payload: &[u8]) -> Result<(Lsn, Vec<(PageId, Gsn)>), Malformed> {
+    let mut reader = Reader::new(payload);
+    let begin = Lsn::new(reader.number()?);
+    let mut entries = Vec::new();
+    while !reader.is_empty() {
+        entries.push((PageId::new(reader.number()?), Gsn::new(reader.number()?)));
+    }
+    Ok((begin, entries))
+}
+
+/// Decides when checkpoints are taken, and has them taken one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpointer {
+    /// Held while a checkpoint is taken. Inside: the log space set aside for the next one.
+    running: Mutex<u64>,
+    /// The next checkpoint is due when the log has reached this LSN.
+    due: AtomicU64,
+    parker: Arc<Parker>,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Checkpointer {
+    /// Starts the thread that takes checkpoints when they are due.
+    pub(crate) fn start(core: &Arc<Core>) -> std::io::Result<()> {
+        let checkpointer = &core.checkpointer;
+        let (parker, stop) = (Arc::clone(&checkpointer.parker), Arc::clone(&checkpointer.stop));
+        let weak: Weak<Core> = Arc::downgrade(core);
+        let thread = thread::spawn("duramen-checkpoint", move || {
+            loop {
+                parker.park();
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                let Some(core) = weak.upgrade() else { return };
+                // A failure of the disk has put the database out of service; a full log is the writers' to report.
+                let _ = core.checkpoint();
+            }
+        })?;
+        *checkpointer.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Stops the thread.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.parker.unpark();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic in it has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    /// Wakes the checkpoint thread when the log has grown enough.
+    #[inline]
+    pub(crate) fn checkpoint_if_due(&self, end: Lsn) {
+        let due = self.checkpointer.due.load(Ordering::Relaxed);
+        if end.get() >= due
+            && self.checkpointer.due.compare_exchange(due, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            self.checkpointer.parker.unpark();
+        }
+    }
+
+    /// Takes a checkpoint, after writing out the pages that have been dirty since before the last one.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut standing = self.checkpointer.running.lock();
+        let latest = self.control.lock().control.checkpoint;
+        self.checkpoint_and_note(&mut standing, Gsn::new(latest.get()))
+    }
+
+    /// Takes a checkpoint after writing every dirty page out: recovery would have nothing to redo, and the log can be
+    /// recycled up to the oldest transaction.
+    pub(crate) fn checkpoint_clean(&self) -> Result<()> {
+        let mut standing = self.checkpointer.running.lock();
+        self.checkpoint_and_note(&mut standing, Gsn::MAX)
+    }
+
+    fn checkpoint_and_note(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
+        let taken = self.take_checkpoint(standing, flush_before);
+        let next = self.scheme().end().advance(self.options.checkpoint_bytes);
+        self.checkpointer.due.store(next.get(), Ordering::Relaxed);
+        taken.map_err(|error| self.note(error))
+    }
+
+    fn take_checkpoint(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
+        self.health.check()?;
+        self.store.pool.flush_before(flush_before)?;
+        let begin = self.log_checkpoint(Kind::CheckpointBegin, &[]).lsn;
+        let mut txns = self.active.snapshot();
+        let mut pages = self.store.pool.dirty_pages();
+        if is_on(Bug::CheckpointForgetsTransactions) {
+            txns.clear();
+        }
+        if is_on(Bug::CheckpointForgetsDirtyPages) {
+            pages.clear();
+        }
+        for part in txns.chunks(ENTRIES) {
+            self.log_checkpoint(Kind::CheckpointTransactions, &encode_txns(begin, part));
+        }
+        for part in pages.chunks(ENTRIES) {
+            self.log_checkpoint(Kind::CheckpointPages, &encode_pages(begin, part));
+        }
+        let next_txn = TxnId::new(self.next_txn.load(Ordering::Relaxed));
+        let end = self.log_checkpoint(Kind::CheckpointEnd, &CheckpointEnd { begin, next_txn }.encode());
+        self.scheme().harden(end.gsn)?;
+
+        let redo = pages.iter().map(|&(_, gsn)| Lsn::new(gsn.get())).fold(begin, Lsn::min);
+        let oldest = txns.iter().map(|entry| entry.first).fold(redo, Lsn::min);
+        {
+            let mut file = self.control.lock();
+            let control = Control { checkpoint: begin, redo, oldest, next_txn, ..file.control };
+            file.write(control)?;
+        }
+        self.counters.checkpoint_taken();
+        self.scheme().recycle_below(oldest)?;
+        self.renew_standing_room(standing);
+        Ok(())
+    }
+
+    /// Keeps log space for one checkpoint aside, so that a full log never keeps the checkpoint from being taken that
+    /// would make room. Failing that, the next checkpoint tries again.
+    fn renew_standing_room(&self, standing: &mut u64) {
+        let needed = (64 << 10) + 12 * self.store.pool.frames() as u64;
+        self.scheme().unreserve(std::mem::take(standing));
+        if self.scheme().reserve(needed).is_ok() {
+            *standing = needed;
+        }
+    }
+
+    fn log_checkpoint(&self, kind: Kind, payload: &[u8]) -> Inserted {
+        self.scheme().log(NewRecord {
+            kind: kind as u8,
+            flags: 0,
+            txn: TxnId::ZERO,
+            page: PageId::ZERO,
+            prev: Lsn::ZERO,
+            after: Gsn::ZERO,
+            payload,
+        })
+    }
+}
+
+/// The records of the checkpoint that a new, empty database begins with; inserted by `log`.
+pub(crate) fn first_checkpoint(mut log: impl FnMut(Kind, &[u8]) -> Inserted, next_txn: TxnId) -> (Lsn, Inserted) {
+    let begin = log(Kind::CheckpointBegin, &[]).lsn;
+    let end = log(Kind::CheckpointEnd, &CheckpointEnd { begin, next_txn }.encode());
+    (begin, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_round_trip() {
+        let begin = Lsn::new(5000);
+        let txns = [
+            TxnEntry { txn: TxnId::new(9), state: TxnState::Active, first: Lsn::new(4096), last: Lsn::new(8000) },
+            TxnEntry { txn: TxnId::new(10), state: TxnState::Committed, first: Lsn::new(1), last: Lsn::new(2) },
+        ];
+        assert_eq!(decode_txns(&encode_txns(begin, &txns)), Ok((begin, txns.to_vec())));
+        let pages = [(PageId::new(1), Gsn::new(7)), (PageId::new(1 << 40), Gsn::new(8))];
+        assert_eq!(decode_pages(&encode_pages(begin, &pages)), Ok((begin, pages.to_vec())));
+        let end = CheckpointEnd { begin, next_txn: TxnId::new(11) };
+        assert_eq!(CheckpointEnd::decode(&end.encode()), Ok(end));
+        assert_eq!(decode_pages(&[0x80]), Err(Malformed));
+        assert_eq!(decode_txns(&[1, 9, 7, 1, 1]), Err(Malformed));
+    }
+}

@@ -1,0 +1,132 @@
+//! What a database is made of, shared by its handle, its transactions and its background threads.
+//!
+//! # Lock order
+//! Transaction locks (waited for without any latch) → page latches (parent before child, left before right, bitmaps
+//! last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch. `docs/lock-order.md`
+//! has the whole order.
+
+use duramen_io::{Disk, DiskLock};
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
+use duramen_types::{Gsn, TxnId};
+
+use crate::active::ActiveTxns;
+use crate::btree::Store;
+use crate::catalog::Handles;
+use crate::checkpoint::Checkpointer;
+use crate::control::ControlFile;
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::lock::{LockError, LockManager, TxnLocks};
+use crate::metrics::{Counters, RecoveryReport};
+use crate::options::Options;
+use crate::scheme::StorageScheme;
+use crate::txn_log::TxnLog;
+
+/// A database.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: Options,
+    pub(crate) control: Mutex<ControlFile>,
+    pub(crate) store: Store,
+    pub(crate) locks: LockManager,
+    pub(crate) active: ActiveTxns,
+    pub(crate) tables: Handles,
+    pub(crate) health: Health,
+    pub(crate) counters: Counters,
+    pub(crate) checkpointer: Checkpointer,
+    pub(crate) recovery: OnceLock<RecoveryReport>,
+    pub(crate) next_txn: CachePadded<AtomicU64>,
+    /// The largest GSN of a commit whose locks were released before it was hardened.
+    pub(crate) pre_committed: CachePadded<AtomicU64>,
+    pub(crate) contexts: Mutex<Vec<Box<Context>>>,
+    /// Keeps others out; released when the last user of the database is gone.
+    #[allow(dead_code, reason = "held for its drop")]
+    pub(crate) home: DiskLock,
+}
+
+/// A transaction's working memory, handed from transaction to transaction.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) locks: TxnLocks,
+    pub(crate) log: TxnLog,
+    /// A value under construction or just read.
+    pub(crate) value: Vec<u8>,
+    /// A key just read.
+    pub(crate) key: Vec<u8>,
+}
+
+impl Context {
+    fn new() -> Self {
+        Self {
+            locks: TxnLocks::new(TxnId::ZERO),
+            log: TxnLog::default(),
+            value: Vec::new(),
+            key: Vec::new(),
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn scheme(&self) -> &dyn StorageScheme {
+        &*self.store.scheme
+    }
+
+    /// Working memory for a new transaction, which gets its number.
+    pub(crate) fn context(&self) -> Box<Context> {
+        let mut context = self.contexts.lock().pop().unwrap_or_else(|| Box::new(Context::new()));
+        let txn = TxnId::new(self.next_txn.fetch_add(1, Ordering::Relaxed));
+        context.locks.renew(txn);
+        context.log.begin(txn);
+        context
+    }
+
+    /// Takes the working memory of a finished transaction back.
+    pub(crate) fn recycle(&self, context: Box<Context>) {
+        const KEPT: usize = 1024;
+        const LARGEST_VALUE: usize = 1 << 20;
+        // One whose clean-up failed stays in the transaction table and cannot be used again.
+        if context.value.capacity() <= LARGEST_VALUE && !context.log.has_written() {
+            let mut contexts = self.contexts.lock();
+            if contexts.len() < KEPT {
+                contexts.push(context);
+            }
+        }
+    }
+
+    /// Looks at an error on its way to the caller: after a failure of the disk the database is out of service.
+    pub(crate) fn note(&self, error: Error) -> Error {
+        match &error {
+            Error::Io { reason } | Error::Poisoned { reason } if !self.health.is_closed() => self.fail(reason),
+            _ => {}
+        }
+        error
+    }
+
+    /// Puts the database out of service. Waiting transactions are woken: what they wait for may never be released.
+    pub(crate) fn fail(&self, reason: &str) {
+        self.health.fail(reason);
+        self.store.pool.poison(reason);
+        self.locks.close();
+    }
+
+    /// The error for a lock that was not granted.
+    pub(crate) fn lock_error(&self, txn: TxnId, error: LockError) -> Error {
+        match error {
+            LockError::Deadlock { .. } => Error::Deadlock { txn },
+            LockError::Timeout => Error::LockTimeout { txn },
+            LockError::Closed => self.health.check().err().unwrap_or(Error::Closed),
+        }
+    }
+
+    /// Takes note of a commit that is visible to others before it is hardened.
+    pub(crate) fn pre_commit(&self, gsn: Gsn) {
+        self.pre_committed.fetch_max(gsn.get(), Ordering::AcqRel);
+    }
+
+    /// Makes room in the log when a reservation was refused: a checkpoint lets it be recycled.
+    pub(crate) fn on_log_full(&self) -> Result<()> {
+        self.checkpoint_clean()
+    }
+}

@@ -1,0 +1,237 @@
+//! The database handle.
+
+use std::path::Path;
+
+use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
+use duramen_sync::Arc;
+
+use crate::btree::Tree;
+use crate::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
+use crate::change::Change;
+use crate::check::CheckReport;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::lock::LockId;
+use crate::metrics::Metrics;
+use crate::open;
+use crate::options::{Isolation, Options};
+use crate::record::Garbage;
+use crate::txn::Txn;
+
+use duramen_types::TableId;
+
+/// An open database. Cheap to clone; shared by any number of threads.
+///
+/// Dropping the last handle without [`Db::close`] stops the database where it is; nothing acknowledged is lost, and the
+/// next opening recovers.
+#[derive(Clone, Debug)]
+pub struct Db(Arc<Opened>);
+
+/// Stops the background threads when the last handle goes.
+#[derive(Debug)]
+struct Opened(Arc<Core>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Core {
+    /// Ends service: threads stop, later calls of transactions get [`Error::Closed`].
+    fn stop(&self) {
+        self.health.close();
+        self.locks.close();
+        self.checkpointer.stop();
+        self.store.pool.stop_cleaner();
+    }
+}
+
+impl Db {
+    /// Opens the database in the directory `path`, or makes one when the directory is empty or missing; recovers it when
+    /// it was not closed.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyOpen`] when someone has it open, [`Error::NotADatabase`], [`Error::WrongVersion`] and
+    /// [`Error::Corrupt`] for what cannot be opened, [`Error::InvalidOption`], [`Error::Full`], [`Error::Io`].
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.validate()?;
+        let path = path.as_ref();
+        if !options.create && !path.exists() {
+            return Err(Error::NotADatabase { path: path.into(), reason: "the directory does not exist".into() });
+        }
+        let backend = if options.io_uring { Backend::Auto } else { Backend::Syscalls };
+        let disk = RealDisk::open(path, RealDiskOptions { backend, direct: options.direct_io })?;
+        Self::open_on(Arc::new(disk), options)
+    }
+
+    /// As [`Db::open`], on any kind of disk.
+    ///
+    /// # Errors
+    /// As [`Db::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+        let path = disk.location();
+        match open::open(disk, options) {
+            Ok(core) => Ok(Self(Arc::new(Opened(core)))),
+            Err(Error::AlreadyOpen { reason, .. }) => Err(Error::AlreadyOpen { path: path.into(), reason }),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0.0
+    }
+
+    /// Begins a transaction of the database's isolation level. It takes no resources until it is used.
+    pub fn begin(&self) -> Txn {
+        self.begin_with(self.core().options.isolation)
+    }
+
+    /// Begins a transaction of a given isolation level.
+    pub fn begin_with(&self, isolation: Isolation) -> Txn {
+        Txn::begin(self.core(), isolation)
+    }
+
+    /// Makes a table; durable on return.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`], [`Error::BadTableName`], and those of a commit.
+    pub fn create_table(&self, name: &str) -> Result<Table> {
+        catalog::check_name(name)?;
+        let mut txn = self.begin_catalog()?;
+        if txn.get_raw(CATALOG, name.as_bytes())?.is_some() {
+            return Err(Error::TableExists { name: name.to_owned() });
+        }
+        let id = match txn.get_raw(CATALOG, NEXT_TABLE_KEY)? {
+            Some(bytes) => catalog::decode_next(&bytes)?,
+            None => FIRST_TABLE,
+        };
+        let root = txn.plant(TableId::new(id))?;
+        let tree = Tree { root, table: TableId::new(id) };
+        txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
+        txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
+        txn.commit_durably()?;
+        Ok(self.core().tables.intern(name, tree))
+    }
+
+    /// Finds a table.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a read.
+    pub fn open_table(&self, name: &str) -> Result<Table> {
+        catalog::check_name(name)?;
+        let mut txn = self.begin_catalog()?;
+        let found = txn.get_raw(CATALOG, name.as_bytes())?;
+        let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
+        let table = self.core().tables.intern(name, catalog::decode(&bytes)?);
+        txn.commit()?;
+        Ok(table)
+    }
+
+    /// Removes a table and all its records; durable on return. Waits for transactions that use it; those that come later
+    /// get [`Error::NoSuchTable`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        catalog::check_name(name)?;
+        let mut txn = self.begin_catalog()?;
+        let found = txn.get_raw(CATALOG, name.as_bytes())?;
+        let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
+        let tree = catalog::decode(&bytes)?;
+        txn.lock_exclusively(LockId::table(tree.table))?;
+        txn.delete_raw(CATALOG, name.as_bytes())?;
+        txn.free_on_commit(Garbage::Tree(tree))?;
+        let core = Arc::clone(self.core());
+        // Handles go while the locks are held: whoever gets the table lock next finds the handle useless.
+        core.tables.drop_table(tree.table);
+        txn.commit_durably()
+    }
+
+    /// The names of all tables, sorted.
+    ///
+    /// # Errors
+    /// Those of a read.
+    pub fn list(&self) -> Result<Vec<String>> {
+        Ok(self.tables()?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The names and trees of all tables.
+    pub(crate) fn tables(&self) -> Result<Vec<(String, Tree)>> {
+        let mut txn = self.begin_catalog()?;
+        let mut tables = Vec::new();
+        for (key, value) in txn.scan_raw(CATALOG)? {
+            if key != NEXT_TABLE_KEY {
+                tables.push((String::from_utf8_lossy(&key).into_owned(), catalog::decode(&value)?));
+            }
+        }
+        txn.commit()?;
+        Ok(tables)
+    }
+
+    /// A transaction that has the catalog to itself.
+    fn begin_catalog(&self) -> Result<Txn> {
+        let mut txn = self.begin_with(Isolation::Serializable);
+        txn.lock_exclusively(LockId::catalog())?;
+        Ok(txn)
+    }
+
+    /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Poisoned`].
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core().checkpoint_clean()
+    }
+
+    /// What the database has done since it was opened.
+    pub fn metrics(&self) -> Metrics {
+        self.core().metrics()
+    }
+
+    /// Examines everything: every page of every table, every overflow value, and that each page is used exactly once.
+    /// No transaction may be writing meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and [`Error::Io`] when a page cannot be read at all. What is readable and wrong is in the
+    /// report.
+    pub fn check(&self) -> Result<CheckReport> {
+        crate::check::check(self)
+    }
+
+    /// Closes the database: everything is written out, so that the next opening has nothing to recover. Transactions that
+    /// are not over lose their changes; their later calls get [`Error::Closed`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was acknowledged is kept.
+    pub fn close(self) -> Result<()> {
+        let core = self.core();
+        if core.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        let result = core.checkpoint_clean();
+        core.stop();
+        result.and(core.scheme().close())
+    }
+}
+
+impl Txn {
+    /// Takes a page for the root of a new tree.
+    fn plant(&mut self, table: TableId) -> Result<duramen_types::PageId> {
+        self.internal(|core, context| {
+            context.log.make_room(core.scheme(), duramen_types::PAGE_SIZE, || core.on_log_full())?;
+            let mut change = Change::new();
+            let root = core.store.plant(table, &mut change)?;
+            context.log.allocate(core.scheme(), &core.active, change, root);
+            Ok(root)
+        })
+    }
+
+    fn free_on_commit(&mut self, garbage: Garbage) -> Result<()> {
+        self.internal(|core, context| {
+            context.log.make_room(core.scheme(), 64, || core.on_log_full())?;
+            context.log.free_on_commit(core.scheme(), &core.active, garbage);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! Giving back what a committed transaction has made superfluous: overflow chains and the trees of dropped tables.
+//!
+//! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In between, a crash may
+//! happen at any point, and recovery begins again. A page is therefore freed only after everything that is found through
+//! it, and a page found is freed only if it still is what it is taken for.
+
+use crate::btree::{MAX_LEVELS, Store, Tree};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::overflow::Reference;
+use crate::page::{self, Node, PageType, SlotFlags};
+use crate::record::Garbage;
+
+use duramen_types::PageId;
+
+impl Core {
+    /// Gives everything back.
+    pub(crate) fn free_garbage(&self, items: &[Garbage]) -> Result<()> {
+        for &item in items {
+            match item {
+                Garbage::Chain { head, chain } => self.free_chain(head, chain)?,
+                Garbage::Tree(tree) => self.free_tree(tree, tree.root, None)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a chain's pages back, the last first.
+    fn free_chain(&self, head: PageId, chain: u64) -> Result<()> {
+        for id in self.store.chain_pages(head, chain)?.into_iter().rev() {
+            self.free_page(id)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the part of a dropped tree below `id` back. `level` is the level the page must be at.
+    fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>) -> Result<()> {
+        let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
+        for item in below {
+            match item {
+                Below::Child(child) => self.free_tree(tree, child, Some(level - 1))?,
+                Below::Chain(reference) => self.free_chain(reference.head, reference.chain)?,
+            }
+        }
+        self.free_page(id)
+    }
+
+    fn free_page(&self, id: PageId) -> Result<()> {
+        match self.store.free_page(id) {
+            Err(Error::Full { .. }) => {
+                self.on_log_full()?;
+                self.store.free_page(id)
+            }
+            other => other,
+        }
+    }
+}
+
+enum Below {
+    Child(PageId),
+    Chain(Reference),
+}
+
+/// What hangs below a page of a dropped tree; `None` when the page is not, or no longer, part of it.
+fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<Option<(u8, Vec<Below>)>> {
+    if !store.space.is_taken(&store.pool, id)? {
+        return Ok(None);
+    }
+    let page = store.pool.shared(id)?;
+    let is_node = matches!(page::page_type(&page), Some(PageType::Leaf | PageType::Inner));
+    let found = page::level(&page);
+    if !is_node
+        || page::table_id(&page) != tree.table
+        || level.is_some_and(|level| level != found)
+        || usize::from(found) >= MAX_LEVELS
+    {
+        return Ok(None);
+    }
+    let node = Node(&page[..]);
+    let below = if node.is_leaf() {
+        (0..node.slot_count())
+            .filter(|&slot| node.flags(slot) == SlotFlags::OVERFLOW)
+            .filter_map(|slot| Reference::decode(node.value(slot)).map(Below::Chain))
+            .collect()
+    } else {
+        (0..=node.slot_count()).map(|slot| Below::Child(node.child(slot))).collect()
+    };
+    Ok(Some((found, below)))
+}

@@ -1,0 +1,117 @@
+//! Counts, for people and for machines.
+
+use duramen_io::DiskCounters;
+use duramen_sync::CachePadded;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_wal::WalStats;
+
+use crate::core::Core;
+
+/// What a database has done since it was opened. Made by [`crate::Db::metrics`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Transactions aborted, by their user or by dropping them.
+    pub aborts: u64,
+    /// Transactions refused a lock because of a deadlock.
+    pub deadlocks: u64,
+    /// Lock requests that had to wait.
+    pub lock_waits: u64,
+    /// Time spent waiting for locks, all transactions together, in nanoseconds.
+    pub lock_wait_nanos: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// The log's counts.
+    pub log: WalStats,
+    /// The disk's counts.
+    pub disk: DiskCounters,
+    /// How the disk is driven: `io_uring`, `pwritev2`, `simulated`.
+    pub backend: &'static str,
+    /// Page frames of the buffer pool.
+    pub pool_pages: u64,
+    /// Pages that differ from what is on disk, at this moment.
+    pub dirty_pages: u64,
+    /// Pages read into the pool.
+    pub page_reads: u64,
+    /// Pages written to the data file.
+    pub page_writes: u64,
+    /// Pages replaced to make room in the pool.
+    pub evictions: u64,
+    /// What recovery had to do when the database was opened.
+    pub recovery: RecoveryReport,
+}
+
+/// What recovery had to do. All zero after a clean shutdown, but for the times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Torn pages restored from the double-write area.
+    pub repaired: u64,
+    /// Log records that redo read.
+    pub records: u64,
+    /// Bytes of log that redo read.
+    pub bytes: u64,
+    /// Page operations that were repeated.
+    pub redone: u64,
+    /// Transactions rolled back.
+    pub losers: u64,
+    /// Time of the analysis pass, in microseconds.
+    pub analysis_micros: u64,
+    /// Time of the redo pass, in microseconds.
+    pub redo_micros: u64,
+    /// Time of the undo pass, in microseconds.
+    pub undo_micros: u64,
+}
+
+impl RecoveryReport {
+    /// Whether the database had not been shut down cleanly.
+    pub fn was_needed(&self) -> bool {
+        self.repaired > 0 || self.redone > 0 || self.losers > 0
+    }
+}
+
+/// The counters that belong to no part in particular.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    commits: CachePadded<AtomicU64>,
+    aborts: CachePadded<AtomicU64>,
+    checkpoints: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn committed(&self) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn aborted(&self) {
+        self.aborts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn checkpoint_taken(&self) {
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    pub(crate) fn metrics(&self) -> Metrics {
+        let (locks, pool) = (self.locks.metrics(), self.store.pool.metrics());
+        Metrics {
+            commits: self.counters.commits.load(Ordering::Relaxed),
+            aborts: self.counters.aborts.load(Ordering::Relaxed),
+            deadlocks: locks.deadlocks,
+            lock_waits: locks.waits,
+            lock_wait_nanos: locks.wait_nanos,
+            checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
+            log: self.scheme().stats(),
+            disk: self.disk.counters(),
+            backend: self.disk.backend(),
+            pool_pages: self.store.pool.frames() as u64,
+            dirty_pages: pool.dirty,
+            page_reads: pool.reads,
+            page_writes: pool.writes,
+            evictions: pool.evictions,
+            recovery: *self.recovery.get().unwrap_or(&RecoveryReport::default()),
+        }
+    }
+}

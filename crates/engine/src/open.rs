@@ -1,0 +1,262 @@
+//! Opening a database: what is in the directory decides what is done. `docs/recovery.md` has the table.
+//!
+//! A database is made in steps that leave no doubt at any point: a file `creating` marks the directory first; then come
+//! the data file, the double-write area and the log; then, by a rename, the control file, with which the database
+//! exists; last the mark goes. A directory with the mark and no control file holds nothing and is made anew. One with
+//! data and neither is refused: something is missing that was there.
+
+use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
+use duramen_wal::{GroupCommit, NewRecord, Wal, WalOptions};
+
+use crate::active::ActiveTxns;
+use crate::bitmap;
+use crate::btree::{Store, empty_root};
+use crate::catalog::{CATALOG, Handles};
+use crate::checkpoint::{Checkpointer, first_checkpoint};
+use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::lock::LockManager;
+use crate::metrics::Counters;
+use crate::options::Options;
+use crate::page;
+use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
+use crate::recovery;
+use crate::scheme::WalScheme;
+use crate::space::{Space, blank_bitmap};
+
+/// Pages.
+pub(crate) const DATA: &str = "data";
+/// Copies of the pages that are being written.
+pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
+/// The log's directory.
+pub(crate) const LOG: &str = "log";
+/// Present while a database is being made.
+const CREATING: &str = "creating";
+
+/// Size of a new data file in pages.
+const INITIAL_PAGES: u64 = 128;
+
+/// The first transaction's number.
+const FIRST_TXN: TxnId = TxnId::new(1);
+
+/// Opens the database on `disk`, or makes one where nothing is.
+pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
+    options.validate()?;
+    let home = disk.lock()?;
+    match state_of(&*disk)? {
+        State::Database => {
+            if disk.exists(CREATING)? {
+                disk.remove(CREATING)?;
+                disk.sync_directory("")?;
+            }
+        }
+        State::Empty | State::HalfMade if !options.create => {
+            return Err(Error::NotADatabase {
+                path: disk.location().into(),
+                reason: "there is no database, and the option `create` is off".into(),
+            });
+        }
+        State::Empty => create(&*disk, &disk, &options)?,
+        State::HalfMade => {
+            clear(&*disk)?;
+            create(&*disk, &disk, &options)?;
+        }
+    }
+    start(disk, home, options)
+}
+
+enum State {
+    Empty,
+    HalfMade,
+    Database,
+}
+
+fn state_of(disk: &dyn Disk) -> Result<State> {
+    if disk.exists(CONTROL)? {
+        for (name, what) in [(DATA, "data file"), (DOUBLE_WRITE, "double-write area"), (LOG, "log directory")] {
+            if !disk.exists(name)? {
+                return Err(Error::NotADatabase {
+                    path: disk.location().into(),
+                    reason: format!("the {what} `{name}` is missing; put it back or restore the database from a copy"),
+                });
+            }
+        }
+        return Ok(State::Database);
+    }
+    if disk.exists(CREATING)? {
+        return Ok(State::HalfMade);
+    }
+    let mut found = disk.list("")?;
+    if disk.exists(LOG)? {
+        found.push(LOG.to_owned());
+    }
+    match found.first() {
+        None => Ok(State::Empty),
+        Some(_) if found.iter().any(|name| name == DATA || name == LOG) => Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!("the file `{CONTROL}` is missing; put it back or restore the database from a copy"),
+        }),
+        Some(name) => Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!("it holds `{name}` and no database; choose an empty or new directory"),
+        }),
+    }
+}
+
+/// Removes what an interrupted creation has left, but for its mark.
+fn clear(disk: &dyn Disk) -> Result<()> {
+    if disk.exists(LOG)? {
+        for name in disk.list(LOG)? {
+            disk.remove(&format!("{LOG}/{name}"))?;
+        }
+        disk.sync_directory(LOG)?;
+    }
+    for name in [CONTROL_NEW, DOUBLE_WRITE, DATA] {
+        if disk.exists(name)? {
+            disk.remove(name)?;
+        }
+    }
+    disk.sync_directory("")?;
+    Ok(())
+}
+
+fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<()> {
+    if !disk.exists(CREATING)? {
+        disk.open(CREATING, OpenMode::CreateNew)?;
+        disk.sync_directory("")?;
+    }
+    let database = new_identity(disk);
+
+    let data = disk.open(DATA, OpenMode::CreateNew)?;
+    data.allocate(INITIAL_PAGES * PAGE_SIZE as u64)?;
+    let mut bitmap = blank_bitmap(0);
+    bitmap::set(&mut bitmap, CATALOG.root.get() as u32, true).expect("the bitmap is blank");
+    write_page(&*data, bitmap::bitmap_page(0), bitmap)?;
+    write_page(&*data, CATALOG.root, empty_root(CATALOG.root, CATALOG.table))?;
+    data.sync()?;
+    disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
+
+    let wal = Wal::create(Arc::clone(shared), wal_options(options), database)?;
+    let (begin, end) = first_checkpoint(
+        |kind, payload| {
+            wal.insert(NewRecord {
+                kind: kind as u8,
+                flags: 0,
+                txn: TxnId::ZERO,
+                page: PageId::ZERO,
+                prev: Lsn::ZERO,
+                after: Gsn::ZERO,
+                payload,
+            })
+        },
+        FIRST_TXN,
+    );
+    wal.wait_hardened(end.gsn)?;
+    wal.close()?;
+
+    disk.sync_directory("")?;
+    let control = Control {
+        database,
+        sequence: 0,
+        checkpoint: begin,
+        redo: begin,
+        oldest: begin,
+        next_txn: FIRST_TXN,
+        written: 0,
+    };
+    ControlFile::create(disk, control)?;
+    disk.remove(CREATING)?;
+    disk.sync_directory("")?;
+    Ok(())
+}
+
+fn write_page(data: &dyn File, id: PageId, mut bytes: Vec<u8>) -> Result<()> {
+    page::seal(&mut bytes);
+    let mut buffer = AlignedBuf::zeroed(PAGE_SIZE);
+    buffer.copy_from_slice(&bytes);
+    Ok(data.write_at(&[&buffer], id.get() * PAGE_SIZE as u64)?)
+}
+
+/// A number that tells this database's files from another's. It need not be secret, only different.
+fn new_identity(disk: &dyn Disk) -> [u8; 16] {
+    let seeds = [clock::wall_micros(), std::process::id().into(), clock::Instant::now().nanos()];
+    let place = disk.location();
+    let mut identity = [0; 16];
+    for (index, part) in identity.chunks_mut(4).enumerate() {
+        let seed = seeds.iter().fold(index as u64, |mix, seed| mix.rotate_left(21) ^ seed);
+        part.copy_from_slice(&crc32c_append(seed, place.as_bytes()).to_le_bytes());
+    }
+    identity
+}
+
+fn wal_options(options: &Options) -> WalOptions {
+    WalOptions {
+        insert: options.log_insert,
+        ring_bytes: options.log_buffer_bytes,
+        segment_bytes: options.log_segment_bytes,
+        max_bytes: options.log_max_bytes,
+        group_commit: GroupCommit {
+            transactions: options.group_commit_transactions,
+            bytes: options.group_commit_bytes,
+            time: options.group_commit_time,
+        },
+        ..WalOptions::default()
+    }
+}
+
+/// Brings an existing database into service.
+fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> Result<Arc<Core>> {
+    let control_file = ControlFile::open(&*disk)?;
+    let control = control_file.control;
+    let data = disk.open(DATA, OpenMode::Existing)?;
+    let double_write = disk.open(DOUBLE_WRITE, OpenMode::Existing)?;
+    let repaired = recover_double_write(&*data, &*double_write)?;
+
+    let wal = Wal::open(Arc::clone(&disk), wal_options(&options), control.database, Some(control.checkpoint))?;
+    let scheme = Arc::new(WalScheme::new(Arc::new(wal)));
+    let config = PoolConfig {
+        frames: options.pool_bytes / PAGE_SIZE,
+        cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),
+        ..PoolConfig::default()
+    };
+    let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
+    let pool = Pool::new(config, Arc::clone(&data), double_write, rule)?;
+    let mut locks = LockManager::new(LOCK_BUCKETS);
+    if let Some(limit) = options.lock_wait_limit {
+        locks = locks.with_wait_limit(limit);
+    }
+    let core = Arc::new(Core {
+        disk,
+        options,
+        control: Mutex::new(control_file),
+        store: Store { pool, space: Space::new(1), scheme: Arc::clone(&scheme) as _ },
+        locks,
+        active: ActiveTxns::default(),
+        tables: Handles::default(),
+        health: Health::default(),
+        counters: Counters::default(),
+        checkpointer: Checkpointer::default(),
+        recovery: OnceLock::new(),
+        next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
+        pre_committed: CachePadded::new(AtomicU64::new(0)),
+        contexts: Mutex::new(Vec::new()),
+        home,
+    });
+    let mut report = recovery::recover(&core, &scheme, &*data)?;
+    report.repaired = repaired as u64;
+    core.recovery.set(report).expect("recovery runs once");
+    core.pre_committed.store(0, Ordering::Relaxed);
+    core.checkpoint()?;
+    core.store.pool.start_cleaner()?;
+    Checkpointer::start(&core)
+        .map_err(|error| Error::Io { reason: format!("cannot start the checkpoint thread: {error}") })?;
+    Ok(core)
+}
+
+/// Buckets of the lock table.
+const LOCK_BUCKETS: usize = 1 << 14;

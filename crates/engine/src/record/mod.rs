@@ -1,0 +1,129 @@
+//! What the engine writes to the log: the kinds of records and their payloads.
+//!
+//! | kind | payload |
+//! |---|---|
+//! | `Update` | how to undo it ([`Undo`]), then one page operation on the record's page (with [`FLAG_SEVERAL_PAGES`]: operations as in `System`) |
+//! | `System` | page operations, each behind its page number: a whole system transaction, redo only |
+//! | `Compensation` | LSN of the next record to undo, then page operations as in `System` |
+//! | `Commit`, `End` | none |
+//! | `FreeOnCommit` | pages to give back once the transaction has committed ([`Garbage`]) |
+//! | `CheckpointBegin` | none |
+//! | `CheckpointTransactions`, `CheckpointPages` | a part of the tables (see `checkpoint.rs`) |
+//! | `CheckpointEnd` | the counters that must survive |
+//!
+//! A record with page operations is atomic: it is in the log whole or not at all, and so is what it does.
+
+mod codec;
+mod op;
+mod undo;
+
+pub(crate) use codec::{Malformed, Reader, put_bytes, put_number};
+pub(crate) use op::{Misfit, PageOp, difference};
+pub(crate) use undo::{Garbage, Undo};
+
+use duramen_types::{Lsn, PageId};
+
+/// What a record is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A transaction changed a page.
+    Update = 1,
+    /// A change that no transaction owns: a split, a merge, a purge. Never undone.
+    System = 2,
+    /// An update was undone.
+    Compensation = 3,
+    /// A transaction committed. With [`FLAG_HAS_GARBAGE`], its end is a later `End` record.
+    Commit = 4,
+    /// A rollback, or the clean-up after a commit, is complete.
+    End = 5,
+    /// Pages that become free when the transaction commits.
+    FreeOnCommit = 6,
+    /// A fuzzy checkpoint begins.
+    CheckpointBegin = 7,
+    /// Part of a checkpoint's transaction table.
+    CheckpointTransactions = 8,
+    /// Part of a checkpoint's dirty page table.
+    CheckpointPages = 9,
+    /// A checkpoint is complete.
+    CheckpointEnd = 10,
+}
+
+/// On a commit record: pages are to be freed before the transaction is over.
+pub(crate) const FLAG_HAS_GARBAGE: u8 = 1;
+
+/// On an update: its operations name their pages.
+pub(crate) const FLAG_SEVERAL_PAGES: u8 = 2;
+
+impl Kind {
+    pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Update,
+            2 => Self::System,
+            3 => Self::Compensation,
+            4 => Self::Commit,
+            5 => Self::End,
+            6 => Self::FreeOnCommit,
+            7 => Self::CheckpointBegin,
+            8 => Self::CheckpointTransactions,
+            9 => Self::CheckpointPages,
+            10 => Self::CheckpointEnd,
+            _ => return None,
+        })
+    }
+}
+
+/// The page operations of a record, in order, with their pages.
+pub(crate) struct PageOps<'a> {
+    reader: Reader<'a>,
+    /// The record's own page, for the one operation of an `Update`; otherwise each operation has its page before it.
+    single: Option<PageId>,
+}
+
+impl<'a> PageOps<'a> {
+    /// Those of a record of any kind; kinds without operations have none.
+    pub(crate) fn of(kind: Kind, flags: u8, page: PageId, payload: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(payload);
+        let mut single = None;
+        match kind {
+            Kind::Update => {
+                Undo::decode(&mut reader)?;
+                single = (flags & FLAG_SEVERAL_PAGES == 0).then_some(page);
+            }
+            Kind::System => {}
+            Kind::Compensation => {
+                reader.number()?;
+            }
+            _ => reader = Reader::new(&[]),
+        }
+        Ok(Self { reader, single })
+    }
+
+    fn read(&mut self) -> Result<(PageId, PageOp<'a>), Malformed> {
+        let page = match self.single {
+            Some(page) => page,
+            None => PageId::new(self.reader.number()?),
+        };
+        Ok((page, PageOp::decode(&mut self.reader)?))
+    }
+}
+
+impl<'a> Iterator for PageOps<'a> {
+    type Item = Result<(PageId, PageOp<'a>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let item = self.read();
+        if item.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(item)
+    }
+}
+
+/// The record that undo goes on with after a compensation record.
+pub(crate) fn undo_next(payload: &[u8]) -> Result<Lsn, Malformed> {
+    Reader::new(payload).number().map(Lsn::new)
+}

@@ -1,0 +1,300 @@
+//! Page operations: the smallest changes to one page, as the log records them.
+//!
+//! The running engine changes pages by nothing else than [`PageOp::apply`], and redo calls the same function. What redo
+//! makes of a page therefore is what was there, by construction.
+
+use duramen_types::{PageId, TableId};
+
+use super::codec::{Malformed, Reader, put_bytes, put_number};
+use crate::bitmap;
+use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
+
+/// One change to one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageOp<'a> {
+    /// The page becomes what the image says, whatever it was.
+    Image(&'a [u8]),
+    /// A record is added to a leaf.
+    Insert { slot: u16, key: &'a [u8], value: &'a [u8], flags: SlotFlags },
+    /// Bytes `at .. at + remove` of a record's value are replaced by `add`, and its flags are set.
+    Change { slot: u16, at: u16, remove: u16, add: &'a [u8], flags: SlotFlags },
+    /// A record goes from a leaf.
+    Remove { slot: u16 },
+    /// The left part of a split: entries from `slot` on have moved away, `separator` is the new upper fence.
+    Truncate { slot: u16, separator: &'a [u8] },
+    /// The child at `slot` of an inner node was split at `separator`; `right` is the new sibling.
+    SplitChild { slot: u16, separator: &'a [u8], right: PageId },
+    /// The child behind `slot` of an inner node was merged into the one at `slot`.
+    MergeChild { slot: u16 },
+    /// A page number is taken in an allocation bitmap.
+    Take { bit: u32 },
+    /// A page number is given back in an allocation bitmap.
+    GiveBack { bit: u32 },
+    /// The page is no longer in use.
+    Retire,
+}
+
+/// An operation does not fit the page it is applied to: the page or the record is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a logged change does not fit the page")]
+pub(crate) struct Misfit;
+
+const IMAGE: u8 = 1;
+const INSERT: u8 = 2;
+const CHANGE: u8 = 3;
+const REMOVE: u8 = 4;
+const TRUNCATE: u8 = 5;
+const SPLIT_CHILD: u8 = 6;
+const MERGE_CHILD: u8 = 7;
+const TAKE: u8 = 8;
+const GIVE_BACK: u8 = 9;
+const RETIRE: u8 = 10;
+
+impl<'a> PageOp<'a> {
+    /// Appends the operation to a record's payload.
+    #[inline]
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Image(image) => {
+                out.push(IMAGE);
+                put_bytes(out, image);
+            }
+            Self::Insert { slot, key, value, flags } => {
+                out.push(INSERT);
+                put_number(out, slot.into());
+                put_number(out, flags.bits().into());
+                put_bytes(out, key);
+                put_bytes(out, value);
+            }
+            Self::Change { slot, at, remove, add, flags } => {
+                out.push(CHANGE);
+                put_number(out, slot.into());
+                put_number(out, at.into());
+                put_number(out, remove.into());
+                put_number(out, flags.bits().into());
+                put_bytes(out, add);
+            }
+            Self::Remove { slot } => {
+                out.push(REMOVE);
+                put_number(out, slot.into());
+            }
+            Self::Truncate { slot, separator } => {
+                out.push(TRUNCATE);
+                put_number(out, slot.into());
+                put_bytes(out, separator);
+            }
+            Self::SplitChild { slot, separator, right } => {
+                out.push(SPLIT_CHILD);
+                put_number(out, slot.into());
+                put_number(out, right.get());
+                put_bytes(out, separator);
+            }
+            Self::MergeChild { slot } => {
+                out.push(MERGE_CHILD);
+                put_number(out, slot.into());
+            }
+            Self::Take { bit } => {
+                out.push(TAKE);
+                put_number(out, bit.into());
+            }
+            Self::GiveBack { bit } => {
+                out.push(GIVE_BACK);
+                put_number(out, bit.into());
+            }
+            Self::Retire => out.push(RETIRE),
+        }
+    }
+
+    /// Reads one operation.
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match reader.byte()? {
+            IMAGE => Self::Image(reader.bytes()?),
+            INSERT => {
+                let (slot, flags) = (reader.small()?, SlotFlags::from_bits(reader.small()?));
+                Self::Insert { slot, flags, key: reader.bytes()?, value: reader.bytes()? }
+            }
+            CHANGE => {
+                let (slot, at, remove) = (reader.small()?, reader.small()?, reader.small()?);
+                Self::Change { slot, at, remove, flags: SlotFlags::from_bits(reader.small()?), add: reader.bytes()? }
+            }
+            REMOVE => Self::Remove { slot: reader.small()? },
+            TRUNCATE => Self::Truncate { slot: reader.small()?, separator: reader.bytes()? },
+            SPLIT_CHILD => {
+                let (slot, right) = (reader.small()?, PageId::new(reader.number()?));
+                Self::SplitChild { slot, right, separator: reader.bytes()? }
+            }
+            MERGE_CHILD => Self::MergeChild { slot: reader.small()? },
+            TAKE => Self::Take { bit: reader.small()? },
+            GIVE_BACK => Self::GiveBack { bit: reader.small()? },
+            RETIRE => Self::Retire,
+            _ => return Err(Malformed),
+        })
+    }
+
+    /// Changes `page`. Slots are checked against the page, so that a damaged log or page is an error, not a panic.
+    #[inline]
+    pub(crate) fn apply(&self, page: &mut [u8]) -> Result<(), Misfit> {
+        match *self {
+            Self::Image(image) => page::restore_image(image, page).map_err(|_| Misfit),
+            Self::Insert { slot, key, value, flags } => {
+                let mut node = leaf(page)?;
+                if usize::from(slot) > node.view().slot_count() {
+                    return Err(Misfit);
+                }
+                node.insert(slot.into(), key, value, flags).map_err(|_| Misfit)
+            }
+            Self::Change { slot, at, remove, add, flags } => change(page, slot.into(), at.into(), remove.into(), add, flags),
+            Self::Remove { slot } => {
+                let mut node = leaf(page)?;
+                has_slot(&node, slot)?;
+                node.remove(slot.into());
+                Ok(())
+            }
+            Self::Truncate { slot, separator } => {
+                let mut node = any_node(page)?;
+                if usize::from(slot) > node.view().slot_count() {
+                    return Err(Misfit);
+                }
+                node.truncate_left(slot.into(), separator);
+                Ok(())
+            }
+            Self::SplitChild { slot, separator, right } => {
+                let mut node = inner(page)?;
+                let slot = usize::from(slot);
+                if slot > node.view().slot_count() {
+                    return Err(Misfit);
+                }
+                let left = node.view().child(slot);
+                node.insert_child(slot, separator, left).map_err(|_| Misfit)?;
+                node.set_child(slot + 1, right);
+                Ok(())
+            }
+            Self::MergeChild { slot } => {
+                let mut node = inner(page)?;
+                has_slot(&node, slot)?;
+                let left = node.view().child(slot.into());
+                node.remove(slot.into());
+                node.set_child(slot.into(), left);
+                Ok(())
+            }
+            Self::Take { bit } => bitmap::set(page, bit, true).map_err(|_| Misfit),
+            Self::GiveBack { bit } => bitmap::set(page, bit, false).map_err(|_| Misfit),
+            Self::Retire => {
+                let id = page::page_id(page);
+                page::init_header(page, PageType::Free, 0, id, TableId::ZERO);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn leaf(page: &mut [u8]) -> Result<NodeMut<'_>, Misfit> {
+    if page::page_type(page) == Some(PageType::Leaf) { Ok(NodeMut(page)) } else { Err(Misfit) }
+}
+
+fn inner(page: &mut [u8]) -> Result<NodeMut<'_>, Misfit> {
+    if page::page_type(page) == Some(PageType::Inner) { Ok(NodeMut(page)) } else { Err(Misfit) }
+}
+
+fn any_node(page: &mut [u8]) -> Result<NodeMut<'_>, Misfit> {
+    match page::page_type(page) {
+        Some(PageType::Leaf | PageType::Inner) => Ok(NodeMut(page)),
+        _ => Err(Misfit),
+    }
+}
+
+fn has_slot(node: &NodeMut<'_>, slot: u16) -> Result<(), Misfit> {
+    if usize::from(slot) < node.view().slot_count() { Ok(()) } else { Err(Misfit) }
+}
+
+fn change(page: &mut [u8], slot: usize, at: usize, remove: usize, add: &[u8], flags: SlotFlags) -> Result<(), Misfit> {
+    let mut node = leaf(page)?;
+    has_slot(&node, u16::try_from(slot).map_err(|_| Misfit)?)?;
+    let old_len = node.view().value_len(slot);
+    if at + remove > old_len {
+        return Err(Misfit);
+    }
+    if remove == add.len() {
+        node.patch_value(slot, at, add);
+    } else {
+        let view: Node<&[u8]> = node.view();
+        let old = view.value(slot);
+        let mut new = Vec::with_capacity(old_len - remove + add.len());
+        new.extend_from_slice(&old[..at]);
+        new.extend_from_slice(add);
+        new.extend_from_slice(&old[at + remove..]);
+        node.set_value(slot, &new).map_err(|_| Misfit)?;
+    }
+    node.set_flags(slot, flags);
+    Ok(())
+}
+
+/// The part in which two values differ: where it begins, how long it is in `old`, and what `new` has there.
+#[inline]
+pub(crate) fn difference<'a>(old: &[u8], new: &'a [u8]) -> (usize, usize, &'a [u8]) {
+    let same_front = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let (old_rest, new_rest) = (&old[same_front..], &new[same_front..]);
+    let same_back = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(a, b)| a == b).count();
+    (same_front, old_rest.len() - same_back, &new_rest[..new_rest.len() - same_back])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn difference_is_minimal_and_right() {
+        for (old, new, expected) in [
+            (&b"balance=10"[..], &b"balance=25"[..], (8, 2, &b"25"[..])),
+            (b"same", b"same", (4, 0, b"")),
+            (b"abc", b"abcabc", (3, 0, b"abc")),
+            (b"aaaa", b"aa", (2, 2, b"")),
+            (b"", b"x", (0, 0, b"x")),
+        ] {
+            assert_eq!(difference(old, new), expected);
+        }
+    }
+
+    #[test]
+    fn operations_round_trip_and_reject_garbage() {
+        let ops = [
+            PageOp::Image(b"image"),
+            PageOp::Insert { slot: 3, key: b"k", value: b"v", flags: SlotFlags::GHOST },
+            PageOp::Change { slot: 1, at: 2, remove: 3, add: b"new", flags: SlotFlags::NONE },
+            PageOp::Remove { slot: 9 },
+            PageOp::Truncate { slot: 4, separator: b"sep" },
+            PageOp::SplitChild { slot: 5, separator: b"s", right: PageId::new(1 << 40) },
+            PageOp::MergeChild { slot: 6 },
+            PageOp::Take { bit: 70_000 },
+            PageOp::GiveBack { bit: 1 },
+            PageOp::Retire,
+        ];
+        let mut out = Vec::new();
+        for op in &ops {
+            op.encode(&mut out);
+        }
+        let mut reader = Reader::new(&out);
+        for op in &ops {
+            assert_eq!(PageOp::decode(&mut reader).as_ref(), Ok(op));
+        }
+        assert!(reader.is_empty());
+        for cut in 0..out.len() {
+            let mut reader = Reader::new(&out[..cut]);
+            while PageOp::decode(&mut reader).is_ok() {}
+        }
+    }
+
+    #[test]
+    fn misfits_are_errors() {
+        let mut page = vec![0u8; duramen_types::PAGE_SIZE];
+        NodeMut::init(&mut page, PageType::Leaf, 0, PageId::new(9), TableId::new(1), None, None);
+        assert_eq!(PageOp::Remove { slot: 0 }.apply(&mut page), Err(Misfit));
+        assert_eq!(PageOp::MergeChild { slot: 0 }.apply(&mut page), Err(Misfit));
+        let beyond = PageOp::Insert { slot: 1, key: b"k", value: b"", flags: SlotFlags::NONE };
+        assert_eq!(beyond.apply(&mut page), Err(Misfit));
+        let insert = PageOp::Insert { slot: 0, key: b"k", value: b"value", flags: SlotFlags::NONE };
+        assert_eq!(insert.apply(&mut page), Ok(()));
+        let too_far = PageOp::Change { slot: 0, at: 4, remove: 2, add: b"", flags: SlotFlags::NONE };
+        assert_eq!(too_far.apply(&mut page), Err(Misfit));
+    }
+}

@@ -1,0 +1,121 @@
+//! The first pass: what the crash interrupted.
+
+use std::collections::HashMap;
+
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::{RecordRef, Wal};
+
+use super::malformed;
+use crate::active::{TxnEntry, TxnState};
+use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::record::{FLAG_HAS_GARBAGE, Kind, PageOps};
+
+/// The state of transactions and pages at the end of the log.
+#[derive(Debug)]
+pub(super) struct Analysis {
+    /// Transactions that are not over.
+    pub(super) txns: HashMap<TxnId, TxnEntry>,
+    /// Pages that may lack changes on disk, and from which GSN on.
+    pub(super) pages: HashMap<PageId, Gsn>,
+    /// No transaction in the log has this number or a higher one.
+    pub(super) next_txn: TxnId,
+}
+
+impl Analysis {
+    /// Reads the log from the checkpoint that the control file names.
+    pub(super) fn of_log(wal: &Wal, control: Control) -> Result<Self> {
+        let mut analysis = Self::at_checkpoint(wal, control)?;
+        let mut scanner = wal.scan(control.checkpoint);
+        while let Some(record) = scanner.next()? {
+            analysis.follow(&record)?;
+        }
+        Ok(analysis)
+    }
+
+    /// The tables of the checkpoint: the state from which the records behind its begin record lead on.
+    fn at_checkpoint(wal: &Wal, control: Control) -> Result<Self> {
+        let begin = control.checkpoint;
+        let mut analysis = Self { txns: HashMap::new(), pages: HashMap::new(), next_txn: control.next_txn };
+        let mut scanner = wal.scan(begin);
+        let mut first = true;
+        while let Some(record) = scanner.next()? {
+            let kind = kind_of(&record)?;
+            if std::mem::take(&mut first) && (record.lsn != begin || kind != Kind::CheckpointBegin) {
+                break;
+            }
+            let malformed = |_| malformed(record.lsn);
+            match kind {
+                Kind::CheckpointTransactions => {
+                    let (of, entries) = decode_txns(record.payload).map_err(malformed)?;
+                    if of == begin {
+                        analysis.txns.extend(entries.into_iter().map(|entry| (entry.txn, entry)));
+                    }
+                }
+                Kind::CheckpointPages => {
+                    let (of, entries) = decode_pages(record.payload).map_err(malformed)?;
+                    if of == begin {
+                        analysis.pages.extend(entries);
+                    }
+                }
+                Kind::CheckpointEnd => {
+                    let end = CheckpointEnd::decode(record.payload).map_err(malformed)?;
+                    if end.begin == begin {
+                        analysis.next_txn = analysis.next_txn.max(end.next_txn);
+                        return Ok(analysis);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Err(Error::Corrupt {
+            file: "log".into(),
+            offset: begin.get(),
+            page: None,
+            reason: format!("the log ends before the checkpoint at {begin} is complete, though it was hardened"),
+        })
+    }
+
+    /// Takes note of one record.
+    fn follow(&mut self, record: &RecordRef<'_>) -> Result<()> {
+        let kind = kind_of(record)?;
+        if !record.txn.is_zero() {
+            self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
+        }
+        match kind {
+            Kind::Update | Kind::Compensation | Kind::FreeOnCommit => self.advance(record, TxnState::Active),
+            Kind::Commit if record.flags & FLAG_HAS_GARBAGE != 0 => self.advance(record, TxnState::Committed),
+            Kind::Commit | Kind::End => {
+                self.txns.remove(&record.txn);
+            }
+            _ => {}
+        }
+        let ops = PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.lsn))?;
+        for op in ops {
+            let (page, _) = op.map_err(|_| malformed(record.lsn))?;
+            self.pages.entry(page).or_insert(record.gsn);
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, record: &RecordRef<'_>, state: TxnState) {
+        let first = self.txns.get(&record.txn).map_or(record.lsn, |entry| entry.first);
+        self.txns.insert(record.txn, TxnEntry { txn: record.txn, state, first, last: record.lsn });
+    }
+
+    /// Where redo begins, if there is anything to redo.
+    pub(super) fn redo_start(&self) -> Option<Gsn> {
+        self.pages.values().min().copied()
+    }
+}
+
+/// The kind of a record; a number that means nothing is damage (or the work of another version).
+pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
+    Kind::from_u8(record.kind).ok_or_else(|| malformed(record.lsn))
+}
+
+/// The position of a record in the one log of a database whose GSNs are its LSNs.
+pub(super) fn lsn_of(gsn: Gsn) -> Lsn {
+    Lsn::new(gsn.get())
+}

@@ -1,0 +1,63 @@
+//! Recovery after a crash: ARIES over the log's valid part.
+//!
+//! 1. *Analysis* (`analysis.rs`) reads from the latest checkpoint to the end of the log: which transactions were not
+//!    over, which pages may lack changes on disk.
+//! 2. *Redo* (`redo.rs`) repeats history: every page operation since the oldest of those changes that its page does not
+//!    have, losers' included.
+//! 3. *Undo* (`undo.rs`) rolls back the transactions that had not committed, writing compensation records, and completes
+//!    the clean-up of those that had.
+//!
+//! A crash at any point leaves a database that recovery starts over on: redo only repeats what the log says, and undo goes
+//! on after the last compensation record that was hardened.
+
+mod analysis;
+mod redo;
+mod undo;
+
+use duramen_io::File;
+use duramen_sync::Arc;
+use duramen_sync::atomic::Ordering;
+use duramen_sync::clock::Instant;
+use duramen_types::PAGE_SIZE;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::metrics::RecoveryReport;
+use crate::record::Malformed;
+use crate::scheme::WalScheme;
+use analysis::Analysis;
+
+/// Brings the pages to the state of the last hardened commit. Nobody else uses the database meanwhile.
+pub(crate) fn recover(core: &Core, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
+    let mut report = RecoveryReport::default();
+    let control = core.control.lock().control;
+
+    let started = Instant::now();
+    let analysis = Analysis::of_log(scheme.wal(), control)?;
+    core.next_txn.store(analysis.next_txn.get(), Ordering::Relaxed);
+    report.analysis_micros = micros(started);
+
+    let started = Instant::now();
+    redo::redo(core, scheme, &analysis, &mut report)?;
+    core.store.space.discover(&core.store.pool, data.len()? / PAGE_SIZE as u64)?;
+    report.redo_micros = micros(started);
+
+    let started = Instant::now();
+    undo::finish_transactions(core, scheme.wal(), &analysis, &mut report)?;
+    report.undo_micros = micros(started);
+    Ok(report)
+}
+
+fn micros(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A record whose checksum is right and whose contents make no sense.
+fn malformed(lsn: duramen_types::Lsn) -> Error {
+    Error::Corrupt {
+        file: "log".into(),
+        offset: lsn.get(),
+        page: None,
+        reason: format!("the record at {lsn}: {Malformed}"),
+    }
+}

@@ -1,0 +1,91 @@
+//! The second pass: every change that a page lacks is repeated, in the order of the log.
+
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, Lsn};
+
+use super::analysis::{Analysis, kind_of, lsn_of};
+use super::malformed;
+use crate::btree::broken;
+use crate::core::Core;
+use crate::error::Result;
+use crate::metrics::RecoveryReport;
+use crate::page;
+use crate::pool::Exclusive;
+use crate::record::{PageOp, PageOps};
+use crate::scheme::WalScheme;
+
+/// Repeats history.
+pub(super) fn redo(
+    core: &Core,
+    scheme: &WalScheme,
+    analysis: &Analysis,
+    report: &mut RecoveryReport,
+) -> Result<()> {
+    let Some(start) = analysis.redo_start() else { return Ok(()) };
+    if is_on(Bug::SkipRedo) {
+        return Ok(());
+    }
+    let mut scanner = scheme.wal().scan(lsn_of(start));
+    while let Some(record) = scanner.next()? {
+        report.records += 1;
+        report.bytes += record.end.get() - record.lsn.get();
+        let kind = kind_of(&record)?;
+        scheme.set_redo_position(record.gsn);
+        let ops = PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.lsn))?;
+        redo_record(core, analysis, record.gsn, record.lsn, ops, report)?;
+    }
+    scheme.set_redo_position(Gsn::ZERO);
+    Ok(())
+}
+
+/// A page of the record that is being repeated, and whether it lacks the record's changes.
+struct Target<'p> {
+    page: Exclusive<'p>,
+    lacks: bool,
+}
+
+/// Repeats one record. Its pages stay latched until all of its operations are done, as they were the first time: no page
+/// reaches the disk with a part of them.
+fn redo_record(
+    core: &Core,
+    analysis: &Analysis,
+    gsn: Gsn,
+    lsn: Lsn,
+    ops: PageOps<'_>,
+    report: &mut RecoveryReport,
+) -> Result<()> {
+    let mut targets: Vec<Target<'_>> = Vec::new();
+    for op in ops {
+        let (id, op) = op.map_err(|_| malformed(lsn))?;
+        if analysis.pages.get(&id).is_none_or(|&from| from > gsn) {
+            continue;
+        }
+        let at = match targets.iter().position(|target| target.page.id() == id) {
+            Some(at) => at,
+            None => {
+                core.store.pool.reserve_page(id)?;
+                let page = core.store.pool.exclusive_or_blank(id)?;
+                let lacks = page::gsn(&page) < gsn || is_on(Bug::IgnorePageGsn);
+                targets.push(Target { page, lacks });
+                targets.len() - 1
+            }
+        };
+        let Target { page, lacks } = &mut targets[at];
+        if !*lacks {
+            continue;
+        }
+        if page::gsn(page) < gsn {
+            // The first operation on this page: what cannot be read can only be replaced as a whole.
+            if let Some(defect) = page.was_unreadable()
+                && !matches!(op, PageOp::Image(_))
+            {
+                return Err(defect.clone().into());
+            }
+            page.prepare_redo(gsn);
+        }
+        op.apply(page).map_err(|misfit| broken(id, &misfit.to_string()))?;
+        page::set_gsn(page, gsn);
+        report.redone += 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The third pass: transactions that the crash interrupted are brought to their end.
+
+use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
+use duramen_wal::{Record, Wal};
+
+use super::analysis::Analysis;
+use super::malformed;
+use crate::active::{TxnEntry, TxnState};
+use crate::change::Change;
+use crate::core::Core;
+use crate::error::Result;
+use crate::metrics::RecoveryReport;
+use crate::record::{Garbage, Kind, Reader, Undo, undo_next};
+use crate::txn::rollback::take_back;
+use crate::txn_log::TxnLog;
+
+/// Undoes the losers and cleans up behind the winners that had no time to.
+pub(super) fn finish_transactions(
+    core: &Core,
+    wal: &Wal,
+    analysis: &Analysis,
+    report: &mut RecoveryReport,
+) -> Result<()> {
+    let mut entries: Vec<TxnEntry> = analysis.txns.values().copied().collect();
+    // Any order is right, since locks kept the transactions apart; this one is the same each time.
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.last));
+    // All of them are in the transaction table before the first checkpoint can be taken.
+    let mut logs: Vec<TxnLog> = Vec::new();
+    for entry in &entries {
+        let mut log = TxnLog::default();
+        log.resume(&core.active, *entry);
+        logs.push(log);
+    }
+    for (entry, log) in entries.iter().zip(&mut logs) {
+        // Room that the transaction had set aside is there; when it is not, the log grows.
+        let _ = log.reserve_for_recovery(core.scheme());
+        match entry.state {
+            TxnState::Active => {
+                if is_on(Bug::SkipUndo) {
+                    log.finish(core.scheme(), &core.active);
+                    continue;
+                }
+                undo(core, wal, log, entry.last)?;
+                report.losers += 1;
+            }
+            TxnState::Committed => {
+                if !is_on(Bug::ForgetDeferredFrees) {
+                    core.free_garbage(&promised(wal, entry.last)?)?;
+                }
+            }
+            TxnState::Over => unreachable!("analysis keeps no transaction that is over"),
+        }
+        log.end(core.scheme());
+        log.finish(core.scheme(), &core.active);
+    }
+    Ok(())
+}
+
+/// Rolls one transaction back along its chain of records.
+fn undo(core: &Core, wal: &Wal, log: &mut TxnLog, last: Lsn) -> Result<()> {
+    let mut next = last;
+    while !next.is_zero() {
+        let record = wal.read(next)?;
+        next = match Kind::from_u8(record.kind) {
+            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
+            Some(Kind::Update) => {
+                let undo = undo_of(&record)?;
+                let change = take_back(&core.store, undo)?;
+                log.compensate(core.scheme(), record.prev, change);
+                record.prev
+            }
+            Some(Kind::FreeOnCommit) => {
+                log.compensate(core.scheme(), record.prev, Change::new());
+                record.prev
+            }
+            _ => return Err(malformed(record.lsn)),
+        };
+    }
+    Ok(())
+}
+
+fn undo_of(record: &Record) -> Result<Undo<'_>> {
+    Undo::decode(&mut Reader::new(&record.payload)).map_err(|_| malformed(record.lsn))
+}
+
+/// The pages that a committed transaction promised to give back, from its commit record backwards.
+fn promised(wal: &Wal, commit: Lsn) -> Result<Vec<Garbage>> {
+    let mut garbage = Vec::new();
+    let mut next = commit;
+    while !next.is_zero() {
+        let record = wal.read(next)?;
+        next = match Kind::from_u8(record.kind) {
+            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
+            Some(Kind::FreeOnCommit) => {
+                garbage.push(Garbage::decode(&record.payload).map_err(|_| malformed(record.lsn))?);
+                record.prev
+            }
+            Some(Kind::Update | Kind::Commit) => record.prev,
+            _ => return Err(malformed(record.lsn)),
+        };
+    }
+    Ok(garbage)
+}

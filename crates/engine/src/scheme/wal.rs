@@ -1,0 +1,100 @@
+//! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
+
+use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_types::{Gsn, Lsn};
+use duramen_wal::{Inserted, NewRecord, Wal, WalStats};
+
+use super::StorageScheme;
+use crate::error::Result;
+use crate::pool::{PoolError, WalRule};
+
+/// Write-ahead logging.
+#[derive(Debug)]
+pub(crate) struct WalScheme {
+    wal: Arc<Wal>,
+    /// During redo: the GSN of the record that is being applied. Pages become dirty at this GSN then, not at the end of
+    /// the log. Zero in normal operation.
+    redo_position: AtomicU64,
+}
+
+impl WalScheme {
+    /// The scheme over an open log.
+    pub(crate) fn new(wal: Arc<Wal>) -> Self {
+        Self { wal, redo_position: AtomicU64::new(0) }
+    }
+
+    /// The log.
+    pub(crate) fn wal(&self) -> &Wal {
+        &self.wal
+    }
+
+    /// Says which record redo is at; zero when it is done.
+    pub(crate) fn set_redo_position(&self, gsn: Gsn) {
+        self.redo_position.store(gsn.get(), Ordering::Release);
+    }
+}
+
+impl StorageScheme for WalScheme {
+    #[inline]
+    fn log(&self, record: NewRecord<'_>) -> Inserted {
+        self.wal.insert(record)
+    }
+
+    fn harden(&self, gsn: Gsn) -> Result<()> {
+        Ok(self.wal.wait_hardened(gsn)?)
+    }
+
+    fn is_hardened(&self, gsn: Gsn) -> bool {
+        self.wal.is_hardened(gsn)
+    }
+
+    fn end(&self) -> Lsn {
+        self.wal.end()
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        Ok(self.wal.reserve(bytes)?)
+    }
+
+    fn unreserve(&self, bytes: u64) {
+        self.wal.unreserve(bytes);
+    }
+
+    fn record_bytes(&self, payload: usize) -> u64 {
+        Wal::record_bytes(payload)
+    }
+
+    fn recycle_below(&self, lsn: Lsn) -> Result<()> {
+        Ok(self.wal.recycle_below(lsn)?)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.wal.failure().map(|failure| failure.to_string())
+    }
+
+    fn stats(&self) -> WalStats {
+        self.wal.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(self.wal.close()?)
+    }
+}
+
+impl WalRule for WalScheme {
+    fn harden(&self, gsn: Gsn) -> std::result::Result<(), PoolError> {
+        // The cleaner asks for pages that nobody waits for: most are hardened long since.
+        if self.wal.is_hardened(gsn) {
+            return Ok(());
+        }
+        self.wal.wait_hardened(gsn).map_err(|failure| PoolError::Poisoned { reason: failure.to_string() })
+    }
+
+    fn end(&self) -> Gsn {
+        match self.redo_position.load(Ordering::Acquire) {
+            0 => Gsn::new(self.wal.end().get()),
+            position => Gsn::new(position),
+        }
+    }
+}

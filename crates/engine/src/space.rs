@@ -1,0 +1,140 @@
+//! Which pages of the data file are in use.
+//!
+//! The truth is in the allocation bitmaps (see `bitmap.rs`), which are changed like any page, by logged operations that
+//! are part of the [`Change`] that starts or stops using the page: no crash can leak a page or give one out twice. Here
+//! is only a hint where to look.
+//!
+//! Latch order: a bitmap page is latched after every tree page of the same change, and only one of them at a time.
+
+use duramen_sync::Mutex;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_types::{PAGE_SIZE, PageId, TableId};
+
+use crate::bitmap::{self, GROUP_PAGES};
+use crate::change::Change;
+use crate::page::{self, PageType};
+use crate::pool::{Exclusive, Pool, PoolError};
+use crate::record::PageOp;
+use crate::scheme::StorageScheme;
+
+/// Finds free pages.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// No page below this is free.
+    hint: AtomicU64,
+    /// Number of groups that have a bitmap.
+    groups: AtomicU64,
+    growth: Mutex<()>,
+}
+
+/// A page that is being taken: its bitmap, latched, and its bit. It is taken when [`Taken::record`] has been called and
+/// the change is logged.
+pub(crate) struct Taken<'p> {
+    bitmap: Exclusive<'p>,
+    bit: u32,
+    /// The page.
+    pub(crate) page: PageId,
+}
+
+impl<'p> Taken<'p> {
+    /// Makes the allocation part of `change`.
+    pub(crate) fn record(self, change: &mut Change<'p>) {
+        let bitmap = change.include(self.bitmap);
+        change.apply(bitmap, PageOp::Take { bit: self.bit });
+    }
+}
+
+impl Space {
+    /// For a data file with this many groups.
+    pub(crate) fn new(groups: u64) -> Self {
+        Self { hint: AtomicU64::new(0), groups: AtomicU64::new(groups), growth: Mutex::new(()) }
+    }
+
+    /// Number of groups that have a bitmap.
+    pub(crate) fn groups(&self) -> u64 {
+        self.groups.load(Ordering::Acquire)
+    }
+
+    /// Looks at the data file for the groups it has. Used once redo has brought all bitmaps back.
+    pub(crate) fn discover(&self, pool: &Pool, pages_in_file: u64) -> Result<(), PoolError> {
+        let mut groups = 1;
+        while groups * GROUP_PAGES < pages_in_file {
+            let bitmap = pool.exclusive_or_blank(bitmap::bitmap_page(groups))?;
+            if bitmap.was_unreadable().is_some() || page::page_type(&bitmap) != Some(PageType::Bitmap) {
+                break;
+            }
+            groups += 1;
+        }
+        self.groups.store(groups, Ordering::Release);
+        Ok(())
+    }
+
+    /// Finds a free page, and latches its bitmap so that nobody else finds it. Room for the page in the data file is
+    /// made here: a full disk is an error now and not when the page is written.
+    pub(crate) fn take<'p>(&self, pool: &'p Pool, scheme: &dyn StorageScheme) -> Result<Taken<'p>, PoolError> {
+        let hint = self.hint.load(Ordering::Relaxed);
+        let (mut group, mut from) = bitmap::locate(PageId::new(hint));
+        loop {
+            if group >= self.groups() {
+                self.grow(pool, scheme, group)?;
+            }
+            let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
+            if let Some(bit) = bitmap::find_clear(&bitmap, from) {
+                let page = bitmap::page_at(group, bit);
+                pool.reserve_page(page)?;
+                // Lost to a page given back meanwhile: then the hint already is lower.
+                let _ = self.hint.compare_exchange(hint, page.get() + 1, Ordering::Relaxed, Ordering::Relaxed);
+                return Ok(Taken { bitmap, bit, page });
+            }
+            group += 1;
+            from = 0;
+        }
+    }
+
+    fn grow(&self, pool: &Pool, scheme: &dyn StorageScheme, group: u64) -> Result<(), PoolError> {
+        let _growth = self.growth.lock();
+        if group < self.groups() {
+            return Ok(());
+        }
+        let id = bitmap::bitmap_page(group);
+        pool.reserve_page(id)?;
+        let mut change = Change::new();
+        let index = change.include(pool.create(id)?);
+        change.apply(index, PageOp::Image(&page::image(&blank_bitmap(group))));
+        change.finish(scheme);
+        self.groups.store(group + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes giving `page` (part of the change under `index`) back part of `change`.
+    pub(crate) fn give_back<'p>(&self, pool: &'p Pool, change: &mut Change<'p>, index: usize) -> Result<(), PoolError> {
+        let id = change.page_id(index);
+        let (group, bit) = bitmap::locate(id);
+        let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
+        let bitmap = change.include(bitmap);
+        change.apply(index, PageOp::Retire);
+        change.apply(bitmap, PageOp::GiveBack { bit });
+        self.hint.fetch_min(id.get(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether `page` is in use.
+    pub(crate) fn is_taken(&self, pool: &Pool, page: PageId) -> Result<bool, PoolError> {
+        let (group, bit) = bitmap::locate(page);
+        if group >= self.groups() {
+            return Ok(false);
+        }
+        Ok(bitmap::get(&pool.shared(bitmap::bitmap_page(group))?, bit))
+    }
+}
+
+/// The bitmap page of a group in which only the group's own pages are in use.
+pub(crate) fn blank_bitmap(group: u64) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE_SIZE];
+    page::init_header(&mut bytes, PageType::Bitmap, 0, bitmap::bitmap_page(group), TableId::ZERO);
+    let used = if group == 0 { 2 } else { 1 };
+    for bit in 0..used {
+        bitmap::set(&mut bytes, bit, true).expect("the bitmap is blank");
+    }
+    bytes
+}

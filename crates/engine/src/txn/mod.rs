@@ -1,0 +1,167 @@
+//! Transactions.
+//!
+//! `read.rs` and `scan.rs` find records, `write.rs` changes them, `rollback.rs` takes changes back, `finish.rs` commits
+//! and aborts. This file holds what they share.
+//!
+//! # How serializability is kept
+//! Strict two-phase locking on keys and on the gaps between them. The lock on a key is taken before the tree is searched,
+//! so that no page latch is held while a transaction waits. The lock on a gap can be named only after the search: it is
+//! taken after a first look, and then the tree is looked at again; only what is seen while the lock is held counts.
+
+mod finish;
+mod read;
+pub(crate) mod rollback;
+mod scan;
+mod write;
+
+pub use scan::Scan;
+
+use duramen_sync::Arc;
+use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
+
+use crate::btree::{Store, Tree};
+use crate::catalog::Table;
+use crate::core::{Context, Core};
+use crate::error::{Error, Result};
+use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
+use crate::txn_log::Mark;
+
+/// A transaction. Dropping one that is neither committed nor aborted aborts it.
+///
+/// After an error other than [`Error::KeyExists`], [`Error::KeyNotFound`], [`Error::KeyTooLarge`],
+/// [`Error::ValueTooLarge`], [`Error::NoSuchTable`] or [`Error::NoSuchSavepoint`] the transaction can only be aborted;
+/// everything else gives [`Error::MustAbort`].
+#[derive(Debug)]
+pub struct Txn {
+    core: Arc<Core>,
+    /// Present until the transaction is over.
+    context: Option<Box<Context>>,
+    isolation: Isolation,
+    must_abort: bool,
+    /// Savepoints made so far; each gets the next number.
+    savepoints: u64,
+    /// Savepoints that a rollback has not passed: number and place.
+    valid_savepoints: Vec<(u64, Mark)>,
+}
+
+/// A point in a transaction that [`Txn::rollback_to`] returns to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    txn: TxnId,
+    number: u64,
+}
+
+impl Txn {
+    pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Self {
+        Self {
+            context: Some(core.context()),
+            core: Arc::clone(core),
+            isolation,
+            must_abort: false,
+            savepoints: 0,
+            valid_savepoints: Vec::new(),
+        }
+    }
+
+    /// Its number, which no other transaction of the database has or will have.
+    pub fn id(&self) -> TxnId {
+        self.context().locks.txn()
+    }
+
+    /// What it sees of others.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    fn context(&self) -> &Context {
+        self.context.as_ref().expect("the transaction is not over")
+    }
+
+    /// The parts that operations work with, borrowed side by side.
+    fn parts(&mut self) -> (&Core, &Store, &mut Context) {
+        (&self.core, &self.core.store, self.context.as_mut().expect("the transaction is not over"))
+    }
+
+    /// Refuses operations of a transaction that can only be aborted, and all of a database that is out of service.
+    fn check_usable(&self) -> Result<()> {
+        if self.must_abort { Err(Error::MustAbort) } else { self.core.health.check() }
+    }
+
+    /// Remembers what an error means for the transaction and for the database.
+    fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            let harmless = matches!(
+                error,
+                Error::KeyExists
+                    | Error::KeyNotFound
+                    | Error::KeyTooLarge { .. }
+                    | Error::ValueTooLarge { .. }
+                    | Error::NoSuchTable { .. }
+                    | Error::NoSuchSavepoint
+            );
+            self.must_abort |= !harmless;
+            self.core.note(error)
+        })
+    }
+
+    fn lock(&mut self, id: LockId, mode: LockMode) -> Result<()> {
+        let (core, _, context) = self.parts();
+        match core.locks.acquire(&mut context.locks, id, mode) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(core.lock_error(context.locks.txn(), error)),
+        }
+    }
+
+    /// Locks the table as a whole, by intention, and makes sure that it still exists.
+    fn enter_table(&mut self, table: &Table, mode: LockMode) -> Result<Tree> {
+        let tree = table.tree()?;
+        self.lock(LockId::table(tree.table), mode)?;
+        table.tree()
+    }
+
+    /// For the database's own transactions on its catalog, which hold a lock on it as a whole.
+    pub(crate) fn internal<T>(&mut self, work: impl FnOnce(&Core, &mut Context) -> Result<T>) -> Result<T> {
+        self.check_usable()?;
+        let (core, _, context) = self.parts();
+        let result = work(core, context);
+        self.settle(result)
+    }
+
+    pub(crate) fn lock_exclusively(&mut self, id: LockId) -> Result<()> {
+        self.check_usable()?;
+        let result = self.lock(id, LockMode::Exclusive);
+        self.settle(result)
+    }
+
+    /// The lock on the gap below `next`, or below the end of the table.
+    fn gap(tree: Tree, next: Option<&[u8]>) -> LockId {
+        match next {
+            Some(key) => LockId::gap(tree.table, key),
+            None => LockId::gap_end(tree.table),
+        }
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > MAX_KEY_LEN {
+        return Err(Error::KeyTooLarge { len: key.len(), limit: MAX_KEY_LEN });
+    }
+    Ok(())
+}
+
+fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > MAX_VALUE_LEN {
+        return Err(Error::ValueTooLarge { len: value.len(), limit: MAX_VALUE_LEN });
+    }
+    Ok(())
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        if self.context.is_some() {
+            // An error here has put the database out of service, or the database is closed: recovery will undo.
+            let _ = self.abort_now();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Point reads.
+
+use duramen_types::planted::{Bug, is_on};
+
+use super::{Txn, check_key};
+use crate::btree::{Lookup, Tree};
+use crate::catalog::Table;
+use crate::error::Result;
+use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
+use crate::overflow::Reference;
+use crate::page::SlotFlags;
+
+impl Txn {
+    /// Reads the value of `key`.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoSuchTable`], [`crate::Error::KeyTooLarge`]; [`crate::Error::Deadlock`] and the others that leave
+    /// only an abort.
+    pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check_usable()?;
+        let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared);
+        self.settle(result)
+    }
+
+    /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change it: two transactions
+    /// that read first and write then would deadlock.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check_usable()?;
+        let result = self.get_locked(table, key, LockMode::IntentExclusive, LockMode::Exclusive);
+        self.settle(result)
+    }
+
+    /// Reads a catalog record; the transaction holds the lock on the catalog.
+    pub(crate) fn get_raw(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.internal(|core, context| {
+            let found = core.store.lookup(tree, key, &mut context.value)?;
+            record_flags(found).map(|flags| materialize(&core.store, tree, &context.value, flags)).transpose()
+        })
+    }
+
+    /// Reads all catalog records; the transaction holds the lock on the catalog.
+    pub(crate) fn scan_raw(&mut self, tree: Tree) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.scan_tree(tree).collect()
+    }
+
+    fn get_locked(&mut self, table: &Table, key: &[u8], intent: LockMode, mode: LockMode) -> Result<Option<Vec<u8>>> {
+        check_key(key)?;
+        let tree = self.enter_table(table, intent)?;
+        let record = LockId::record(tree.table, key);
+        let skip = is_on(Bug::SkipReadLock) && mode == LockMode::Shared;
+        let momentary = self.isolation == Isolation::ReadCommitted
+            && mode == LockMode::Shared
+            && self.context().locks.held(record).is_none();
+        if !skip {
+            self.lock(record, mode)?;
+        }
+        let result = self.read_value(tree, key);
+        if momentary && !skip {
+            let (core, _, context) = self.parts();
+            core.locks.release_one(&mut context.locks, record);
+        }
+        result
+    }
+
+    /// Reads under the record lock, and locks the gap when there is nothing.
+    fn read_value(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let flags = if self.isolation == Isolation::Serializable {
+            self.look_and_lock_gap(tree, key)?
+        } else {
+            let (_, store, context) = self.parts();
+            record_flags(store.lookup(tree, key, &mut context.value)?)
+        };
+        let Some(flags) = flags else { return Ok(None) };
+        let (_, store, context) = self.parts();
+        materialize(store, tree, &context.value, flags).map(Some)
+    }
+
+    /// Looks at `key`; when neither a record nor a ghost is there, makes sure that none can come: the gap around it is
+    /// locked, and the tree looked at again, until the gap seen is the gap locked.
+    pub(super) fn look_and_lock_gap(&mut self, tree: Tree, key: &[u8]) -> Result<Option<SlotFlags>> {
+        loop {
+            let (_, store, context) = self.parts();
+            let (found, next) = store.lookup_or_next(tree, key, &mut context.value)?;
+            if found != Lookup::Absent {
+                return Ok(record_flags(found));
+            }
+            let gap = Self::gap(tree, next.as_deref());
+            if context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared)) {
+                return Ok(None);
+            }
+            self.lock(gap, LockMode::Shared)?;
+        }
+    }
+}
+
+fn record_flags(found: Lookup) -> Option<SlotFlags> {
+    match found {
+        Lookup::Record(flags) => Some(flags),
+        Lookup::Ghost | Lookup::Absent => None,
+    }
+}
+
+/// The value that a leaf's bytes stand for.
+pub(super) fn materialize(
+    store: &crate::btree::Store,
+    tree: Tree,
+    bytes: &[u8],
+    flags: SlotFlags,
+) -> Result<Vec<u8>> {
+    if !flags.contains(SlotFlags::OVERFLOW) {
+        return Ok(bytes.to_vec());
+    }
+    let reference = Reference::decode(bytes)
+        .ok_or_else(|| crate::btree::broken(tree.root, "a reference to an overflow value is malformed"))?;
+    Ok(store.read_chain(reference)?)
+}

@@ -1,0 +1,368 @@
+//! Range scans, upwards and downwards.
+//!
+//! A scan reads a batch of records from a leaf optimistically, takes the locks for all of them (waiting where it must, no
+//! latch is held), and then validates the versions of all leaves it has looked at since the last record it gave out. If
+//! one has changed it reads again, with the locks in hand and a smaller batch. What passes validation was there, and
+//! nothing else was, at a moment when all the locks were held.
+//!
+//! A serializable scan locks each key, ghosts included, and the gap below it; upwards it also locks the gap that ends the
+//! range, downwards the gap above the range first. A read-committed scan holds the record locks of a batch only while it
+//! reads the batch.
+
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
+
+use duramen_sync::{Arc, Backoff};
+
+use super::Txn;
+use super::read::materialize;
+use crate::btree::{Direction, Neighbour, Store, Tree};
+use crate::catalog::Table;
+use crate::error::Result;
+use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
+use crate::page::{Node, PageBytes, SlotFlags};
+use crate::pool::{Interrupt, Optimistic};
+
+/// Most records of one batch.
+const BATCH: usize = 64;
+
+/// The records of a range, in order. Made by [`Txn::scan`] and [`Txn::scan_rev`].
+///
+/// The first error ends the scan; it leaves the transaction as an error of [`Txn::get`] would.
+#[derive(Debug)]
+pub struct Scan<'t> {
+    txn: &'t mut Txn,
+    table: Table,
+    tree: Option<Tree>,
+    direction: Direction,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    /// The last key dealt with.
+    position: Option<Vec<u8>>,
+    ready: VecDeque<(Vec<u8>, Vec<u8>)>,
+    finished: bool,
+}
+
+/// What one look at the tree found.
+#[derive(Debug, Default)]
+struct Batch {
+    entries: Vec<(Vec<u8>, Vec<u8>, SlotFlags)>,
+    /// The key whose gap bounds the range, when the look came to it.
+    boundary: Option<Neighbour>,
+    /// There is nothing more behind the entries.
+    last: bool,
+}
+
+impl Txn {
+    /// The records whose keys lie in `range`, in ascending order.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = duramen::Db::open(home.path(), duramen::Options::default())?;
+    /// # let table = db.create_table("t")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&table, b"apple", b"1")?;
+    /// txn.put(&table, b"pear", b"2")?;
+    /// let keys: Vec<_> = txn.scan(&table, &b"a"[..]..&b"b"[..]).map(|item| item.unwrap().0).collect();
+    /// assert_eq!(keys, [b"apple"]);
+    /// # txn.commit()
+    /// # }
+    /// ```
+    pub fn scan<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
+        Scan::new(self, table, range, Direction::Forward)
+    }
+
+    /// All records of a tree that the transaction has locked as a whole.
+    pub(super) fn scan_tree(&mut self, tree: Tree) -> Scan<'_> {
+        Scan { tree: Some(tree), ..Scan::new(self, &Table::new("", tree), .., Direction::Forward) }
+    }
+
+    /// The records whose keys lie in `range`, in descending order.
+    pub fn scan_rev<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
+        Scan::new(self, table, range, Direction::Backward)
+    }
+}
+
+impl<'t> Scan<'t> {
+    fn new<'k>(txn: &'t mut Txn, table: &Table, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Self {
+        Self {
+            txn,
+            table: table.clone(),
+            tree: None,
+            direction,
+            lower: range.start_bound().map(|key| key.to_vec()),
+            upper: range.end_bound().map(|key| key.to_vec()),
+            position: None,
+            ready: VecDeque::new(),
+            finished: false,
+        }
+    }
+
+    /// Reads and locks until there is something to give out, or nothing more.
+    fn fill(&mut self) -> Result<()> {
+        self.txn.check_usable()?;
+        let tree = match self.tree {
+            Some(tree) => tree,
+            None => *self.tree.insert(self.txn.enter_table(&self.table, LockMode::IntentShared)?),
+        };
+        if is_empty_range(&self.lower, &self.upper) {
+            self.finished = true;
+            return Ok(());
+        }
+        let core = Arc::clone(&self.txn.core);
+        let mut limit = BATCH;
+        let mut backoff = Backoff::new();
+        while self.ready.is_empty() && !self.finished {
+            let mut seen = Vec::new();
+            let batch = match self.direction {
+                Direction::Forward => self.look_forward(&core.store, tree, limit, &mut seen),
+                Direction::Backward => self.look_backward(&core.store, tree, limit, &mut seen),
+            };
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(Interrupt::Restart) => {
+                    backoff.snooze();
+                    continue;
+                }
+                Err(Interrupt::Failed(error)) => return Err(error.into()),
+            };
+            let momentary = self.lock_batch(tree, &batch)?;
+            let unchanged = seen.iter().all(|leaf| leaf.validate().is_ok());
+            let accepted = if unchanged { self.accept(&core.store, tree, batch) } else { Ok(()) };
+            let (core, _, context) = self.txn.parts();
+            for id in momentary {
+                core.locks.release_one(&mut context.locks, id);
+            }
+            accepted?;
+            if !unchanged {
+                limit = (limit / 2).max(1);
+                backoff.snooze();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the locks that the isolation level asks for; returns those to be released once the batch has been read.
+    fn lock_batch(&mut self, tree: Tree, batch: &Batch) -> Result<Vec<LockId>> {
+        let serializable = self.txn.isolation == Isolation::Serializable;
+        let mut momentary = Vec::new();
+        for (key, _, _) in &batch.entries {
+            let record = LockId::record(tree.table, key);
+            if serializable {
+                self.txn.lock(LockId::gap(tree.table, key), LockMode::Shared)?;
+            } else if self.txn.context().locks.held(record).is_none() {
+                momentary.push(record);
+            }
+            self.txn.lock(record, LockMode::Shared)?;
+        }
+        if serializable && let Some(boundary) = &batch.boundary {
+            self.txn.lock(Txn::gap(tree, boundary.as_deref()), LockMode::Shared)?;
+        }
+        momentary.dedup();
+        Ok(momentary)
+    }
+
+    /// The batch is what there is: gives its records out.
+    fn accept(&mut self, store: &Store, tree: Tree, batch: Batch) -> Result<()> {
+        self.finished = batch.last;
+        for (key, bytes, flags) in batch.entries {
+            if !flags.contains(SlotFlags::GHOST) {
+                let value = materialize(store, tree, &bytes, flags)?;
+                self.ready.push_back((key.clone(), value));
+            }
+            self.position = Some(key);
+        }
+        Ok(())
+    }
+
+    fn look_forward<'s>(
+        &self,
+        store: &'s Store,
+        tree: Tree,
+        limit: usize,
+        seen: &mut Vec<Optimistic<'s>>,
+    ) -> Result<Batch, Interrupt> {
+        let (mut from, mut skip_equal) = match (&self.position, &self.lower) {
+            (Some(position), _) => (position.clone(), true),
+            (None, Bound::Included(key)) => (key.clone(), false),
+            (None, Bound::Excluded(key)) => (key.clone(), true),
+            (None, Bound::Unbounded) => (Vec::new(), false),
+        };
+        let mut batch = Batch::default();
+        loop {
+            let leaf = store.leaf(tree, &from)?;
+            let node = Node(leaf.page());
+            let (mut slot, found) = node.lower_bound(&from);
+            slot += usize::from(found && skip_equal);
+            while slot < node.slot_count() && batch.entries.len() < limit && batch.boundary.is_none() {
+                let entry = read_entry(&node, slot);
+                if is_above(&entry.0, &self.upper) {
+                    batch.boundary = Some(Some(entry.0));
+                } else {
+                    batch.entries.push(entry);
+                }
+                slot += 1;
+            }
+            let bounded = node.upper_fence_into(&mut from);
+            leaf.validate()?;
+            seen.push(leaf);
+            if batch.boundary.is_none() && batch.entries.is_empty() {
+                if bounded {
+                    from.push(0);
+                    skip_equal = false;
+                    continue;
+                }
+                batch.boundary = Some(None);
+            }
+            batch.last = batch.boundary.is_some();
+            return Ok(batch);
+        }
+    }
+
+    fn look_backward<'s>(
+        &self,
+        store: &'s Store,
+        tree: Tree,
+        limit: usize,
+        seen: &mut Vec<Optimistic<'s>>,
+    ) -> Result<Batch, Interrupt> {
+        let mut batch = Batch::default();
+        // Entries below this key, or up to it.
+        let (mut below, mut include_equal) = match (&self.position, &self.upper) {
+            (Some(position), _) => (Some(position.clone()), false),
+            (None, Bound::Included(key)) => (Some(key.clone()), true),
+            (None, Bound::Excluded(key)) => (Some(key.clone()), false),
+            (None, Bound::Unbounded) => (None, false),
+        };
+        let mut boundary_missing = self.position.is_none();
+        loop {
+            let leaf = match &below {
+                Some(key) => store.leaf(tree, key)?,
+                None => store.last_leaf(tree)?,
+            };
+            let node = Node(leaf.page());
+            let mut slot = match &below {
+                Some(key) => {
+                    let (slot, found) = node.lower_bound(key);
+                    slot + usize::from(found && include_equal)
+                }
+                None => node.slot_count(),
+            };
+            if boundary_missing {
+                batch.boundary = Some(self.key_above(store, tree, &node, &leaf, slot, seen)?);
+                boundary_missing = false;
+            }
+            while slot > 0 && batch.entries.len() < limit && !batch.last {
+                slot -= 1;
+                let entry = read_entry(&node, slot);
+                if is_below(&entry.0, &self.lower) {
+                    batch.last = true;
+                } else {
+                    batch.entries.push(entry);
+                }
+            }
+            let mut fence = Vec::new();
+            let bounded = node.lower_fence_into(&mut fence);
+            leaf.validate()?;
+            seen.push(leaf);
+            if batch.entries.is_empty() && !batch.last {
+                if bounded {
+                    below = Some(fence);
+                    include_equal = true;
+                    continue;
+                }
+                batch.last = true;
+            }
+            return Ok(batch);
+        }
+    }
+
+    /// The first key above the range, which is at `slot` of the leaf or in one of the next leaves.
+    fn key_above<'s>(
+        &self,
+        store: &'s Store,
+        tree: Tree,
+        node: &Node<impl PageBytes>,
+        leaf: &Optimistic<'s>,
+        slot: usize,
+        seen: &mut Vec<Optimistic<'s>>,
+    ) -> Result<Neighbour, Interrupt> {
+        let mut key = Vec::new();
+        if slot < node.slot_count() {
+            node.key_into(slot, &mut key);
+            leaf.validate()?;
+            return Ok(Some(key));
+        }
+        let mut bounded = node.upper_fence_into(&mut key);
+        leaf.validate()?;
+        while bounded {
+            key.push(0);
+            let next = store.leaf(tree, &key)?;
+            let node = Node(next.page());
+            let (slot, _) = node.lower_bound(&key);
+            if slot < node.slot_count() {
+                node.key_into(slot, &mut key);
+                next.validate()?;
+                seen.push(next);
+                return Ok(Some(key));
+            }
+            bounded = node.upper_fence_into(&mut key);
+            next.validate()?;
+            seen.push(next);
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ready.is_empty() && !self.finished {
+            let filled = self.fill();
+            if let Err(error) = self.txn.settle(filled) {
+                self.finished = true;
+                self.ready.clear();
+                return Some(Err(error));
+            }
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}
+
+fn read_entry(node: &Node<impl PageBytes>, slot: usize) -> (Vec<u8>, Vec<u8>, SlotFlags) {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    node.key_into(slot, &mut key);
+    let flags = node.flags(slot);
+    node.value_into(slot, &mut value);
+    (key, value, flags)
+}
+
+fn is_above(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
+    match upper {
+        Bound::Included(limit) => key > &limit[..],
+        Bound::Excluded(limit) => key >= &limit[..],
+        Bound::Unbounded => false,
+    }
+}
+
+fn is_below(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
+    match lower {
+        Bound::Included(limit) => key < &limit[..],
+        Bound::Excluded(limit) => key <= &limit[..],
+        Bound::Unbounded => false,
+    }
+}
+
+/// Whether no key at all can lie between the bounds.
+fn is_empty_range(lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
+    match (lower, upper) {
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
+            lower >= upper
+        }
+        _ => false,
+    }
+}

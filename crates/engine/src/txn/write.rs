@@ -1,0 +1,332 @@
+//! Inserting, changing and deleting records.
+
+use duramen_sync::{Arc, Backoff};
+use duramen_types::planted::{Bug, is_on};
+
+use super::{Txn, check_key, check_value};
+use crate::btree::{Lookup, Tree, number};
+use crate::catalog::Table;
+use crate::error::{Error, Result};
+use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
+use crate::overflow::Reference;
+use crate::page::{MAX_INLINE_SIZE, Node, NodeMut, SlotFlags};
+use crate::pool::{Exclusive, Interrupt};
+use crate::record::{Garbage, PageOp, Undo, difference};
+
+/// What a write expects at the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expect {
+    /// Nothing: [`Error::KeyExists`] otherwise.
+    Absence,
+    /// A record: [`Error::KeyNotFound`] otherwise.
+    Presence,
+    /// Either.
+    Anything,
+}
+
+/// How one attempt at a leaf ended.
+enum Attempt {
+    Done,
+    /// Something had to be done without the latch; look again.
+    Again,
+}
+
+impl Txn {
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`] when the key is there; [`Error::KeyTooLarge`], [`Error::ValueTooLarge`],
+    /// [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only an abort.
+    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(table, key, value, Expect::Absence)
+    }
+
+    /// Adds a record, or replaces its value.
+    ///
+    /// # Errors
+    /// As [`Txn::insert`], without [`Error::KeyExists`].
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(table, key, value, Expect::Anything)
+    }
+
+    /// Replaces the value of a record.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`] when the key is not there; otherwise as [`Txn::put`].
+    pub fn update(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(table, key, value, Expect::Presence)
+    }
+
+    /// Removes a record; returns whether it was there.
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only
+    /// an abort.
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.check_usable()?;
+        let result = self.delete_locked(table, key);
+        self.settle(result)
+    }
+
+    /// Writes a catalog record; the transaction holds the lock on the catalog.
+    pub(crate) fn put_raw(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_usable()?;
+        let result = self.write_at(tree, key, value, Expect::Anything);
+        self.settle(result)
+    }
+
+    /// Deletes a catalog record; the transaction holds the lock on the catalog.
+    pub(crate) fn delete_raw(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
+        self.check_usable()?;
+        let result = self.delete_at(tree, key);
+        self.settle(result)
+    }
+
+    fn write(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
+        self.check_usable()?;
+        let result = self.write_locked(table, key, value, expect);
+        self.settle(result)
+    }
+
+    fn write_locked(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
+        check_key(key)?;
+        check_value(value)?;
+        let tree = self.enter_table(table, LockMode::IntentExclusive)?;
+        self.lock(LockId::record(tree.table, key), LockMode::Exclusive)?;
+        self.write_at(tree, key, value, expect)
+    }
+
+    fn write_at(&mut self, tree: Tree, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
+        if key.len() + value.len() <= MAX_INLINE_SIZE {
+            return self.write_leaf(tree, key, value, SlotFlags::NONE, expect);
+        }
+        // The chain is written before the leaf refers to it: make sure first that it will.
+        let (_, store, context) = self.parts();
+        let found = store.lookup(tree, key, &mut context.value)?;
+        match (expect, found) {
+            (Expect::Absence, Lookup::Record(_)) => return Err(Error::KeyExists),
+            (Expect::Presence, Lookup::Ghost | Lookup::Absent) => return self.not_found(tree, key),
+            _ => {}
+        }
+        let (core, store, context) = self.parts();
+        let reference = store.write_chain(&mut context.log, &core.active, tree.table, value, |log, bytes| {
+            log.make_room(core.scheme(), bytes, || core.on_log_full())
+        })?;
+        self.write_leaf(tree, key, &reference.encode(), SlotFlags::OVERFLOW, expect)
+    }
+
+    /// The key is not there, and must not come as long as this transaction runs.
+    fn not_found<T>(&mut self, tree: Tree, key: &[u8]) -> Result<T> {
+        if self.isolation == Isolation::Serializable {
+            self.look_and_lock_gap(tree, key)?;
+        }
+        Err(Error::KeyNotFound)
+    }
+
+    fn write_leaf(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        payload: &[u8],
+        flags: SlotFlags,
+        expect: Expect,
+    ) -> Result<()> {
+        let mut backoff = Backoff::new();
+        loop {
+            self.make_room(key.len() + payload.len())?;
+            let core = Arc::clone(&self.core);
+            let leaf = core.store.leaf_exclusive(tree, key)?;
+            let (slot, found) = Node(&leaf[..]).lower_bound(key);
+            let present = found && !Node(&leaf[..]).is_ghost(slot);
+            match expect {
+                Expect::Absence if present => return Err(Error::KeyExists),
+                Expect::Presence if !present => {
+                    drop(leaf);
+                    return self.not_found(tree, key);
+                }
+                _ => {}
+            }
+            let attempt = if found {
+                self.change_slot(tree, key, leaf, slot, payload, flags)?
+            } else {
+                self.insert_slot(tree, key, leaf, slot, payload, flags)?
+            };
+            match attempt {
+                Attempt::Done => return Ok(()),
+                Attempt::Again => backoff.snooze(),
+            }
+        }
+    }
+
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        let (core, _, context) = self.parts();
+        context.log.make_room(core.scheme(), bytes, || core.on_log_full())
+    }
+
+    /// Gives the record (or ghost) at `slot` a new value.
+    fn change_slot(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        mut leaf: Exclusive<'_>,
+        slot: usize,
+        payload: &[u8],
+        flags: SlotFlags,
+    ) -> Result<Attempt> {
+        let (core, store, context) = self.parts();
+        let node = Node(&leaf[..]);
+        let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
+        if payload.len() > old_len + node.free_space() {
+            if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+                drop(leaf);
+                store.split_leaf(tree, key, payload.len())?;
+            }
+            return Ok(Attempt::Again);
+        }
+        let garbage = chain_of(node.value(slot), old_flags);
+        context.log.update(core.scheme(), &core.active, &mut leaf, false, |leaf, out| {
+            let old = Node(leaf).value(slot);
+            let (at, old_part, new_part) = difference(old, payload);
+            let add = &old[at..at + old_part];
+            let at = number(at);
+            Undo::Change { tree, key, at, remove: number(new_part.len()), add, flags: old_flags }.encode(out);
+            let operation = out.len();
+            let remove = number(old_part);
+            PageOp::Change { slot: number(slot), at, remove, add: new_part, flags }.encode(out);
+            operation
+        });
+        drop(leaf);
+        if let Some(garbage) = garbage {
+            context.log.free_on_commit(core.scheme(), &core.active, garbage);
+        }
+        Ok(Attempt::Done)
+    }
+
+    /// Adds a record where there is none, if nobody protects the gap.
+    fn insert_slot(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        mut leaf: Exclusive<'_>,
+        slot: usize,
+        payload: &[u8],
+        flags: SlotFlags,
+    ) -> Result<Attempt> {
+        let (core, store, context) = self.parts();
+        let next = match next_key(store, tree, &leaf, slot, &mut context.key) {
+            Ok(next) => next,
+            Err(Interrupt::Restart) => return Ok(Attempt::Again),
+            Err(Interrupt::Failed(error)) => return Err(error.into()),
+        };
+        let gap = Self::gap(tree, next.then_some(&context.key[..]));
+        if !is_on(Bug::SkipGapLock) {
+            if !core.locks.check_instant(&context.locks, gap, LockMode::IntentExclusive) {
+                drop(leaf);
+                let waited = core.locks.acquire_instant(&mut context.locks, gap, LockMode::IntentExclusive);
+                return match waited {
+                    Ok(()) => Ok(Attempt::Again),
+                    Err(error) => Err(core.lock_error(context.locks.txn(), error)),
+                };
+            }
+            // The new key divides the gap: who protects the whole goes on to protect both parts.
+            let inherits = context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared));
+            let lower_part = LockId::gap(tree.table, key);
+            if inherits && !core.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
+                drop(leaf);
+                self.lock(lower_part, LockMode::Shared)?;
+                return Ok(Attempt::Again);
+            }
+        }
+        if !NodeMut(&mut leaf).room_for(key.len(), payload.len()) {
+            if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+                drop(leaf);
+                store.split_leaf(tree, key, payload.len())?;
+            }
+            return Ok(Attempt::Again);
+        }
+        context.log.update(core.scheme(), &core.active, &mut leaf, false, |_, out| {
+            Undo::Insert { tree, key }.encode(out);
+            let operation = out.len();
+            PageOp::Insert { slot: number(slot), key, value: payload, flags }.encode(out);
+            operation
+        });
+        Ok(Attempt::Done)
+    }
+
+    fn delete_locked(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        let tree = self.enter_table(table, LockMode::IntentExclusive)?;
+        self.lock(LockId::record(tree.table, key), LockMode::Exclusive)?;
+        self.delete_at(tree, key)
+    }
+
+    fn delete_at(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
+        self.make_room(key.len())?;
+        let (core, store, context) = self.parts();
+        let mut leaf = store.leaf_exclusive(tree, key)?;
+        let node = Node(&leaf[..]);
+        let (slot, found) = node.lower_bound(key);
+        if !found || node.is_ghost(slot) {
+            drop(leaf);
+            return match self.not_found(tree, key) {
+                Err(Error::KeyNotFound) => Ok(false),
+                other => other,
+            };
+        }
+        let flags = node.flags(slot);
+        let garbage = chain_of(node.value(slot), flags);
+        context.log.update(core.scheme(), &core.active, &mut leaf, true, |_, out| {
+            Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
+            let operation = out.len();
+            let flags = flags.with(SlotFlags::GHOST);
+            PageOp::Change { slot: number(slot), at: 0, remove: 0, add: &[], flags }.encode(out);
+            operation
+        });
+        drop(leaf);
+        if let Some(garbage) = garbage {
+            context.log.free_on_commit(core.scheme(), &core.active, garbage);
+        }
+        Ok(true)
+    }
+}
+
+/// Whether nobody holds or waits for a lock on the key or the gap below it.
+pub(super) fn is_unlocked(core: &crate::core::Core, tree: Tree, key: &[u8]) -> bool {
+    core.locks.is_unlocked(LockId::record(tree.table, key)) && core.locks.is_unlocked(LockId::gap(tree.table, key))
+}
+
+/// The overflow chain that a record refers to. A ghost's chain belongs to whoever made it a ghost.
+fn chain_of(value: &[u8], flags: SlotFlags) -> Option<Garbage> {
+    if !flags.contains(SlotFlags::OVERFLOW) || flags.contains(SlotFlags::GHOST) {
+        return None;
+    }
+    let reference = Reference::decode(value)?;
+    Some(Garbage::Chain { head: reference.head, chain: reference.chain })
+}
+
+/// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none. The leaf is latched,
+/// which keeps the answer true for the keys in it; who inserts into a later leaf must pass the same gap lock.
+fn next_key(
+    store: &crate::btree::Store,
+    tree: Tree,
+    leaf: &Exclusive<'_>,
+    slot: usize,
+    next: &mut Vec<u8>,
+) -> std::result::Result<bool, Interrupt> {
+    let node = Node(&leaf[..]);
+    if slot < node.slot_count() {
+        node.key_into(slot, next);
+        return Ok(true);
+    }
+    if !node.upper_fence_into(next) {
+        return Ok(false);
+    }
+    match store.first_key_above(tree, std::mem::take(next))? {
+        Some(key) => {
+            *next = key;
+            Ok(true)
+        }
+        None => Ok(false),
+    }
+}

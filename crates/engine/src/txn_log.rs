@@ -1,0 +1,325 @@
+//! A transaction's dealings with the log: its chain of records, its private undo buffer in DRAM, and the log space it
+//! has set aside.
+//!
+//! Each update puts its inverse into the undo buffer at the moment it is logged, so that a rollback never reads the log
+//! (Scalable logging through NVM, section 3).
+//!
+//! # Log space
+//! Before an operation, [`TxnLog::make_room`] sets log space aside for the operation's records and for undoing all the
+//! transaction has done, it included. A rollback therefore always finds room; a transaction that would need more than
+//! the log can give is refused while it still can be rolled back.
+
+use duramen_sync::Arc;
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::{Inserted, NewRecord};
+
+use crate::active::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
+use crate::btree::Tree;
+use crate::change::Change;
+use crate::error::Result;
+use crate::page;
+use crate::pool::Exclusive;
+use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Undo, put_number};
+use crate::scheme::StorageScheme;
+
+/// Room that an operation sets aside beyond its own record: for a split of every level of the tree.
+const STRUCTURE_BYTES: u64 = 96 << 10;
+
+/// Room is set aside in steps of this many bytes.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// What a rollback does about one entry of the undo buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Inverse {
+    /// The bytes are an [`Undo`].
+    Undo,
+    /// The bytes are a [`Garbage`]: forget it.
+    Garbage,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    inverse: Inverse,
+    /// End of its bytes in the arena.
+    end: usize,
+    /// The transaction's record before the one that this entry undoes.
+    prev: Lsn,
+    /// Whether the update made the record a ghost.
+    ghost: bool,
+}
+
+/// One transaction's log state. Reused from transaction to transaction, to keep its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct TxnLog {
+    txn: TxnId,
+    slot: Arc<TxnSlot>,
+    entered: bool,
+    entries: Vec<Entry>,
+    arena: Vec<u8>,
+    scratch: Vec<u8>,
+    /// Bytes set aside and not given back.
+    reserved: u64,
+    /// Bytes of `reserved` that records have used up.
+    used: u64,
+    /// Bytes that a rollback of everything would need.
+    undo_bytes: u64,
+    /// Overflow values written so far.
+    chains: u64,
+}
+
+/// A place in a transaction to roll back to; by default its beginning.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Mark(usize);
+
+impl TxnLog {
+    /// Begins a transaction.
+    pub(crate) fn begin(&mut self, txn: TxnId) {
+        debug_assert!(!self.entered && self.entries.is_empty() && self.reserved == 0);
+        self.txn = txn;
+        self.chains = 0;
+    }
+
+    /// Brings a transaction that recovery has found in the log back, to finish it.
+    pub(crate) fn resume(&mut self, active: &ActiveTxns, entry: TxnEntry) {
+        self.begin(entry.txn);
+        active.enter(&self.slot, entry);
+        self.entered = true;
+    }
+
+    /// Whether it has written to the log.
+    pub(crate) fn has_written(&self) -> bool {
+        self.entered
+    }
+
+    /// Its number.
+    pub(crate) fn txn(&self) -> TxnId {
+        self.txn
+    }
+
+    /// A number for an overflow chain that no other chain of the database has (as long as a transaction writes fewer
+    /// than a million of them).
+    pub(crate) fn next_chain(&mut self) -> u64 {
+        self.chains += 1;
+        (self.txn.get() << 20) | (self.chains & 0xf_ffff)
+    }
+
+    /// Whether [`Self::make_room`] for a record with `bytes` of payload would have to ask for more.
+    fn lacks_room(&self, bytes: u64) -> Option<u64> {
+        let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
+        (needed > self.reserved).then_some(needed - self.reserved)
+    }
+
+    /// Sets room aside for an operation whose record has up to `bytes` of payload, and for its undo. Called without
+    /// latches: `on_full` may take a checkpoint.
+    #[inline]
+    pub(crate) fn make_room(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        bytes: usize,
+        on_full: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(()) };
+        // What has become records is no longer to be set aside.
+        let step = missing.next_multiple_of(STEP_BYTES);
+        if scheme.reserve(step).is_err() {
+            on_full()?;
+            scheme.reserve(step)?;
+        }
+        self.reserved += step;
+        if self.used > 0 {
+            scheme.unreserve(self.used);
+            self.reserved -= self.used;
+            self.used = 0;
+        }
+        Ok(())
+    }
+
+    /// Takes room that a rollback at recovery needs: nothing was set aside for it in this run.
+    pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+        scheme.reserve(STRUCTURE_BYTES)?;
+        self.reserved += STRUCTURE_BYTES;
+        Ok(())
+    }
+
+    fn enter(&mut self, active: &ActiveTxns) {
+        if !self.entered {
+            active.enter(&self.slot, TxnEntry::new(self.txn));
+            self.entered = true;
+        }
+    }
+
+    fn insert(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        state: TxnState,
+        kind: Kind,
+        flags: u8,
+        page: PageId,
+        after: Gsn,
+        payload: &[u8],
+    ) -> Inserted {
+        let txn = self.txn;
+        let inserted = self.slot.insert(state, |prev| {
+            scheme.log(NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload })
+        });
+        self.used += inserted.end.get() - inserted.lsn.get();
+        inserted
+    }
+
+    /// Changes a latched leaf: `describe` writes the inverse and, behind it, the operation, both made from the leaf's
+    /// present contents, and returns where the operation begins. `ghost` says that it deletes the record. The leaf stays
+    /// latched.
+    pub(crate) fn update(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        active: &ActiveTxns,
+        leaf: &mut Exclusive<'_>,
+        ghost: bool,
+        describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
+    ) -> Inserted {
+        self.enter(active);
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.clear();
+        let operation = describe(leaf, &mut payload);
+        leaf.prepare();
+        let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
+        op.apply(leaf).expect("the operation was checked against the page");
+        let prev = self.slot.last();
+        let inserted =
+            self.insert(scheme, TxnState::Active, Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
+        page::set_gsn(leaf, inserted.gsn);
+        self.remember(Inverse::Undo, &payload[..operation], prev, ghost, scheme.record_bytes(payload.len()));
+        self.scratch = payload;
+        inserted
+    }
+
+    /// Logs a change that takes `allocated`; its undo gives that page back.
+    pub(crate) fn allocate(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        active: &ActiveTxns,
+        change: Change<'_>,
+        allocated: PageId,
+    ) {
+        self.enter(active);
+        let mut prefix = Vec::new();
+        Undo::Allocate { page: allocated }.encode(&mut prefix);
+        let prev = self.slot.last();
+        change.log(prefix.clone(), |page, after, payload| {
+            self.insert(scheme, TxnState::Active, Kind::Update, FLAG_SEVERAL_PAGES, page, after, payload)
+        });
+        self.remember(Inverse::Undo, &prefix, prev, false, scheme.record_bytes(prefix.len()) + 64);
+    }
+
+    /// Promises to give pages back when the transaction commits.
+    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns, garbage: Garbage) {
+        self.enter(active);
+        let mut payload = Vec::new();
+        garbage.encode(&mut payload);
+        let prev = self.slot.last();
+        self.insert(scheme, TxnState::Active, Kind::FreeOnCommit, 0, PageId::ZERO, Gsn::ZERO, &payload);
+        self.remember(Inverse::Garbage, &payload, prev, false, scheme.record_bytes(payload.len()));
+    }
+
+    fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Lsn, ghost: bool, record_bytes: u64) {
+        self.arena.extend_from_slice(bytes);
+        self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost });
+        // A compensation record is hardly larger than the update; but the record may have shrunk and not fit its page
+        // any more when it grows back, which costs a share of a split.
+        self.undo_bytes += record_bytes + 8 * bytes.len() as u64;
+    }
+
+    /// The present point of the transaction.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.entries.len())
+    }
+
+    /// Whether [`Self::last_inverse`] still has something to give above `mark`.
+    pub(crate) fn is_above(&self, mark: Mark) -> bool {
+        self.entries.len() > mark.0
+    }
+
+    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when that is a promise to
+    /// free pages, which needs nothing but a record that says it is off.
+    pub(crate) fn last_inverse<'b>(&self, bytes: &'b mut Vec<u8>) -> Option<Undo<'b>> {
+        let entry = self.entries.last().expect("the caller has asked is_above");
+        bytes.clear();
+        bytes.extend_from_slice(&self.arena[self.start_of(self.entries.len() - 1)..entry.end]);
+        match entry.inverse {
+            Inverse::Undo => Some(Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded")),
+            Inverse::Garbage => None,
+        }
+    }
+
+    /// The record to undo after the latest one: what a compensation record for the latest carries.
+    pub(crate) fn undo_next(&self) -> Lsn {
+        self.entries.last().expect("the caller has asked is_above").prev
+    }
+
+    fn start_of(&self, index: usize) -> usize {
+        if index == 0 { 0 } else { self.entries[index - 1].end }
+    }
+
+    /// Drops the latest entry: it is undone.
+    pub(crate) fn forget_last(&mut self) {
+        self.entries.pop().expect("there is an entry to undo");
+        self.arena.truncate(self.entries.last().map_or(0, |entry| entry.end));
+    }
+
+    /// Logs the compensation of an update; the change holds what was done to the pages.
+    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Lsn, change: Change<'_>) {
+        let mut prefix = Vec::new();
+        put_number(&mut prefix, undo_next.get());
+        change.log(prefix, |page, after, payload| {
+            self.insert(scheme, TxnState::Active, Kind::Compensation, 0, page, after, payload)
+        });
+    }
+
+    /// Calls `each` with every promise to free pages, oldest first.
+    pub(crate) fn for_each_garbage(&self, mut each: impl FnMut(Garbage)) {
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.inverse == Inverse::Garbage {
+                let bytes = &self.arena[self.start_of(index)..entry.end];
+                each(Garbage::decode(bytes).expect("the buffer holds what was encoded"));
+            }
+        }
+    }
+
+    /// Calls `each` with every record that the transaction has deleted, oldest first.
+    pub(crate) fn for_each_ghost(&self, mut each: impl FnMut(Tree, &[u8])) {
+        for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.ghost) {
+            let bytes = &self.arena[self.start_of(index)..entry.end];
+            match Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded") {
+                Undo::Insert { tree, key } | Undo::Change { tree, key, .. } => each(tree, key),
+                Undo::Allocate { .. } => {}
+            }
+        }
+    }
+
+    /// Inserts the commit record. With garbage, the transaction is over only after [`Self::end`].
+    pub(crate) fn commit(&mut self, scheme: &dyn StorageScheme, has_garbage: bool) -> Inserted {
+        let (state, flags) =
+            if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
+        self.insert(scheme, state, Kind::Commit, flags, PageId::ZERO, Gsn::ZERO, &[])
+    }
+
+    /// Inserts the record that ends a rollback, or the clean-up after a commit.
+    pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Inserted {
+        self.insert(scheme, TxnState::Over, Kind::End, 0, PageId::ZERO, Gsn::ZERO, &[])
+    }
+
+    /// Leaves the transaction table and gives the log space back.
+    pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns) {
+        if std::mem::take(&mut self.entered) {
+            active.leave(&self.slot, self.txn);
+        }
+        if self.reserved > 0 {
+            scheme.unreserve(self.reserved);
+        }
+        self.reserved = 0;
+        self.used = 0;
+        self.undo_bytes = 0;
+        self.entries.clear();
+        self.arena.clear();
+    }
+}
