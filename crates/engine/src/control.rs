@@ -104,11 +104,15 @@ impl Control {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 enum Defect {
+    #[error("it is not a slot of a Duramen control file")]
     Foreign,
+    #[error("its checksum is wrong")]
     Damaged,
+    #[error("it has format version {0}; this program reads version {FORMAT_VERSION}")]
     Version(u32),
+    #[error("its pages have {0} bytes; this program is built for {PAGE_SIZE}")]
     PageSize(u32),
 }
 
@@ -135,18 +139,7 @@ impl ControlFile {
 
     /// Reads the control file.
     pub(crate) fn open(disk: &dyn Disk) -> Result<Self> {
-        let file = disk.open(CONTROL, OpenMode::Existing)?;
-        let mut blocks = AlignedBuf::zeroed(2 * BLOCK_SIZE);
-        if file.len()? < blocks.len() as u64 {
-            return Err(Error::Corrupt {
-                file: file.path(),
-                offset: file.len()?,
-                page: None,
-                reason: "the file is shorter than a control file is".into(),
-            });
-        }
-        file.read_at(&mut blocks, 0)?;
-        let slots = [Control::decode(&blocks[..BLOCK_SIZE]), Control::decode(&blocks[BLOCK_SIZE..])];
+        let (file, slots) = open_slots(disk)?;
         let newest = slots.iter().flatten().max_by_key(|control| control.sequence);
         match newest {
             Some(&control) => Ok(Self { file, control }),
@@ -163,6 +156,28 @@ impl ControlFile {
         self.control = control;
         Ok(())
     }
+}
+
+/// Opens the file and reads both slots.
+fn open_slots(disk: &dyn Disk) -> Result<(Arc<dyn File>, [std::result::Result<Control, Defect>; 2])> {
+    let file = disk.open(CONTROL, OpenMode::Existing)?;
+    let mut blocks = AlignedBuf::zeroed(2 * BLOCK_SIZE);
+    if file.len()? < blocks.len() as u64 {
+        return Err(Error::Corrupt {
+            file: file.path(),
+            offset: file.len()?,
+            page: None,
+            reason: "the file is shorter than a control file is".into(),
+        });
+    }
+    file.read_at(&mut blocks, 0)?;
+    Ok((file, [Control::decode(&blocks[..BLOCK_SIZE]), Control::decode(&blocks[BLOCK_SIZE..])]))
+}
+
+/// Reads both slots; of one that cannot be used, why.
+pub(crate) fn read_slots(disk: &dyn Disk) -> Result<[std::result::Result<Control, String>; 2]> {
+    let (_, slots) = open_slots(disk)?;
+    Ok(slots.map(|slot| slot.map_err(|defect| defect.to_string())))
 }
 
 fn refuse(file: &str, slots: [std::result::Result<Control, Defect>; 2]) -> Error {

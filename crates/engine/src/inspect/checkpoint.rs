@@ -1,0 +1,192 @@
+//! The latest checkpoint: what the control file says, and the tables in the log.
+
+use std::fmt;
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::LogReader;
+
+use super::{describe, text};
+use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
+use crate::control::{Control, read_slots};
+use crate::error::Result;
+use crate::record::Kind;
+
+/// Rows of a table that `Display` shows.
+const SHOWN: usize = 10;
+
+/// What an intact slot of the control file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControlSlot {
+    /// Of the two slots, the one with the higher number counts.
+    pub sequence: u64,
+    /// The database's identity.
+    pub database: [u8; 16],
+    /// Begin record of the latest complete checkpoint.
+    pub checkpoint: Lsn,
+    /// Redo begins here at the earliest.
+    pub redo: Lsn,
+    /// The log is needed from here on.
+    pub oldest: Lsn,
+    /// No transaction number below this is given out again.
+    pub next_txn: TxnId,
+    /// When the slot was written, in microseconds since 1970.
+    pub written: u64,
+}
+
+/// A transaction that was not over at a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnfinishedTransaction {
+    /// Its number.
+    pub txn: TxnId,
+    /// How far it was: `active`, `committed` (pages were still to be given back) or `over`.
+    pub state: &'static str,
+    /// Its first record.
+    pub first: Lsn,
+    /// Its latest record.
+    pub last: Lsn,
+}
+
+/// The tables of a checkpoint, from the log.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CheckpointTables {
+    /// The transactions that were not over.
+    pub transactions: Vec<UnfinishedTransaction>,
+    /// The pages that may have lacked changes in the data file, with the first change that each may have lacked.
+    pub dirty_pages: Vec<(PageId, Gsn)>,
+    /// Where the end record starts.
+    pub end: Lsn,
+}
+
+/// The latest checkpoint of a database. Its `Display` is for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckpointReport {
+    /// The two slots of the control file; of a slot that cannot be used, the reason.
+    pub slots: [Result<ControlSlot, String>; 2],
+    /// The tables; or why there are none to be read.
+    pub tables: Result<CheckpointTables, String>,
+}
+
+impl CheckpointReport {
+    /// The slot that counts, unless both are damaged.
+    pub fn current(&self) -> Option<&ControlSlot> {
+        self.slots.iter().flatten().max_by_key(|slot| slot.sequence)
+    }
+}
+
+/// Reads the control file of a closed database, and the tables of the checkpoint that it names.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::Io`] when it cannot be read. Any other
+/// damage is in the report.
+pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
+    let slots = read_slots(&*disk)?.map(|slot| slot.map(ControlSlot::from));
+    let tables = Err("no slot of the control file is intact".to_owned());
+    let mut report = CheckpointReport { slots, tables };
+    if let Some(&slot) = report.current() {
+        report.tables = read_tables(&*disk, &slot);
+    }
+    Ok(report)
+}
+
+fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, String> {
+    let text = |error: duramen_wal::WalError| error.to_string();
+    let reader = LogReader::open(disk, Some(slot.database)).map_err(text)?;
+    let mut scanner = reader.scan(Some(slot.checkpoint)).map_err(text)?;
+    let mut tables = CheckpointTables::default();
+    let mut first = true;
+    while let Some(record) = scanner.next().map_err(text)? {
+        let kind = Kind::from_u8(record.kind);
+        if std::mem::take(&mut first) && kind != Some(Kind::CheckpointBegin) {
+            return Err(format!("the record at {} does not begin a checkpoint", record.lsn));
+        }
+        let malformed = |_| format!("the record at {} is malformed", record.lsn);
+        match kind {
+            Some(Kind::CheckpointTransactions) => {
+                let (begin, entries) = decode_txns(record.payload).map_err(malformed)?;
+                if begin == slot.checkpoint {
+                    tables.transactions.extend(entries.iter().map(|entry| UnfinishedTransaction {
+                        txn: entry.txn,
+                        state: describe::txn_state(entry.state),
+                        first: entry.first,
+                        last: entry.last,
+                    }));
+                }
+            }
+            Some(Kind::CheckpointPages) => {
+                let (begin, entries) = decode_pages(record.payload).map_err(malformed)?;
+                if begin == slot.checkpoint {
+                    tables.dirty_pages.extend(entries);
+                }
+            }
+            Some(Kind::CheckpointEnd) => {
+                let end = CheckpointEnd::decode(record.payload).map_err(malformed)?;
+                if end.begin == slot.checkpoint {
+                    tables.end = record.lsn;
+                    return Ok(tables);
+                }
+            }
+            _ => {}
+        }
+    }
+    let reason = scanner.stopped_because().unwrap_or("it ends");
+    Err(format!("the log has no end of the checkpoint: at {}, {reason}", scanner.position()))
+}
+
+impl From<Control> for ControlSlot {
+    fn from(control: Control) -> Self {
+        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written } = control;
+        Self { sequence, database, checkpoint, redo, oldest, next_txn, written }
+    }
+}
+
+impl fmt::Display for CheckpointReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, slot) in self.slots.iter().enumerate() {
+            match slot {
+                Ok(slot) => {
+                    let ControlSlot { sequence, checkpoint, written, .. } = slot;
+                    let counts = if self.current() == Some(slot) { " (the latest)" } else { "" };
+                    let written = text::time(*written);
+                    writeln!(
+                        f,
+                        "slot {index}: number {sequence}, checkpoint at {checkpoint}, written {written}{counts}"
+                    )?;
+                }
+                Err(reason) => writeln!(f, "slot {index}: unusable: {reason}")?,
+            }
+        }
+        if let Some(slot) = self.current() {
+            writeln!(f, "database: {}", text::hex(&slot.database))?;
+            writeln!(f, "checkpoint: {}", slot.checkpoint)?;
+            writeln!(f, "redo from: {}", slot.redo)?;
+            writeln!(f, "log needed from: {}", slot.oldest)?;
+            writeln!(f, "next transaction: {}", slot.next_txn.get())?;
+        }
+        match &self.tables {
+            Ok(tables) => write!(f, "{tables}"),
+            Err(reason) => write!(f, "tables: unreadable: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for CheckpointTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (transactions, pages) = (self.transactions.len(), self.dirty_pages.len());
+        write!(f, "complete at {}: {transactions} unfinished transactions, {pages} dirty pages", self.end)?;
+        for entry in self.transactions.iter().take(SHOWN) {
+            write!(f, "\n{}: {}, from {} to {}", entry.txn, entry.state, entry.first, entry.last)?;
+        }
+        if transactions > SHOWN {
+            write!(f, "\n... and {} more transactions", transactions - SHOWN)?;
+        }
+        for (page, gsn) in self.dirty_pages.iter().take(SHOWN) {
+            write!(f, "\n{page}: dirty from {gsn} on")?;
+        }
+        if pages > SHOWN {
+            write!(f, "\n... and {} more pages", pages - SHOWN)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! Log records in words.
+
+use duramen_types::{PAGE_SIZE, PageId};
+use duramen_wal::RecordRef;
+
+use super::text;
+use crate::bitmap;
+use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
+use crate::overflow::Reference;
+use crate::page::{self, Node, PageType, SlotFlags};
+use crate::record::{
+    FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, PageOps, Reader, Undo, undo_next,
+};
+
+/// Entries of a checkpoint's table that are spelled out.
+const ENTRIES: usize = 8;
+
+/// The name of a kind of record.
+pub(super) fn kind(raw: u8) -> String {
+    let name = match Kind::from_u8(raw) {
+        Some(Kind::Update) => "update",
+        Some(Kind::System) => "system",
+        Some(Kind::Compensation) => "compensation",
+        Some(Kind::Commit) => "commit",
+        Some(Kind::End) => "end",
+        Some(Kind::FreeOnCommit) => "free-on-commit",
+        Some(Kind::CheckpointBegin) => "checkpoint-begin",
+        Some(Kind::CheckpointTransactions) => "transaction-table",
+        Some(Kind::CheckpointPages) => "dirty-page-table",
+        Some(Kind::CheckpointEnd) => "checkpoint-end",
+        None => return format!("unknown {raw}"),
+    };
+    name.to_owned()
+}
+
+/// What a record says. A payload that makes no sense is told as such, after what could be made of it.
+pub(super) fn record(record: &RecordRef<'_>) -> String {
+    let mut parts = Vec::new();
+    if let Err(Malformed) = parts_of(record, &mut parts) {
+        let shown = &record.payload[..record.payload.len().min(32)];
+        parts.push(format!("malformed payload of {} bytes: {}", record.payload.len(), text::hex(shown)));
+    }
+    parts.join("; ")
+}
+
+fn parts_of(record: &RecordRef<'_>, parts: &mut Vec<String>) -> Result<(), Malformed> {
+    let payload = record.payload;
+    match Kind::from_u8(record.kind) {
+        Some(kind @ Kind::Update) => {
+            operations(kind, record, record.flags & FLAG_SEVERAL_PAGES != 0, parts)?;
+            parts.push(format!("undo: {}", undo(Undo::decode(&mut Reader::new(payload))?)));
+        }
+        Some(kind @ Kind::System) => operations(kind, record, true, parts)?,
+        Some(kind @ Kind::Compensation) => {
+            operations(kind, record, true, parts)?;
+            let next = undo_next(payload)?;
+            parts.push(if next.is_zero() {
+                "nothing is left to undo".to_owned()
+            } else {
+                format!("undo goes on at {next}")
+            });
+        }
+        Some(Kind::Commit) if record.flags & FLAG_HAS_GARBAGE != 0 => {
+            parts.push("pages are still to be given back".into())
+        }
+        Some(Kind::Commit | Kind::End | Kind::CheckpointBegin) => {}
+        Some(Kind::FreeOnCommit) => parts.push(match Garbage::decode(payload)? {
+            Garbage::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
+            Garbage::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
+        }),
+        Some(Kind::CheckpointTransactions) => {
+            let (begin, entries) = decode_txns(payload)?;
+            parts.push(format!("of the checkpoint at {begin}: {} transactions", entries.len()));
+            parts.extend(entries.iter().take(ENTRIES).map(|entry| {
+                format!("{} {} from {} to {}", entry.txn, txn_state(entry.state), entry.first, entry.last)
+            }));
+        }
+        Some(Kind::CheckpointPages) => {
+            let (begin, entries) = decode_pages(payload)?;
+            parts.push(format!("of the checkpoint at {begin}: {} pages", entries.len()));
+            parts.extend(entries.iter().take(ENTRIES).map(|(page, gsn)| format!("{page} from {gsn} on")));
+        }
+        Some(Kind::CheckpointEnd) => {
+            let CheckpointEnd { begin, next_txn } = CheckpointEnd::decode(payload)?;
+            parts.push(format!("of the checkpoint at {begin}; the next is {next_txn}"));
+        }
+        None => parts.push(format!("payload of {} bytes", payload.len())),
+    }
+    Ok(())
+}
+
+/// The state of a transaction in a checkpoint.
+pub(super) fn txn_state(state: crate::active::TxnState) -> &'static str {
+    match state {
+        crate::active::TxnState::Active => "active",
+        crate::active::TxnState::Committed => "committed",
+        crate::active::TxnState::Over => "over",
+    }
+}
+
+fn operations(kind: Kind, record: &RecordRef<'_>, name_pages: bool, parts: &mut Vec<String>) -> Result<(), Malformed> {
+    for item in PageOps::of(kind, record.flags, record.page, record.payload)? {
+        let (page, op) = item?;
+        let what = operation(page, op);
+        parts.push(if name_pages { format!("{page}: {what}") } else { what });
+    }
+    Ok(())
+}
+
+fn operation(page: PageId, op: PageOp<'_>) -> String {
+    match op {
+        PageOp::Image(image) => describe_image(image),
+        PageOp::Insert { slot, key, value, flags } => {
+            format!("insert slot {slot} key {} value {}{}", text::key(key), value_text(value, flags), flags_text(flags))
+        }
+        PageOp::Change { slot, at: _, remove: 0, add: [], flags } => {
+            let flags = if flags == SlotFlags::NONE { ", none" } else { flags_text(flags) };
+            format!("set the flags of slot {slot}{flags}")
+        }
+        PageOp::Change { slot, at, remove, add, flags } => {
+            let added = add.len();
+            format!("change slot {slot}: {remove} bytes of the value at {at} become {added}{}", flags_text(flags))
+        }
+        PageOp::Remove { slot } => format!("remove slot {slot}"),
+        PageOp::Truncate { slot, separator } => {
+            format!("cut off from slot {slot} on, upper fence {}", text::key(separator))
+        }
+        PageOp::SplitChild { slot, separator, right } => {
+            format!("split child {slot} at {}, right of it is {right}", text::key(separator))
+        }
+        PageOp::MergeChild { slot } => format!("merge child {} into child {slot}", u32::from(slot) + 1),
+        PageOp::Take { bit } => format!("take {}", bit_text(page, bit)),
+        PageOp::GiveBack { bit } => format!("give {} back", bit_text(page, bit)),
+        PageOp::Retire => "retire".to_owned(),
+    }
+}
+
+fn undo(undo: Undo<'_>) -> String {
+    match undo {
+        Undo::Insert { tree, key } => format!("ghost key {} of {}", text::key(key), tree.table),
+        Undo::Change { tree, key, at, remove, add, flags } => {
+            let (key, table, added) = (text::key(key), tree.table, add.len());
+            let flags = if flags == SlotFlags::NONE { ", no flags" } else { flags_text(flags) };
+            if remove == 0 && add.is_empty() {
+                return format!("key {key} of {table}{flags}");
+            }
+            format!("key {key} of {table}: {remove} bytes of the value at {at} become {added}{flags}")
+        }
+        Undo::Allocate { page } => format!("give {page} back"),
+    }
+}
+
+/// The page that a bit of a bitmap stands for; a bit that cannot be is only a number.
+fn bit_text(bitmap_page: PageId, bit: u32) -> String {
+    let (group, _) = bitmap::locate(bitmap_page);
+    match (group * bitmap::GROUP_PAGES).checked_add(bit.into()) {
+        Some(page) if u64::from(bit) < bitmap::GROUP_PAGES => PageId::new(page).to_string(),
+        _ => format!("bit {bit}, which the bitmap does not have"),
+    }
+}
+
+fn value_text(value: &[u8], flags: SlotFlags) -> String {
+    match Reference::decode(value) {
+        Some(reference) if flags.contains(SlotFlags::OVERFLOW) => reference_text(reference),
+        _ => format!("{} bytes", value.len()),
+    }
+}
+
+/// A reference to an overflow value.
+pub(super) fn reference_text(reference: Reference) -> String {
+    format!("{} bytes in chain {:#x} from {} on", reference.len, reference.chain, reference.head)
+}
+
+/// The flags of a slot, behind what they belong to.
+pub(super) fn flags_text(flags: SlotFlags) -> &'static str {
+    match (flags.contains(SlotFlags::GHOST), flags.contains(SlotFlags::OVERFLOW)) {
+        (false, false) => "",
+        (true, false) => ", ghost",
+        (false, true) => ", overflow",
+        (true, true) => ", ghost, overflow",
+    }
+}
+
+fn describe_image(image: &[u8]) -> String {
+    let mut bytes = vec![0; PAGE_SIZE];
+    if page::restore_image(image, &mut bytes).is_err() {
+        return format!("malformed image of {} bytes", image.len());
+    }
+    let (size, table) = (image.len(), page::table_id(&bytes));
+    match page::page_type(&bytes) {
+        Some(PageType::Leaf | PageType::Inner) => {
+            let node = Node(&bytes[..]);
+            let (level, slots) = (node.level(), node.slot_count());
+            format!("image of a node of {table} at level {level} with {slots} slots ({size} bytes)")
+        }
+        Some(PageType::Overflow) => format!("image of an overflow page of {table} ({size} bytes)"),
+        Some(PageType::Bitmap) => format!("image of an allocation bitmap ({size} bytes)"),
+        Some(PageType::Free) => format!("image of a free page ({size} bytes)"),
+        None => format!("image of a page of unknown type ({size} bytes)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::btree::Tree;
+    use duramen_types::TableId;
+
+    #[test]
+    fn operations_and_undo_read_well() {
+        let insert = PageOp::Insert { slot: 3, key: &[0, 1], value: &[7; 100], flags: SlotFlags::NONE };
+        assert_eq!(operation(PageId::new(9), insert), "insert slot 3 key 0x0001 (2 bytes) value 100 bytes");
+        let tree = Tree { root: PageId::new(5), table: TableId::new(16) };
+        assert_eq!(undo(Undo::Insert { tree, key: &[0, 1] }), "ghost key 0x0001 (2 bytes) of table 16");
+        assert_eq!(operation(PageId::new(1), PageOp::Take { bit: 7 }), "take page 7");
+        assert!(operation(PageId::MAX, PageOp::Take { bit: u32::MAX }).contains("bit"));
+        assert_eq!(
+            operation(PageId::new(1), PageOp::MergeChild { slot: u16::MAX }),
+            "merge child 65536 into child 65535"
+        );
+        assert_eq!(operation(PageId::new(1), PageOp::Image(b"\x07")), "malformed image of 1 bytes");
+    }
+}

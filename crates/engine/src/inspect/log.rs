@@ -1,0 +1,99 @@
+//! The log, record by record.
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::{LogReader, Scanner, WalError};
+
+use super::describe;
+use crate::control::ControlFile;
+use crate::error::{Error, Result};
+
+/// A record of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogEntry {
+    /// Where it starts.
+    pub lsn: Lsn,
+    /// Its place in the order of all changes.
+    pub gsn: Gsn,
+    /// The transaction it belongs to, or zero.
+    pub txn: TxnId,
+    /// The page it changes, or zero when it changes none or several.
+    pub page: PageId,
+    /// The transaction's previous record, or zero.
+    pub prev: Lsn,
+    /// What it is: `update`, `system`, `compensation`, `commit`, `end`, `free-on-commit`, `checkpoint-begin`,
+    /// `transaction-table`, `dirty-page-table`, `checkpoint-end`, or `unknown` with a number.
+    pub kind: String,
+    /// Its length in bytes.
+    pub length: u64,
+    /// What it says, in words.
+    pub detail: String,
+}
+
+/// The records of a log in order; see [`log()`].
+#[derive(Debug)]
+pub struct LogEntries {
+    scanner: Scanner,
+    failed: bool,
+}
+
+impl LogEntries {
+    /// Where the next record starts; after the last one, the end of the log.
+    pub fn position(&self) -> Lsn {
+        self.scanner.position()
+    }
+
+    /// Why there is no record at [`Self::position`], after the last one.
+    pub fn stopped_because(&self) -> Option<&str> {
+        self.scanner.stopped_because()
+    }
+
+    fn read(&mut self) -> Result<Option<LogEntry>> {
+        let record = self.scanner.next()?;
+        Ok(record.map(|record| LogEntry {
+            lsn: record.lsn,
+            gsn: record.gsn,
+            txn: record.txn,
+            page: record.page,
+            prev: record.prev,
+            kind: describe::kind(record.kind),
+            length: record.end.get().saturating_sub(record.lsn.get()),
+            detail: describe::record(&record),
+        }))
+    }
+}
+
+impl Iterator for LogEntries {
+    type Item = Result<LogEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let entry = self.read();
+        self.failed = entry.is_err();
+        entry.transpose()
+    }
+}
+
+/// Reads the log of a closed database from `from`, which must be the start of a record, or from its beginning. Ends, as
+/// recovery does, at the first position that holds no intact record.
+///
+/// # Errors
+/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`], [`Error::Corrupt`] and [`Error::Io`]
+/// when the control file or the log's segments cannot be read.
+pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
+    let database = match ControlFile::open(&*disk) {
+        Ok(file) => Some(file.control.database),
+        // The log's own segments say whose they are.
+        Err(Error::Corrupt { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let reader = LogReader::open(&*disk, database)?;
+    let scanner = reader.scan(from).map_err(|error| match error {
+        WalError::OutOfRange { .. } => Error::InvalidOption { option: "from", reason: error.to_string() },
+        other => other.into(),
+    })?;
+    Ok(LogEntries { scanner, failed: false })
+}

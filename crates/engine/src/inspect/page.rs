@@ -1,0 +1,219 @@
+//! One page of the data file.
+
+use std::fmt;
+
+use duramen_io::{AlignedBuf, Disk, OpenMode};
+use duramen_sync::Arc;
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
+
+use super::{describe, text};
+use crate::bitmap;
+use crate::check::Link;
+use crate::error::{Error, Result};
+use crate::open::DATA;
+use crate::overflow::{PAGE_CONTENT, Reference};
+use crate::page::{self, Node, PageType, SlotFlags};
+
+/// What a page of the data file holds. Its `Display` is for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageReport {
+    /// The page that was asked for.
+    pub page: PageId,
+    /// Its type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, or `unknown` with a number.
+    pub page_type: String,
+    /// Its height above the leaves of its tree.
+    pub level: u8,
+    /// The last log record applied to it.
+    pub gsn: Gsn,
+    /// The page number in its header.
+    pub header_page: PageId,
+    /// The table it belongs to, or zero.
+    pub table: TableId,
+    /// Whether the checksum is that of the contents, and the page in its place.
+    pub checksum_ok: bool,
+    /// The checks it fails, in words. What is reported of a page that fails any is what its bytes say, right or not.
+    pub defects: Vec<String>,
+    /// What it holds, line by line.
+    pub contents: Vec<String>,
+}
+
+/// Reads a page of a closed database, damaged or not.
+///
+/// # Errors
+/// [`Error::InvalidOption`] when the data file has no such page; [`Error::Io`] when it cannot be read.
+pub fn page(disk: Arc<dyn Disk>, page: PageId) -> Result<PageReport> {
+    let file = disk.open(DATA, OpenMode::Existing)?;
+    let pages = file.len()? / PAGE_SIZE as u64;
+    if page.get() >= pages {
+        return Err(Error::InvalidOption { option: "page", reason: format!("`{}` has {pages} pages", file.path()) });
+    }
+    let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+    file.read_at(&mut bytes, page.get() * PAGE_SIZE as u64)?;
+    Ok(report(page, &bytes))
+}
+
+fn report(id: PageId, bytes: &[u8]) -> PageReport {
+    let verified = page::verify(bytes, id);
+    let page_type = page::page_type(bytes);
+    let mut defects: Vec<String> = verified.err().map(|defect| defect.to_string()).into_iter().collect();
+    let contents = match page_type {
+        Some(PageType::Leaf | PageType::Inner) => {
+            defects.extend(page::check(bytes).err());
+            node_lines(Node(bytes))
+        }
+        Some(PageType::Bitmap) => bitmap_lines(bytes, id, &mut defects),
+        Some(PageType::Overflow) => overflow_lines(bytes, &mut defects),
+        Some(PageType::Free) => Vec::new(),
+        None => bytes.chunks(32).take(8).map(text::hex).collect(),
+    };
+    PageReport {
+        page: id,
+        page_type: match page_type {
+            Some(PageType::Free) => "free".to_owned(),
+            Some(PageType::Bitmap) => "bitmap".to_owned(),
+            Some(PageType::Leaf) => "leaf".to_owned(),
+            Some(PageType::Inner) => "inner".to_owned(),
+            Some(PageType::Overflow) => "overflow".to_owned(),
+            None => format!("unknown {}", bytes[4]),
+        },
+        level: page::level(bytes),
+        gsn: page::gsn(bytes),
+        header_page: page::page_id(bytes),
+        table: page::table_id(bytes),
+        checksum_ok: verified.is_ok(),
+        defects,
+        contents,
+    }
+}
+
+/// Fences and slots. Reads only what no bytes can lead out of the page.
+fn node_lines(node: Node<&[u8]>) -> Vec<String> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut lines = Vec::new();
+    let lower = node.lower_fence_into(&mut key).then(|| text::key(&key));
+    lines.push(format!("lower fence (exclusive): {}", lower.as_deref().unwrap_or("none")));
+    let upper = node.upper_fence_into(&mut key).then(|| text::key(&key));
+    lines.push(format!("upper fence (inclusive): {}", upper.as_deref().unwrap_or("none")));
+    let (slots, used, free) = (node.slot_count(), node.used_space(), node.free_space());
+    lines.push(format!("{slots} slots, {used} bytes used, {free} free"));
+    for slot in 0..slots {
+        node.key_into(slot, &mut key);
+        let key = text::key(&key);
+        if !node.is_leaf() {
+            lines.push(format!("slot {slot}: up to {key}: {}", node.child(slot)));
+            continue;
+        }
+        let flags = node.flags(slot);
+        node.value_into(slot, &mut value);
+        let value = match Reference::decode(&value) {
+            Some(reference) if flags.contains(SlotFlags::OVERFLOW) => describe::reference_text(reference),
+            _ => format!("{} bytes", node.value_len(slot)),
+        };
+        lines.push(format!("slot {slot}: {key}: value {value}{}", describe::flags_text(flags)));
+    }
+    if !node.is_leaf() {
+        lines.push(format!("rightmost: {}", node.child(slots)));
+    }
+    lines
+}
+
+fn bitmap_lines(bytes: &[u8], id: PageId, defects: &mut Vec<String>) -> Vec<String> {
+    let (group, _) = bitmap::locate(id);
+    if bitmap::bitmap_page(group) != id {
+        defects.push(format!("the bitmap of these pages is {}", bitmap::bitmap_page(group)));
+    }
+    let first = group.saturating_mul(bitmap::GROUP_PAGES);
+    let last = first.saturating_add(bitmap::GROUP_PAGES - 1);
+    let free = match bitmap::find_clear(bytes, 0) {
+        Some(bit) => PageId::new(first.saturating_add(bit.into())).to_string(),
+        None => "none".to_owned(),
+    };
+    vec![format!("for pages {first} to {last}"), format!("{} pages in use, first free: {free}", bitmap::count(bytes))]
+}
+
+fn overflow_lines(bytes: &[u8], defects: &mut Vec<String>) -> Vec<String> {
+    let link = Link::read(bytes);
+    if link.length as usize > PAGE_CONTENT {
+        defects.push(format!("an overflow page holds at most {PAGE_CONTENT} bytes, not {}", link.length));
+    }
+    let next = if link.next.is_zero() { "none".to_owned() } else { link.next.to_string() };
+    vec![
+        format!("chain {:#x}, place {}", link.chain, link.place),
+        format!("{} bytes of the value", link.length),
+        format!("next: {next}"),
+    ]
+}
+
+impl fmt::Display for PageReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} at level {}, {}, {}", self.page, self.page_type, self.level, self.gsn, self.table)?;
+        if self.header_page != self.page {
+            write!(f, ", calls itself {}", self.header_page)?;
+        }
+        write!(f, "\nchecksum: {}", if self.checksum_ok { "ok" } else { "wrong" })?;
+        for defect in &self.defects {
+            write!(f, "\ndamaged: {defect}")?;
+        }
+        for line in &self.contents {
+            write!(f, "\n{line}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::NodeMut;
+    use proptest::prelude::*;
+
+    fn leaf() -> Vec<u8> {
+        let mut bytes = vec![0; PAGE_SIZE];
+        let mut node =
+            NodeMut::init(&mut bytes, PageType::Leaf, 0, PageId::new(9), TableId::new(16), Some(b"k0"), Some(b"k9"));
+        for (slot, key) in [b"k1", b"k2", b"k3"].into_iter().enumerate() {
+            node.insert(slot, key, &[slot as u8; 50], SlotFlags::NONE).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_leaf_is_reported_with_fences_and_slots() {
+        let mut bytes = leaf();
+        page::seal(&mut bytes);
+        let report = report(PageId::new(9), &bytes);
+        assert!(report.checksum_ok && report.defects.is_empty(), "{report}");
+        let text = report.to_string();
+        assert!(text.contains("leaf at level 0"), "{text}");
+        assert!(text.contains("lower fence (exclusive): 0x6b30 \"k0\" (2 bytes)"), "{text}");
+        assert!(text.contains("slot 1: 0x6b32 \"k2\" (2 bytes): value 50 bytes"), "{text}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn garbage_never_panics(seed: u64, page_type in 0..6u8, id: u64) {
+            let mut state = seed;
+            let mut bytes: Vec<u8> = (0..PAGE_SIZE)
+                .map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (state >> 56) as u8
+                })
+                .collect();
+            bytes[4] = page_type;
+            let report = report(PageId::new(id), &bytes);
+            prop_assert!(!report.checksum_ok && !report.defects.is_empty());
+            prop_assert!(!report.to_string().is_empty());
+        }
+
+        #[test]
+        fn damaged_leaves_never_panic(flips in prop::collection::vec((0..128usize, any::<u8>()), 1..8)) {
+            let mut bytes = leaf();
+            for (at, value) in flips {
+                bytes[at] = value;
+            }
+            prop_assert!(!report(PageId::new(9), &bytes).to_string().is_empty());
+        }
+    }
+}
