@@ -10,6 +10,7 @@
 //! checkpoint that begins after the record finds the page in the dirty page table; then the record; then the GSN on the
 //! page; then the latch goes.
 
+use duramen_sync::thread;
 use duramen_types::{Gsn, Lsn, PageId, TxnId};
 use duramen_wal::{Inserted, NewRecord};
 
@@ -104,6 +105,6 @@ impl<'p> Change<'p> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        assert!(self.operations == 0 || std::thread::panicking(), "a change of pages was dropped without being logged");
+        assert!(self.operations == 0 || thread::panicking(), "a change of pages was dropped without being logged");
     }
 }
