@@ -5,10 +5,12 @@
 //! the log whole or not at all, which makes it a system transaction without any undo. An ordinary update of one leaf is
 //! done by [`crate::txn_log::TxnLog::update`], which follows the same order.
 //!
-//! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right: [`Exclusive::prepare`] first, so that a
+//! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right: [`Exclusive::prepare`] before the page is
+//! touched, so that a
 //! checkpoint that begins after the record finds the page in the dirty page table; then the record; then the GSN on the
 //! page; then the latch goes.
 
+use duramen_sync::thread;
 use duramen_types::{Gsn, Lsn, PageId, TxnId};
 use duramen_wal::{Inserted, NewRecord};
 
@@ -49,6 +51,7 @@ impl<'p> Change<'p> {
     /// Changes a page. The caller has made sure that the operation fits.
     pub(crate) fn apply(&mut self, index: usize, op: PageOp<'_>) {
         let page = &mut self.pages[index];
+        page.prepare();
         put_number(&mut self.payload, page.id().get());
         op.encode(&mut self.payload);
         op.apply(page).expect("the operation was checked against the page");
@@ -73,9 +76,6 @@ impl<'p> Change<'p> {
 
     /// Lets the pages go without logging what was done to them: only for the planted bug that does so.
     pub(crate) fn forget(mut self) {
-        for page in &self.pages {
-            page.prepare();
-        }
         self.operations = 0;
     }
 
@@ -93,9 +93,6 @@ impl<'p> Change<'p> {
             prefix
         };
         let after = self.pages.iter().map(Exclusive::gsn).max().unwrap_or(Gsn::ZERO);
-        for page in &self.pages {
-            page.prepare();
-        }
         let first = self.pages.first().map_or(PageId::ZERO, Exclusive::id);
         let inserted = insert(first, after, &payload);
         self.operations = 0;
@@ -108,6 +105,6 @@ impl<'p> Change<'p> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        assert!(self.operations == 0 || std::thread::panicking(), "a change of pages was dropped without being logged");
+        assert!(self.operations == 0 || thread::panicking(), "a change of pages was dropped without being logged");
     }
 }

@@ -106,7 +106,7 @@ impl TxnLog {
     /// Whether [`Self::make_room`] for a record with `bytes` of payload would have to ask for more.
     fn lacks_room(&self, bytes: u64) -> Option<u64> {
         let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
-        (needed > self.reserved).then_some(needed - self.reserved)
+        needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
     /// Sets room aside for an operation whose record has up to `bytes` of payload, and for its undo. Called without

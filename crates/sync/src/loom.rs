@@ -116,6 +116,7 @@ pub mod thread {
     use std::time::Duration;
 
     pub use loom::thread::{JoinHandle, yield_now};
+    pub use std::thread::panicking;
 
     /// Starts a thread of the model.
     ///

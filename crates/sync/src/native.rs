@@ -69,7 +69,7 @@ pub mod cell {
 pub mod thread {
     use std::time::Duration;
 
-    pub use std::thread::{JoinHandle, yield_now};
+    pub use std::thread::{JoinHandle, panicking, yield_now};
 
     /// Starts a named thread.
     ///

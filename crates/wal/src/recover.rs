@@ -128,6 +128,10 @@ fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<
         last = Some(record.durable_before);
     }
     let end = scanner.position();
+    if scanner.is_cut_off() {
+        let lsn = Lsn::new(files.limit());
+        return Err(WalError::MissingSegment { segment: files.geometry.segment_of(lsn.get()), lsn });
+    }
     if end == from && from != start {
         // The caller knew of a record there.
         let geometry = files.geometry;

@@ -28,6 +28,8 @@ pub struct Scanner {
     window_len: usize,
     /// Why the scan ended.
     stopped: Option<String>,
+    /// The scan ended in a record whose rest should be in a segment that is not there.
+    cut_off: bool,
 }
 
 /// Where a scan ends.
@@ -58,7 +60,7 @@ impl Scanner {
 
     fn new(files: Arc<SegmentFiles>, from: Lsn, end: End, window: usize) -> Self {
         let window = AlignedBuf::zeroed(window);
-        Self { files, position: from.get(), end, window, window_start: 0, window_len: 0, stopped: None }
+        Self { files, position: from.get(), end, window, window_start: 0, window_len: 0, stopped: None, cut_off: false }
     }
 
     /// Where the next record would start: after the end, the end of the log.
@@ -69,6 +71,11 @@ impl Scanner {
     /// Why no record is at [`Scanner::position`], once a scan that ends at the first invalid record has ended.
     pub fn stopped_because(&self) -> Option<&str> {
         self.stopped.as_deref()
+    }
+
+    /// Whether the scan has ended in a record that goes on in a segment that is not there.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off
     }
 
     /// The next record, or `None` at the end.
@@ -85,10 +92,14 @@ impl Scanner {
         if !self.fill(HEADER_BYTES)? {
             return self.invalid("the log's segments end here");
         }
-        let Some(length) = self.at(HEADER_BYTES).and_then(Header::at).and_then(|header| header.length()) else {
+        let header = self.at(HEADER_BYTES).and_then(Header::at);
+        let Some((length, gsn)) = header.and_then(|header| Some((header.length()?, header.gsn()))) else {
             return self.invalid("there is no record here");
         };
         if !self.fill(length)? {
+            // Segments are made before anything is written that reaches into them. With one log, the GSN tells that this
+            // is the beginning of a record and not just any bytes.
+            self.cut_off = gsn.get() == self.position;
             return self.invalid("the record goes on behind the last segment");
         }
         let lsn = self.position();

@@ -269,10 +269,8 @@ impl Segments {
     /// below the start.
     pub(crate) fn take_over(&self, spares: &[u64], stale: &[u64]) -> Result<()> {
         let mut growth = self.growth.lock();
-        if !stale.is_empty() {
-            // It is known here, but an interrupted recycling may not have made it durable.
-            self.persist_start()?;
-        }
+        // It can be read, but whoever wrote it may have seen the write fail.
+        self.persist_start()?;
         for &number in stale {
             self.disk.remove(&segment_name(number))?;
         }

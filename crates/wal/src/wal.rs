@@ -70,6 +70,9 @@ impl Wal {
     /// known to be hardened (a checkpoint), from which the log is read; without it, it is read from its start. Afterwards
     /// [`Wal::end`] tells where the log ends, and everything before is hardened.
     ///
+    /// A log that has lost hardened records is refused if that can be told from what is left. It cannot when nothing was
+    /// inserted after them; a caller that knows how far the log was hardened compares [`Wal::end`] with it.
+    ///
     /// # Errors
     /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: it is not there, or not that log.
     /// - [`WalError::MissingSegment`], [`WalError::Corrupt`]: hardened records are lost. A log that merely ends in the

@@ -43,7 +43,7 @@ fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, 
     } else {
         Wal::open(arc(disk), options.clone(), DATABASE, None)?
     };
-    check_contents(&wal, history);
+    check_contents(&wal, history)?;
     let mut random = Random(seed);
     for _ in 0..steps {
         let size = match random.below(5) {
@@ -71,11 +71,13 @@ fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, 
 }
 
 /// Checks an opened log against `history`, and makes it what `history` says from now on.
-fn check_contents(wal: &Wal, history: &mut History) {
+fn check_contents(wal: &Wal, history: &mut History) -> Result<()> {
     assert!([history.start, history.next_start].contains(&wal.start()), "start {} of {history:?}", wal.start());
     assert!(wal.end() >= history.hardened, "hardened records are lost: {} of {history:?}", wal.end());
     assert_eq!(wal.durable(), wal.end());
-    let records = read_all(wal, wal.start()).expect("everything up to the end is valid");
+    let records = read_all(wal, wal.start()).inspect_err(|error| {
+        assert!(matches!(error, WalError::Disk(_)), "everything up to the end is valid: {error}");
+    })?;
     let first = history.inserted.iter().position(|(lsn, _)| *lsn == wal.start()).unwrap_or(history.inserted.len());
     for (record, (number, (lsn, end))) in records.iter().zip(history.inserted.iter().enumerate().skip(first)) {
         assert_eq!((record.lsn, record.end, record.txn.get()), (*lsn, *end, number as u64));
@@ -88,6 +90,7 @@ fn check_contents(wal: &Wal, history: &mut History) {
     history.hardened = wal.end();
     history.start = wal.start();
     history.next_start = wal.start();
+    Ok(())
 }
 
 fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
@@ -117,7 +120,7 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
             let mut wal_history = history.clone();
             let wal = Wal::open(arc(&image.crash_image(&CrashChoice::Nothing)), options.clone(), DATABASE, None)
                 .unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
-            check_contents(&wal, &mut wal_history);
+            check_contents(&wal, &mut wal_history).unwrap();
         }
         crash_at += stride;
     }
@@ -154,7 +157,7 @@ fn during_recovery() {
             let image = disk.crash_image(&CrashChoice::Random(seed));
             let clean = Wal::open(arc(&image.image()), options.clone(), DATABASE, None).unwrap();
             let end = clean.end();
-            check_contents(&clean, &mut history.clone());
+            check_contents(&clean, &mut history.clone()).unwrap();
             let opening = {
                 let probe = image.image();
                 Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap();
@@ -168,7 +171,7 @@ fn during_recovery() {
                     let again = probe.crash_image(&choice);
                     let wal = Wal::open(arc(&again), options.clone(), DATABASE, None).unwrap();
                     assert_eq!(wal.end(), end, "seed {seed}, crash at {crash_at} of the reopening, {choice:?}");
-                    check_contents(&wal, &mut history.clone());
+                    check_contents(&wal, &mut history.clone()).unwrap();
                 }
             }
         }
@@ -214,11 +217,11 @@ fn failed_writes_and_syncs() {
                 disk.clear_faults();
 
                 let wal = Wal::open(arc(&disk), options.clone(), DATABASE, None).unwrap();
-                check_contents(&wal, &mut history);
+                check_contents(&wal, &mut history).unwrap();
                 drop(wal);
                 let after = disk.crash_image(&CrashChoice::Nothing);
                 let wal = Wal::open(arc(&after), options.clone(), DATABASE, None).unwrap();
-                check_contents(&wal, &mut history);
+                check_contents(&wal, &mut history).unwrap();
             }
         }
     }

@@ -40,7 +40,7 @@ impl Store {
             self.push_root_down(root)?;
             return Err(Interrupt::Restart);
         };
-        let mut parent = parent.upgrade()?;
+        let parent = parent.upgrade()?;
         let node = node.upgrade()?;
         let view = Node(&node[..]);
         if view.slot_count() < 2 {
@@ -52,7 +52,7 @@ impl Store {
         } else {
             page::split_point(view, hint)
         };
-        if !NodeMut(&mut parent).room_for(separator.len(), size_of::<u64>()) {
+        if !Node(&parent[..]).room_for(separator.len(), size_of::<u64>()) {
             return Ok(Split::ParentFull);
         }
         let (parent_slot, child) = Node(&parent[..]).child_for(key);

@@ -363,6 +363,11 @@ impl<B: PageBytes> Node<B> {
         (self.field(HEAP_START) + self.field(GARBAGE)).saturating_sub(SLOTS + self.slot_count() * SLOT_SIZE)
     }
 
+    /// Whether an entry with a key of `key_len` bytes, prefix included, and a value of `value_len` bytes fits.
+    pub(crate) fn room_for(&self, key_len: usize, value_len: usize) -> bool {
+        SLOT_SIZE + key_len.saturating_sub(self.field(PREFIX_LEN)) + value_len <= self.free_space()
+    }
+
     /// Bytes in use by slots, cells and fences.
     pub(crate) fn used_space(&self) -> usize {
         (PAGE_SIZE - SLOTS).saturating_sub(self.free_space())

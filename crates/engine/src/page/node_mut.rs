@@ -79,12 +79,6 @@ impl<'a> NodeMut<'a> {
         self.set_field(SLOTS + slot * SLOT_SIZE + off, value);
     }
 
-    /// Whether an entry with a key of `key_len` bytes, prefix included, and a value of `value_len` bytes fits.
-    pub(crate) fn room_for(&self, key_len: usize, value_len: usize) -> bool {
-        let node = self.view();
-        SLOT_SIZE + key_len.saturating_sub(node.field(PREFIX_LEN)) + value_len <= node.free_space()
-    }
-
     /// Inserts an entry before the entry at `slot`; the key must belong there and within the fences.
     ///
     /// # Errors

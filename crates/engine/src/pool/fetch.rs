@@ -35,6 +35,9 @@ use crate::page;
 /// Longest wait for a frame, with no page cleaned in between, before the pool is declared exhausted.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
+/// After passing so many dirty or latched frames a thread cleans rather than searches.
+const HOPELESS: usize = 1024;
+
 impl Pool {
     /// Starts an optimistic read. `id` must come from validated reads.
     ///
@@ -328,17 +331,29 @@ impl Pool {
     }
 
     /// Turns the clock until it finds a clean page that was not used since the last time around, and evicts it. Two
-    /// rounds without one mean that there is none.
+    /// rounds without one mean that there is none. Long before that, when nearly all pages are dirty, it is better to
+    /// clean some.
     fn evict(&self) -> Option<FrameId> {
+        let mut hopeless = 0;
         for _ in 0..2 * self.frames() {
             let frame = self.advance_hand();
             let header = self.frames.header(frame);
-            let page = header.page.load(Ordering::Relaxed);
-            if page == 0 || header.recovery_gsn.is_dirty() || header.latch.is_held() {
+            if header.page.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            if header.referenced.load(Ordering::Relaxed) {
+            // Dirty pages, too, so that those that are cleaned next can be evicted at once.
+            let referenced = header.referenced.load(Ordering::Relaxed);
+            if referenced {
                 header.referenced.store(false, Ordering::Relaxed);
+            }
+            if header.recovery_gsn.is_dirty() || header.latch.is_held() {
+                hopeless += 1;
+                if hopeless == HOPELESS {
+                    return None;
+                }
+                continue;
+            }
+            if referenced {
                 continue;
             }
             if !header.latch.try_exclusive() {

@@ -238,7 +238,7 @@ impl Txn {
                 return Ok(Attempt::Again);
             }
         }
-        if !NodeMut(&mut leaf).room_for(key.len(), payload.len()) {
+        if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
             if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
                 drop(leaf);
                 store.split_leaf(tree, key, payload.len())?;

@@ -176,7 +176,7 @@ impl Row {
         assert!(!found);
         let before = self.nodes[at];
         let mut node = NodeMut(&mut self.nodes[at]);
-        let room = node.room_for(key.len(), value.len());
+        let room = node.view().room_for(key.len(), value.len());
         let result = node.insert(slot, &key, &value, SlotFlags::NONE);
         assert_eq!(result.is_ok(), room);
         if result.is_err() {

@@ -1,5 +1,7 @@
 //! One thread, healthy disk.
 
+use duramen_io::{RealDisk, RealDiskOptions};
+
 use super::super::Interrupt;
 use super::*;
 
@@ -20,6 +22,21 @@ fn pages_survive_eviction_and_reopening() {
     for raw in 1..=300 {
         assert_eq!(fixture.counter(PageId::new(raw)).unwrap(), u64::from(raw % 3 == 1));
     }
+}
+
+#[test]
+fn a_real_disk_does_as_well() {
+    let home = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(home.path(), RealDiskOptions::default()).unwrap();
+    let fixture = Fixture::create_on(disk, PoolConfig { frames: 64, ..PoolConfig::default() });
+    fixture.create_pages(200);
+    (1..=200).step_by(2).for_each(|raw| fixture.increment(PageId::new(raw)).unwrap());
+    fixture.pool.flush_all().unwrap();
+    let fixture = fixture.reopen(64);
+    for raw in 1..=200 {
+        assert_eq!(fixture.counter(PageId::new(raw)).unwrap(), raw % 2);
+    }
+    assert!(matches!(fixture.counter(PageId::new(1 << 30)), Err(PoolError::Disk(_))));
 }
 
 #[test]

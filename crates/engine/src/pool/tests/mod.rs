@@ -52,8 +52,8 @@ impl WalRule for TestLog {
 }
 
 /// A pool, its disk and its log.
-struct Fixture {
-    disk: SimDisk,
+struct Fixture<D = SimDisk> {
+    disk: D,
     log: Arc<TestLog>,
     pool: Arc<Pool>,
 }
@@ -64,7 +64,12 @@ impl Fixture {
     }
 
     fn with_config(config: PoolConfig) -> Self {
-        let disk = SimDisk::new(1);
+        Self::create_on(SimDisk::new(1), config)
+    }
+}
+
+impl<D: Disk> Fixture<D> {
+    fn create_on(disk: D, config: PoolConfig) -> Self {
         for name in ["data", "doublewrite"] {
             disk.open(name, OpenMode::CreateNew).unwrap();
         }
@@ -72,7 +77,7 @@ impl Fixture {
         Self::open(disk, config, Arc::default()).unwrap()
     }
 
-    fn open(disk: SimDisk, config: PoolConfig, log: Arc<TestLog>) -> Result<Self, PoolError> {
+    fn open(disk: D, config: PoolConfig, log: Arc<TestLog>) -> Result<Self, PoolError> {
         let data = disk.open("data", OpenMode::Existing)?;
         let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
         recover_double_write(&*data, &*doublewrite)?;

@@ -46,9 +46,10 @@ fn run(frames: usize, writers: u64, readers: u64, rounds: u64) {
                         // Two latches at once, in the order of the ids.
                         1 => {
                             let mut first = fixture.pool.exclusive(id).unwrap();
-                            let mut second = fixture.pool.exclusive(PageId::new(PAGES + 1 - id.get() % 7)).ok();
+                            let other = PageId::new(PAGES - id.get() % 7);
+                            let mut second = (id < other).then(|| fixture.pool.exclusive(other).unwrap());
                             fixture.increment_guard(&mut first);
-                            second.as_mut().into_iter().for_each(|second| fixture.increment_guard(second));
+                            second.iter_mut().for_each(|second| fixture.increment_guard(second));
                         }
                         _ => loop {
                             match fixture.pool.optimistic(id) {
