@@ -67,8 +67,14 @@ impl Control {
         block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
-        let fields =
-            [self.sequence, self.checkpoint.get(), self.redo.get(), self.oldest.get(), self.next_txn.get(), self.written];
+        let fields = [
+            self.sequence,
+            self.checkpoint.get(),
+            self.redo.get(),
+            self.oldest.get(),
+            self.next_txn.get(),
+            self.written,
+        ];
         for (index, field) in fields.into_iter().enumerate() {
             block[32 + index * 8..40 + index * 8].copy_from_slice(&field.to_le_bytes());
         }
@@ -158,8 +164,11 @@ impl ControlFile {
     }
 }
 
+/// The two slots; of one that cannot be used, why.
+type Slots<E> = [std::result::Result<Control, E>; 2];
+
 /// Opens the file and reads both slots.
-fn open_slots(disk: &dyn Disk) -> Result<(Arc<dyn File>, [std::result::Result<Control, Defect>; 2])> {
+fn open_slots(disk: &dyn Disk) -> Result<(Arc<dyn File>, Slots<Defect>)> {
     let file = disk.open(CONTROL, OpenMode::Existing)?;
     let mut blocks = AlignedBuf::zeroed(2 * BLOCK_SIZE);
     if file.len()? < blocks.len() as u64 {
@@ -174,13 +183,13 @@ fn open_slots(disk: &dyn Disk) -> Result<(Arc<dyn File>, [std::result::Result<Co
     Ok((file, [Control::decode(&blocks[..BLOCK_SIZE]), Control::decode(&blocks[BLOCK_SIZE..])]))
 }
 
-/// Reads both slots; of one that cannot be used, why.
-pub(crate) fn read_slots(disk: &dyn Disk) -> Result<[std::result::Result<Control, String>; 2]> {
+/// Reads both slots.
+pub(crate) fn read_slots(disk: &dyn Disk) -> Result<Slots<String>> {
     let (_, slots) = open_slots(disk)?;
     Ok(slots.map(|slot| slot.map_err(|defect| defect.to_string())))
 }
 
-fn refuse(file: &str, slots: [std::result::Result<Control, Defect>; 2]) -> Error {
+fn refuse(file: &str, slots: Slots<Defect>) -> Error {
     let defects = slots.map(|slot| slot.expect_err("no slot is valid"));
     for defect in defects {
         match defect {

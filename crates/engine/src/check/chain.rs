@@ -41,6 +41,11 @@ impl Link {
     }
 }
 
+/// Bytes of the value in the page at `place` of its chain: every page but the last is full.
+fn expected_length(reference: Reference, place: usize) -> usize {
+    (reference.len as usize).saturating_sub(place * PAGE_CONTENT).min(PAGE_CONTENT)
+}
+
 impl Checker<'_> {
     /// Checks an overflow value; `owner` says whose it is.
     pub(super) fn check_chain(&mut self, owner: &str, table: TableId, reference: Reference) -> Result<()> {
@@ -73,8 +78,7 @@ impl Checker<'_> {
         place: usize,
     ) -> Result<Option<PageId>> {
         if id.is_zero() {
-            let pages = place.to_string();
-            self.dead_end(reference.head, format_args!("{owner}: the chain of a value ends after {pages} pages"));
+            self.dead_end(reference.head, format_args!("{owner}: the chain of a value ends after {place} pages"));
             return Ok(None);
         }
         match self.reached.mark(id) {
@@ -98,6 +102,8 @@ impl Checker<'_> {
             format!("the page belongs to chain {:#x}, not to {:#x}", link.chain, reference.chain)
         } else if link.place as usize != place {
             format!("the page is number {} of its chain, not number {place}", link.place)
+        } else if link.length as usize != expected_length(reference, place) {
+            format!("the page holds {} bytes of its value, not {}", link.length, expected_length(reference, place))
         } else if page::table_id(&page) != table {
             format!("the page belongs to {}, not to {table}", page::table_id(&page))
         } else {
