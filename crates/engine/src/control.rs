@@ -67,8 +67,14 @@ impl Control {
         block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
-        let fields =
-            [self.sequence, self.checkpoint.get(), self.redo.get(), self.oldest.get(), self.next_txn.get(), self.written];
+        let fields = [
+            self.sequence,
+            self.checkpoint.get(),
+            self.redo.get(),
+            self.oldest.get(),
+            self.next_txn.get(),
+            self.written,
+        ];
         for (index, field) in fields.into_iter().enumerate() {
             block[32 + index * 8..40 + index * 8].copy_from_slice(&field.to_le_bytes());
         }
