@@ -80,11 +80,7 @@ impl<'p> Change<'p> {
     }
 
     /// Logs the change through `insert`, with `prefix` before the operations in the payload, and lets the pages go.
-    pub(crate) fn log(
-        mut self,
-        mut prefix: Vec<u8>,
-        insert: impl FnOnce(PageId, Gsn, &[u8]) -> Inserted,
-    ) -> Inserted {
+    pub(crate) fn log(mut self, mut prefix: Vec<u8>, insert: impl FnOnce(PageId, Gsn, &[u8]) -> Inserted) -> Inserted {
         let operations = std::mem::take(&mut self.payload);
         let payload = if prefix.is_empty() {
             operations

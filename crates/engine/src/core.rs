@@ -59,12 +59,7 @@ pub(crate) struct Context {
 
 impl Context {
     fn new() -> Self {
-        Self {
-            locks: TxnLocks::new(TxnId::ZERO),
-            log: TxnLog::default(),
-            value: Vec::new(),
-            key: Vec::new(),
-        }
+        Self { locks: TxnLocks::new(TxnId::ZERO), log: TxnLog::default(), value: Vec::new(), key: Vec::new() }
     }
 }
 

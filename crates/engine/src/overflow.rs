@@ -132,7 +132,10 @@ impl Store {
             id = PageId::new(u64_at(&page, NEXT));
         }
         if value.len() != reference.len as usize || crc32c(&value) != reference.crc || !id.is_zero() {
-            return Err(broken(reference.head, "an overflow value does not have the length or checksum it should have"));
+            return Err(broken(
+                reference.head,
+                "an overflow value does not have the length or checksum it should have",
+            ));
         }
         Ok(value)
     }

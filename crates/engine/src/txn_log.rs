@@ -159,9 +159,9 @@ impl TxnLog {
         payload: &[u8],
     ) -> Inserted {
         let txn = self.txn;
-        let inserted = self.slot.insert(state, |prev| {
-            scheme.log(NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload })
-        });
+        let inserted = self
+            .slot
+            .insert(state, |prev| scheme.log(NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload }));
         self.used += inserted.end.get() - inserted.lsn.get();
         inserted
     }
@@ -185,8 +185,7 @@ impl TxnLog {
         let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
         op.apply(leaf).expect("the operation was checked against the page");
         let prev = self.slot.last();
-        let inserted =
-            self.insert(scheme, TxnState::Active, Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
+        let inserted = self.insert(scheme, TxnState::Active, Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
         page::set_gsn(leaf, inserted.gsn);
         self.remember(Inverse::Undo, &payload[..operation], prev, ghost, scheme.record_bytes(payload.len()));
         self.scratch = payload;
@@ -298,8 +297,7 @@ impl TxnLog {
 
     /// Inserts the commit record. With garbage, the transaction is over only after [`Self::end`].
     pub(crate) fn commit(&mut self, scheme: &dyn StorageScheme, has_garbage: bool) -> Inserted {
-        let (state, flags) =
-            if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
+        let (state, flags) = if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
         self.insert(scheme, state, Kind::Commit, flags, PageId::ZERO, Gsn::ZERO, &[])
     }
 

@@ -47,11 +47,8 @@ impl Store {
             return Ok(Split::Done);
         }
         let hint = view.lower_bound(key).0;
-        let (slot, separator) = if level == 0 {
-            page::split_point_for(view, hint, entry_size)
-        } else {
-            page::split_point(view, hint)
-        };
+        let (slot, separator) =
+            if level == 0 { page::split_point_for(view, hint, entry_size) } else { page::split_point(view, hint) };
         if !Node(&parent[..]).room_for(separator.len(), size_of::<u64>()) {
             return Ok(Split::ParentFull);
         }
@@ -86,8 +83,7 @@ impl Store {
         page::set_page_id(&mut below, child.id());
         let mut above = vec![0; PAGE_SIZE];
         let level = page::level(&root) + 1;
-        let mut node =
-            NodeMut::init(&mut above, PageType::Inner, level, root.id(), page::table_id(&root), None, None);
+        let mut node = NodeMut::init(&mut above, PageType::Inner, level, root.id(), page::table_id(&root), None, None);
         node.set_rightmost(child.id());
 
         let mut change = Change::new();
@@ -179,11 +175,7 @@ impl Store {
     }
 
     /// Takes a page for the root of a new, empty tree and describes both in `change`; returns the root's page.
-    pub(crate) fn plant<'s>(
-        &'s self,
-        table: TableId,
-        change: &mut Change<'s>,
-    ) -> Result<PageId, PoolError> {
+    pub(crate) fn plant<'s>(&'s self, table: TableId, change: &mut Change<'s>) -> Result<PageId, PoolError> {
         let taken = self.space.take(&self.pool, &*self.scheme)?;
         let root = self.pool.create(taken.page)?;
         let id = root.id();

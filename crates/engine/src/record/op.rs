@@ -143,7 +143,9 @@ impl<'a> PageOp<'a> {
                 }
                 node.insert(slot.into(), key, value, flags).map_err(|_| Misfit)
             }
-            Self::Change { slot, at, remove, add, flags } => change(page, slot.into(), at.into(), remove.into(), add, flags),
+            Self::Change { slot, at, remove, add, flags } => {
+                change(page, slot.into(), at.into(), remove.into(), add, flags)
+            }
             Self::Remove { slot } => {
                 let mut node = leaf(page)?;
                 has_slot(&node, slot)?;

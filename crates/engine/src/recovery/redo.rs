@@ -15,12 +15,7 @@ use crate::record::{PageOp, PageOps};
 use crate::scheme::WalScheme;
 
 /// Repeats history.
-pub(super) fn redo(
-    core: &Core,
-    scheme: &WalScheme,
-    analysis: &Analysis,
-    report: &mut RecoveryReport,
-) -> Result<()> {
+pub(super) fn redo(core: &Core, scheme: &WalScheme, analysis: &Analysis, report: &mut RecoveryReport) -> Result<()> {
     let Some(start) = analysis.redo_start() else { return Ok(()) };
     if is_on(Bug::SkipRedo) {
         return Ok(());

@@ -105,12 +105,7 @@ fn record_flags(found: Lookup) -> Option<SlotFlags> {
 }
 
 /// The value that a leaf's bytes stand for.
-pub(super) fn materialize(
-    store: &crate::btree::Store,
-    tree: Tree,
-    bytes: &[u8],
-    flags: SlotFlags,
-) -> Result<Vec<u8>> {
+pub(super) fn materialize(store: &crate::btree::Store, tree: Tree, bytes: &[u8], flags: SlotFlags) -> Result<Vec<u8>> {
     if !flags.contains(SlotFlags::OVERFLOW) {
         return Ok(bytes.to_vec());
     }

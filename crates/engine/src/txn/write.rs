@@ -1,16 +1,17 @@
 //! Inserting, changing and deleting records.
 
-use duramen_sync::{Arc, Backoff};
+use duramen_sync::Backoff;
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key, check_value};
-use crate::btree::{Lookup, Tree, number};
+use crate::btree::{Lookup, Store, Tree, number};
 use crate::catalog::Table;
+use crate::core::{Context, Core};
 use crate::error::{Error, Result};
-use crate::lock::{LockId, LockMode};
+use crate::lock::{LockError, LockId, LockMode};
 use crate::options::Isolation;
 use crate::overflow::Reference;
-use crate::page::{MAX_INLINE_SIZE, Node, NodeMut, SlotFlags};
+use crate::page::{MAX_INLINE_SIZE, Node, SlotFlags};
 use crate::pool::{Exclusive, Interrupt};
 use crate::record::{Garbage, PageOp, Undo, difference};
 
@@ -23,6 +24,15 @@ enum Expect {
     Presence,
     /// Either.
     Anything,
+}
+
+/// What is to be written, as the leaf holds it.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    tree: Tree,
+    key: &'a [u8],
+    payload: &'a [u8],
+    flags: SlotFlags,
 }
 
 /// How one attempt at a leaf ended.
@@ -124,19 +134,12 @@ impl Txn {
         Err(Error::KeyNotFound)
     }
 
-    fn write_leaf(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        payload: &[u8],
-        flags: SlotFlags,
-        expect: Expect,
-    ) -> Result<()> {
+    fn write_leaf(&mut self, tree: Tree, key: &[u8], payload: &[u8], flags: SlotFlags, expect: Expect) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             self.make_room(key.len() + payload.len())?;
-            let core = Arc::clone(&self.core);
-            let leaf = core.store.leaf_exclusive(tree, key)?;
+            let (core, store, context) = self.parts();
+            let leaf = store.leaf_exclusive(tree, key)?;
             let (slot, found) = Node(&leaf[..]).lower_bound(key);
             let present = found && !Node(&leaf[..]).is_ghost(slot);
             match expect {
@@ -147,10 +150,11 @@ impl Txn {
                 }
                 _ => {}
             }
+            let entry = Entry { tree, key, payload, flags };
             let attempt = if found {
-                self.change_slot(tree, key, leaf, slot, payload, flags)?
+                change_slot(core, context, leaf, slot, entry)?
             } else {
-                self.insert_slot(tree, key, leaf, slot, payload, flags)?
+                insert_slot(core, context, leaf, slot, entry)?
             };
             match attempt {
                 Attempt::Done => return Ok(()),
@@ -162,96 +166,6 @@ impl Txn {
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         let (core, _, context) = self.parts();
         context.log.make_room(core.scheme(), bytes, || core.on_log_full())
-    }
-
-    /// Gives the record (or ghost) at `slot` a new value.
-    fn change_slot(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        mut leaf: Exclusive<'_>,
-        slot: usize,
-        payload: &[u8],
-        flags: SlotFlags,
-    ) -> Result<Attempt> {
-        let (core, store, context) = self.parts();
-        let node = Node(&leaf[..]);
-        let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
-        if payload.len() > old_len + node.free_space() {
-            if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
-                drop(leaf);
-                store.split_leaf(tree, key, payload.len())?;
-            }
-            return Ok(Attempt::Again);
-        }
-        let garbage = chain_of(node.value(slot), old_flags);
-        context.log.update(core.scheme(), &core.active, &mut leaf, false, |leaf, out| {
-            let old = Node(leaf).value(slot);
-            let (at, old_part, new_part) = difference(old, payload);
-            let add = &old[at..at + old_part];
-            let at = number(at);
-            Undo::Change { tree, key, at, remove: number(new_part.len()), add, flags: old_flags }.encode(out);
-            let operation = out.len();
-            let remove = number(old_part);
-            PageOp::Change { slot: number(slot), at, remove, add: new_part, flags }.encode(out);
-            operation
-        });
-        drop(leaf);
-        if let Some(garbage) = garbage {
-            context.log.free_on_commit(core.scheme(), &core.active, garbage);
-        }
-        Ok(Attempt::Done)
-    }
-
-    /// Adds a record where there is none, if nobody protects the gap.
-    fn insert_slot(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        mut leaf: Exclusive<'_>,
-        slot: usize,
-        payload: &[u8],
-        flags: SlotFlags,
-    ) -> Result<Attempt> {
-        let (core, store, context) = self.parts();
-        let next = match next_key(store, tree, &leaf, slot, &mut context.key) {
-            Ok(next) => next,
-            Err(Interrupt::Restart) => return Ok(Attempt::Again),
-            Err(Interrupt::Failed(error)) => return Err(error.into()),
-        };
-        let gap = Self::gap(tree, next.then_some(&context.key[..]));
-        if !is_on(Bug::SkipGapLock) {
-            if !core.locks.check_instant(&context.locks, gap, LockMode::IntentExclusive) {
-                drop(leaf);
-                let waited = core.locks.acquire_instant(&mut context.locks, gap, LockMode::IntentExclusive);
-                return match waited {
-                    Ok(()) => Ok(Attempt::Again),
-                    Err(error) => Err(core.lock_error(context.locks.txn(), error)),
-                };
-            }
-            // The new key divides the gap: who protects the whole goes on to protect both parts.
-            let inherits = context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared));
-            let lower_part = LockId::gap(tree.table, key);
-            if inherits && !core.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
-                drop(leaf);
-                self.lock(lower_part, LockMode::Shared)?;
-                return Ok(Attempt::Again);
-            }
-        }
-        if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
-            if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
-                drop(leaf);
-                store.split_leaf(tree, key, payload.len())?;
-            }
-            return Ok(Attempt::Again);
-        }
-        context.log.update(core.scheme(), &core.active, &mut leaf, false, |_, out| {
-            Undo::Insert { tree, key }.encode(out);
-            let operation = out.len();
-            PageOp::Insert { slot: number(slot), key, value: payload, flags }.encode(out);
-            operation
-        });
-        Ok(Attempt::Done)
     }
 
     fn delete_locked(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
@@ -291,8 +205,99 @@ impl Txn {
     }
 }
 
+/// Gives the record (or ghost) at `slot` a new value.
+fn change_slot<'s>(
+    core: &'s Core,
+    context: &mut Context,
+    mut leaf: Exclusive<'s>,
+    slot: usize,
+    entry: Entry<'_>,
+) -> Result<Attempt> {
+    let (store, Entry { tree, key, payload, flags }) = (&core.store, entry);
+    let node = Node(&leaf[..]);
+    let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
+    if payload.len() > old_len + node.free_space() {
+        if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+            drop(leaf);
+            store.split_leaf(tree, key, payload.len())?;
+        }
+        return Ok(Attempt::Again);
+    }
+    let garbage = chain_of(node.value(slot), old_flags);
+    context.log.update(core.scheme(), &core.active, &mut leaf, false, |leaf, out| {
+        let old = Node(leaf).value(slot);
+        let (at, old_part, new_part) = difference(old, payload);
+        let add = &old[at..at + old_part];
+        let at = number(at);
+        Undo::Change { tree, key, at, remove: number(new_part.len()), add, flags: old_flags }.encode(out);
+        let operation = out.len();
+        let remove = number(old_part);
+        PageOp::Change { slot: number(slot), at, remove, add: new_part, flags }.encode(out);
+        operation
+    });
+    drop(leaf);
+    if let Some(garbage) = garbage {
+        context.log.free_on_commit(core.scheme(), &core.active, garbage);
+    }
+    Ok(Attempt::Done)
+}
+
+/// Adds a record where there is none, if nobody protects the gap.
+fn insert_slot<'s>(
+    core: &'s Core,
+    context: &mut Context,
+    mut leaf: Exclusive<'s>,
+    slot: usize,
+    entry: Entry<'_>,
+) -> Result<Attempt> {
+    let (store, Entry { tree, key, payload, flags }) = (&core.store, entry);
+    let next = match next_key(store, tree, &leaf, slot, &mut context.key) {
+        Ok(next) => next,
+        Err(Interrupt::Restart) => return Ok(Attempt::Again),
+        Err(Interrupt::Failed(error)) => return Err(error.into()),
+    };
+    let gap = Txn::gap(tree, next.then_some(&context.key[..]));
+    if !is_on(Bug::SkipGapLock) {
+        if !core.locks.check_instant(&context.locks, gap, LockMode::IntentExclusive) {
+            drop(leaf);
+            let waited = core.locks.acquire_instant(&mut context.locks, gap, LockMode::IntentExclusive);
+            return again(core, context, waited);
+        }
+        // The new key divides the gap: who protects the whole goes on to protect both parts.
+        let inherits = context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared));
+        let lower_part = LockId::gap(tree.table, key);
+        if inherits && !core.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
+            drop(leaf);
+            let waited = core.locks.acquire(&mut context.locks, lower_part, LockMode::Shared);
+            return again(core, context, waited);
+        }
+    }
+    if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
+        if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+            drop(leaf);
+            store.split_leaf(tree, key, payload.len())?;
+        }
+        return Ok(Attempt::Again);
+    }
+    context.log.update(core.scheme(), &core.active, &mut leaf, false, |_, out| {
+        Undo::Insert { tree, key }.encode(out);
+        let operation = out.len();
+        PageOp::Insert { slot: number(slot), key, value: payload, flags }.encode(out);
+        operation
+    });
+    Ok(Attempt::Done)
+}
+
+/// A lock was waited for without the latch: look again.
+fn again(core: &Core, context: &Context, waited: std::result::Result<(), LockError>) -> Result<Attempt> {
+    match waited {
+        Ok(()) => Ok(Attempt::Again),
+        Err(error) => Err(core.lock_error(context.locks.txn(), error)),
+    }
+}
+
 /// Whether nobody holds or waits for a lock on the key or the gap below it.
-pub(super) fn is_unlocked(core: &crate::core::Core, tree: Tree, key: &[u8]) -> bool {
+pub(super) fn is_unlocked(core: &Core, tree: Tree, key: &[u8]) -> bool {
     core.locks.is_unlocked(LockId::record(tree.table, key)) && core.locks.is_unlocked(LockId::gap(tree.table, key))
 }
 
@@ -308,7 +313,7 @@ fn chain_of(value: &[u8], flags: SlotFlags) -> Option<Garbage> {
 /// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none. The leaf is latched,
 /// which keeps the answer true for the keys in it; who inserts into a later leaf must pass the same gap lock.
 fn next_key(
-    store: &crate::btree::Store,
+    store: &Store,
     tree: Tree,
     leaf: &Exclusive<'_>,
     slot: usize,
