@@ -119,7 +119,7 @@ impl<'s> Checker<'s> {
             if key == NEXT_TABLE_KEY {
                 match catalog::decode_next(value) {
                     Ok(id) => next = Some(id),
-                    Err(error) => self.problem(CATALOG.root, format_args!("the next table id is malformed: {error}")),
+                    Err(_) => self.problem(CATALOG.root, "the record of the next table id is malformed"),
                 }
                 continue;
             }
@@ -129,10 +129,7 @@ impl<'s> Checker<'s> {
             }
             match catalog::decode(value) {
                 Ok(tree) => tables.push((name, tree)),
-                Err(error) => {
-                    self.severed = true;
-                    self.problem(CATALOG.root, format_args!("the record of table `{name}` is malformed: {error}"));
-                }
+                Err(_) => self.dead_end(CATALOG.root, format_args!("the record of table `{name}` is malformed")),
             }
         }
         let mut names = HashMap::new();

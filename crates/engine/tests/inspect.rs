@@ -158,7 +158,7 @@ fn garbage_in_the_files_is_reported() {
             disk.file_names().into_iter().find(|name| name.starts_with("log/") && name.ends_with(".log")).unwrap();
         overwrite(&disk, &log, 4096 * (1 + round % 4), |bytes| random.fill_bytes(&mut bytes[..700]), 4096);
         if let Ok(entries) = inspect::log(shared(&disk), None) {
-            entries.for_each(|entry| drop(entry));
+            entries.for_each(drop);
         }
         overwrite(&disk, "control", 4096 * (round % 2), |bytes| random.fill_bytes(&mut bytes[..600]), 4096);
         let report = inspect::checkpoint(shared(&disk)).unwrap();

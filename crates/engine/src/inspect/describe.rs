@@ -1,7 +1,6 @@
 //! Log records in words.
 
 use duramen_types::{PAGE_SIZE, PageId};
-use duramen_wal::RecordRef;
 
 use super::text;
 use crate::bitmap;
@@ -34,25 +33,38 @@ pub(super) fn kind(raw: u8) -> String {
 }
 
 /// What a record says. A payload that makes no sense is told as such, after what could be made of it.
-pub(super) fn record(record: &RecordRef<'_>) -> String {
+pub(super) fn detail(kind: u8, flags: u8, page: PageId, payload: &[u8]) -> String {
     let mut parts = Vec::new();
-    if let Err(Malformed) = parts_of(record, &mut parts) {
-        let shown = &record.payload[..record.payload.len().min(32)];
-        parts.push(format!("malformed payload of {} bytes: {}", record.payload.len(), text::hex(shown)));
+    if let Err(Malformed) = parts_of(Kind::from_u8(kind), flags, page, payload, &mut parts) {
+        let shown = &payload[..payload.len().min(32)];
+        parts.push(format!("malformed payload of {} bytes: {}", payload.len(), text::hex(shown)));
     }
     parts.join("; ")
 }
 
-fn parts_of(record: &RecordRef<'_>, parts: &mut Vec<String>) -> Result<(), Malformed> {
-    let payload = record.payload;
-    match Kind::from_u8(record.kind) {
+fn parts_of(
+    kind: Option<Kind>,
+    flags: u8,
+    page: PageId,
+    payload: &[u8],
+    parts: &mut Vec<String>,
+) -> Result<(), Malformed> {
+    let operations = |kind, named: bool, parts: &mut Vec<String>| {
+        for item in PageOps::of(kind, flags, page, payload)? {
+            let (page, op) = item?;
+            let what = operation(page, op);
+            parts.push(if named { format!("{page}: {what}") } else { what });
+        }
+        Ok(())
+    };
+    match kind {
         Some(kind @ Kind::Update) => {
-            operations(kind, record, record.flags & FLAG_SEVERAL_PAGES != 0, parts)?;
+            operations(kind, flags & FLAG_SEVERAL_PAGES != 0, parts)?;
             parts.push(format!("undo: {}", undo(Undo::decode(&mut Reader::new(payload))?)));
         }
-        Some(kind @ Kind::System) => operations(kind, record, true, parts)?,
+        Some(kind @ Kind::System) => operations(kind, true, parts)?,
         Some(kind @ Kind::Compensation) => {
-            operations(kind, record, true, parts)?;
+            operations(kind, true, parts)?;
             let next = undo_next(payload)?;
             parts.push(if next.is_zero() {
                 "nothing is left to undo".to_owned()
@@ -60,9 +72,7 @@ fn parts_of(record: &RecordRef<'_>, parts: &mut Vec<String>) -> Result<(), Malfo
                 format!("undo goes on at {next}")
             });
         }
-        Some(Kind::Commit) if record.flags & FLAG_HAS_GARBAGE != 0 => {
-            parts.push("pages are still to be given back".into())
-        }
+        Some(Kind::Commit) if flags & FLAG_HAS_GARBAGE != 0 => parts.push("pages are still to be given back".into()),
         Some(Kind::Commit | Kind::End | Kind::CheckpointBegin) => {}
         Some(Kind::FreeOnCommit) => parts.push(match Garbage::decode(payload)? {
             Garbage::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
@@ -96,15 +106,6 @@ pub(super) fn txn_state(state: crate::active::TxnState) -> &'static str {
         crate::active::TxnState::Committed => "committed",
         crate::active::TxnState::Over => "over",
     }
-}
-
-fn operations(kind: Kind, record: &RecordRef<'_>, name_pages: bool, parts: &mut Vec<String>) -> Result<(), Malformed> {
-    for item in PageOps::of(kind, record.flags, record.page, record.payload)? {
-        let (page, op) = item?;
-        let what = operation(page, op);
-        parts.push(if name_pages { format!("{page}: {what}") } else { what });
-    }
-    Ok(())
 }
 
 fn operation(page: PageId, op: PageOp<'_>) -> String {
@@ -205,6 +206,7 @@ mod tests {
     use super::*;
     use crate::btree::Tree;
     use duramen_types::TableId;
+    use proptest::prelude::*;
 
     #[test]
     fn operations_and_undo_read_well() {
@@ -219,5 +221,20 @@ mod tests {
             "merge child 65536 into child 65535"
         );
         assert_eq!(operation(PageId::new(1), PageOp::Image(b"\x07")), "malformed image of 1 bytes");
+    }
+
+    proptest! {
+        #[test]
+        fn any_payload_has_a_text(
+            kind in 0..12u8,
+            flags in 0..4u8,
+            page: u64,
+            mut payload in prop::collection::vec(prop_oneof![0..12u8, any::<u8>()], 0..60),
+        ) {
+            detail(kind, flags, PageId::new(page), &payload);
+            // Behind what says how to undo it, so that the operations are reached.
+            payload.splice(0..0, [3, 1]);
+            prop_assert!(!detail(Kind::Update as u8, flags, PageId::new(page), &payload).is_empty());
+        }
     }
 }

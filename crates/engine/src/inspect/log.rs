@@ -59,7 +59,7 @@ impl LogEntries {
             prev: record.prev,
             kind: describe::kind(record.kind),
             length: record.end.get().saturating_sub(record.lsn.get()),
-            detail: describe::record(&record),
+            detail: describe::detail(record.kind, record.flags, record.page, record.payload),
         }))
     }
 }
