@@ -52,6 +52,21 @@ fn require_database(dir: &Path) -> Result<()> {
 }
 
 /// What recovery did when `db` was opened, in one line; `None` when there was nothing to do.
-pub(crate) fn recovery(_db: &Db) -> Option<String> {
-    None
+pub(crate) fn recovery(db: &Db) -> Option<String> {
+    let report = db.metrics().recovery;
+    if !report.was_needed() {
+        return None;
+    }
+    let micros = report.analysis_micros + report.redo_micros + report.undo_micros;
+    let megabytes = report.bytes as f64 / 1e6;
+    Some(format!(
+        "{:.2} s: {} log records ({megabytes:.1} MB) read, {} page changes repeated at {:.0} MB/s, {} transactions \
+         rolled back, {} torn pages repaired",
+        micros as f64 / 1e6,
+        report.records,
+        report.redone,
+        megabytes / (report.redo_micros as f64 / 1e6).max(1e-6),
+        report.losers,
+        report.repaired,
+    ))
 }
