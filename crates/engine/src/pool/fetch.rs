@@ -58,9 +58,7 @@ impl Pool {
     /// [`Interrupt::Failed`] when the page cannot be read from disk.
     #[inline]
     pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
-        if id < PageTable::LIMIT
-            && let Some(frame) = self.table.get(id)
-        {
+        if let Some(frame) = self.resident(id) {
             let header = self.frames.header(frame);
             if let Some(version) = header.latch.version()
                 && self.holds(frame, id)
@@ -112,7 +110,16 @@ impl Pool {
     ///
     /// # Errors
     /// When the page cannot be read from disk.
+    #[inline]
     pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
+        match self.resident(id) {
+            Some(frame) if self.latch_page(id, frame) => Ok(Exclusive::new(self, id, frame)),
+            _ => self.exclusive_slow(id),
+        }
+    }
+
+    #[cold]
+    fn exclusive_slow(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         retry(|| {
             let frame = self.find_or_load(id)?;
             Ok(self.latch_page(id, frame).then(|| Exclusive::new(self, id, frame)))
@@ -181,6 +188,12 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn is_resident(&self, id: PageId) -> bool {
         self.table.get(id).is_some()
+    }
+
+    /// The frame that had the page a moment ago.
+    #[inline]
+    fn resident(&self, id: PageId) -> Option<FrameId> {
+        if id < PageTable::LIMIT { self.table.get(id) } else { None }
     }
 
     /// Tells the clock that the page was used. Mostly only reads, as the header is shared by all users of the page.
