@@ -1,1 +1,25 @@
-//! placeholder
+//! The torture suites of Duramen.
+//!
+//! | suite | module | what it tries |
+//! |---|---|---|
+//! | crashes | [`crash`] | the power goes off at any disk operation, in recovery too; every state the disk may be in |
+//! | I/O errors | [`faults`] | any disk operation fails, once or from then on; the disk fills up |
+//! | corruption | [`corruption`] | any bit of a closed database flips, any file is lost or cut |
+//! | isolation | [`isolation`] | every interleaving of the known anomalies; random histories checked for cycles |
+//! | planted bugs | [`hunt`] | each deliberate defect of the engine is noticed by the suites above |
+//!
+//! Everything random comes from one seed, which is printed; a failure is reported with the command that repeats it.
+
+pub mod client;
+pub mod corruption;
+pub mod crash;
+pub mod faults;
+pub mod harness;
+pub mod hunt;
+pub mod isolation;
+pub mod model;
+pub mod oracle;
+pub mod rng;
+pub mod script;
+pub mod step;
+pub mod workloads;

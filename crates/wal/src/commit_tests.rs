@@ -1,1 +1,211 @@
+use super::*;
 
+fn policy() -> GroupCommit {
+    GroupCommit::default()
+}
+
+fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
+    let bell = Arc::new(Bell::new());
+    let space = Space::new(64, 1, Lsn::new(8), Arc::clone(&bell));
+    (CommitQueue::new(policy, bell), space)
+}
+
+/// Inserts one byte and releases it.
+fn insert(space: &Space) -> Lsn {
+    let lsn = space.turn().acquire(1, 1);
+    space.release(lsn, lsn.advance(1));
+    lsn
+}
+
+#[cfg(not(loom))]
+mod native {
+    use std::time::Duration;
+
+    use duramen_sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_lonely_committer_flushes_by_itself() {
+        let (queue, space) = fixture(policy());
+        let lsn = insert(&space);
+        queue.wait(&space, lsn, || space.set_durable(space.released()));
+        assert_eq!(queue.counts(), (1, 1));
+        queue.wait(&space, lsn, || panic!("it is durable"));
+        assert_eq!(queue.counts(), (1, 1));
+    }
+
+    #[test]
+    fn the_policy_decides_when_a_flush_is_due() {
+        let policy = GroupCommit { transactions: 2, bytes: 10, time: Duration::from_secs(3600) };
+        let (queue, space) = fixture(policy);
+        assert_eq!(queue.due(&space), Due::Never);
+        let first = insert(&space);
+        assert_eq!(queue.due(&space), Due::Never);
+        queue.request(&space, first);
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        let second = insert(&space);
+        queue.request(&space, second);
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Never, "somebody flushes already");
+        // Another request while the flush runs belongs to the next one.
+        let third = insert(&space);
+        queue.request(&space, third);
+        space.set_durable(third);
+        assert!(queue.end_flush(&space));
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        (0..10).for_each(|_| {
+            insert(&space);
+        });
+        assert_eq!(queue.due(&space), Due::Flush, "ten bytes");
+    }
+
+    #[test]
+    fn time_makes_a_flush_due() {
+        let policy = GroupCommit { transactions: 2, bytes: 10, time: Duration::ZERO };
+        let (queue, space) = fixture(policy);
+        queue.request(&space, insert(&space));
+        assert_eq!(queue.due(&space), Due::Flush);
+    }
+
+    #[test]
+    fn requests_that_a_flush_could_not_serve_remain() {
+        let (queue, space) = fixture(policy());
+        let lsn = space.turn().acquire(1, 1);
+        queue.request(&space, lsn);
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert!(queue.end_flush(&space), "the record has not been released yet");
+        space.release(lsn, lsn.advance(1));
+        assert_eq!(queue.due(&space), Due::Flush);
+        space.set_durable(space.released());
+        assert!(!queue.end_flush(&space));
+    }
+
+    #[test]
+    fn only_the_satisfied_are_woken() {
+        use std::task::Wake as _;
+
+        struct Count(AtomicUsize);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (queue, space) = fixture(policy());
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let count = Arc::new(Count(AtomicUsize::new(0)));
+                let lsn = insert(&space);
+                let waker = Arc::new(Mutex::new(Arc::clone(&count).into()));
+                queue.request(&space, lsn);
+                assert!(queue.queue_task(&space, lsn, waker));
+                (lsn, count)
+            })
+            .collect();
+        let woken = || tasks.iter().map(|(_, count)| count.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1]] {
+            space.set_durable(space.durable().advance(1));
+            queue.wake_settled(&space);
+            assert_eq!(woken(), expected);
+        }
+        assert!(!queue.queue_task(&space, tasks[0].0, Arc::new(Mutex::new(Arc::clone(&tasks[0].1).into()))));
+        Arc::clone(&tasks[0].1).wake_by_ref();
+    }
+}
+
+/// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which loom reports.
+#[cfg(loom)]
+mod models {
+    use duramen_sync::thread;
+
+    use super::*;
+
+    fn model(body: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(body);
+    }
+
+    /// The daemon's loop, until `last` is durable.
+    fn daemon(queue: &CommitQueue, space: &Space, last: Lsn) {
+        while space.durable() <= last {
+            match queue.due(space) {
+                Due::Flush => {
+                    space.set_durable(space.released());
+                    queue.end_flush(space);
+                    if space.durable() <= last {
+                        thread::yield_now();
+                    }
+                }
+                Due::At(_) => thread::yield_now(),
+                Due::Never => queue.daemon.wait(None),
+            }
+        }
+    }
+
+    /// Two committers, one of which may flush for itself while the other queues; the daemon serves who is left.
+    #[test]
+    fn every_committer_is_woken() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            // Both records are there before anyone waits: that releases come in order has its own model.
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let committers: Vec<_> = lsns
+                .into_iter()
+                .map(|lsn| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn("committer", move || {
+                        let (queue, space) = &*shared;
+                        queue.wait(space, lsn, || space.set_durable(space.released()));
+                        assert!(space.durable() > lsn);
+                    })
+                    .unwrap()
+                })
+                .collect();
+            // The daemon sleeps for good when the committers need no help: it is rung once more at the end.
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
+            };
+            committers.into_iter().for_each(|committer| committer.join().unwrap());
+            shared.0.daemon.ring();
+            helper.join().unwrap();
+        });
+    }
+
+    /// A request that nobody waits for is served too.
+    #[test]
+    fn a_request_reaches_the_daemon() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, Lsn::new(8))).unwrap()
+            };
+            let lsn = insert(&shared.1);
+            shared.0.request(&shared.1, lsn);
+            helper.join().unwrap();
+            assert!(shared.1.durable() > lsn);
+        });
+    }
+
+    /// Failure wakes those who wait.
+    #[test]
+    fn failure_wakes_everyone() {
+        model(|| {
+            let shared = Arc::new(fixture(GroupCommit { transactions: 2, ..policy() }));
+            let lsn = insert(&shared.1);
+            let committer = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("committer", move || {
+                    shared.0.wait(&shared.1, lsn, || unreachable!("the policy wants two"));
+                    assert!(shared.1.has_failed());
+                })
+                .unwrap()
+            };
+            shared.1.fail();
+            shared.0.wake_settled(&shared.1);
+            committer.join().unwrap();
+        });
+    }
+}

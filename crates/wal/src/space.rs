@@ -7,22 +7,21 @@
 //!      |  last block  |  written to disk  |  filled in             |                    |
 //! ```
 //!
-//! - `next` is where the next record goes. Only the thread that holds the insertion design's lock moves it.
+//! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it.
 //! - `released` follows it in LSN order as threads finish filling in; only the owner of the space that starts at
 //!   `released` moves it, so a plain store is enough. Everything below is stable.
 //! - `durable` follows that; only the one thread that flushes moves it.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
 //!   its beginning has to stay in the buffer.
 //!
-//! `next` never passes `reclaimed + capacity`: [`Space::acquire`] waits. When the log has failed it waits no more, and
+//! `next` never passes `reclaimed + capacity`: [`Turn::acquire`] waits. When the log has failed it waits no more, and
 //! space is handed out that must not be filled in: [`Space::durable_if_room`] tells the filler.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
+use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, MutexGuard};
 use duramen_types::Lsn;
 
 use crate::bell::Bell;
-use duramen_sync::Arc;
 
 /// The positions of a log buffer.
 #[derive(Debug)]
@@ -41,18 +40,32 @@ pub(crate) struct Space {
     room_made: Condvar,
 }
 
-/// What the holder of the insertion lock changes: one cache line.
+/// What the thread whose turn it is changes, together with the lock that makes it its turn: one cache line, so that
+/// taking the lock brings the rest along.
 #[derive(Debug)]
 struct Next {
+    turn: Mutex<()>,
     lsn: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
 }
 
+/// The right to hand out space: the insertion lock, held.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    space: &'a Space,
+    _lock: MutexGuard<'a, ()>,
+}
+
 impl Space {
     /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, for a log that ends at `end`.
     pub(crate) fn new(capacity: u64, block: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
-        let next = Next { lsn: AtomicU64::new(end.get()), records: AtomicU64::new(0), full_waits: AtomicU64::new(0) };
+        let next = Next {
+            turn: Mutex::new(()),
+            lsn: AtomicU64::new(end.get()),
+            records: AtomicU64::new(0),
+            full_waits: AtomicU64::new(0),
+        };
         Self {
             capacity,
             block,
@@ -98,19 +111,16 @@ impl Space {
         (self.next.records.load(Ordering::Relaxed), self.next.full_waits.load(Ordering::Relaxed))
     }
 
-    /// Hands out `bytes` for `records` records; waits while there is no room. Only the holder of the insertion lock
-    /// calls this.
+    /// Waits for the insertion lock.
     #[inline]
-    pub(crate) fn acquire(&self, bytes: u64, records: u64) -> Lsn {
-        let lsn = self.next.lsn.load(Ordering::Relaxed);
-        let end = lsn + bytes;
-        if !self.has_room(end, self.durable()) {
-            self.wait_for_room(end);
-        }
-        // Not read-modify-write: the caller is alone.
-        self.next.records.store(self.next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
-        self.next.lsn.store(end, Ordering::Release);
-        Lsn::new(lsn)
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn { space: self, _lock: self.next.turn.lock() }
+    }
+
+    /// Takes the insertion lock if it is free.
+    #[inline]
+    pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
+        Some(Turn { space: self, _lock: self.next.turn.try_lock()? })
     }
 
     #[inline]
@@ -174,6 +184,23 @@ impl Space {
         self.failed.store(true, Ordering::SeqCst);
         let _room = self.room.lock();
         self.room_made.notify_all();
+    }
+}
+
+impl Turn<'_> {
+    /// Hands out `bytes` for `records` records; waits while there is no room.
+    #[inline]
+    pub(crate) fn acquire(&mut self, bytes: u64, records: u64) -> Lsn {
+        let next = &self.space.next;
+        let lsn = next.lsn.load(Ordering::Relaxed);
+        let end = lsn + bytes;
+        if !self.space.has_room(end, self.space.durable()) {
+            self.space.wait_for_room(end);
+        }
+        // No read-modify-write is needed: nobody else writes these.
+        next.records.store(next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
+        next.lsn.store(end, Ordering::Release);
+        Lsn::new(lsn)
     }
 }
 

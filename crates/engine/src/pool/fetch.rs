@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
-use duramen_sync::thread;
+use duramen_sync::{Backoff, thread};
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::frames::FrameId;
@@ -38,6 +38,18 @@ const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { D
 /// After passing so many dirty or latched frames a thread cleans rather than searches.
 const HOPELESS: usize = 1024;
 
+/// Repeats `attempt` until it gives something. Each attempt that a race spoilt means that another thread got on.
+#[inline]
+fn retry<T, E>(mut attempt: impl FnMut() -> Result<Option<T>, E>) -> Result<T, E> {
+    let mut backoff = Backoff::new();
+    loop {
+        if let Some(success) = attempt()? {
+            return Ok(success);
+        }
+        backoff.snooze();
+    }
+}
+
 impl Pool {
     /// Starts an optimistic read. `id` must come from validated reads.
     ///
@@ -46,9 +58,7 @@ impl Pool {
     /// [`Interrupt::Failed`] when the page cannot be read from disk.
     #[inline]
     pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
-        if id < PageTable::LIMIT
-            && let Some(frame) = self.table.get(id)
-        {
+        if let Some(frame) = self.resident(id) {
             let header = self.frames.header(frame);
             if let Some(version) = header.latch.version()
                 && self.holds(frame, id)
@@ -62,19 +72,18 @@ impl Pool {
 
     #[cold]
     fn optimistic_slow(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
-        loop {
+        retry(|| {
             let frame = self.find_or_load(id)?;
             let header = self.frames.header(frame);
             match header.latch.version() {
                 Some(version) if self.holds(frame, id) => {
                     self.touch(frame);
-                    return Ok(Optimistic::new(self, id, frame, version));
+                    Ok(Some(Optimistic::new(self, id, frame, version)))
                 }
-                Some(_) => {}
-                None if header.latch.await_unlatched(&self.lot) => {}
-                None => return Err(Restart.into()),
+                None if !header.latch.await_unlatched(&self.lot) => Err(Restart.into()),
+                _ => Ok(None),
             }
-        }
+        })
     }
 
     /// Latches a page shared. The caller must not hold it already.
@@ -82,31 +91,39 @@ impl Pool {
     /// # Errors
     /// When the page cannot be read from disk.
     pub(crate) fn shared(&self, id: PageId) -> Result<Shared<'_>, PoolError> {
-        loop {
+        retry(|| {
             let frame = self.find_or_load(id)?;
             let latch = &self.frames.header(frame).latch;
             if !latch.shared(&self.lot, || self.holds(frame, id)) {
-                continue;
+                return Ok(None);
             }
             if self.holds(frame, id) {
                 self.touch(frame);
-                return Ok(Shared::new(self, id, frame));
+                return Ok(Some(Shared::new(self, id, frame)));
             }
             latch.release_shared(&self.lot);
-        }
+            Ok(None)
+        })
     }
 
     /// Latches a page exclusively. The caller must not hold it already.
     ///
     /// # Errors
     /// When the page cannot be read from disk.
+    #[inline]
     pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
-        loop {
-            let frame = self.find_or_load(id)?;
-            if self.latch_page(id, frame) {
-                return Ok(Exclusive::new(self, id, frame));
-            }
+        match self.resident(id) {
+            Some(frame) if self.latch_page(id, frame) => Ok(Exclusive::new(self, id, frame)),
+            _ => self.exclusive_slow(id),
         }
+    }
+
+    #[cold]
+    fn exclusive_slow(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
+        retry(|| {
+            let frame = self.find_or_load(id)?;
+            Ok(self.latch_page(id, frame).then(|| Exclusive::new(self, id, frame)))
+        })
     }
 
     /// Latches a page exclusively if nobody holds it.
@@ -114,15 +131,13 @@ impl Pool {
     /// # Errors
     /// When the page cannot be read from disk.
     pub(crate) fn try_exclusive(&self, id: PageId) -> Result<Option<Exclusive<'_>>, PoolError> {
-        loop {
+        retry(|| {
             let frame = self.find_or_load(id)?;
             if !self.frames.header(frame).latch.try_exclusive() {
-                return Ok(None);
+                return Ok(Some(None));
             }
-            if self.confirm_exclusive(id, frame) {
-                return Ok(Some(Exclusive::new(self, id, frame)));
-            }
-        }
+            Ok(self.confirm_exclusive(id, frame).then(|| Some(Exclusive::new(self, id, frame))))
+        })
     }
 
     /// Latches a page exclusively without reading it from disk: for a page that is about to be formatted. It is all
@@ -134,15 +149,10 @@ impl Pool {
     /// When there is no frame, or no space on disk.
     pub(crate) fn create(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         self.reserve_page(id)?;
-        loop {
-            if let Some(frame) = self.table.get(id) {
-                if self.latch_page(id, frame) {
-                    return Ok(Exclusive::new_stale(self, id, frame));
-                }
-            } else if let Some(frame) = self.claim(id)? {
-                return Ok(Exclusive::new_blank(self, id, frame, None));
-            }
-        }
+        retry(|| match self.table.get(id) {
+            Some(frame) => Ok(self.latch_page(id, frame).then(|| Exclusive::new_stale(self, id, frame))),
+            None => Ok(self.claim(id)?.map(|frame| Exclusive::new_blank(self, id, frame, None))),
+        })
     }
 
     /// As [`Pool::exclusive`], for redo: a page that is missing in the data file, blank or damaged is given out as zeros,
@@ -152,39 +162,38 @@ impl Pool {
     /// # Errors
     /// When the disk fails in another way, there is no frame, or no space on disk for a missing page.
     pub(crate) fn exclusive_or_blank(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
-        loop {
-            self.check_limit(id)?;
-            if let Some(frame) = self.table.get(id) {
-                if self.latch_page(id, frame) {
-                    return Ok(Exclusive::new(self, id, frame));
-                }
-            } else if let Some(frame) = self.claim(id)? {
-                let defect = match self.read_in(id, frame) {
-                    Ok(()) => return Ok(Exclusive::new(self, id, frame)),
-                    Err(defect) => defect,
-                };
-                let rebuildable = match &defect {
-                    PoolError::Corrupt { .. } => true,
-                    PoolError::Disk(error) => error.kind == std::io::ErrorKind::UnexpectedEof,
-                    _ => false,
-                };
-                if !rebuildable {
-                    self.abandon(id, frame);
-                    return Err(defect);
-                }
-                if let Err(error) = self.reserve_page(id) {
-                    self.abandon(id, frame);
-                    return Err(error);
-                }
-                return Ok(Exclusive::new_blank(self, id, frame, Some(defect)));
-            }
+        self.check_limit(id)?;
+        retry(|| match self.table.get(id) {
+            Some(frame) => Ok(self.latch_page(id, frame).then(|| Exclusive::new(self, id, frame))),
+            None => self.claim(id)?.map(|frame| self.read_or_blank(id, frame)).transpose(),
+        })
+    }
+
+    /// Fills a claimed frame from disk or, if the page is not to be had there, with zeros.
+    fn read_or_blank(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
+        let Err(defect) = self.read_in(id, frame) else { return Ok(Exclusive::new(self, id, frame)) };
+        let rebuildable = match &defect {
+            PoolError::Corrupt { .. } => Ok(()),
+            PoolError::Disk(error) if error.kind == std::io::ErrorKind::UnexpectedEof => self.reserve_page(id),
+            _ => Err(defect.clone()),
+        };
+        if let Err(error) = rebuildable {
+            self.abandon(id, frame);
+            return Err(error);
         }
+        Ok(Exclusive::new_blank(self, id, frame, Some(defect)))
     }
 
     /// Whether a page is in the pool at this moment.
     #[cfg(test)]
     pub(super) fn is_resident(&self, id: PageId) -> bool {
         self.table.get(id).is_some()
+    }
+
+    /// The frame that had the page a moment ago.
+    #[inline]
+    fn resident(&self, id: PageId) -> Option<FrameId> {
+        if id < PageTable::LIMIT { self.table.get(id) } else { None }
     }
 
     /// Tells the clock that the page was used. Mostly only reads, as the header is shared by all users of the page.
@@ -223,15 +232,14 @@ impl Pool {
 
     /// The frame that has the page at some moment during the call; reads the page in if no frame has.
     #[inline]
-    fn find_or_load(&self, id: PageId) -> Result<FrameId, PoolError> {
+    pub(super) fn find_or_load(&self, id: PageId) -> Result<FrameId, PoolError> {
         self.check_limit(id)?;
-        loop {
-            if let Some(frame) = self.table.get(id) {
-                return Ok(frame);
-            }
-            if let Some(frame) = self.load(id)? {
-                return Ok(frame);
-            }
+        match self.table.get(id) {
+            Some(frame) => Ok(frame),
+            None => retry(|| match self.load(id)? {
+                Some(frame) => Ok(Some(frame)),
+                None => Ok(self.table.get(id)),
+            }),
         }
     }
 

@@ -128,7 +128,7 @@ enum Origin {
     Stale,
     /// They are zeros in a frame of their own; no page until they are changed. With what stood in the way of reading the
     /// page, if that was tried.
-    Blank(Option<PoolError>),
+    Blank(Option<Box<PoolError>>),
 }
 
 impl<'a> Exclusive<'a> {
@@ -152,7 +152,7 @@ impl<'a> Exclusive<'a> {
     pub(super) fn new_blank(pool: &'a Pool, id: PageId, frame: FrameId, unreadable: Option<PoolError>) -> Self {
         // SAFETY: the caller holds the latch exclusively and passes it on to the guard, which does not exist yet.
         unsafe { pool.frames.bytes_mut(frame) }.fill(0);
-        Self::with_origin(pool, id, frame, Origin::Blank(unreadable))
+        Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)))
     }
 
     /// The page's number.
@@ -187,7 +187,7 @@ impl<'a> Exclusive<'a> {
     /// page when they are changed; until then the page stays unreadable.
     pub(crate) fn was_unreadable(&self) -> Option<&PoolError> {
         match &self.origin {
-            Origin::Blank(defect) => defect.as_ref(),
+            Origin::Blank(defect) => defect.as_deref(),
             Origin::Page | Origin::Stale => None,
         }
     }

@@ -46,6 +46,8 @@ mod page_table;
 mod recovery_gsn;
 mod write_back;
 
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -162,7 +164,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Fewest frames a pool can work with.
-    pub(crate) const MIN_FRAMES: usize = 64;
+    pub(crate) const MIN_FRAMES: usize = if cfg!(loom) { 1 } else { 64 };
 
     /// Makes a pool over `data`, with `doublewrite` as its double-write area; call [`recover_double_write`] on the two
     /// before. No thread is started: see [`Pool::start_cleaner`].

@@ -13,9 +13,10 @@ use duramen_types::PageId;
 
 use super::frames::FrameId;
 
-const CHUNK_BITS: u32 = 16;
+// A model has a handful of pages, and pays for every atomic.
+const CHUNK_BITS: u32 = if cfg!(loom) { 2 } else { 16 };
 const CHUNK: usize = 1 << CHUNK_BITS;
-const TOP: usize = 1 << 15;
+const TOP: usize = if cfg!(loom) { 1 } else { 1 << 15 };
 
 type Chunk = [AtomicU32];
 

@@ -16,7 +16,7 @@
 use std::cell::Cell;
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use duramen_sync::{Backoff, CachePadded, Mutex};
+use duramen_sync::{Backoff, CachePadded};
 use duramen_types::Lsn;
 
 use super::Insertion;
@@ -34,20 +34,20 @@ const MAX_GROUP_BYTES: u64 = 256 << 10;
 /// The hybrid design.
 #[derive(Debug)]
 pub(crate) struct HybridInsertion {
-    /// The insertion lock, around the state that only its holder uses.
-    lock: CachePadded<Mutex<PoolCursor>>,
     /// Index in the pool of the slot at each place.
     array: Box<[CachePadded<AtomicUsize>]>,
     pool: Box<[CachePadded<Slot>]>,
     max_group: u64,
-    /// Records that joined a group as members. Only the holder of the lock changes it.
-    consolidated: AtomicU64,
+    leaders: CachePadded<Leaders>,
 }
 
+/// What only the leader whose turn it is changes.
 #[derive(Debug)]
-struct PoolCursor {
-    /// The slot that is due.
-    next: usize,
+struct Leaders {
+    /// The slot of the pool that is due.
+    next_slot: AtomicUsize,
+    /// Records that joined a group as members.
+    consolidated: AtomicU64,
 }
 
 impl HybridInsertion {
@@ -61,11 +61,10 @@ impl HybridInsertion {
             })
             .collect();
         Self {
-            lock: CachePadded::new(Mutex::new(PoolCursor { next: places })),
             array,
             pool,
             max_group: max_group.min(MAX_GROUP_BYTES),
-            consolidated: AtomicU64::new(0),
+            leaders: CachePadded::new(Leaders { next_slot: AtomicUsize::new(places), consolidated: AtomicU64::new(0) }),
         }
     }
 
@@ -86,33 +85,33 @@ impl HybridInsertion {
         }
     }
 
-    /// Puts a fresh slot at `place` of the array. The lock is held.
-    fn replace(&self, cursor: &mut PoolCursor, place: usize) {
+    /// Puts a fresh slot at `place` of the array. It is the caller's turn.
+    fn replace(&self, place: usize) {
         let mut backoff = Backoff::new();
         for probes in 1.. {
-            let index = cursor.next;
-            cursor.next = (index + 1) % self.pool.len();
+            let index = self.leaders.next_slot.load(Ordering::Relaxed) % self.pool.len();
+            self.leaders.next_slot.store(index + 1, Ordering::Relaxed);
             if self.pool[index].open(place) {
                 // Relaxed: who finds the slot here judges it by its own word.
                 self.array[place].store(index, Ordering::Relaxed);
                 return;
             }
             if probes % self.pool.len() == 0 {
-                // All are in use. Those closed earlier get free without the lock, so this ends.
+                // All are in use. Those closed earlier become free without anyone's turn, so this ends.
                 backoff.snooze();
             }
         }
     }
 
-    /// The part of a group's leader; returns where the group's space starts.
+    /// The part of a group's leader; returns where the group's space starts, and its size.
     fn lead(&self, space: &Space, slot: &Slot) -> (Lsn, u64) {
-        let mut cursor = self.lock.lock();
-        self.replace(&mut cursor, slot.place());
+        let mut turn = space.turn();
+        self.replace(slot.place());
         let group = slot.close();
-        let lsn = space.acquire(group.bytes, group.members);
-        let consolidated = self.consolidated.load(Ordering::Relaxed) + group.members - 1;
-        self.consolidated.store(consolidated, Ordering::Relaxed);
-        drop(cursor);
+        let lsn = turn.acquire(group.bytes, group.members);
+        let consolidated = &self.leaders.consolidated;
+        consolidated.store(consolidated.load(Ordering::Relaxed) + group.members - 1, Ordering::Relaxed);
+        drop(turn);
         slot.notify(lsn, group.bytes);
         (lsn, group.bytes)
     }
@@ -121,10 +120,10 @@ impl HybridInsertion {
 impl Insertion for HybridInsertion {
     #[inline]
     fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        let lock = if bytes > self.max_group { Some(self.lock.lock()) } else { self.lock.try_lock() };
-        if let Some(lock) = lock {
-            let lsn = space.acquire(bytes, 1);
-            drop(lock);
+        let turn = if bytes > self.max_group { Some(space.turn()) } else { space.try_turn() };
+        if let Some(mut turn) = turn {
+            let lsn = turn.acquire(bytes, 1);
+            drop(turn);
             fill(lsn);
             space.release(lsn, lsn.advance(bytes));
             return lsn;
@@ -144,7 +143,7 @@ impl Insertion for HybridInsertion {
     }
 
     fn consolidated(&self) -> u64 {
-        self.consolidated.load(Ordering::Relaxed)
+        self.leaders.consolidated.load(Ordering::Relaxed)
     }
 }
 

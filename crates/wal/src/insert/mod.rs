@@ -37,7 +37,7 @@ impl AnyInsertion {
     /// Sets `design` up for a buffer of `capacity` bytes.
     pub(crate) fn new(design: InsertDesign, array_slots: usize, capacity: u64) -> Self {
         match design {
-            InsertDesign::Mutex => Self::Mutex(MutexInsertion::new()),
+            InsertDesign::Mutex => Self::Mutex(MutexInsertion),
             InsertDesign::Hybrid => Self::Hybrid(HybridInsertion::new(array_slots, capacity / 4)),
         }
     }
@@ -59,3 +59,6 @@ impl Insertion for AnyInsertion {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod tests;

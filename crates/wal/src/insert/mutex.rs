@@ -3,7 +3,6 @@
 //! One mutex is held through all three steps, so records are filled in one at a time and released in LSN order without
 //! further ado. Simple and, with one thread, as fast as any; a large record holds everyone up.
 
-use duramen_sync::Mutex;
 use duramen_types::Lsn;
 
 use super::Insertion;
@@ -11,22 +10,13 @@ use crate::space::Space;
 
 /// The baseline design.
 #[derive(Debug)]
-pub(crate) struct MutexInsertion {
-    lock: Mutex<()>,
-}
-
-impl MutexInsertion {
-    /// An idle one.
-    pub(crate) fn new() -> Self {
-        Self { lock: Mutex::new(()) }
-    }
-}
+pub(crate) struct MutexInsertion;
 
 impl Insertion for MutexInsertion {
     #[inline]
     fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        let _lock = self.lock.lock();
-        let lsn = space.acquire(bytes, 1);
+        let mut turn = space.turn();
+        let lsn = turn.acquire(bytes, 1);
         fill(lsn);
         space.release(lsn, lsn.advance(bytes));
         lsn

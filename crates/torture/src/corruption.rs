@@ -1,0 +1,292 @@
+//! Corruption: bits flip, pages and files get lost or swapped while the database is closed. Opening and reading it must
+//! give the right answers or an error that says what is damaged, never a wrong answer and never a panic.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use duramen::{Db, Error, Options};
+use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
+use duramen_sync::Arc;
+use duramen_types::PAGE_SIZE;
+
+use crate::client::{Client, OnError};
+use crate::harness::{Budget, Coverage, Tally, guarded};
+use crate::model::Model;
+use crate::rng::Rng;
+use crate::workloads;
+
+/// Longest time for one damage.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A database on a disk without power, to be damaged.
+#[derive(Clone)]
+pub struct Specimen {
+    disk: SimDisk,
+    options: Options,
+    /// What it may hold: one thing if it was closed; any of its past if it was not and its log is cut by the damage.
+    acceptable: Arc<Vec<Model>>,
+    was_closed: bool,
+    seed: u64,
+}
+
+/// What is done to a specimen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// A bit of a file is inverted.
+    Flip {
+        /// The file.
+        file: String,
+        /// The byte's offset.
+        byte: u64,
+        /// The bit, 0 to 7.
+        bit: u8,
+    },
+    /// A file is removed.
+    Remove(String),
+    /// A file is cut to this many bytes.
+    Cut(String, u64),
+    /// Two page-sized parts of a file change places.
+    Swap(String, u64, u64),
+}
+
+/// As commands take it: `flip:FILE:BYTE:BIT`, `remove:FILE`, `cut:FILE:BYTES`, `swap:FILE:PAGE:PAGE`.
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flip { file, byte, bit } => write!(f, "flip:{file}:{byte}:{bit}"),
+            Self::Remove(file) => write!(f, "remove:{file}"),
+            Self::Cut(file, len) => write!(f, "cut:{file}:{len}"),
+            Self::Swap(file, first, second) => write!(f, "swap:{file}:{first}:{second}"),
+        }
+    }
+}
+
+impl FromStr for Damage {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("`{digits}` is no number"));
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts[..] {
+            ["flip", file, byte, bit] => {
+                let bit = u8::try_from(number(bit)?).ok().filter(|bit| *bit < 8).ok_or("a bit is 0 to 7")?;
+                Ok(Self::Flip { file: file.to_owned(), byte: number(byte)?, bit })
+            }
+            ["remove", file] => Ok(Self::Remove(file.to_owned())),
+            ["cut", file, len] => Ok(Self::Cut(file.to_owned(), number(len)?)),
+            ["swap", file, first, second] => Ok(Self::Swap(file.to_owned(), number(first)?, number(second)?)),
+            _ => {
+                Err(format!("`{text}` is none of flip:FILE:BYTE:BIT, remove:FILE, cut:FILE:BYTES, swap:FILE:PAGE:PAGE"))
+            }
+        }
+    }
+}
+
+impl Specimen {
+    /// A database made by a few workloads, closed or left as by a power cut.
+    ///
+    /// # Errors
+    /// Making it failed.
+    pub fn make(seed: u64, was_closed: bool) -> Result<Self, String> {
+        guarded(LIMIT, move |phase| {
+            phase.enter(format!("[torture bit-flips --seed {seed}] making the database"));
+            let mut rng = Rng::new(seed);
+            let options = Options { log_segment_bytes: 64 << 10, ..workloads::test_options() };
+            let disk = SimDisk::new(seed);
+            let mut client = Client::open(&disk, &options, Model::default()).map_err(|error| error.to_string())?;
+            client.history = Some(vec![Model::default()]);
+            for name in ["mixed", "tables", "keys"] {
+                let workload = workloads::named(name).expect("the workload exists");
+                let script = workload.script(rng.bits(), &client.oracle.committed);
+                client.run(&script, |_| OnError::Stop).map_err(|stop| format!("{stop:?}"))?;
+            }
+            let history = client.history.take().unwrap_or_default();
+            let committed = client.oracle.committed.clone();
+            let disk = if was_closed {
+                client.close().map_err(|error| error.to_string())?;
+                disk.image()
+            } else {
+                disk.crash();
+                drop(client);
+                disk.crash_image(&CrashChoice::Everything)
+            };
+            let acceptable = Arc::new(if was_closed { vec![committed] } else { history });
+            Ok(Self { disk, options, acceptable, was_closed, seed })
+        })
+    }
+
+    /// Files that damage is done to, with their lengths: all of a closed database, the log of another. A log that ends
+    /// early because of damage is not to be told from one that was never longer, so only there may the past come back.
+    pub fn files(&self) -> Vec<(String, u64)> {
+        let length = |name: &String| self.disk.durable_bytes(name).map_or(0, |bytes| bytes.len() as u64);
+        let names = self.disk.file_names();
+        let names = names.into_iter().filter(|name| self.was_closed || name.starts_with("log/"));
+        names.map(|name| (name.clone(), length(&name))).collect()
+    }
+
+    /// Every damage to whole files.
+    pub fn file_damages(&self) -> Vec<Damage> {
+        let mut damages = Vec::new();
+        if !self.was_closed {
+            return damages;
+        }
+        for (name, len) in self.files() {
+            damages.push(Damage::Remove(name.clone()));
+            damages.extend([0, len / 2, len.saturating_sub(1)].map(|len| Damage::Cut(name.clone(), len)));
+            let pages = len / PAGE_SIZE as u64;
+            damages.extend((1..pages.min(40)).map(|page| Damage::Swap(name.clone(), page - 1, page)));
+        }
+        damages
+    }
+
+    /// A random bit; of a random file, so that small files get their share, and mostly of a byte that is used.
+    pub fn random_flip(&self, rng: &mut Rng) -> Option<Damage> {
+        let files: Vec<_> = self.files().into_iter().filter(|(_, len)| *len > 0).collect();
+        if files.is_empty() {
+            return None;
+        }
+        let (file, len) = rng.pick(&files).clone();
+        let bytes = self.disk.durable_bytes(&file)?;
+        let mut byte = rng.within(0..len as usize);
+        if rng.percent(80) {
+            let used = (0..bytes.len()).map(|step| (byte + step) % bytes.len()).find(|at| bytes[*at] != 0);
+            byte = used.unwrap_or(byte);
+        }
+        Some(Damage::Flip { file, byte: byte as u64, bit: rng.within(0..8) as u8 })
+    }
+
+    /// Does the damage to a copy and looks at the result.
+    ///
+    /// # Errors
+    /// A wrong answer, a panic, a hang, or an error that does not say that something is damaged.
+    pub fn try_damage(&self, damage: &Damage) -> Result<u64, String> {
+        let (specimen, damage) = (self.clone(), damage.clone());
+        guarded(LIMIT, move |phase| {
+            let closed = if specimen.was_closed { "" } else { " --crashed" };
+            phase.enter(format!("[torture bit-flips --seed {}{closed} --damage {damage}]", specimen.seed));
+            let disk = specimen.disk.image();
+            apply(&disk, &damage).map_err(|error| format!("cannot do the damage: {error}"))?;
+            specimen.judge(&disk)
+        })
+    }
+
+    fn judge(&self, disk: &SimDisk) -> Result<u64, String> {
+        let honest = |error: Error| match error {
+            Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::WrongVersion { .. } => Ok(1),
+            // The first failure is repeated as the reason of all later ones.
+            Error::Poisoned { .. } | Error::Io { .. } => Ok(1),
+            other => Err(format!("the damage is reported as: {other}")),
+        };
+        let db = match Db::open_on(Arc::new(disk.clone()), self.options.clone()) {
+            Ok(db) => db,
+            Err(error) => return honest(error),
+        };
+        let found = match Model::read_from(&db) {
+            Ok(found) => found,
+            Err(error) => return honest(error),
+        };
+        if !self.acceptable.contains(&found) {
+            let newest = self.acceptable.last().and_then(|model| model.difference(&found)).unwrap_or_default();
+            return Err(format!("wrong contents without an error: {newest}"));
+        }
+        match db.check() {
+            Ok(report) if report.is_ok() => {}
+            Ok(_) => return Ok(1),
+            Err(error) => return honest(error),
+        }
+        // All is well so far, so it must go on well, or find the damage then.
+        let mut client = Client::with(db, disk, &self.options, found);
+        let workload = workloads::named("mixed").expect("the workload exists");
+        let script = workload.script(self.seed, &client.oracle.committed);
+        match client.run(&script, |_| OnError::Stop) {
+            Ok(()) => {}
+            Err(crate::client::Stop::Wrong(text)) => return Err(format!("working on: {text}")),
+            Err(crate::client::Stop::Error { error, .. }) => return honest(*error),
+        }
+        let committed = client.oracle.committed.clone();
+        if let Err(error) = client.close() {
+            return honest(error);
+        }
+        let reopened = Db::open_on(Arc::new(disk.clone()), self.options.clone());
+        match reopened.and_then(|db| Model::read_from(&db)) {
+            Ok(found) => match committed.difference(&found) {
+                None => Ok(2),
+                Some(difference) => Err(format!("working on, then reopened: {difference}")),
+            },
+            Err(error) => honest(error),
+        }
+    }
+}
+
+fn apply(disk: &SimDisk, damage: &Damage) -> duramen_io::Result<()> {
+    match damage {
+        Damage::Flip { file, byte, bit } => disk.flip_bit(file, *byte, *bit),
+        Damage::Remove(file) => disk.remove(file)?,
+        Damage::Cut(file, len) => {
+            let handle = disk.open(file, OpenMode::Existing)?;
+            handle.set_len(*len)?;
+            handle.sync()?;
+        }
+        Damage::Swap(file, first, second) => {
+            let handle = disk.open(file, OpenMode::Existing)?;
+            let offset = |page: &u64| page * PAGE_SIZE as u64;
+            let mut pages = [AlignedBuf::zeroed(PAGE_SIZE), AlignedBuf::zeroed(PAGE_SIZE)];
+            handle.read_at(&mut pages[0], offset(first))?;
+            handle.read_at(&mut pages[1], offset(second))?;
+            handle.write_at(&[&pages[1]], offset(first))?;
+            handle.write_at(&[&pages[0]], offset(second))?;
+            handle.sync()?;
+        }
+    }
+    for directory in ["", "log"] {
+        if directory.is_empty() || disk.exists(directory)? {
+            disk.sync_directory(directory)?;
+        }
+    }
+    Ok(())
+}
+
+/// Damages one specimen, closed or not, in a sample of ways, or bit by bit.
+pub fn sweep(
+    seed: u64,
+    was_closed: bool,
+    coverage: Coverage,
+    budget: &Budget,
+    progress: &mut dyn FnMut(&Tally, usize),
+) -> Tally {
+    let mut tally = Tally::default();
+    let specimen = match Specimen::make(seed, was_closed) {
+        Ok(specimen) => specimen,
+        Err(failure) => {
+            tally.failures.push(failure);
+            return tally;
+        }
+    };
+    let mut rng = Rng::new(seed ^ 4);
+    let whole_files = specimen.file_damages();
+    let flips: Box<dyn Iterator<Item = Damage>> = match coverage {
+        Coverage::Sample(count) => Box::new((0..count).map_while(|_| specimen.random_flip(&mut rng))),
+        // One bit of every byte: which one, changes from byte to byte.
+        Coverage::All => Box::new(specimen.files().into_iter().flat_map(|(file, len)| {
+            (0..len).map(move |byte| Damage::Flip { file: file.clone(), byte, bit: (byte * 5 % 8) as u8 })
+        })),
+    };
+    let total = whole_files.len()
+        + match coverage {
+            Coverage::Sample(count) => count,
+            Coverage::All => specimen.files().iter().map(|(_, len)| *len as usize).sum(),
+        };
+    for damage in whole_files.into_iter().chain(flips) {
+        if budget.is_spent(&tally) {
+            break;
+        }
+        tally.points += 1;
+        match specimen.try_damage(&damage) {
+            Ok(checks) => tally.checks += checks,
+            Err(failure) => tally.failures.push(failure),
+        }
+        progress(&tally, total);
+    }
+    tally
+}

@@ -1,0 +1,354 @@
+//! The crash sweep: a script runs until the power goes off at a chosen disk operation; every state that the disk may be
+//! found in is opened, checked and compared with the model, works on, and may crash again, within recovery too.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use duramen::{Db, Error, Options};
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_sync::Arc;
+
+use crate::client::{Client, OnError, Stop};
+use crate::harness::{Budget, Coverage, Phase, Tally, guarded};
+use crate::model::Model;
+use crate::rng::Rng;
+use crate::step::Step;
+
+/// Longest time that a run, or a sampled crash point, may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A source of scripts with the options that make them interesting.
+pub trait CrashWorkload: Send + Sync {
+    /// What commands call it.
+    fn name(&self) -> &'static str;
+
+    /// Options for a run; they may vary with the seed.
+    fn options(&self, seed: u64) -> Options;
+
+    /// A script for a database that holds `start`: the same for the same seed and start.
+    fn script(&self, seed: u64, start: &Model) -> Vec<Step>;
+}
+
+/// How thorough a sweep is.
+#[derive(Clone, Copy, Debug)]
+pub struct Thoroughness {
+    /// Crash points of a run.
+    pub points: Coverage,
+    /// Images drawn at random for each crash point, besides the fixed ones.
+    pub random_images: usize,
+    /// Crash points within the recovery from an image (of one image for each crash point).
+    pub recovery_points: Coverage,
+    /// The longest time that one crash point with all its images may take.
+    pub limit: Duration,
+}
+
+impl Thoroughness {
+    /// Everything, for long runs.
+    pub const ALL: Self = Self {
+        points: Coverage::All,
+        random_images: 6,
+        recovery_points: Coverage::All,
+        limit: Duration::from_secs(600),
+    };
+    /// A sample that takes seconds.
+    pub const SAMPLE: Self =
+        Self { points: Coverage::Sample(40), random_images: 2, recovery_points: Coverage::Sample(2), limit: LIMIT };
+}
+
+/// One image of a crashed disk, as commands name it: `nothing`, `everything`, `subset:BITS` or `random:SEED`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Image(pub CrashChoice);
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            CrashChoice::Nothing => f.write_str("nothing"),
+            CrashChoice::Everything => f.write_str("everything"),
+            CrashChoice::Subset(bits) => write!(f, "subset:{bits}"),
+            CrashChoice::Random(seed) => write!(f, "random:{seed}"),
+        }
+    }
+}
+
+impl FromStr for Image {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| digits.parse().map_err(|_| format!("`{digits}` is no number"));
+        match text.split_once(':') {
+            None if text == "nothing" => Ok(Self(CrashChoice::Nothing)),
+            None if text == "everything" => Ok(Self(CrashChoice::Everything)),
+            Some(("subset", bits)) => Ok(Self(CrashChoice::Subset(number(bits)?))),
+            Some(("random", seed)) => Ok(Self(CrashChoice::Random(number(seed)?))),
+            _ => Err(format!("`{text}` is none of nothing, everything, subset:BITS, random:SEED")),
+        }
+    }
+}
+
+/// The images worth looking at when `unsynced` changes hang in the balance: all combinations of a few, the extremes of
+/// many, and some drawn at random, which may tear writes.
+pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
+    let mut images = match unsynced {
+        0 => return vec![Image(CrashChoice::Nothing)],
+        1..=3 => (0..1 << unsynced).map(|bits| Image(CrashChoice::Subset(bits))).collect(),
+        _ => vec![Image(CrashChoice::Nothing), Image(CrashChoice::Everything)],
+    };
+    images.extend((0..random).map(|_| Image(CrashChoice::Random(rng.bits() >> 32))));
+    images
+}
+
+/// A run that the power cut short.
+struct Crashed {
+    disk: SimDisk,
+    /// What may be found: the acknowledged contents, and those with what was in flight.
+    candidates: Vec<Model>,
+}
+
+/// Opens a database, which must work, and compares it with what it may hold.
+///
+/// # Errors
+/// What is wrong, for people.
+pub fn open_and_compare(disk: &SimDisk, options: &Options, candidates: &[Model]) -> Result<(Db, Model), String> {
+    let db = Db::open_on(Arc::new(disk.clone()), options.clone()).map_err(|error| format!("does not open: {error}"))?;
+    let found = compare(&db, candidates)?;
+    Ok((db, found))
+}
+
+/// Checks the structure of `db` and that its contents are one of `candidates`, and gives them back.
+///
+/// # Errors
+/// What is wrong, for people.
+pub fn compare(db: &Db, candidates: &[Model]) -> Result<Model, String> {
+    let found = Model::read_from(db).map_err(|error| format!("cannot be read: {error}"))?;
+    if !candidates.contains(&found) {
+        let differences = candidates.iter().filter_map(|model| model.difference(&found)).collect::<Vec<_>>();
+        return Err(format!("wrong contents: {}", differences.join("; or else ")));
+    }
+    let report = db.check().map_err(|error| format!("cannot be checked: {error}"))?;
+    if !report.is_ok() {
+        return Err(format!("structural check: {}", report.problems.join("; ")));
+    }
+    Ok(found)
+}
+
+fn is_disk_failure(error: &Error) -> bool {
+    matches!(error, Error::Io { .. } | Error::Poisoned { .. })
+}
+
+/// Runs `steps` until the end or the crash, and leaves the disk without power.
+fn run_until_crash(mut client: Client, disk: &SimDisk, steps: &[Step]) -> Result<Crashed, String> {
+    let stop = client.run(steps, |_| OnError::Stop);
+    let mut candidates = vec![client.oracle.committed.clone()];
+    match stop {
+        Ok(()) => {}
+        Err(Stop::Wrong(text)) => return Err(text),
+        Err(Stop::Error { step, error, in_flight }) => {
+            if disk.crashed_in().is_none() {
+                return Err(format!("{step}: fails before any crash: {error}"));
+            }
+            if !is_disk_failure(&error) {
+                return Err(format!("{step}: a dead disk is reported as: {error}"));
+            }
+            candidates.extend(in_flight.map(|model| *model));
+        }
+    }
+    disk.crash();
+    drop(client);
+    Ok(Crashed { disk: disk.clone(), candidates })
+}
+
+fn crash_run(workload: &dyn CrashWorkload, seed: u64, op: u64) -> Result<Crashed, String> {
+    let disk = SimDisk::new(seed);
+    disk.crash_at(op);
+    let options = workload.options(seed);
+    match Client::open(&disk, &options, Model::default()) {
+        Ok(client) => run_until_crash(client, &disk, &workload.script(seed, &Model::default())),
+        Err(error) if disk.crashed_in().is_some() && is_disk_failure(&error) => {
+            disk.crash();
+            Ok(Crashed { disk, candidates: vec![Model::default()] })
+        }
+        Err(error) => Err(format!("opening an empty disk: {error}")),
+    }
+}
+
+/// Which situations of one crash point to look at; `None` where the sweep decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Only {
+    /// This image alone.
+    pub image: Option<Image>,
+    /// This crash within the recovery from the image alone, and the image of that crash.
+    pub recovery: Option<(u64, Image)>,
+}
+
+/// A crash point: all its images, checked. Gives the number of databases compared.
+fn point(
+    workload: &dyn CrashWorkload,
+    seed: u64,
+    op: u64,
+    thoroughness: Thoroughness,
+    only: Only,
+    phase: &Phase,
+) -> Result<u64, String> {
+    let repeat = format!("torture crash --workload {} --seed {seed} --op {op}", workload.name());
+    phase.enter(format!("[{repeat}] running"));
+    let crashed = crash_run(workload, seed, op)?;
+    let mut rng = Rng::new(seed ^ op.rotate_left(32));
+    let mut chosen = images(crashed.disk.unsynced(), thoroughness.random_images, &mut rng);
+    if let Some(image) = only.image {
+        chosen = vec![image];
+    }
+    let recovery_from = rng.within(0..chosen.len());
+    let options = workload.options(seed);
+    let mut checks = 0;
+    for (number, image) in chosen.into_iter().enumerate() {
+        let repeat = format!("{repeat} --image {image}");
+        if only.recovery.is_none() {
+            phase.enter(format!("[{repeat}] reopening"));
+            let disk = crashed.disk.crash_image(&image.0);
+            let (db, model) = open_and_compare(&disk, &options, &crashed.candidates)?;
+            checks += 1;
+            phase.enter(format!("[{repeat}] working on, crashing again"));
+            checks += work_on(workload, db, &disk, &options, model, seed ^ op)?;
+        }
+        if only.recovery.is_some() || number == recovery_from {
+            checks += crash_recovery(&crashed, image, &options, thoroughness, only, &mut rng, (phase, &repeat))?;
+        }
+    }
+    Ok(checks)
+}
+
+/// More transactions on a recovered database, with a further crash at a random operation, compared again.
+fn work_on(
+    workload: &dyn CrashWorkload,
+    db: Db,
+    disk: &SimDisk,
+    options: &Options,
+    model: Model,
+    seed: u64,
+) -> Result<u64, String> {
+    let mut rng = Rng::new(seed);
+    let steps = workload.script(rng.bits(), &model);
+    disk.crash_at(disk.operations() + rng.within(0..120) as u64);
+    let client = Client::with(db, disk, options, model);
+    let crashed = run_until_crash(client, disk, &steps)?;
+    let image = *rng.pick(&images(crashed.disk.unsynced(), 1, &mut rng.clone()));
+    let disk = crashed.disk.crash_image(&image.0);
+    let (db, model) = open_and_compare(&disk, options, &crashed.candidates)
+        .map_err(|failure| format!("after the second crash ({image}): {failure}"))?;
+    db.close().map_err(|error| format!("does not close: {error}"))?;
+    open_and_compare(&disk, options, &[model]).map_err(|failure| format!("after closing: {failure}"))?;
+    Ok(2)
+}
+
+/// Crashes within the recovery from one image.
+fn crash_recovery(
+    crashed: &Crashed,
+    image: Image,
+    options: &Options,
+    thoroughness: Thoroughness,
+    only: Only,
+    rng: &mut Rng,
+    (phase, repeat): (&Phase, &str),
+) -> Result<u64, String> {
+    phase.enter(format!("[{repeat}] counting the operations of recovery"));
+    let counted = crashed.disk.crash_image(&image.0);
+    drop(open_and_compare(&counted, options, &crashed.candidates)?);
+    let operations = usize::try_from(counted.operations()).expect("recoveries are short");
+    let points = match only.recovery {
+        Some((op, _)) => vec![op],
+        None => thoroughness.recovery_points.choose(operations, rng).into_iter().map(|op| op as u64).collect(),
+    };
+    let mut checks = 0;
+    for op in points {
+        phase.enter(format!("[{repeat} --recovery-op {op}] recovering"));
+        let disk = crashed.disk.crash_image(&image.0);
+        disk.crash_at(op);
+        match Db::open_on(Arc::new(disk.clone()), options.clone()) {
+            Ok(db) => drop(db),
+            Err(error) if disk.crashed_in().is_some() && is_disk_failure(&error) => {}
+            Err(error) => return Err(format!("a dead disk is reported as: {error}")),
+        }
+        disk.crash();
+        let mut chosen = images(disk.unsynced(), thoroughness.random_images, rng);
+        if let Some((_, image)) = only.recovery {
+            chosen = vec![image];
+        }
+        for image in chosen {
+            phase.enter(format!("[{repeat} --recovery-op {op} --recovery-image {image}] reopening"));
+            open_and_compare(&disk.crash_image(&image.0), options, &crashed.candidates)?;
+            checks += 1;
+        }
+    }
+    Ok(checks)
+}
+
+/// Number of disk operations of a run without a crash. The background threads of the engine make it vary a little.
+///
+/// # Errors
+/// The run itself is wrong.
+pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64) -> Result<u64, String> {
+    guarded(LIMIT, move |phase| {
+        phase.enter(format!("[workload {} seed {seed}] running without a crash", workload.name()));
+        let disk = SimDisk::new(seed);
+        let options = workload.options(seed);
+        let mut client =
+            Client::open(&disk, &options, Model::default()).map_err(|error| format!("does not open: {error}"))?;
+        match client.run(&workload.script(seed, &Model::default()), |_| OnError::Stop) {
+            Ok(()) => {}
+            Err(Stop::Wrong(text)) => return Err(text),
+            Err(Stop::Error { step, error, .. }) => return Err(format!("{step}: {error}")),
+        }
+        client.abort_all();
+        if let Some(db) = client.db() {
+            compare(db, std::slice::from_ref(&client.oracle.committed))?;
+        }
+        client.close().map_err(|error| format!("does not close: {error}"))?;
+        Ok(disk.operations())
+    })
+}
+
+/// Checks one crash point.
+///
+/// # Errors
+/// What is wrong and how to repeat it.
+pub fn try_point(
+    workload: &'static dyn CrashWorkload,
+    seed: u64,
+    op: u64,
+    thoroughness: Thoroughness,
+    only: Only,
+) -> Result<u64, String> {
+    guarded(thoroughness.limit, move |phase| point(workload, seed, op, thoroughness, only, phase))
+}
+
+/// Sweeps over the crash points of one run.
+pub fn sweep(
+    workload: &'static dyn CrashWorkload,
+    seed: u64,
+    thoroughness: Thoroughness,
+    budget: &Budget,
+    progress: &mut dyn FnMut(&Tally, usize),
+) -> Tally {
+    let mut tally = Tally::default();
+    let operations = match count_operations(workload, seed) {
+        Ok(operations) => usize::try_from(operations).expect("runs are short"),
+        Err(failure) => {
+            tally.failures.push(failure);
+            return tally;
+        }
+    };
+    let points = thoroughness.points.choose(operations, &mut Rng::new(seed ^ 1));
+    for op in &points {
+        if budget.is_spent(&tally) {
+            break;
+        }
+        tally.points += 1;
+        match try_point(workload, seed, *op as u64, thoroughness, Only::default()) {
+            Ok(checks) => tally.checks += checks,
+            Err(failure) => tally.failures.push(failure),
+        }
+        progress(&tally, points.len());
+    }
+    tally
+}

@@ -1,0 +1,185 @@
+//! The hunt for planted bugs: with each deliberate defect of the engine switched on, the suites must fail; and what
+//! failed must pass with the defect switched off, else it shows nothing.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use duramen::Isolation;
+use duramen_types::planted::{Bug, plant};
+
+use crate::corruption::Specimen;
+use crate::crash::{Only, Thoroughness, count_operations, try_point};
+use crate::harness::{Budget, Coverage, forget_engine_panics};
+use crate::isolation::anomalies;
+use crate::isolation::lists::{Shape, try_history};
+use crate::rng::Rng;
+use crate::workloads;
+
+/// A suite that may notice a bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Suite {
+    /// The crash sweep over this workload.
+    Crash(&'static str),
+    /// Bits of a closed database flip.
+    FlipsOfClosed,
+    /// Bits of the log of a crashed database flip.
+    FlipsOfLog,
+    /// Random programs interleaved.
+    Programs,
+    /// Random histories of lists.
+    Lists,
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Crash(workload) => write!(f, "crash sweep, {workload}"),
+            Self::FlipsOfClosed => f.write_str("bit flips, closed"),
+            Self::FlipsOfLog => f.write_str("bit flips, log"),
+            Self::Programs => f.write_str("random programs"),
+            Self::Lists => f.write_str("list histories"),
+        }
+    }
+}
+
+/// The suites that are tried for a bug, the likeliest first.
+pub fn suites(bug: Bug) -> Vec<Suite> {
+    use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Programs};
+    let likely = match bug {
+        Bug::SkipLogSync | Bug::AcknowledgeBeforeFlush | Bug::SkipRedo => vec![Crash("bank"), Crash("mixed")],
+        Bug::IgnoreLogChecksum => vec![FlipsOfLog, Crash("recycle"), Crash("mixed")],
+        Bug::IgnorePageChecksum => vec![FlipsOfClosed],
+        Bug::ForgetCompensation => vec![Crash("steal"), Crash("mixed"), Crash("full-pages"), Crash("ghosts")],
+        Bug::SkipWalRule | Bug::SkipUndo => vec![Crash("steal"), Crash("interleaved"), Crash("checkpoints")],
+        Bug::IgnorePageGsn => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle"), Crash("merges")],
+        Bug::CheckpointForgetsDirtyPages => vec![Crash("checkpoints"), Crash("recycle"), Crash("interleaved")],
+        Bug::CheckpointForgetsTransactions => vec![Crash("interleaved"), Crash("checkpoints"), Crash("steal")],
+        Bug::SkipDoubleWrite => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle")],
+        Bug::SkipDataSync => vec![Crash("checkpoints"), Crash("recycle"), Crash("steal"), Crash("reopens")],
+        Bug::RecycleTooEarly => vec![Crash("recycle"), Crash("checkpoints"), Crash("interleaved")],
+        Bug::SkipGapLock | Bug::SkipReadLock => return vec![Programs, Lists],
+        Bug::SkipDirectorySync => vec![Crash("recycle"), Crash("bank"), Crash("reopens")],
+        Bug::ForgetDeferredFrees => vec![Crash("overflow"), Crash("tables"), Crash("merges")],
+    };
+    let others = workloads::names().into_iter().map(Crash).filter(|suite| !likely.contains(suite));
+    likely.iter().copied().chain(others).collect()
+}
+
+/// How a hunt ended.
+#[derive(Clone, Debug)]
+pub struct Hunted {
+    /// The bug.
+    pub bug: Bug,
+    /// The suite that noticed it, and what it said; `None` if none did in time.
+    pub caught: Option<(Suite, String)>,
+    /// Situations tried until then: crash points, damages, sets of programs, histories.
+    pub points: u64,
+    /// Databases and executions compared until then.
+    pub checks: u64,
+    /// What failed with the bug switched off as well.
+    pub unrelated: Vec<String>,
+    /// Time taken.
+    pub time: Duration,
+}
+
+/// Suites tried again and again before the less likely ones.
+const LIKELY: usize = 4;
+
+/// Plants `bug` and looks for it until it is caught or `time` has passed. The switch is global to the process: nothing
+/// else may run meanwhile.
+pub fn hunt(bug: Bug, seed: u64, time: Duration) -> Hunted {
+    let start = Instant::now();
+    let mut hunted = Hunted { bug, caught: None, points: 0, checks: 0, unrelated: Vec::new(), time: Duration::ZERO };
+    let mut rng = Rng::new(seed);
+    let suites = suites(bug);
+    let mut round = 0;
+    while hunted.caught.is_none() && start.elapsed() < time && hunted.unrelated.len() < 3 {
+        // Every third round tries them all.
+        let wide = round % 3 == 2;
+        for suite in suites.iter().take(if wide { suites.len() } else { LIKELY }) {
+            if start.elapsed() >= time {
+                break;
+            }
+            if let Some(failure) = attempt(bug, *suite, rng.bits() >> 32, &mut hunted) {
+                hunted.caught = Some((*suite, failure));
+                break;
+            }
+        }
+        round += 1;
+    }
+    forget_engine_panics();
+    hunted.time = start.elapsed();
+    hunted
+}
+
+/// Runs a piece of a suite with the bug, and on failure again without; gives the failure if it is the bug's.
+fn attempt(bug: Bug, suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
+    let mut try_one = |one: &dyn Fn() -> Result<u64, String>| {
+        let guard = plant(bug);
+        let result = one();
+        drop(guard);
+        hunted.points += 1;
+        match result {
+            Ok(checks) => {
+                hunted.checks += checks;
+                None
+            }
+            Err(failure) => {
+                forget_engine_panics();
+                match one() {
+                    Ok(_) => Some(failure),
+                    Err(unrelated) => {
+                        hunted.unrelated.push(unrelated);
+                        None
+                    }
+                }
+            }
+        }
+    };
+    match suite {
+        Suite::Crash(name) => {
+            let workload = workloads::named(name).expect("the workload exists");
+            let thoroughness = Thoroughness {
+                points: Coverage::Sample(12),
+                random_images: 4,
+                recovery_points: Coverage::Sample(1),
+                limit: Duration::from_secs(20),
+            };
+            // Counted without the bug, which may break the run itself.
+            let operations = match count_operations(workload, seed) {
+                Ok(operations) => operations as usize,
+                Err(unrelated) => {
+                    hunted.unrelated.push(unrelated);
+                    return None;
+                }
+            };
+            let points = thoroughness.points.choose(operations, &mut Rng::new(seed));
+            points
+                .into_iter()
+                .find_map(|op| try_one(&|| try_point(workload, seed, op as u64, thoroughness, Only::default())))
+        }
+        Suite::FlipsOfClosed | Suite::FlipsOfLog => {
+            let specimen = match Specimen::make(seed, suite == Suite::FlipsOfClosed) {
+                Ok(specimen) => specimen,
+                Err(unrelated) => {
+                    hunted.unrelated.push(unrelated);
+                    return None;
+                }
+            };
+            let mut rng = Rng::new(seed);
+            (0..60).find_map(|_| {
+                let damage = specimen.random_flip(&mut rng)?;
+                try_one(&|| specimen.try_damage(&damage))
+            })
+        }
+        Suite::Programs => try_one(&|| {
+            let budget = Budget::lasting(Duration::from_secs(10));
+            let mut tally = anomalies::try_random(40, Isolation::Serializable, seed, &budget);
+            tally.failures.pop().map_or(Ok(tally.checks), Err)
+        }),
+        Suite::Lists => (seed..seed + 5).find_map(|seed| {
+            let shape = Shape { crashes: 0, isolation: Isolation::Serializable, ..Shape::of(seed) };
+            try_one(&|| try_history(shape, seed))
+        }),
+    }
+}

@@ -1,0 +1,116 @@
+//! The crash workloads: small deterministic scripts, each made to exercise one part of the engine.
+
+mod records;
+mod structure;
+mod transactions;
+
+use std::time::Duration;
+
+use duramen::{CommitMode, Options};
+use duramen_types::PAGE_SIZE;
+
+use crate::crash::CrashWorkload;
+use crate::model::Model;
+use crate::script::Script;
+use crate::step::Step;
+
+/// Every workload.
+pub fn all() -> Vec<&'static dyn CrashWorkload> {
+    ALL.iter().map(|workload| workload as &'static dyn CrashWorkload).collect()
+}
+
+/// The workload of this name.
+pub fn named(name: &str) -> Option<&'static dyn CrashWorkload> {
+    ALL.iter().find(|workload| workload.name == name).map(|workload| workload as &'static dyn CrashWorkload)
+}
+
+/// Names of all workloads.
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|workload| workload.name).collect()
+}
+
+/// What a workload asks of the options.
+#[derive(Clone, Copy)]
+struct Sizes {
+    pool_pages: usize,
+    segment_kib: u64,
+    checkpoint_kib: u64,
+}
+
+impl Sizes {
+    /// Everything fits, checkpoints are rare.
+    const ROOMY: Self = Self { pool_pages: 256, segment_kib: 256, checkpoint_kib: 4096 };
+    /// The pool must steal.
+    const SMALL_POOL: Self = Self { pool_pages: 64, segment_kib: 256, checkpoint_kib: 1024 };
+    /// The log goes round and round.
+    const SMALL_LOG: Self = Self { pool_pages: 128, segment_kib: 64, checkpoint_kib: 64 };
+}
+
+struct Workload {
+    name: &'static str,
+    sizes: Sizes,
+    write: fn(&mut Script),
+}
+
+const ALL: &[Workload] = &[
+    Workload { name: "bank", sizes: Sizes::ROOMY, write: transactions::bank },
+    Workload { name: "mixed", sizes: Sizes::ROOMY, write: records::mixed },
+    Workload { name: "splits", sizes: Sizes::ROOMY, write: structure::splits },
+    Workload { name: "merges", sizes: Sizes::ROOMY, write: structure::merges },
+    Workload { name: "overflow", sizes: Sizes::SMALL_POOL, write: records::overflow },
+    Workload { name: "tables", sizes: Sizes::ROOMY, write: structure::tables },
+    Workload { name: "steal", sizes: Sizes::SMALL_POOL, write: transactions::steal },
+    Workload { name: "checkpoints", sizes: Sizes::SMALL_LOG, write: transactions::checkpoints },
+    Workload { name: "recycle", sizes: Sizes::SMALL_LOG, write: transactions::recycle },
+    Workload { name: "interleaved", sizes: Sizes::SMALL_POOL, write: transactions::interleaved },
+    Workload { name: "keys", sizes: Sizes::ROOMY, write: records::keys },
+    Workload { name: "ghosts", sizes: Sizes::ROOMY, write: records::ghosts },
+    Workload { name: "reopens", sizes: Sizes::SMALL_LOG, write: transactions::reopens },
+    Workload { name: "full-pages", sizes: Sizes::SMALL_POOL, write: structure::full_pages },
+];
+
+impl CrashWorkload for Workload {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn options(&self, seed: u64) -> Options {
+        Options {
+            pool_bytes: self.sizes.pool_pages * PAGE_SIZE,
+            commit: if seed.is_multiple_of(2) { CommitMode::Elr } else { CommitMode::Sync },
+            log_buffer_bytes: 256 << 10,
+            log_segment_bytes: self.sizes.segment_kib << 10,
+            checkpoint_bytes: self.sizes.checkpoint_kib << 10,
+            ..test_options()
+        }
+    }
+
+    fn script(&self, seed: u64, start: &Model) -> Vec<Step> {
+        let mut script = Script::new(start, seed);
+        (self.write)(&mut script);
+        script.finish()
+    }
+}
+
+/// Small sizes and short waits for databases that live for milliseconds.
+pub fn test_options() -> Options {
+    Options {
+        pool_bytes: 256 * PAGE_SIZE,
+        log_buffer_bytes: 256 << 10,
+        log_segment_bytes: 256 << 10,
+        log_max_bytes: 64 << 20,
+        checkpoint_bytes: 4 << 20,
+        group_commit_time: Duration::from_micros(50),
+        // A script of one thread never waits for a lock; if the engine makes it wait, it should say so soon.
+        lock_wait_limit: Some(Duration::from_secs(5)),
+        ..Options::default()
+    }
+}
+
+/// Slot 0, which most scripts use alone.
+const T0: usize = 0;
+
+/// A key of eight digits.
+fn numbered(number: usize) -> Vec<u8> {
+    format!("{number:08}").into_bytes()
+}

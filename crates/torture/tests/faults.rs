@@ -1,0 +1,53 @@
+//! A sample of I/O errors and full disks over every workload, and of damage to closed databases.
+
+use std::time::Duration;
+
+use duramen_torture::harness::{Budget, Coverage, Tally};
+use duramen_torture::rng::{Rng, announced_seed};
+use duramen_torture::{corruption, faults, workloads};
+
+/// Each test takes every third workload, so that they run side by side.
+fn io_errors(third: usize) {
+    let mut rng = Rng::new(announced_seed("I/O errors"));
+    let mut tally = Tally::default();
+    for workload in workloads::all().into_iter().skip(third).step_by(3) {
+        let budget = Budget::lasting(Duration::from_secs(8));
+        let some = faults::sweep(workload, rng.bits() >> 32, Coverage::Sample(40), &budget, &mut |_, _| {});
+        println!("{}: {some}", workload.name());
+        tally.add(some);
+    }
+    tally.assert_clean(40);
+}
+
+#[test]
+fn io_errors_first_third() {
+    io_errors(0);
+}
+
+#[test]
+fn io_errors_second_third() {
+    io_errors(1);
+}
+
+#[test]
+fn io_errors_last_third() {
+    io_errors(2);
+}
+
+fn damage(was_closed: bool) {
+    let seed = announced_seed("damage");
+    let budget = Budget::lasting(Duration::from_secs(20));
+    let tally = corruption::sweep(seed, was_closed, Coverage::Sample(250), &budget, &mut |_, _| {});
+    println!("damage: {tally}");
+    tally.assert_clean(50);
+}
+
+#[test]
+fn damage_to_closed_databases() {
+    damage(true);
+}
+
+#[test]
+fn damage_to_the_log_of_crashed_databases() {
+    damage(false);
+}

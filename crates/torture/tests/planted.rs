@@ -1,0 +1,54 @@
+//! Every deliberate defect of the engine is noticed. A binary of its own, because a planted bug is there for the whole
+//! process; one test after another, for the same reason.
+
+use std::time::Duration;
+
+use duramen_sync::{Mutex, OnceLock};
+use duramen_torture::hunt::hunt;
+use duramen_torture::rng::announced_seed;
+use duramen_types::planted::Bug;
+
+fn must_be_caught(bug: Bug) {
+    static ALONE: OnceLock<Mutex<()>> = OnceLock::new();
+    let _alone = ALONE.get_or_init(Mutex::default).lock();
+    let seed = announced_seed(&format!("hunt for {bug:?}"));
+    let hunted = hunt(bug, seed, Duration::from_secs(40));
+    let tried = format!("{} points, {} checks, {:.1?}", hunted.points, hunted.checks, hunted.time);
+    assert!(hunted.unrelated.is_empty(), "these fail without {bug:?} too:\n{}", hunted.unrelated.join("\n"));
+    match hunted.caught {
+        Some((suite, failure)) => println!("{bug:?}: caught by {suite} after {tried}:\n  {failure}"),
+        None => panic!("{bug:?} was not noticed in {tried}"),
+    }
+}
+
+macro_rules! hunts {
+    ($($test:ident: $bug:ident,)*) => {
+        $(#[test] fn $test() { must_be_caught(Bug::$bug); })*
+
+        #[test]
+        fn every_bug_is_hunted() {
+            assert_eq!([$(Bug::$bug),*].as_slice(), Bug::ALL);
+        }
+    };
+}
+
+hunts! {
+    skip_log_sync: SkipLogSync,
+    acknowledge_before_flush: AcknowledgeBeforeFlush,
+    ignore_log_checksum: IgnoreLogChecksum,
+    ignore_page_checksum: IgnorePageChecksum,
+    forget_compensation: ForgetCompensation,
+    skip_wal_rule: SkipWalRule,
+    skip_undo: SkipUndo,
+    skip_redo: SkipRedo,
+    ignore_page_gsn: IgnorePageGsn,
+    checkpoint_forgets_dirty_pages: CheckpointForgetsDirtyPages,
+    checkpoint_forgets_transactions: CheckpointForgetsTransactions,
+    skip_double_write: SkipDoubleWrite,
+    skip_data_sync: SkipDataSync,
+    recycle_too_early: RecycleTooEarly,
+    skip_gap_lock: SkipGapLock,
+    skip_read_lock: SkipReadLock,
+    skip_directory_sync: SkipDirectorySync,
+    forget_deferred_frees: ForgetDeferredFrees,
+}

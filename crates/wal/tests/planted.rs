@@ -1,0 +1,91 @@
+//! Each planted bug of the log breaks a promise that the suites check: `cargo test -p duramen-wal --features
+//! planted-bugs --test planted`.
+#![cfg(feature = "planted-bugs")]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard};
+
+use common::*;
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_types::Lsn;
+use duramen_types::planted::{Bug, Planted, plant};
+use duramen_wal::{FIRST_LSN, InsertDesign, Wal, WalError};
+
+/// The switch is global, so one test at a time.
+static SWITCH: Mutex<()> = Mutex::new(());
+
+fn with(bug: Option<Bug>) -> (Option<Planted>, MutexGuard<'static, ()>) {
+    // Dropped in this order: the bug is gone before the next test may go on.
+    let turn = SWITCH.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    (bug.map(plant), turn)
+}
+
+/// Inserts and hardens, cuts the power, and says whether what was acknowledged is there.
+fn keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    let disk = SimDisk::new(1);
+    let wal = create(&disk, InsertDesign::Hybrid);
+    for number in 0..100 {
+        let inserted = insert(&wal, number, 1000);
+        wal.wait_hardened(inserted.gsn).unwrap();
+    }
+    let end = wal.end();
+    let image = disk.crash_image(&CrashChoice::Nothing);
+    drop(wal);
+    match open(&image, InsertDesign::Hybrid) {
+        Ok(wal) => wal.end() == end,
+        Err(WalError::MissingSegment { .. } | WalError::Corrupt { .. } | WalError::NoLog { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn losing_acknowledged_records_is_noticed() {
+    assert!(keeps_what_it_acknowledges(None));
+    for bug in [Bug::SkipLogSync, Bug::AcknowledgeBeforeFlush, Bug::SkipDirectorySync] {
+        assert!(!keeps_what_it_acknowledges(Some(bug)), "{bug:?}");
+    }
+}
+
+/// Recovers a torn flush and says whether all that is found is intact.
+fn recovers_intact_records(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    (0..40).all(|seed| {
+        let disk = SimDisk::new(seed);
+        let wal = create(&disk, InsertDesign::Hybrid);
+        let last = (0..10).map(|number| insert(&wal, number, 1500)).last().unwrap();
+        disk.crash_at(disk.operations());
+        wal.wait_hardened(last.gsn).unwrap_err();
+        drop(wal);
+        let wal = open(&disk.crash_image(&CrashChoice::Random(seed)), InsertDesign::Hybrid).unwrap();
+        let records = read_all(&wal, FIRST_LSN).unwrap();
+        catch_unwind(AssertUnwindSafe(|| records.iter().for_each(assert_intact))).is_ok()
+    })
+}
+
+#[test]
+fn unchecked_checksums_are_noticed() {
+    assert!(recovers_intact_records(None));
+    assert!(!recovers_intact_records(Some(Bug::IgnoreLogChecksum)));
+}
+
+/// Recycles below the oldest record that is still needed, and says whether that record is there afterwards.
+fn keeps_what_is_needed(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    let disk = SimDisk::new(1);
+    let wal = create(&disk, InsertDesign::Hybrid);
+    let inserted: Vec<_> = (0..100).map(|number| insert(&wal, number, 1000)).collect();
+    wal.wait_hardened(inserted[99].gsn).unwrap();
+    wal.recycle_below(inserted[10].lsn).unwrap();
+    let from: Lsn = inserted[10].lsn;
+    drop(wal);
+    Wal::open(arc(&disk), options(InsertDesign::Hybrid), DATABASE, Some(from)).is_ok()
+}
+
+#[test]
+fn early_recycling_is_noticed() {
+    assert!(keeps_what_is_needed(None));
+    assert!(!keeps_what_is_needed(Some(Bug::RecycleTooEarly)));
+}
