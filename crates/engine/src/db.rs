@@ -193,8 +193,7 @@ impl Db {
     /// No transaction may be writing meanwhile.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] and [`Error::Io`] when a page cannot be read at all. What is readable and wrong is in the
-    /// report.
+    /// [`Error::Io`] when the disk fails, [`Error::Closed`]. Damage is no error of the check: it is in the report.
     pub fn check(&self) -> Result<CheckReport> {
         crate::check::check(self)
     }

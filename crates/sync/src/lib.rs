@@ -14,13 +14,13 @@
 //! [`thread::Parker`] or [`Backoff`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
 
 mod backoff;
+pub mod clock;
 #[cfg(loom)]
 #[path = "loom.rs"]
 mod imp;
 #[cfg(not(loom))]
 #[path = "native.rs"]
 mod imp;
-pub mod clock;
 
 pub use backoff::Backoff;
 pub use crossbeam_utils::CachePadded;

@@ -130,17 +130,24 @@ impl Store {
         if child != node.id() {
             return Err(broken(parent.id(), "a child is not where its key says").into());
         }
-        let (slot, sibling) = match at {
-            _ if at < above.slot_count() => (at, above.child(at + 1)),
-            0 => return Ok(Node(&parent[..]).slot_count() == 0),
-            _ => (at - 1, above.child(at - 1)),
-        };
-        let Some(sibling) = self.pool.try_exclusive(sibling)? else { return Ok(false) };
-        let (left, right) = if slot == at { (node, sibling) } else { (sibling, node) };
-        let (left_view, right_view) = (Node(&left[..]), Node(&right[..]));
-        if page::merged_size(left_view, right_view) > MERGED || !page::merge_fits(left_view, right_view) {
-            return Ok(false);
+        if above.slot_count() == 0 {
+            // An only child: the parent must find a sibling first.
+            return Ok(true);
         }
+        let right = (at < above.slot_count()).then(|| (at, above.child(at + 1)));
+        let left = (at > 0).then(|| (at - 1, above.child(at - 1)));
+        let mut partner = None;
+        for (slot, sibling) in right.into_iter().chain(left) {
+            let Some(sibling) = self.pool.try_exclusive(sibling)? else { return Ok(false) };
+            let (lower, upper) = if slot == at { (&node, &sibling) } else { (&sibling, &node) };
+            if can_merge(Node(&lower[..]), Node(&upper[..])) {
+                partner = Some((slot, sibling));
+                break;
+            }
+        }
+        let Some((slot, sibling)) = partner else { return Ok(false) };
+        let (left, right) = if slot == at { (node, sibling) } else { (sibling, node) };
+        let right_view = Node(&right[..]);
         let mut separator = Vec::new();
         above.key_into(slot, &mut separator);
         let mut merged = left.to_vec();
@@ -196,6 +203,12 @@ pub(crate) fn empty_root(id: PageId, table: TableId) -> Vec<u8> {
 enum Split {
     Done,
     ParentFull,
+}
+
+/// Whether two neighbours should become one: the result leaves room to grow, or one of them is empty anyway.
+fn can_merge(left: Node<&[u8]>, right: Node<&[u8]>) -> bool {
+    let empty = left.is_leaf() && (left.slot_count() == 0 || right.slot_count() == 0);
+    (empty || page::merged_size(left, right) <= MERGED) && page::merge_fits(left, right)
 }
 
 /// Slots fit 16 bits: a page has 8,192 bytes.
