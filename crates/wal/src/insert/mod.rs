@@ -62,4 +62,4 @@ impl Insertion for AnyInsertion {
 }
 
 #[cfg(all(test, loom))]
-mod tests;
+mod loom_models;
