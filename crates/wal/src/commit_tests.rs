@@ -115,7 +115,7 @@ mod native {
 
 /// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which loom reports.
 #[cfg(loom)]
-mod models {
+mod loom_models {
     use duramen_sync::thread;
 
     use super::*;

@@ -1,4 +1,74 @@
-//! The log manager.
+//! The log manager of Duramen: a write-ahead log that many threads append to at once. Usable alone, see
+//! `examples/standalone.rs`.
+//!
+//! # Use
+//! [`Wal::insert`] puts a record into a buffer in memory and returns its place. [`Wal::wait_hardened`] blocks until it is
+//! durable; [`Wal::harden`] only asks for that and returns a [`Hardened`] to wait for or to await. [`Wal::scan`] and
+//! [`Wal::read`] read what is durable, [`Wal::recycle_below`] gives up the beginning. [`LogReader`] reads a log that nobody
+//! has open, without changing it. The log does not know what its records mean.
+//!
+//! # Places
+//! A log sequence number ([`Lsn`]) is a byte offset in an endless stream that starts at [`FIRST_LSN`]. A global sequence
+//! number ([`Gsn`]) orders records across several logs; with one log it is the record's LSN. A record is hardened when the
+//! durable position, [`Wal::durable`], is beyond it.
+//!
+//! # Bytes
+//! Records follow each other in the stream without gaps; `record.rs` has their format and the rule that makes one valid:
+//! sane lengths, and a checksum that is seeded with the record's LSN and the identity of the log. The stream is cut into
+//! segment files, `log/<number>.log`; `segment.rs` has their format. A reader starts at a known record, or at the log's
+//! start, which is the highest one named in any segment's header, and goes on until a record is not valid: there the log
+//! ends.
+//!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `ring` | memory of the buffer, mapped twice so that no record wraps |
+//! | `space` | the positions in the buffer: handed out, released, durable; waiting for room |
+//! | `insert` | the insertion designs: `mutex`, and `hybrid` with its consolidation array (`insert::slot`) |
+//! | `record` | format of a record |
+//! | `flush` | writes what is released to the segments |
+//! | `commit` | who waits for what, who flushes, group commit |
+//! | `daemon`, `bell` | the background threads and what they sleep at |
+//! | `segment`, `segments`, `files` | format of a segment file; making and recycling them, reservations; the open ones |
+//! | `scan`, `reader` | reading records in order, from an open log or a closed one |
+//! | `recover` | finding the end of a log after a crash, and clearing what lies behind it |
+//! | `shared`, `wal`, `hardened` | all of it together, and its public face |
+//!
+//! # Invariants
+//! 1. `start <= durable <= released <= end`, and all but `start` are ends of records at all times.
+//! 2. `end` is at most one buffer size ahead of the block in which `durable` lies.
+//! 3. A flush starts only when the one before is durable. So after a crash holes are in the last flush at most, everything
+//!    hardened lies before them, and recovery stops at the first.
+//! 4. Before a recovered log accepts a record, everything behind its end that could pass for a record is overwritten,
+//!    durably.
+//! 5. A file with a segment's name has that segment's header, durably, before a record is written to it.
+//! 6. The start that is durable on disk lies in a segment that exists: it moves before segments are recycled.
+//! 7. `end` plus what is reserved is within the segments, as long as all insertions are covered by reservations.
+//!
+//! # Locks
+//! In this order; a thread that holds one takes only later ones. No lock but *growth* is held during a disk operation,
+//! and growth is not taken to flush, unless an insertion was not covered by a reservation.
+//! 1. *growth* (`segments`): making and recycling segments;
+//! 2. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
+//! 3. *room* (`space`): waiting for room;
+//! 4. *commit queue* (`commit`);
+//! 5. *live* (`files`), the bells' and the waiters' own locks: leaves.
+//!
+//! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
+//!
+//! # Failure
+//! After one failed write or sync of log data it is unknown what the device has, so the log stops: nothing is hardened any
+//! more, everyone who waits gets [`WalError::Failed`] with the first failure, and reopening the log recovers what was
+//! hardened. Insertions never fail and never block on a stopped log; their records go nowhere. A disk without space is not
+//! a failure of that kind: [`Wal::reserve`] reports [`WalError::Full`] and the log goes on. Opening refuses a log that has
+//! lost hardened records, as far as that can be told, with [`WalError::Corrupt`] or [`WalError::MissingSegment`].
+//!
+//! # Where it comes from
+//! Insertion, consolidation and group commit follow Johnson et al., *Scalability of write-ahead logging on multicore and
+//! multisocket hardware* (VLDB Journal 2012, "Aether"), sections 3 to 5 and appendix A.
+//!
+//! [`Lsn`]: duramen_types::Lsn
+//! [`Gsn`]: duramen_types::Gsn
 
 mod bell;
 mod commit;

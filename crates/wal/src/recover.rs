@@ -209,10 +209,11 @@ fn for_each_record_in(
         let next = (start + CHUNK_BYTES).min(to);
         while at < next {
             let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(()) };
-            if header.gsn() == Gsn::new(at) && header.length().is_some() {
-                if let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()? {
-                    f(record.lsn, record.durable_before);
-                }
+            if header.gsn() == Gsn::new(at)
+                && header.length().is_some()
+                && let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()?
+            {
+                f(record.lsn, record.durable_before);
             }
             at += 8;
         }

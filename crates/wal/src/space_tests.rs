@@ -52,7 +52,7 @@ mod native {
 
 /// Models of the positions: every interleaving of a few threads.
 #[cfg(loom)]
-mod models {
+mod loom_models {
     use duramen_sync::atomic::AtomicU64;
     use duramen_sync::cell::UnsafeCell;
     use duramen_sync::thread;

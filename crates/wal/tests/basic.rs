@@ -1,4 +1,5 @@
 //! One thread, no failures: what is inserted and hardened is there again.
+#![cfg(not(loom))]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Power cuts at every operation, with all sorts of un-synced writes kept: the reopened log holds, from some record on, a
 //! prefix of what was inserted, and in it all that was hardened.
+#![cfg(not(loom))]
 
 mod common;
 
@@ -110,7 +111,11 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
         let disk = SimDisk::new(seed);
         disk.crash_at(crash_at);
         let mut history = History::default();
-        work(&disk, options, &mut history, seed, steps).unwrap_err();
+        if work(&disk, options, &mut history, seed, steps).is_ok() {
+            // The keeper thread had less to do than the first time.
+            assert!(options.spare_segments > 0);
+            disk.crash();
+        }
         for choice in choices(crash_at) {
             let image = disk.crash_image(&choice);
             let mut history = history.clone();

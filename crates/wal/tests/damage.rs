@@ -1,4 +1,5 @@
 //! Damage that no crash explains, and disks that refuse.
+#![cfg(not(loom))]
 
 mod common;
 

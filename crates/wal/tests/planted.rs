@@ -1,6 +1,6 @@
 //! Each planted bug of the log breaks a promise that the suites check: `cargo test -p duramen-wal --features
 //! planted-bugs --test planted`.
-#![cfg(feature = "planted-bugs")]
+#![cfg(all(feature = "planted-bugs", not(loom)))]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Many threads: every record exactly once, intact, and each thread's in order.
+#![cfg(not(loom))]
 
 mod common;
 

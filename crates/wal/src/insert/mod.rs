@@ -28,6 +28,7 @@ pub(crate) trait Insertion {
 
 /// The design in use.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per log, and a box would cost every insertion a step")]
 pub(crate) enum AnyInsertion {
     Mutex(MutexInsertion),
     Hybrid(HybridInsertion),
@@ -61,4 +62,4 @@ impl Insertion for AnyInsertion {
 }
 
 #[cfg(all(test, loom))]
-mod tests;
+mod loom_models;
