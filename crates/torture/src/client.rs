@@ -206,6 +206,12 @@ impl Client {
                 self.db.take().map_or(Ok(()), Db::close)?;
                 self.db = Some(Db::open_on(Arc::new(self.disk.clone()), self.options.clone())?);
             }
+            Step::Restart => {
+                self.open.clear();
+                self.tables.clear();
+                self.db = None;
+                self.db = Some(Db::open_on(Arc::new(self.disk.clone()), self.options.clone())?);
+            }
         }
         Ok(Outcome::Done)
     }

@@ -16,7 +16,7 @@ use crate::rng::Rng;
 use crate::step::Step;
 
 /// Longest time that a run, or a sampled crash point, may take.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A source of scripts with the options that make them interesting.
 pub trait CrashWorkload: Send + Sync {
@@ -53,7 +53,7 @@ impl Thoroughness {
     };
     /// A sample that takes seconds.
     pub const SAMPLE: Self =
-        Self { points: Coverage::Sample(40), random_images: 2, recovery_points: Coverage::Sample(2), limit: LIMIT };
+        Self { points: Coverage::Sample(60), random_images: 2, recovery_points: Coverage::Sample(2), limit: LIMIT };
 }
 
 /// One image of a crashed disk, as commands name it: `nothing`, `everything`, `subset:BITS` or `random:SEED`.

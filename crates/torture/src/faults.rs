@@ -275,6 +275,59 @@ pub fn try_room_made(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
     })
 }
 
+/// A log that may not hold more than `limit` bytes. Transactions that do not fit get [`Error::Full`] and can be rolled
+/// back, and what comes after them finds room.
+///
+/// # Errors
+/// What is wrong and how to repeat it.
+pub fn try_full_log(workload: &'static dyn CrashWorkload, seed: u64, limit: u64) -> Result<(u64, u64), String> {
+    guarded(LIMIT, move |phase: &Phase| {
+        let name = workload.name();
+        phase.enter(format!("[torture io-errors --workload {name} --seed {seed} --log-limit {limit}]"));
+        let disk = SimDisk::new(seed);
+        let options = Options {
+            log_max_bytes: limit,
+            log_segment_bytes: 64 << 10,
+            checkpoint_bytes: limit / 4,
+            ..workload.options(seed)
+        };
+        let mut client =
+            Client::open(&disk, &options, Model::default()).map_err(|error| format!("does not open: {error}"))?;
+        let mut refused = 0;
+        let mut run = |client: &mut Client, script: &[crate::step::Step]| {
+            let stop = client.run(script, |error| match error {
+                Error::Full { .. } => {
+                    refused += 1;
+                    OnError::GiveUpTransaction
+                }
+                _ => OnError::Stop,
+            });
+            match stop {
+                Ok(()) => Ok(()),
+                Err(Stop::Wrong(text)) => Err(text),
+                Err(Stop::Error { step, error, .. }) => Err(format!("{step}: a full log is reported as: {error}")),
+            }
+        };
+        run(&mut client, &workload.script(seed, &Model::default()))?;
+        if let Some(error) = client.abort_all().into_iter().next() {
+            return Err(format!("a rollback finds no room: {error}"));
+        }
+        let Some(db) = client.db() else { return Err("the database is gone".into()) };
+        compare(db, std::slice::from_ref(&client.oracle.committed))?;
+        let small = crate::workloads::named("ghosts").expect("the workload exists");
+        let script = small.script(seed, &client.oracle.committed);
+        match client.run(&script, |_| OnError::Stop) {
+            Ok(()) => {}
+            Err(stop) => return Err(format!("small transactions find no room afterwards: {stop:?}")),
+        }
+        let committed = client.oracle.committed.clone();
+        disk.crash();
+        drop(client);
+        open_and_compare(&disk.crash_image(&CrashChoice::Nothing), &options, &[committed])?;
+        Ok((2, refused))
+    })
+}
+
 /// Tries faults at the operations of one run, and full disks.
 pub fn sweep(
     workload: &'static dyn CrashWorkload,

@@ -42,10 +42,10 @@ impl fmt::Display for Suite {
     }
 }
 
-/// The suites that are tried for a bug, the likeliest first.
-pub fn suites(bug: Bug) -> Vec<Suite> {
+/// The suites that are most likely to notice a bug.
+fn likely(bug: Bug) -> Vec<Suite> {
     use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Programs};
-    let likely = match bug {
+    match bug {
         Bug::SkipLogSync | Bug::AcknowledgeBeforeFlush | Bug::SkipRedo => vec![Crash("bank"), Crash("mixed")],
         Bug::IgnoreLogChecksum => vec![FlipsOfLog, Crash("recycle"), Crash("mixed")],
         Bug::IgnorePageChecksum => vec![FlipsOfClosed],
@@ -57,12 +57,10 @@ pub fn suites(bug: Bug) -> Vec<Suite> {
         Bug::SkipDoubleWrite => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle")],
         Bug::SkipDataSync => vec![Crash("checkpoints"), Crash("recycle"), Crash("steal"), Crash("reopens")],
         Bug::RecycleTooEarly => vec![Crash("recycle"), Crash("checkpoints"), Crash("interleaved")],
-        Bug::SkipGapLock | Bug::SkipReadLock => return vec![Programs, Lists],
+        Bug::SkipGapLock | Bug::SkipReadLock => vec![Programs, Lists],
         Bug::SkipDirectorySync => vec![Crash("recycle"), Crash("bank"), Crash("reopens")],
-        Bug::ForgetDeferredFrees => vec![Crash("overflow"), Crash("tables"), Crash("merges")],
-    };
-    let others = workloads::names().into_iter().map(Crash).filter(|suite| !likely.contains(suite));
-    likely.iter().copied().chain(others).collect()
+        Bug::ForgetDeferredFrees => vec![Crash("tables"), Crash("overflow")],
+    }
 }
 
 /// How a hunt ended.
@@ -82,30 +80,23 @@ pub struct Hunted {
     pub time: Duration,
 }
 
-/// Suites tried again and again before the less likely ones.
-const LIKELY: usize = 4;
-
 /// Plants `bug` and looks for it until it is caught or `time` has passed. The switch is global to the process: nothing
 /// else may run meanwhile.
 pub fn hunt(bug: Bug, seed: u64, time: Duration) -> Hunted {
     let start = Instant::now();
     let mut hunted = Hunted { bug, caught: None, points: 0, checks: 0, unrelated: Vec::new(), time: Duration::ZERO };
     let mut rng = Rng::new(seed);
-    let suites = suites(bug);
-    let mut round = 0;
-    while hunted.caught.is_none() && start.elapsed() < time && hunted.unrelated.len() < 3 {
-        // Every third round tries them all.
-        let wide = round % 3 == 2;
-        for suite in suites.iter().take(if wide { suites.len() } else { LIKELY }) {
-            if start.elapsed() >= time {
-                break;
-            }
-            if let Some(failure) = attempt(bug, *suite, rng.bits() >> 32, &mut hunted) {
-                hunted.caught = Some((*suite, failure));
-                break;
-            }
+    let all = workloads::names().into_iter().map(Suite::Crash);
+    // Now and then, the unlikely ones have their turn.
+    let rounds = [likely(bug), likely(bug), likely(bug), all.collect()];
+    for suite in rounds.iter().cycle().flatten() {
+        if start.elapsed() >= time || hunted.unrelated.len() >= 3 {
+            break;
         }
-        round += 1;
+        if let Some(failure) = attempt(bug, *suite, rng.bits() >> 32, &mut hunted) {
+            hunted.caught = Some((*suite, failure));
+            break;
+        }
     }
     forget_engine_panics();
     hunted.time = start.elapsed();

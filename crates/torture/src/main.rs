@@ -73,6 +73,9 @@ enum Suite {
         /// One full disk of this many bytes.
         #[arg(long, requires = "workload", conflicts_with = "op")]
         capacity: Option<u64>,
+        /// A log limited to so many bytes.
+        #[arg(long, requires = "workload", conflicts_with_all = ["op", "capacity"])]
+        log_limit: Option<u64>,
     },
     /// Bits flip; files are lost, cut, mixed up.
     BitFlips {
@@ -207,9 +210,10 @@ fn main() -> ExitCode {
             crashes(&long, workload, op, only, &mut lines);
             "workload"
         }
-        Suite::IoErrors { workload, op, fault, persistent, capacity } => {
-            let case = op.zip(fault).map(|(op, fault)| Case { fault, op, persistent });
-            io_errors(&long, workload, case, capacity, &mut lines);
+        Suite::IoErrors { workload, op, fault, persistent, capacity, log_limit } => {
+            let case = op.zip(fault).map(|(op, fault)| Sick::Fault(Case { fault, op, persistent }));
+            let sick = case.or(capacity.map(Sick::Full)).or(log_limit.map(Sick::FullLog));
+            io_errors(&long, workload, sick, &mut lines);
             "workload"
         }
         Suite::BitFlips { crashed, damage } => {
@@ -249,23 +253,28 @@ fn crashes(long: &Long, workload: Option<&'static dyn CrashWorkload>, op: Option
     }
 }
 
-fn io_errors(
-    long: &Long,
-    workload: Option<&'static dyn CrashWorkload>,
-    case: Option<Case>,
-    capacity: Option<u64>,
-    lines: &mut Lines,
-) {
+/// One thing to go wrong instead of many.
+#[derive(Clone, Copy)]
+enum Sick {
+    Fault(Case),
+    /// A disk of so many bytes.
+    Full(u64),
+    /// A log of so many bytes.
+    FullLog(u64),
+}
+
+fn io_errors(long: &Long, workload: Option<&'static dyn CrashWorkload>, sick: Option<Sick>, lines: &mut Lines) {
     for workload in chosen(workload) {
         let seed = long.seed;
-        lines.add(workload.name(), |progress| match (case, capacity) {
-            (Some(case), _) => single(faults::try_fault(workload, seed, case)),
-            (None, Some(capacity)) => {
+        lines.add(workload.name(), |progress| match sick {
+            Some(Sick::Fault(case)) => single(faults::try_fault(workload, seed, case)),
+            Some(Sick::Full(capacity)) => {
                 let mut tally = single(faults::try_full_disk(workload, seed, capacity));
                 tally.add(single(faults::try_room_made(workload, seed, capacity)));
                 tally
             }
-            (None, None) => faults::sweep(workload, seed, long.coverage(2000), &long.budget(), progress),
+            Some(Sick::FullLog(limit)) => single(faults::try_full_log(workload, seed, limit).map(|(checks, _)| checks)),
+            None => faults::sweep(workload, seed, long.coverage(2000), &long.budget(), progress),
         });
     }
 }

@@ -109,6 +109,10 @@ impl Oracle {
             },
             Step::DropTable(name) => self.committed.tables.remove(name).map_or(Outcome::NoSuchTable, |_| Outcome::Done),
             Step::Checkpoint | Step::Reopen => Outcome::Done,
+            Step::Restart => {
+                self.open.clear();
+                Outcome::Done
+            }
             Step::Act(..) => Outcome::Skipped,
         }
     }

@@ -85,6 +85,9 @@ pub enum Step {
     Checkpoint,
     /// Closes the database and opens it again; no transaction is open.
     Reopen,
+    /// Aborts what is open, lets go of the database without closing it and opens it again, as when the process ends
+    /// and the machine does not.
+    Restart,
 }
 
 /// What a step gave.
@@ -141,6 +144,7 @@ impl fmt::Display for Step {
             Self::DropTable(name) => write!(f, "drop table `{name}`"),
             Self::Checkpoint => f.write_str("checkpoint"),
             Self::Reopen => f.write_str("close and reopen"),
+            Self::Restart => f.write_str("let go and reopen"),
         }
     }
 }

@@ -51,3 +51,20 @@ fn damage_to_closed_databases() {
 fn damage_to_the_log_of_crashed_databases() {
     damage(false);
 }
+
+/// Transactions larger than the log are refused, and nothing worse happens.
+#[test]
+fn full_logs() {
+    let mut rng = Rng::new(announced_seed("full logs"));
+    let mut refused = 0;
+    for name in ["steal", "interleaved", "overflow", "full-pages"] {
+        let workload = workloads::named(name).expect("the workload exists");
+        for kib in [512, 768, 1024] {
+            match faults::try_full_log(workload, rng.bits() >> 32, kib << 10) {
+                Ok((_, times)) => refused += times,
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+    }
+    assert!(refused > 0, "no transaction was too large");
+}

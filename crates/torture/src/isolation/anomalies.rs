@@ -207,7 +207,10 @@ pub struct Setting {
 }
 
 /// A fresh database with one table for small programs.
-fn database(seed: u64) -> Result<Interleaver, String> {
+///
+/// # Errors
+/// The engine's, as text.
+pub fn database(seed: u64) -> Result<Interleaver, String> {
     let text = |error: duramen::Error| error.to_string();
     // Waits are part of these suites: only deadlocks may end them.
     let options = duramen::Options { lock_wait_limit: None, ..test_options() };

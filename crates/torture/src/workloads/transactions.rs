@@ -152,11 +152,11 @@ pub(super) fn interleaved(script: &mut Script) {
     }
 }
 
-/// Closing and opening again between transactions.
+/// Closing and opening again between transactions; or opening again without closing, in the middle of one.
 pub(super) fn reopens(script: &mut Script) {
     script.ensure_table("reopens");
-    for _ in 0..4 {
-        for _ in 0..4 {
+    for _ in 0..5 {
+        for _ in 0..script.rng.within(1..5) {
             script.begin(T0);
             for _ in 0..script.rng.within(1..10) {
                 let key = numbered(script.rng.within(0..80));
@@ -166,6 +166,13 @@ pub(super) fn reopens(script: &mut Script) {
             }
             script.commit_or_abort(T0, 25);
         }
-        script.step(Step::Reopen);
+        if script.rng.percent(50) {
+            script.step(Step::Reopen);
+            continue;
+        }
+        script.begin(T0);
+        let value = script.value(0..800);
+        script.put(T0, "reopens", numbered(0), value);
+        script.step(Step::Restart);
     }
 }
