@@ -86,6 +86,11 @@ impl TxnSlot {
         Lsn::new(self.last.load(Ordering::Relaxed))
     }
 
+    /// Says that nothing before `first` is needed of the transaction any more.
+    pub(crate) fn restart_at(&self, first: Lsn) {
+        self.first.store(first.get(), Ordering::Relaxed);
+    }
+
     fn reset(&self, entry: TxnEntry) {
         self.txn.store(entry.txn.get(), Ordering::Relaxed);
         self.first.store(entry.first.get(), Ordering::Relaxed);

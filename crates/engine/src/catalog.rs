@@ -24,7 +24,7 @@ pub(crate) const FIRST_TABLE: u32 = 16;
 /// Key of the record that holds the next table id.
 pub(crate) const NEXT_TABLE_KEY: &[u8] = b"";
 
-/// A table of a database. Cheap to clone; valid as long as the table exists.
+/// A table of an open database. Cheap to clone; valid as long as the table exists and the database is open.
 #[derive(Clone, Debug)]
 pub struct Table(pub(crate) Arc<TableInner>);
 
@@ -33,11 +33,21 @@ pub(crate) struct TableInner {
     name: String,
     pub(crate) tree: Tree,
     dropped: AtomicBool,
+    /// The opening of the database that gave the handle out.
+    opening: Arc<Opening>,
+}
+
+/// Tells handles of one opening of a database from those of another, by its address.
+#[derive(Debug, Default)]
+struct Opening {
+    /// Gives the type a size, and its instances addresses of their own.
+    _place: u8,
 }
 
 impl Table {
-    pub(crate) fn new(name: &str, tree: Tree) -> Self {
-        Self(Arc::new(TableInner { name: name.to_owned(), tree, dropped: AtomicBool::new(false) }))
+    fn new(name: &str, tree: Tree, opening: &Arc<Opening>) -> Self {
+        let (name, opening) = (name.to_owned(), Arc::clone(opening));
+        Self(Arc::new(TableInner { name, tree, dropped: AtomicBool::new(false), opening }))
     }
 
     /// Its name.
@@ -50,9 +60,12 @@ impl Table {
         self.0.tree.table
     }
 
-    /// The tree, unless the table has been dropped.
+    /// The tree, unless the table has been dropped or belongs to another database than `handles`.
     #[inline]
-    pub(crate) fn tree(&self) -> Result<Tree> {
+    pub(crate) fn tree(&self, handles: &Handles) -> Result<Tree> {
+        if !Arc::ptr_eq(&self.0.opening, &handles.opening) {
+            return Err(Error::ForeignTable { name: self.0.name.clone() });
+        }
         if self.0.dropped.load(Ordering::Acquire) {
             return Err(Error::NoSuchTable { name: self.0.name.clone() });
         }
@@ -66,23 +79,26 @@ impl Table {
 
 /// The handles given out, so that all users of a table share one and learn when it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Handles(Mutex<Vec<Table>>);
+pub(crate) struct Handles {
+    tables: Mutex<Vec<Table>>,
+    opening: Arc<Opening>,
+}
 
 impl Handles {
     /// The shared handle of a table.
     pub(crate) fn intern(&self, name: &str, tree: Tree) -> Table {
-        let mut handles = self.0.lock();
+        let mut handles = self.tables.lock();
         if let Some(handle) = handles.iter().find(|handle| handle.id() == tree.table) {
             return handle.clone();
         }
-        let handle = Table::new(name, tree);
+        let handle = Table::new(name, tree, &self.opening);
         handles.push(handle.clone());
         handle
     }
 
     /// Makes every handle of a dropped table useless.
     pub(crate) fn drop_table(&self, id: TableId) {
-        let mut handles = self.0.lock();
+        let mut handles = self.tables.lock();
         handles.retain(|handle| {
             if handle.id() == id {
                 handle.mark_dropped();
@@ -150,9 +166,11 @@ mod tests {
         let tree = Tree { root: PageId::new(9), table: TableId::new(20) };
         let (first, second) = (handles.intern("t", tree), handles.intern("t", tree));
         handles.drop_table(tree.table);
-        assert!(matches!(first.tree(), Err(Error::NoSuchTable { .. })));
-        assert!(second.tree().is_err());
-        assert!(handles.intern("t", tree).tree().is_ok());
+        assert!(matches!(first.tree(&handles), Err(Error::NoSuchTable { .. })));
+        assert!(second.tree(&handles).is_err());
+        let third = handles.intern("t", tree);
+        assert!(third.tree(&handles).is_ok());
+        assert!(matches!(third.tree(&Handles::default()), Err(Error::ForeignTable { .. })));
     }
 
     #[test]

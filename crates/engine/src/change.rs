@@ -58,10 +58,10 @@ impl<'p> Change<'p> {
         self.operations += 1;
     }
 
-    /// Logs the change as a system transaction and lets the pages go.
-    pub(crate) fn finish(self, scheme: &dyn StorageScheme) {
+    /// Logs the change as a system transaction and lets the pages go; returns the bytes of log that it took.
+    pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let prefix = Vec::new();
-        self.log(prefix, |page, after, payload| {
+        let inserted = self.log(prefix, |page, after, payload| {
             scheme.log(NewRecord {
                 kind: Kind::System as u8,
                 flags: 0,
@@ -72,6 +72,7 @@ impl<'p> Change<'p> {
                 payload,
             })
         });
+        inserted.end.get() - inserted.lsn.get()
     }
 
     /// Lets the pages go without logging what was done to them: only for the planted bug that does so.
@@ -101,6 +102,12 @@ impl<'p> Change<'p> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        assert!(self.operations == 0 || thread::panicking(), "a change of pages was dropped without being logged");
+        if self.operations > 0 {
+            // Pages that differ from what the log says must never reach the disk.
+            if let Some(page) = self.pages.first() {
+                page.poison("a change of pages was not logged");
+            }
+            assert!(thread::panicking(), "a change of pages was dropped without being logged");
+        }
     }
 }

@@ -156,6 +156,7 @@ impl Core {
 
     /// Takes a checkpoint, after writing out the pages that have been dirty since before the last one.
     pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.retry_deferred();
         let mut standing = self.checkpointer.running.lock();
         let latest = self.control.lock().control.checkpoint;
         self.checkpoint_and_note(&mut standing, Gsn::new(latest.get()))
@@ -165,7 +166,8 @@ impl Core {
     /// recycled up to the oldest transaction.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let mut standing = self.checkpointer.running.lock();
-        self.checkpoint_and_note(&mut standing, Gsn::MAX)
+        let end = self.scheme().end();
+        self.checkpoint_and_note(&mut standing, Gsn::new(end.get()))
     }
 
     fn checkpoint_and_note(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {

@@ -16,6 +16,7 @@ use crate::catalog::Handles;
 use crate::checkpoint::Checkpointer;
 use crate::control::ControlFile;
 use crate::error::{Error, Result};
+use crate::garbage::Deferred;
 use crate::health::Health;
 use crate::lock::{LockError, LockManager, TxnLocks};
 use crate::metrics::{Counters, RecoveryReport};
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) health: Health,
     pub(crate) counters: Counters,
     pub(crate) checkpointer: Checkpointer,
+    /// Clean-up that could not be done yet.
+    pub(crate) deferred: Mutex<Vec<Deferred>>,
     pub(crate) recovery: OnceLock<RecoveryReport>,
     pub(crate) next_txn: CachePadded<AtomicU64>,
     /// The largest GSN of a commit whose locks were released before it was hardened.
@@ -118,6 +121,16 @@ impl Core {
     /// Takes note of a commit that is visible to others before it is hardened.
     pub(crate) fn pre_commit(&self, gsn: Gsn) {
         self.pre_committed.fetch_max(gsn.get(), Ordering::AcqRel);
+    }
+
+    /// Sets log space aside for an operation; see [`TxnLog::make_room`].
+    #[inline]
+    pub(crate) fn make_room(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
+        if log.make_room(self.scheme(), bytes, || self.on_log_full())? {
+            // Long transactions grow the log, too.
+            self.checkpoint_if_due(self.scheme().end());
+        }
+        Ok(())
     }
 
     /// Makes room in the log when a reservation was refused: a checkpoint lets it be recycled.

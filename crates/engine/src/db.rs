@@ -110,8 +110,15 @@ impl Db {
         let tree = Tree { root, table: TableId::new(id) };
         txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
         txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
-        txn.commit_durably()?;
-        Ok(self.core().tables.intern(name, tree))
+        // The handle is made while the catalog is locked, or a drop that follows at once would not find it.
+        let table = self.core().tables.intern(name, tree);
+        match txn.commit_durably() {
+            Ok(()) => Ok(table),
+            Err(error) => {
+                self.core().tables.drop_table(tree.table);
+                Err(error)
+            }
+        }
     }
 
     /// Finds a table.
@@ -218,7 +225,7 @@ impl Txn {
     /// Takes a page for the root of a new tree.
     fn plant(&mut self, table: TableId) -> Result<duramen_types::PageId> {
         self.internal(|core, context| {
-            context.log.make_room(core.scheme(), duramen_types::PAGE_SIZE, || core.on_log_full())?;
+            core.make_room(&mut context.log, duramen_types::PAGE_SIZE)?;
             let mut change = Change::new();
             let root = core.store.plant(table, &mut change)?;
             context.log.allocate(core.scheme(), &core.active, change, root);
@@ -228,7 +235,7 @@ impl Txn {
 
     fn free_on_commit(&mut self, garbage: Garbage) -> Result<()> {
         self.internal(|core, context| {
-            context.log.make_room(core.scheme(), 64, || core.on_log_full())?;
+            core.make_room(&mut context.log, 64)?;
             context.log.free_on_commit(core.scheme(), &core.active, garbage);
             Ok(())
         })

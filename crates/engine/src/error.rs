@@ -59,6 +59,12 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// The table handle comes from another database, or from an earlier opening of this one.
+    #[error("the handle of table `{name}` belongs to another database or an earlier opening; open the table again")]
+    ForeignTable {
+        /// The table's name.
+        name: String,
+    },
     /// A table of this name exists.
     #[error("a table `{name}` exists already; open it with `open_table`")]
     TableExists {
@@ -129,7 +135,7 @@ pub enum Error {
         reason: String,
     },
     /// The disk failed. The database refuses writes until it is reopened.
-    #[error("{reason}; the database takes no more writes until it is reopened")]
+    #[error("{reason}; the database is out of service until it is reopened")]
     Io {
         /// Which operation on which file failed, and what the system said.
         reason: String,
@@ -167,7 +173,7 @@ impl From<PoolError> for Error {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::Disk(error) => error.into(),
-            PoolError::Corrupt { page, defect, file, offset } => {
+            PoolError::Corrupt { page, defect, file, offset, .. } => {
                 Self::Corrupt { file, offset, page: Some(page), reason: defect }
             }
             PoolError::Exhausted { frames } => Self::PoolExhausted { frames },
@@ -188,10 +194,10 @@ impl From<WalError> for Error {
             WalError::Corrupt { segment, offset, reason } => {
                 Self::Corrupt { file: format!("log/{segment:016x}.log"), offset, page: None, reason }
             }
-            WalError::WrongVersion { .. }
-            | WalError::MissingSegment { .. }
-            | WalError::NoLog { .. }
-            | WalError::WrongDatabase { .. } => Self::NotADatabase { path: "log".into(), reason: error.to_string() },
+            WalError::WrongVersion { found, supported } => Self::WrongVersion { file: "log".into(), found, supported },
+            WalError::MissingSegment { .. } | WalError::NoLog { .. } | WalError::WrongDatabase { .. } => {
+                Self::NotADatabase { path: "log".into(), reason: error.to_string() }
+            }
             WalError::InvalidOption { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
             other => Self::Poisoned { reason: other.to_string() },
         }

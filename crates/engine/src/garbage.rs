@@ -10,49 +10,94 @@ use crate::error::{Error, Result};
 use crate::overflow::Reference;
 use crate::page::{self, Node, PageType, SlotFlags};
 use crate::record::Garbage;
+use crate::txn_log::TxnLog;
 
 use duramen_types::PageId;
 
+/// A committed transaction that could not give its garbage back yet.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    log: TxnLog,
+    garbage: Vec<Garbage>,
+}
+
 impl Core {
-    /// Gives everything back.
-    pub(crate) fn free_garbage(&self, items: &[Garbage]) -> Result<()> {
+    /// Gives a committed transaction's garbage back and ends the transaction. When the log has no room even after a
+    /// checkpoint, or a page cannot be read, that is put off: [`Core::retry_deferred`].
+    pub(crate) fn finish_garbage(&self, mut log: TxnLog, garbage: Vec<Garbage>) -> Result<()> {
+        loop {
+            let mut freed = 0;
+            match self.free_garbage(&garbage, &mut freed) {
+                Ok(()) => {
+                    log.end(self.scheme());
+                    log.finish(self.scheme(), &self.active);
+                    return Ok(());
+                }
+                Err(Error::Full { .. }) if freed > 0 => {
+                    // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
+                    log.repeat_garbage(self.scheme(), &garbage);
+                    log.release_room(self.scheme());
+                    self.checkpoint_clean()?;
+                }
+                Err(error) => {
+                    log.release_room(self.scheme());
+                    self.deferred.lock().push(Deferred { log, garbage });
+                    return Err(self.note(error));
+                }
+            }
+        }
+    }
+
+    /// Tries again what [`Core::finish_garbage`] has put off.
+    pub(crate) fn retry_deferred(&self) {
+        let deferred = std::mem::take(&mut *self.deferred.lock());
+        for Deferred { log, garbage } in deferred {
+            // A failure puts it off again.
+            let _ = self.finish_garbage(log, garbage);
+        }
+    }
+
+    /// Gives everything back; counts the pages.
+    fn free_garbage(&self, items: &[Garbage], freed: &mut u64) -> Result<()> {
         for &item in items {
             match item {
-                Garbage::Chain { head, chain } => self.free_chain(head, chain)?,
-                Garbage::Tree(tree) => self.free_tree(tree, tree.root, None)?,
+                Garbage::Chain { head, chain } => self.free_chain(head, chain, freed)?,
+                Garbage::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
             }
         }
         Ok(())
     }
 
     /// Gives a chain's pages back, the last first.
-    fn free_chain(&self, head: PageId, chain: u64) -> Result<()> {
+    fn free_chain(&self, head: PageId, chain: u64, freed: &mut u64) -> Result<()> {
         for id in self.store.chain_pages(head, chain)?.into_iter().rev() {
-            self.free_page(id)?;
+            self.free_page(id, freed)?;
         }
         Ok(())
     }
 
     /// Gives the part of a dropped tree below `id` back. `level` is the level the page must be at.
-    fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>) -> Result<()> {
+    fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>, freed: &mut u64) -> Result<()> {
         let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
         for item in below {
             match item {
-                Below::Child(child) => self.free_tree(tree, child, Some(level - 1))?,
-                Below::Chain(reference) => self.free_chain(reference.head, reference.chain)?,
+                Below::Child(child) => self.free_tree(tree, child, Some(level - 1), freed)?,
+                Below::Chain(reference) => self.free_chain(reference.head, reference.chain, freed)?,
             }
         }
-        self.free_page(id)
+        self.free_page(id, freed)
     }
 
-    fn free_page(&self, id: PageId) -> Result<()> {
+    fn free_page(&self, id: PageId, freed: &mut u64) -> Result<()> {
         match self.store.free_page(id) {
             Err(Error::Full { .. }) => {
                 self.on_log_full()?;
-                self.store.free_page(id)
+                self.store.free_page(id)?;
             }
-            other => other,
+            other => other?,
         }
+        *freed += 1;
+        Ok(())
     }
 }
 

@@ -41,7 +41,7 @@
 //! # Promises
 //! * What [`Txn::commit`] has acknowledged survives any crash: process, system, power.
 //! * Serializable transactions behave as if they had run one after another, phantoms included.
-//! * After a failed write or sync the database refuses writes until it is reopened; nothing acknowledged is lost.
+//! * After a failed write or sync the database refuses further work until it is reopened; nothing acknowledged is lost.
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
 //!
 //! # How it is built

@@ -8,7 +8,7 @@
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
-use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
+use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
 use duramen_wal::{GroupCommit, NewRecord, Wal, WalOptions};
 
 use crate::active::ActiveTxns;
@@ -89,7 +89,13 @@ fn state_of(disk: &dyn Disk) -> Result<State> {
         return Ok(State::Database);
     }
     if disk.exists(CREATING)? {
-        return Ok(State::HalfMade);
+        if is_marker(disk)? {
+            return Ok(State::HalfMade);
+        }
+        return Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!("its file `{CREATING}` is not Duramen's; choose an empty or new directory"),
+        });
     }
     let mut found = disk.list("")?;
     if disk.exists(LOG)? {
@@ -105,6 +111,33 @@ fn state_of(disk: &dyn Disk) -> Result<State> {
             path: disk.location().into(),
             reason: format!("it holds `{name}` and no database; choose an empty or new directory"),
         }),
+    }
+}
+
+/// What the marker says. A crash may keep its name and lose its contents: an empty one counts, too.
+const MARKER: &[u8] = b"A Duramen database is being made here.\n";
+
+/// Marks the directory, durably, before anything else is put into it.
+fn mark(disk: &dyn Disk) -> Result<()> {
+    let file = disk.open(CREATING, OpenMode::CreateNew)?;
+    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
+    block[..MARKER.len()].copy_from_slice(MARKER);
+    file.write_at(&[&block], 0)?;
+    file.sync()?;
+    disk.sync_directory("")?;
+    Ok(())
+}
+
+fn is_marker(disk: &dyn Disk) -> Result<bool> {
+    let file = disk.open(CREATING, OpenMode::Existing)?;
+    match file.len()? {
+        0 => Ok(true),
+        len if len == BLOCK_SIZE as u64 => {
+            let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
+            file.read_at(&mut block, 0)?;
+            Ok(block.starts_with(MARKER) || block.iter().all(|&byte| byte == 0))
+        }
+        _ => Ok(false),
     }
 }
 
@@ -127,8 +160,7 @@ fn clear(disk: &dyn Disk) -> Result<()> {
 
 fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<()> {
     if !disk.exists(CREATING)? {
-        disk.open(CREATING, OpenMode::CreateNew)?;
-        disk.sync_directory("")?;
+        mark(disk)?;
     }
     let database = new_identity(disk);
 
@@ -184,12 +216,15 @@ fn write_page(data: &dyn File, id: PageId, mut bytes: Vec<u8>) -> Result<()> {
 
 /// A number that tells this database's files from another's. It need not be secret, only different.
 fn new_identity(disk: &dyn Disk) -> [u8; 16] {
-    let seeds = [clock::wall_micros(), std::process::id().into(), clock::Instant::now().nanos()];
-    let place = disk.location();
+    let mut mix = u64::from(crc32c_append(0, disk.location().as_bytes()));
     let mut identity = [0; 16];
-    for (index, part) in identity.chunks_mut(4).enumerate() {
-        let seed = seeds.iter().fold(index as u64, |mix, seed| mix.rotate_left(21) ^ seed);
-        part.copy_from_slice(&crc32c_append(seed, place.as_bytes()).to_le_bytes());
+    for (index, part) in identity.chunks_mut(8).enumerate() {
+        for seed in [clock::wall_micros(), clock::Instant::now().nanos(), std::process::id().into(), index as u64] {
+            // A step of a multiplicative mixer: each bit of the seeds reaches every bit of the number.
+            mix = (mix ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            mix ^= mix >> 29;
+        }
+        part.copy_from_slice(&mix.to_le_bytes());
     }
     identity
 }
@@ -241,6 +276,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         health: Health::default(),
         counters: Counters::default(),
         checkpointer: Checkpointer::default(),
+        deferred: Mutex::new(Vec::new()),
         recovery: OnceLock::new(),
         next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
         pre_committed: CachePadded::new(AtomicU64::new(0)),

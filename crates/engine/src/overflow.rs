@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageType};
 use crate::pool::PoolError;
 use crate::record::PageOp;
+use crate::space::Purpose;
 use crate::txn_log::TxnLog;
 
 const NEXT: usize = PAGE_HEADER_SIZE;
@@ -99,7 +100,7 @@ impl Store {
         let mut image = vec![0; PAGE_SIZE];
         for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {
             room(log, PAGE_SIZE)?;
-            let taken = self.space.take(&self.pool, &*self.scheme)?;
+            let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
             let guard = self.pool.create(taken.page)?;
             let id = guard.id();
             page::init_header(&mut image, PageType::Overflow, 0, id, table);
@@ -160,7 +161,8 @@ impl Store {
         self.scheme.reserve(Self::FREE_BYTES)?;
         let freed = self.free_page_change(id).map(|change| change.finish(&*self.scheme));
         self.scheme.unreserve(Self::FREE_BYTES);
-        Ok(freed?)
+        freed?;
+        Ok(())
     }
 
     /// More than the record of a freed page takes in the log.
@@ -169,7 +171,11 @@ impl Store {
     /// The change that gives a page back.
     pub(crate) fn free_page_change(&self, id: PageId) -> std::result::Result<Change<'_>, PoolError> {
         let mut change = Change::new();
-        let index = change.include(self.pool.exclusive(id)?);
+        let page = self.pool.exclusive(id)?;
+        if page::page_type(&page) == Some(PageType::Free) {
+            return Err(broken(id, "a page that is to be given back is free already"));
+        }
+        let index = change.include(page);
         self.space.give_back(&self.pool, &mut change, index)?;
         Ok(change)
     }

@@ -11,16 +11,29 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use crate::bitmap::{self, GROUP_PAGES};
+use crate::btree::broken;
 use crate::change::Change;
 use crate::page::{self, PageType};
 use crate::pool::{Exclusive, Pool, PoolError};
 use crate::record::PageOp;
 use crate::scheme::StorageScheme;
 
+/// What a page is taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Going forward: may be refused.
+    Work,
+    /// Taking changes back: should find room even when the disk is full.
+    Rollback,
+}
+
+/// Pages that the data file has room for beyond any page taken for ordinary work.
+const ROLLBACK_PAGES: u64 = 32;
+
 /// Finds free pages.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// No page below this is free.
+    /// No page below this is free, but for some that an error kept from being used; reopening finds them again.
     hint: AtomicU64,
     /// Number of groups that have a bitmap.
     groups: AtomicU64,
@@ -60,18 +73,27 @@ impl Space {
         let mut groups = 1;
         while groups * GROUP_PAGES < pages_in_file {
             let bitmap = pool.exclusive_or_blank(bitmap::bitmap_page(groups))?;
-            if bitmap.was_unreadable().is_some() || page::page_type(&bitmap) != Some(PageType::Bitmap) {
-                break;
+            match bitmap.was_unreadable() {
+                None if page::page_type(&bitmap) == Some(PageType::Bitmap) => groups += 1,
+                None => return Err(broken(bitmap.id(), "an allocation bitmap was overwritten")),
+                // The file has grown ahead of its use.
+                Some(PoolError::Corrupt { blank: true, .. } | PoolError::Disk(_)) => break,
+                Some(defect) => return Err(defect.clone()),
             }
-            groups += 1;
         }
         self.groups.store(groups, Ordering::Release);
         Ok(())
     }
 
     /// Finds a free page, and latches its bitmap so that nobody else finds it. Room for the page in the data file is
-    /// made here: a full disk is an error now and not when the page is written.
-    pub(crate) fn take<'p>(&self, pool: &'p Pool, scheme: &dyn StorageScheme) -> Result<Taken<'p>, PoolError> {
+    /// made here: a full disk is an error now and not when the page is written. Ordinary work leaves some room for
+    /// rollbacks, which may have to split a page, too.
+    pub(crate) fn take<'p>(
+        &self,
+        pool: &'p Pool,
+        scheme: &dyn StorageScheme,
+        purpose: Purpose,
+    ) -> Result<Taken<'p>, PoolError> {
         let hint = self.hint.load(Ordering::Relaxed);
         let (mut group, mut from) = bitmap::locate(PageId::new(hint));
         loop {
@@ -81,7 +103,10 @@ impl Space {
             let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
             if let Some(bit) = bitmap::find_clear(&bitmap, from) {
                 let page = bitmap::page_at(group, bit);
-                pool.reserve_page(page)?;
+                match purpose {
+                    Purpose::Work => pool.reserve_page(PageId::new(page.get() + ROLLBACK_PAGES))?,
+                    Purpose::Rollback => pool.reserve_page(page)?,
+                }
                 // Lost to a page given back meanwhile: then the hint already is lower.
                 let _ = self.hint.compare_exchange(hint, page.get() + 1, Ordering::Relaxed, Ordering::Relaxed);
                 return Ok(Taken { bitmap, bit, page });
@@ -111,6 +136,9 @@ impl Space {
         let id = change.page_id(index);
         let (group, bit) = bitmap::locate(id);
         let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
+        if !bitmap::get(&bitmap, bit) {
+            return Err(broken(id, "a page that is to be given back is not in use"));
+        }
         let bitmap = change.include(bitmap);
         change.apply(index, PageOp::Retire);
         change.apply(bitmap, PageOp::GiveBack { bit });

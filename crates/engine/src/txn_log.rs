@@ -46,6 +46,8 @@ struct Entry {
     prev: Lsn,
     /// Whether the update made the record a ghost.
     ghost: bool,
+    /// Bytes of log set aside for undoing it.
+    undo_bytes: u64,
 }
 
 /// One transaction's log state. Reused from transaction to transaction, to keep its buffers.
@@ -109,16 +111,16 @@ impl TxnLog {
         needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
-    /// Sets room aside for an operation whose record has up to `bytes` of payload, and for its undo. Called without
-    /// latches: `on_full` may take a checkpoint.
+    /// Sets room aside for an operation whose record has up to `bytes` of payload, and for its undo; returns whether the
+    /// log had to be asked. Called without latches: `on_full` may take a checkpoint.
     #[inline]
     pub(crate) fn make_room(
         &mut self,
         scheme: &dyn StorageScheme,
         bytes: usize,
         on_full: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(()) };
+    ) -> Result<bool> {
+        let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(false) };
         // What has become records is no longer to be set aside.
         let step = missing.next_multiple_of(STEP_BYTES);
         if scheme.reserve(step).is_err() {
@@ -131,7 +133,12 @@ impl TxnLog {
             self.reserved -= self.used;
             self.used = 0;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Counts log that system transactions have taken on this one's behalf.
+    pub(crate) fn charge(&mut self, bytes: u64) {
+        self.used += bytes;
     }
 
     /// Takes room that a rollback at recovery needs: nothing was set aside for it in this run.
@@ -222,10 +229,11 @@ impl TxnLog {
 
     fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Lsn, ghost: bool, record_bytes: u64) {
         self.arena.extend_from_slice(bytes);
-        self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost });
         // A compensation record is hardly larger than the update; but the record may have shrunk and not fit its page
         // any more when it grows back, which costs a share of a split.
-        self.undo_bytes += record_bytes + 8 * bytes.len() as u64;
+        let undo_bytes = record_bytes + 8 * bytes.len() as u64;
+        self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost, undo_bytes });
+        self.undo_bytes += undo_bytes;
     }
 
     /// The present point of the transaction.
@@ -261,7 +269,8 @@ impl TxnLog {
 
     /// Drops the latest entry: it is undone.
     pub(crate) fn forget_last(&mut self) {
-        self.entries.pop().expect("there is an entry to undo");
+        let entry = self.entries.pop().expect("there is an entry to undo");
+        self.undo_bytes -= entry.undo_bytes;
         self.arena.truncate(self.entries.last().map_or(0, |entry| entry.end));
     }
 
@@ -301,6 +310,40 @@ impl TxnLog {
         self.insert(scheme, state, Kind::Commit, flags, PageId::ZERO, Gsn::ZERO, &[])
     }
 
+    /// Repeats, at the end of the log, what a committed transaction still has to give back, and that it is committed: the
+    /// log before is not needed for it any more.
+    pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
+        let mut chain: Option<(Lsn, Lsn)> = None;
+        let mut payload = Vec::new();
+        for item in garbage {
+            payload.clear();
+            item.encode(&mut payload);
+            let prev = chain.map_or(Lsn::ZERO, |(_, last)| last);
+            let lsn = self.log_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload).lsn;
+            chain = Some((chain.map_or(lsn, |(first, _)| first), lsn));
+        }
+        // Only the new commit record makes the repetition count: until then the old one does.
+        let Some((first, last)) = chain else { return };
+        let txn = &*self;
+        txn.slot.insert(TxnState::Committed, |_| txn.log_apart(scheme, Kind::Commit, FLAG_HAS_GARBAGE, last, &[]));
+        self.slot.restart_at(first);
+    }
+
+    /// Inserts a record that does not follow the transaction's latest.
+    fn log_apart(&self, scheme: &dyn StorageScheme, kind: Kind, flags: u8, prev: Lsn, payload: &[u8]) -> Inserted {
+        let (txn, page, after) = (self.txn, PageId::ZERO, Gsn::ZERO);
+        scheme.log(NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload })
+    }
+
+    /// Gives the log space back that was set aside.
+    pub(crate) fn release_room(&mut self, scheme: &dyn StorageScheme) {
+        scheme.unreserve(std::mem::take(&mut self.reserved));
+        self.used = 0;
+        self.undo_bytes = 0;
+        self.entries.clear();
+        self.arena.clear();
+    }
+
     /// Inserts the record that ends a rollback, or the clean-up after a commit.
     pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Inserted {
         self.insert(scheme, TxnState::Over, Kind::End, 0, PageId::ZERO, Gsn::ZERO, &[])
@@ -311,13 +354,6 @@ impl TxnLog {
         if std::mem::take(&mut self.entered) {
             active.leave(&self.slot, self.txn);
         }
-        if self.reserved > 0 {
-            scheme.unreserve(self.reserved);
-        }
-        self.reserved = 0;
-        self.used = 0;
-        self.undo_bytes = 0;
-        self.entries.clear();
-        self.arena.clear();
+        self.release_room(scheme);
     }
 }

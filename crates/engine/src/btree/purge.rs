@@ -27,12 +27,13 @@ impl Store {
         if sparse { self.merge_if_sparse(tree, key) } else { Ok(()) }
     }
 
-    /// Removes every ghost of a latched leaf that `unlocked` allows; hands the leaf back when there was none.
+    /// Removes every ghost of a latched leaf that `unlocked` allows, and returns the bytes of log that this took; hands the
+    /// leaf back when there was none.
     pub(crate) fn purge_leaf<'s>(
         &'s self,
         leaf: Exclusive<'s>,
         unlocked: impl Fn(&[u8]) -> bool,
-    ) -> Result<(), Exclusive<'s>> {
+    ) -> Result<u64, Exclusive<'s>> {
         let node = Node(&leaf[..]);
         let mut key = Vec::new();
         let mut ghosts = Vec::new();
@@ -50,7 +51,6 @@ impl Store {
         for slot in ghosts {
             change.apply(leaf, PageOp::Remove { slot });
         }
-        change.finish(&*self.scheme);
-        Ok(())
+        Ok(change.finish(&*self.scheme))
     }
 }

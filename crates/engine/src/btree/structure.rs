@@ -7,6 +7,7 @@ use crate::change::Change;
 use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
 use crate::pool::{Exclusive, Interrupt, PoolError};
 use crate::record::PageOp;
+use crate::space::Purpose;
 
 /// A node with less in it than this looks for a sibling to merge with, in bytes.
 pub(super) const SPARSE: usize = PAGE_SIZE / 4;
@@ -15,49 +16,64 @@ pub(super) const SPARSE: usize = PAGE_SIZE / 4;
 const MERGED: usize = PAGE_SIZE * 3 / 4;
 
 impl Store {
-    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf.
-    pub(crate) fn split_leaf(&self, tree: Tree, key: &[u8], value_len: usize) -> Result<(), PoolError> {
-        self.split(tree, key, 0, key.len() + value_len)
+    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf. Returns the bytes of log
+    /// that this took.
+    pub(crate) fn split_leaf(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        value_len: usize,
+        purpose: Purpose,
+    ) -> Result<u64, PoolError> {
+        self.split(tree, key, 0, Room { key_len: key.len(), value_len }, purpose)
     }
 
-    fn split(&self, tree: Tree, key: &[u8], level: u8, entry_size: usize) -> Result<(), PoolError> {
+    fn split(&self, tree: Tree, key: &[u8], level: u8, room: Room, purpose: Purpose) -> Result<u64, PoolError> {
+        let mut logged = 0;
         loop {
-            match retry(|| self.try_split(tree, key, level, entry_size))? {
-                Split::Done => return Ok(()),
-                Split::ParentFull => self.split(tree, key, level + 1, 0)?,
+            match retry(|| self.try_split(tree, key, level, room, purpose))? {
+                Split::Done => return Ok(logged),
+                Split::Progress(bytes) => logged += bytes,
+                Split::ParentLacks(room) => logged += self.split(tree, key, level + 1, room, purpose)?,
             }
         }
     }
 
-    fn try_split(&self, tree: Tree, key: &[u8], level: u8, entry_size: usize) -> Result<Split, Interrupt> {
+    /// Splits the node at `level`, unless it has room by now: others may have been here since it was found full.
+    fn try_split(&self, tree: Tree, key: &[u8], level: u8, room: Room, purpose: Purpose) -> Result<Split, Interrupt> {
         let (parent, node) = self.node_and_parent(tree, key, level)?;
         let Some(parent) = parent else {
             let root = node.upgrade()?;
-            if page::level(&root) < level {
-                // The tree has shrunk meanwhile: nothing at this level is full any more.
+            if page::level(&root) < level || room.is_in(&root) {
                 return Ok(Split::Done);
             }
-            self.push_root_down(root)?;
-            return Err(Interrupt::Restart);
+            return Ok(Split::Progress(self.push_root_down(root, purpose)?));
         };
         let parent = parent.upgrade()?;
         let node = node.upgrade()?;
-        let view = Node(&node[..]);
-        if view.slot_count() < 2 {
+        if room.is_in(&node) {
             return Ok(Split::Done);
         }
+        let view = Node(&node[..]);
+        if view.slot_count() < if level == 0 { 2 } else { 3 } {
+            return Err(broken(node.id(), "a full node has too few entries to be split").into());
+        }
         let hint = view.lower_bound(key).0;
-        let (slot, separator) =
-            if level == 0 { page::split_point_for(view, hint, entry_size) } else { page::split_point(view, hint) };
-        if !Node(&parent[..]).room_for(separator.len(), size_of::<u64>()) {
-            return Ok(Split::ParentFull);
+        let (slot, separator) = if level == 0 {
+            page::split_point_for(view, hint, room.key_len + room.value_len)
+        } else {
+            page::split_point(view, hint)
+        };
+        let above = Room { key_len: separator.len(), value_len: size_of::<u64>() };
+        if !above.is_in(&parent) {
+            return Ok(Split::ParentLacks(above));
         }
         let (parent_slot, child) = Node(&parent[..]).child_for(key);
         if child != node.id() {
             return Err(broken(parent.id(), "a child is not where its key says").into());
         }
 
-        let taken = self.space.take(&self.pool, &*self.scheme)?;
+        let taken = self.space.take(&self.pool, &*self.scheme, purpose)?;
         let right = self.pool.create(taken.page)?;
         let mut bytes = vec![0; PAGE_SIZE];
         page::build_right(Node(&node[..]), slot, &separator, &mut bytes, right.id());
@@ -71,13 +87,12 @@ impl Store {
         change.apply(left, PageOp::Truncate { slot, separator: &separator });
         change.apply(parent, PageOp::SplitChild { slot: parent_slot, separator: &separator, right: right_id });
         taken.record(&mut change);
-        change.finish(&*self.scheme);
-        Ok(Split::Done)
+        Ok(Split::Progress(change.finish(&*self.scheme)))
     }
 
     /// Moves the contents of the root into a new child, its only one.
-    fn push_root_down(&self, root: Exclusive<'_>) -> Result<(), PoolError> {
-        let taken = self.space.take(&self.pool, &*self.scheme)?;
+    fn push_root_down(&self, root: Exclusive<'_>, purpose: Purpose) -> Result<u64, PoolError> {
+        let taken = self.space.take(&self.pool, &*self.scheme, purpose)?;
         let child = self.pool.create(taken.page)?;
         let mut below = root.to_vec();
         page::set_page_id(&mut below, child.id());
@@ -92,8 +107,7 @@ impl Store {
         change.apply(child, PageOp::Image(&page::image(&below)));
         change.apply(root, PageOp::Image(&page::image(&above)));
         taken.record(&mut change);
-        change.finish(&*self.scheme);
-        Ok(())
+        Ok(change.finish(&*self.scheme))
     }
 
     /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. Only worth a try: gives up
@@ -183,7 +197,7 @@ impl Store {
 
     /// Takes a page for the root of a new, empty tree and describes both in `change`; returns the root's page.
     pub(crate) fn plant<'s>(&'s self, table: TableId, change: &mut Change<'s>) -> Result<PageId, PoolError> {
-        let taken = self.space.take(&self.pool, &*self.scheme)?;
+        let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
         let root = self.pool.create(taken.page)?;
         let id = root.id();
         let index = change.include(root);
@@ -201,8 +215,25 @@ pub(crate) fn empty_root(id: PageId, table: TableId) -> Vec<u8> {
 }
 
 enum Split {
+    /// There is room.
     Done,
-    ParentFull,
+    /// Something was split, or pushed down; with the bytes of log that took.
+    Progress(u64),
+    /// The separator does not fit the parent, which must be split first.
+    ParentLacks(Room),
+}
+
+/// Room for one more entry.
+#[derive(Clone, Copy)]
+struct Room {
+    key_len: usize,
+    value_len: usize,
+}
+
+impl Room {
+    fn is_in(self, node: &[u8]) -> bool {
+        Node(node).room_for(self.key_len, self.value_len)
+    }
 }
 
 /// Whether two neighbours should become one: the result leaves room to grow, or one of them is empty anyway.

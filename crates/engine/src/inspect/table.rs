@@ -55,7 +55,7 @@ pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
     if core.health.is_closed() {
         return Err(Error::Closed);
     }
-    let tree = table.tree()?;
+    let tree = table.tree(&db.core().tables)?;
     let mut report = TableReport {
         name: table.name().to_owned(),
         id: table.id(),

@@ -60,6 +60,12 @@ impl LockId {
         Self::exact(Kind::GapEnd, table.get())
     }
 
+    /// Whether this is a lock on a table as a whole, or on the set of tables.
+    #[inline]
+    pub(crate) const fn is_coarse(self) -> bool {
+        matches!(self.0 & ((1 << KIND_BITS) - 1), 0 | 1)
+    }
+
     const fn exact(kind: Kind, number: u32) -> Self {
         Self((number as u64) << KIND_BITS | kind as u64)
     }

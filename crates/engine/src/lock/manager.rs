@@ -255,6 +255,14 @@ impl LockManager {
         wake(&granted);
     }
 
+    /// Releases the locks on records and gaps, the last taken first. Those on tables stay: what the transaction still has
+    /// to clear away needs the tables to be there.
+    pub(crate) fn release_fine(&self, txn: &mut TxnLocks) {
+        let mut granted = Vec::new();
+        txn.retain_coarse(|txn, id, mode| self.bucket(id).lock().release(txn, id, mode, &mut granted));
+        wake(&granted);
+    }
+
     /// Releases every lock of the transaction, the last taken first.
     pub(crate) fn release_all(&self, txn: &mut TxnLocks) {
         let mut granted = Vec::new();

@@ -159,6 +159,19 @@ impl TxnLocks {
         Some(mode)
     }
 
+    /// Forgets every lock that is not on a table or the set of tables, and tells `release` of it; the last taken first.
+    pub(super) fn retain_coarse(&mut self, mut release: impl FnMut(TxnId, LockId, LockMode)) {
+        let txn = self.txn;
+        self.index.clear();
+        for &(id, mode) in self.held.iter().rev().filter(|(id, _)| !id.is_coarse()) {
+            release(txn, id, mode);
+        }
+        self.held.retain(|(id, _)| id.is_coarse());
+        if self.held.len() > UNINDEXED {
+            self.index_last();
+        }
+    }
+
     /// The lock taken last.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(LockId, LockMode)> {

@@ -16,6 +16,8 @@ pub(crate) enum PoolError {
         page: PageId,
         /// What is wrong with it.
         defect: String,
+        /// Whether it is all zeros: a page that was never written.
+        blank: bool,
         /// The file it was read from.
         file: String,
         /// Where in the file, in bytes.

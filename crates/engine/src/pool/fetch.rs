@@ -251,7 +251,8 @@ impl Pool {
     }
 
     fn corrupt(&self, page: PageId, defect: String) -> PoolError {
-        PoolError::Corrupt { page, defect, file: self.data.path(), offset: page.get().saturating_mul(PAGE_SIZE as u64) }
+        let offset = page.get().saturating_mul(PAGE_SIZE as u64);
+        PoolError::Corrupt { page, defect, blank: false, file: self.data.path(), offset }
     }
 
     /// Reads the page into a frame, unless another thread is faster.

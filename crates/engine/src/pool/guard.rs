@@ -183,6 +183,11 @@ impl<'a> Exclusive<'a> {
         }
     }
 
+    /// Keeps the pool from writing anything any more: the page was changed in a way that must not reach the disk.
+    pub(crate) fn poison(&self, reason: &str) {
+        self.pool.poison(reason);
+    }
+
     /// Why the page could not be read, when [`Pool::exclusive_or_blank`] gave out zeros in its stead. They become the
     /// page when they are changed; until then the page stays unreadable.
     pub(crate) fn was_unreadable(&self) -> Option<&PoolError> {

@@ -131,6 +131,39 @@ impl<'a> PageOp<'a> {
         })
     }
 
+    /// Whether the operation is one that could have been done to this page: asked when a log and a page meet that may not
+    /// belong together.
+    pub(crate) fn fits(&self, page: &[u8]) -> bool {
+        let is = |ty| page::page_type(page) == Some(ty);
+        let node = Node(page);
+        match *self {
+            Self::Image(_) | Self::Retire => true,
+            Self::Take { bit } => is(PageType::Bitmap) && !bitmap::get(page, bit),
+            Self::GiveBack { bit } => is(PageType::Bitmap) && bitmap::get(page, bit),
+            Self::Insert { slot, key, value, .. } => {
+                is(PageType::Leaf)
+                    && node.contains(key)
+                    && node.lower_bound(key) == (slot.into(), false)
+                    && node.room_for(key.len(), value.len())
+            }
+            Self::Change { slot, .. } | Self::Remove { slot } => {
+                is(PageType::Leaf) && usize::from(slot) < node.slot_count()
+            }
+            Self::Truncate { slot, separator } => {
+                (is(PageType::Leaf) || is(PageType::Inner))
+                    && usize::from(slot) <= node.slot_count()
+                    && node.contains(separator)
+            }
+            Self::SplitChild { slot, separator, .. } => {
+                is(PageType::Inner)
+                    && node.contains(separator)
+                    && node.lower_bound(separator) == (slot.into(), false)
+                    && node.room_for(separator.len(), size_of::<u64>())
+            }
+            Self::MergeChild { slot } => is(PageType::Inner) && usize::from(slot) < node.slot_count(),
+        }
+    }
+
     /// Changes `page`. Slots are checked against the page, so that a damaged log or page is an error, not a panic.
     #[inline]
     pub(crate) fn apply(&self, page: &mut [u8]) -> Result<(), Misfit> {

@@ -84,6 +84,8 @@ impl Analysis {
             self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
         }
         match kind {
+            // A committed transaction repeats its promises; they count once its commit record has been repeated, too.
+            Kind::FreeOnCommit if self.is_committed(record.txn) => {}
             Kind::Update | Kind::Compensation | Kind::FreeOnCommit => self.advance(record, TxnState::Active),
             Kind::Commit if record.flags & FLAG_HAS_GARBAGE != 0 => self.advance(record, TxnState::Committed),
             Kind::Commit | Kind::End => {
@@ -97,6 +99,10 @@ impl Analysis {
             self.pages.entry(page).or_insert(record.gsn);
         }
         Ok(())
+    }
+
+    fn is_committed(&self, txn: TxnId) -> bool {
+        self.txns.get(&txn).is_some_and(|entry| entry.state == TxnState::Committed)
     }
 
     fn advance(&mut self, record: &RecordRef<'_>, state: TxnState) {

@@ -55,9 +55,9 @@ fn micros(started: Instant) -> u64 {
 /// A record whose checksum is right and whose contents make no sense.
 fn malformed(lsn: duramen_types::Lsn) -> Error {
     Error::Corrupt {
-        file: "log".into(),
+        file: "the log".into(),
         offset: lsn.get(),
         page: None,
-        reason: format!("the record at {lsn}: {Malformed}"),
+        reason: format!("{Malformed} (the place is an LSN)"),
     }
 }

@@ -1,7 +1,9 @@
 //! The second pass: every change that a page lacks is repeated, in the order of the log.
 
+use std::collections::HashSet;
+
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, PageId};
 
 use super::analysis::{Analysis, kind_of, lsn_of};
 use super::malformed;
@@ -9,7 +11,7 @@ use crate::btree::broken;
 use crate::core::Core;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
-use crate::page;
+use crate::page::{self, PageType};
 use crate::pool::Exclusive;
 use crate::record::{PageOp, PageOps};
 use crate::scheme::WalScheme;
@@ -21,15 +23,30 @@ pub(super) fn redo(core: &Core, scheme: &WalScheme, analysis: &Analysis, report:
         return Ok(());
     }
     let mut scanner = scheme.wal().scan(lsn_of(start));
+    let mut visited = HashSet::new();
     while let Some(record) = scanner.next()? {
         report.records += 1;
         report.bytes += record.end.get() - record.lsn.get();
         let kind = kind_of(&record)?;
         scheme.set_redo_position(record.gsn);
         let ops = PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.lsn))?;
-        redo_record(core, analysis, record.gsn, record.lsn, ops, report)?;
+        redo_record(core, analysis, record.gsn, record.lsn, ops, &mut visited, report)?;
     }
     scheme.set_redo_position(Gsn::ZERO);
+    Ok(())
+}
+
+/// A page that redo meets for the first time must hang together, and cannot be ahead of the log.
+fn examine(page: &Exclusive<'_>, end: Lsn) -> Result<()> {
+    if page.was_unreadable().is_some() {
+        return Ok(());
+    }
+    if lsn_of(page.gsn()) >= end {
+        return Err(broken(page.id(), "it has changes that the log does not have: the log has lost its end").into());
+    }
+    if matches!(page::page_type(page), Some(PageType::Leaf | PageType::Inner)) {
+        page::check(page).map_err(|defect| broken(page.id(), &defect))?;
+    }
     Ok(())
 }
 
@@ -47,8 +64,10 @@ fn redo_record(
     gsn: Gsn,
     lsn: Lsn,
     ops: PageOps<'_>,
+    visited: &mut HashSet<PageId>,
     report: &mut RecoveryReport,
 ) -> Result<()> {
+    let end = core.scheme().end();
     let mut targets: Vec<Target<'_>> = Vec::new();
     for op in ops {
         let (id, op) = op.map_err(|_| malformed(lsn))?;
@@ -60,6 +79,9 @@ fn redo_record(
             None => {
                 core.store.pool.reserve_page(id)?;
                 let page = core.store.pool.exclusive_or_blank(id)?;
+                if visited.insert(id) {
+                    examine(&page, end)?;
+                }
                 let lacks = page::gsn(&page) < gsn || is_on(Bug::IgnorePageGsn);
                 targets.push(Target { page, lacks });
                 targets.len() - 1
@@ -77,6 +99,9 @@ fn redo_record(
                 return Err(defect.clone().into());
             }
             page.prepare_redo(gsn);
+        }
+        if !op.fits(page) {
+            return Err(broken(id, "a change in the log does not fit the page").into());
         }
         op.apply(page).map_err(|misfit| broken(id, &misfit.to_string()))?;
         page::set_gsn(page, gsn);

@@ -9,7 +9,7 @@ use super::malformed;
 use crate::active::{TxnEntry, TxnState};
 use crate::change::Change;
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metrics::RecoveryReport;
 use crate::record::{Garbage, Kind, Reader, Undo, undo_next};
 use crate::txn::rollback::take_back;
@@ -32,27 +32,28 @@ pub(super) fn finish_transactions(
         log.resume(&core.active, *entry);
         logs.push(log);
     }
-    for (entry, log) in entries.iter().zip(&mut logs) {
+    for (entry, mut log) in entries.iter().zip(logs) {
         // Room that the transaction had set aside is there; when it is not, the log grows.
         let _ = log.reserve_for_recovery(core.scheme());
         match entry.state {
+            TxnState::Active if is_on(Bug::SkipUndo) => log.finish(core.scheme(), &core.active),
             TxnState::Active => {
-                if is_on(Bug::SkipUndo) {
-                    log.finish(core.scheme(), &core.active);
-                    continue;
-                }
-                undo(core, wal, log, entry.last)?;
+                undo(core, wal, &mut log, entry.last)?;
+                log.end(core.scheme());
+                log.finish(core.scheme(), &core.active);
                 report.losers += 1;
             }
-            TxnState::Committed => {
-                if !is_on(Bug::ForgetDeferredFrees) {
-                    core.free_garbage(&promised(wal, entry.last)?)?;
-                }
+            TxnState::Committed if is_on(Bug::ForgetDeferredFrees) => {
+                log.end(core.scheme());
+                log.finish(core.scheme(), &core.active);
             }
+            TxnState::Committed => match core.finish_garbage(log, promised(wal, entry.last)?) {
+                // The database can be used without these pages; the clean-up is tried again later.
+                Ok(()) | Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            },
             TxnState::Over => unreachable!("analysis keeps no transaction that is over"),
         }
-        log.end(core.scheme());
-        log.finish(core.scheme(), &core.active);
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ impl WalRule for WalScheme {
         if self.wal.is_hardened(gsn) {
             return Ok(());
         }
-        self.wal.wait_hardened(gsn).map_err(|failure| PoolError::Poisoned { reason: failure.to_string() })
+        self.wal.wait_hardened(gsn).map_err(|failure| PoolError::Log { reason: failure.to_string() })
     }
 
     fn end(&self) -> Gsn {

@@ -13,7 +13,7 @@ use super::rollback::undo_to;
 use super::write::is_unlocked;
 use crate::btree::Tree;
 use crate::core::{Context, Core};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::CommitMode;
 use crate::record::Garbage;
 use crate::txn_log::Mark;
@@ -97,13 +97,18 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<()> {
     } else {
         core.pre_commit(committed.gsn);
     }
+    core.locks.release_fine(&mut context.locks);
+    clear_away(core, context, &ghosts, garbage);
     core.locks.release_all(&mut context.locks);
-    clear_away(core, context, &ghosts, &garbage);
     core.counters.committed();
     core.checkpoint_if_due(committed.end);
     match mode {
         CommitMode::Elr => core.scheme().harden(committed.gsn),
-        CommitMode::Sync | CommitMode::Async => Ok(()),
+        CommitMode::Sync => Ok(()),
+        CommitMode::Async => match core.scheme().failure() {
+            Some(reason) => Err(Error::Poisoned { reason }),
+            None => core.health.check(),
+        },
     }
 }
 
@@ -119,21 +124,20 @@ fn commit_read_only(core: &Core, context: &mut Context, mode: CommitMode) -> Res
     Ok(())
 }
 
-/// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out of the tables. The
-/// outcome of the transaction does not depend on it: what fails here is done at recovery, or by the next to come by.
-fn clear_away(core: &Core, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], garbage: &[Garbage]) {
+/// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out of the tables. Its
+/// locks on records are gone by now; those on tables keep the trees in place. The outcome of the transaction does not
+/// depend on it: what fails here is done later.
+fn clear_away(core: &Core, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], garbage: Vec<Garbage>) {
     for (tree, key) in ghosts {
         if let Err(error) = core.store.purge(*tree, key, |key| is_unlocked(core, *tree, key)) {
             core.note(error.into());
         }
     }
     if !garbage.is_empty() {
-        if let Err(error) = core.free_garbage(garbage) {
-            // Without its end record the transaction stays in the table; recovery completes the clean-up.
-            core.note(error);
-            return;
-        }
-        context.log.end(core.scheme());
+        let log = std::mem::take(&mut context.log);
+        // A failure is noted; the clean-up is tried again later.
+        let _ = core.finish_garbage(log, garbage);
+        return;
     }
     context.log.finish(core.scheme(), &core.active);
 }
@@ -142,9 +146,11 @@ fn abort(core: &Core, context: &mut Context) -> Result<()> {
     let mut ghosts = Vec::new();
     undo_to(core, context, Mark::default(), &mut |tree, key| ghosts.push((tree, key.to_vec())))?;
     if context.log.has_written() {
-        context.log.end(core.scheme());
+        let ended = context.log.end(core.scheme());
+        core.checkpoint_if_due(ended.end);
     }
+    core.locks.release_fine(&mut context.locks);
+    clear_away(core, context, &ghosts, Vec::new());
     core.locks.release_all(&mut context.locks);
-    clear_away(core, context, &ghosts, &[]);
     Ok(())
 }

@@ -30,8 +30,8 @@ use crate::txn_log::Mark;
 /// A transaction. Dropping one that is neither committed nor aborted aborts it.
 ///
 /// After an error other than [`Error::KeyExists`], [`Error::KeyNotFound`], [`Error::KeyTooLarge`],
-/// [`Error::ValueTooLarge`], [`Error::NoSuchTable`] or [`Error::NoSuchSavepoint`] the transaction can only be aborted;
-/// everything else gives [`Error::MustAbort`].
+/// [`Error::ValueTooLarge`], [`Error::NoSuchTable`], [`Error::ForeignTable`] or [`Error::NoSuchSavepoint`] the transaction
+/// can only be aborted; everything else gives [`Error::MustAbort`].
 #[derive(Debug)]
 pub struct Txn {
     core: Arc<Core>,
@@ -64,7 +64,7 @@ impl Txn {
         }
     }
 
-    /// Its number, which no other transaction of the database has or will have.
+    /// Its number. No other transaction of this opening has it, nor has any other that has written something.
     pub fn id(&self) -> TxnId {
         self.context().locks.txn()
     }
@@ -98,6 +98,7 @@ impl Txn {
                     | Error::KeyTooLarge { .. }
                     | Error::ValueTooLarge { .. }
                     | Error::NoSuchTable { .. }
+                    | Error::ForeignTable { .. }
                     | Error::NoSuchSavepoint
             );
             self.must_abort |= !harmless;
@@ -115,9 +116,9 @@ impl Txn {
 
     /// Locks the table as a whole, by intention, and makes sure that it still exists.
     fn enter_table(&mut self, table: &Table, mode: LockMode) -> Result<Tree> {
-        let tree = table.tree()?;
+        let tree = table.tree(&self.core.tables)?;
         self.lock(LockId::table(tree.table), mode)?;
-        table.tree()
+        table.tree(&self.core.tables)
     }
 
     /// For the database's own transactions on its catalog, which hold a lock on it as a whole.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::page::{Node, SlotFlags};
 use crate::pool::{Exclusive, PoolError};
 use crate::record::{PageOp, Undo};
+use crate::space::Purpose;
 use crate::txn_log::Mark;
 
 impl Txn {
@@ -100,7 +101,7 @@ pub(crate) fn take_back<'s>(store: &'s Store, undo: Undo<'_>) -> Result<Change<'
             if grows > node.free_space() {
                 let value_len = node.value_len(slot) + grows;
                 drop(leaf);
-                store.split_leaf(tree, key, value_len)?;
+                store.split_leaf(tree, key, value_len, Purpose::Rollback)?;
                 continue;
             }
             return Ok(changed(leaf, PageOp::Change { slot: number(slot), at, remove, add, flags }));

@@ -33,7 +33,8 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub struct Scan<'t> {
     txn: &'t mut Txn,
-    table: Table,
+    /// The table, until its tree is known.
+    table: Option<Table>,
     tree: Option<Tree>,
     direction: Direction,
     lower: Bound<Vec<u8>>,
@@ -71,25 +72,30 @@ impl Txn {
     /// # }
     /// ```
     pub fn scan<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
-        Scan::new(self, table, range, Direction::Forward)
+        Scan::new(self, Some(table.clone()), range, Direction::Forward)
     }
 
     /// All records of a tree that the transaction has locked as a whole.
     pub(super) fn scan_tree(&mut self, tree: Tree) -> Scan<'_> {
-        Scan { tree: Some(tree), ..Scan::new(self, &Table::new("", tree), .., Direction::Forward) }
+        Scan { tree: Some(tree), ..Scan::new(self, None, .., Direction::Forward) }
     }
 
     /// The records whose keys lie in `range`, in descending order.
     pub fn scan_rev<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
-        Scan::new(self, table, range, Direction::Backward)
+        Scan::new(self, Some(table.clone()), range, Direction::Backward)
     }
 }
 
 impl<'t> Scan<'t> {
-    fn new<'k>(txn: &'t mut Txn, table: &Table, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Self {
+    fn new<'k>(
+        txn: &'t mut Txn,
+        table: Option<Table>,
+        range: impl RangeBounds<&'k [u8]>,
+        direction: Direction,
+    ) -> Self {
         Self {
             txn,
-            table: table.clone(),
+            table,
             tree: None,
             direction,
             lower: range.start_bound().map(|key| key.to_vec()),
@@ -103,10 +109,10 @@ impl<'t> Scan<'t> {
     /// Reads and locks until there is something to give out, or nothing more.
     fn fill(&mut self) -> Result<()> {
         self.txn.check_usable()?;
-        let tree = match self.tree {
-            Some(tree) => tree,
-            None => *self.tree.insert(self.txn.enter_table(&self.table, LockMode::IntentShared)?),
-        };
+        if let Some(table) = self.table.take() {
+            self.tree = Some(self.txn.enter_table(&table, LockMode::IntentShared)?);
+        }
+        let tree = self.tree.expect("a scan has a table or a tree");
         if is_empty_range(&self.lower, &self.upper) {
             self.finished = true;
             return Ok(());

@@ -14,6 +14,7 @@ use crate::overflow::Reference;
 use crate::page::{MAX_INLINE_SIZE, Node, SlotFlags};
 use crate::pool::{Exclusive, Interrupt};
 use crate::record::{Garbage, PageOp, Undo, difference};
+use crate::space::Purpose;
 
 /// What a write expects at the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,14 +83,16 @@ impl Txn {
     /// Writes a catalog record; the transaction holds the lock on the catalog.
     pub(crate) fn put_raw(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_usable()?;
-        let result = self.write_at(tree, key, value, Expect::Anything);
+        let locked = self.lock(LockId::record(tree.table, key), LockMode::Exclusive);
+        let result = locked.and_then(|()| self.write_at(tree, key, value, Expect::Anything));
         self.settle(result)
     }
 
     /// Deletes a catalog record; the transaction holds the lock on the catalog.
     pub(crate) fn delete_raw(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.check_usable()?;
-        let result = self.delete_at(tree, key);
+        let locked = self.lock(LockId::record(tree.table, key), LockMode::Exclusive);
+        let result = locked.and_then(|()| self.delete_at(tree, key));
         self.settle(result)
     }
 
@@ -120,9 +123,8 @@ impl Txn {
             _ => {}
         }
         let (core, store, context) = self.parts();
-        let reference = store.write_chain(&mut context.log, &core.active, tree.table, value, |log, bytes| {
-            log.make_room(core.scheme(), bytes, || core.on_log_full())
-        })?;
+        let reference = store
+            .write_chain(&mut context.log, &core.active, tree.table, value, |log, bytes| core.make_room(log, bytes))?;
         self.write_leaf(tree, key, &reference.encode(), SlotFlags::OVERFLOW, expect)
     }
 
@@ -165,7 +167,7 @@ impl Txn {
 
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         let (core, _, context) = self.parts();
-        context.log.make_room(core.scheme(), bytes, || core.on_log_full())
+        core.make_room(&mut context.log, bytes)
     }
 
     fn delete_locked(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
@@ -217,11 +219,7 @@ fn change_slot<'s>(
     let node = Node(&leaf[..]);
     let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
     if payload.len() > old_len + node.free_space() {
-        if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
-            drop(leaf);
-            store.split_leaf(tree, key, payload.len())?;
-        }
-        return Ok(Attempt::Again);
+        return enlarge(core, context, leaf, entry);
     }
     let garbage = chain_of(node.value(slot), old_flags);
     context.log.update(core.scheme(), &core.active, &mut leaf, false, |leaf, out| {
@@ -273,11 +271,7 @@ fn insert_slot<'s>(
         }
     }
     if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
-        if let Err(leaf) = store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
-            drop(leaf);
-            store.split_leaf(tree, key, payload.len())?;
-        }
-        return Ok(Attempt::Again);
+        return enlarge(core, context, leaf, entry);
     }
     context.log.update(core.scheme(), &core.active, &mut leaf, false, |_, out| {
         Undo::Insert { tree, key }.encode(out);
@@ -286,6 +280,20 @@ fn insert_slot<'s>(
         operation
     });
     Ok(Attempt::Done)
+}
+
+/// Makes room in a leaf for the entry, by removing ghosts or else by splitting it.
+fn enlarge<'s>(core: &'s Core, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
+    let (store, Entry { tree, key, payload, .. }) = (&core.store, entry);
+    let logged = match store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+        Ok(logged) => logged,
+        Err(leaf) => {
+            drop(leaf);
+            store.split_leaf(tree, key, payload.len(), Purpose::Work)?
+        }
+    };
+    context.log.charge(logged);
+    Ok(Attempt::Again)
 }
 
 /// A lock was waited for without the latch: look again.

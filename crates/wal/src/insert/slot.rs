@@ -97,8 +97,9 @@ impl Slot {
             if word & PHASE != OPEN || offset + bytes > limit || members(word) == MAX_MEMBERS {
                 return Join::Refused;
             }
-            // Acquire: the leader needs `place`.
-            match self.word.compare_exchange_weak(word, word + ONE_MEMBER + bytes, Ordering::Acquire, Ordering::Relaxed)
+            // Acquire: the leader needs `place`. Release: what a member did before its insertion happens before its record
+            // gets its place, and so before any later insertion; checkpoints rest on that.
+            match self.word.compare_exchange_weak(word, word + ONE_MEMBER + bytes, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) if members(word) == 0 => return Join::Leader,
                 Ok(_) => return Join::Member { offset },
@@ -114,7 +115,7 @@ impl Slot {
 
     /// OPEN to PENDING. For the leader, holding the insertion lock.
     pub(super) fn close(&self) -> Group {
-        let word = self.word.swap(PENDING, Ordering::Relaxed);
+        let word = self.word.swap(PENDING, Ordering::Acquire);
         assert_eq!(word & PHASE, OPEN, "only the leader closes its slot");
         Group { bytes: word & BYTES, members: members(word) }
     }
