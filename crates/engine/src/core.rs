@@ -43,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) next_txn: CachePadded<AtomicU64>,
     /// The largest GSN of a commit whose locks were released before it was hardened.
     pub(crate) pre_committed: CachePadded<AtomicU64>,
+    #[expect(clippy::vec_box, reason = "contexts are handed on without being copied")]
     pub(crate) contexts: Mutex<Vec<Box<Context>>>,
     /// Keeps others out; released when the last user of the database is gone.
     #[allow(dead_code, reason = "held for its drop")]

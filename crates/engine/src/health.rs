@@ -41,11 +41,6 @@ impl Health {
         self.unfit.store(true, Ordering::Release);
     }
 
-    /// Whether a failure put the database out of service.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failure.get().is_some()
-    }
-
     /// Whether the database is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)

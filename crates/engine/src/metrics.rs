@@ -17,6 +17,8 @@ pub struct Metrics {
     pub aborts: u64,
     /// Transactions refused a lock because of a deadlock.
     pub deadlocks: u64,
+    /// Transactions that have written and are not over, at this moment.
+    pub writing: u64,
     /// Lock requests that had to wait.
     pub lock_waits: u64,
     /// Time spent waiting for locks, all transactions together, in nanoseconds.
@@ -100,6 +102,7 @@ impl Core {
             commits: self.counters.commits.load(Ordering::Relaxed),
             aborts: self.counters.aborts.load(Ordering::Relaxed),
             deadlocks: locks.deadlocks,
+            writing: self.active.len() as u64,
             lock_waits: locks.waits,
             lock_wait_nanos: locks.wait_nanos,
             checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),

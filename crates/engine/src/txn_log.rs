@@ -69,6 +69,28 @@ pub(crate) struct TxnLog {
     chains: u64,
 }
 
+/// A record that the transaction's number and chain are still to be put into.
+#[derive(Clone, Copy)]
+struct Draft<'a> {
+    kind: Kind,
+    flags: u8,
+    page: PageId,
+    after: Gsn,
+    payload: &'a [u8],
+}
+
+impl<'a> Draft<'a> {
+    /// One about pages.
+    const fn of_page(kind: Kind, flags: u8, page: PageId, after: Gsn, payload: &'a [u8]) -> Self {
+        Self { kind, flags, page, after, payload }
+    }
+
+    /// One about the transaction itself.
+    const fn of_txn(kind: Kind, flags: u8, payload: &'a [u8]) -> Self {
+        Self::of_page(kind, flags, PageId::ZERO, Gsn::ZERO, payload)
+    }
+}
+
 /// A place in a transaction to roll back to; by default its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Mark(usize);
@@ -91,11 +113,6 @@ impl TxnLog {
     /// Whether it has written to the log.
     pub(crate) fn has_written(&self) -> bool {
         self.entered
-    }
-
-    /// Its number.
-    pub(crate) fn txn(&self) -> TxnId {
-        self.txn
     }
 
     /// A number for an overflow chain that no other chain of the database has (as long as a transaction writes fewer
@@ -155,17 +172,10 @@ impl TxnLog {
         }
     }
 
-    fn insert(
-        &mut self,
-        scheme: &dyn StorageScheme,
-        state: TxnState,
-        kind: Kind,
-        flags: u8,
-        page: PageId,
-        after: Gsn,
-        payload: &[u8],
-    ) -> Inserted {
+    /// Inserts the transaction's next record, which leaves it in `state`.
+    fn insert(&mut self, scheme: &dyn StorageScheme, state: TxnState, draft: Draft<'_>) -> Inserted {
         let txn = self.txn;
+        let Draft { kind, flags, page, after, payload } = draft;
         let inserted = self
             .slot
             .insert(state, |prev| scheme.log(NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload }));
@@ -192,7 +202,8 @@ impl TxnLog {
         let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
         op.apply(leaf).expect("the operation was checked against the page");
         let prev = self.slot.last();
-        let inserted = self.insert(scheme, TxnState::Active, Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
+        let inserted =
+            self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload));
         page::set_gsn(leaf, inserted.gsn);
         self.remember(Inverse::Undo, &payload[..operation], prev, ghost, scheme.record_bytes(payload.len()));
         self.scratch = payload;
@@ -212,7 +223,11 @@ impl TxnLog {
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();
         change.log(prefix.clone(), |page, after, payload| {
-            self.insert(scheme, TxnState::Active, Kind::Update, FLAG_SEVERAL_PAGES, page, after, payload)
+            self.insert(
+                scheme,
+                TxnState::Active,
+                Draft::of_page(Kind::Update, FLAG_SEVERAL_PAGES, page, after, payload),
+            )
         });
         self.remember(Inverse::Undo, &prefix, prev, false, scheme.record_bytes(prefix.len()) + 64);
     }
@@ -223,7 +238,7 @@ impl TxnLog {
         let mut payload = Vec::new();
         garbage.encode(&mut payload);
         let prev = self.slot.last();
-        self.insert(scheme, TxnState::Active, Kind::FreeOnCommit, 0, PageId::ZERO, Gsn::ZERO, &payload);
+        self.insert(scheme, TxnState::Active, Draft::of_txn(Kind::FreeOnCommit, 0, &payload));
         self.remember(Inverse::Garbage, &payload, prev, false, scheme.record_bytes(payload.len()));
     }
 
@@ -279,7 +294,7 @@ impl TxnLog {
         let mut prefix = Vec::new();
         put_number(&mut prefix, undo_next.get());
         change.log(prefix, |page, after, payload| {
-            self.insert(scheme, TxnState::Active, Kind::Compensation, 0, page, after, payload)
+            self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Compensation, 0, page, after, payload))
         });
     }
 
@@ -307,7 +322,7 @@ impl TxnLog {
     /// Inserts the commit record. With garbage, the transaction is over only after [`Self::end`].
     pub(crate) fn commit(&mut self, scheme: &dyn StorageScheme, has_garbage: bool) -> Inserted {
         let (state, flags) = if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
-        self.insert(scheme, state, Kind::Commit, flags, PageId::ZERO, Gsn::ZERO, &[])
+        self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &[]))
     }
 
     /// Repeats, at the end of the log, what a committed transaction still has to give back, and that it is committed: the
@@ -346,7 +361,7 @@ impl TxnLog {
 
     /// Inserts the record that ends a rollback, or the clean-up after a commit.
     pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Inserted {
-        self.insert(scheme, TxnState::Over, Kind::End, 0, PageId::ZERO, Gsn::ZERO, &[])
+        self.insert(scheme, TxnState::Over, Draft::of_txn(Kind::End, 0, &[]))
     }
 
     /// Leaves the transaction table and gives the log space back.

@@ -22,6 +22,6 @@ mod stress_tests;
 mod tests;
 
 pub(crate) use id::LockId;
-pub(crate) use manager::{LockError, LockManager, LockMetrics};
+pub(crate) use manager::{LockError, LockManager};
 pub(crate) use mode::LockMode;
 pub(crate) use txn::TxnLocks;

@@ -76,6 +76,7 @@ impl Bucket {
         self.heads[..self.live].iter().position(|head| head.id == id)
     }
 
+    #[cfg(test)]
     /// Whether no lock of this bucket is held or waited for.
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0

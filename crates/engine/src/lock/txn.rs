@@ -91,12 +91,14 @@ impl TxnLocks {
         self.txn
     }
 
+    #[cfg(test)]
     /// Number of locks held.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
+    #[cfg(test)]
     /// Whether no lock is held.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

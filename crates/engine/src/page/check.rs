@@ -5,7 +5,7 @@ use duramen_types::{MAX_KEY_LEN, PAGE_SIZE};
 use super::node::{
     CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, MAX_SLOTS,
     NODE_FLAGS, Node, OVERFLOW_REFERENCE_SIZE, PREFIX_LEN, RESERVED, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE,
-    SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF, head_of,
+    SLOTS, SlotFlags, UPPER_LEN, UPPER_OFF, head_of,
 };
 use super::node_mut::prefix_len;
 use super::{PageType, page_type, u64_at};

@@ -27,9 +27,9 @@ mod tests;
 
 pub(crate) use bytes::{OptimisticPage, PageBytes};
 pub(crate) use check::check;
-pub(crate) use image::{BadImage, image, restore_image};
+pub(crate) use image::{image, restore_image};
 pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags};
-pub(crate) use node_mut::{NoSpace, NodeMut};
+pub(crate) use node_mut::NodeMut;
 pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point, split_point_for};
 
 use duramen_types::planted::{Bug, is_on};

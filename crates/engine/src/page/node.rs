@@ -113,13 +113,6 @@ impl SlotFlags {
     pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-
-    /// These flags except `other`.
-    #[inline]
-    #[must_use]
-    pub(crate) const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
 }
 
 /// The first four of the bytes as a number that orders like them. Equal heads say nothing.
@@ -264,6 +257,7 @@ impl<B: PageBytes> Node<B> {
         (low, false)
     }
 
+    #[cfg(test)]
     /// Compares the slot's key with `key`.
     pub(crate) fn compare_key(&self, slot: usize, key: &[u8]) -> Ordering {
         match self.strip(key, 1) {

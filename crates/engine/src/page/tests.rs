@@ -31,7 +31,7 @@ pub(super) fn leaf(lower: Option<&[u8]>, upper: Option<&[u8]>) -> Page {
     page
 }
 
-fn insert(page: &mut Page, key: &[u8], value: &[u8]) -> Result<(), NoSpace> {
+fn insert(page: &mut Page, key: &[u8], value: &[u8]) -> Result<(), super::node_mut::NoSpace> {
     let mut node = NodeMut(page);
     let (slot, found) = node.view().lower_bound(key);
     assert!(!found);
@@ -251,7 +251,7 @@ fn images_of_other_pages_are_trimmed() {
     restore_image(&image(&[0; PAGE_SIZE]), &mut restored).unwrap();
     assert!(restored == [0; PAGE_SIZE]);
     for bad in [&[][..], &[2], &[1], &[1, 2, 3], &[0; PAGE_SIZE]] {
-        assert_eq!(restore_image(bad, &mut restored), Err(BadImage));
+        assert_eq!(restore_image(bad, &mut restored), Err(super::image::BadImage));
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) enum PoolError {
 
 impl PoolError {
     /// Whether the disk (or quota) is full: the caller may free space and try again.
+    #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Disk(error) if error.is_full())
     }

@@ -99,7 +99,7 @@ impl Pool {
             }
             if self.holds(frame, id) {
                 self.touch(frame);
-                return Ok(Some(Shared::new(self, id, frame)));
+                return Ok(Some(Shared::new(self, frame)));
             }
             latch.release_shared(&self.lot);
             Ok(None)

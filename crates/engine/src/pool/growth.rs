@@ -31,7 +31,7 @@ impl Pool {
     /// file grows by an eighth, within bounds, as long as there is space; on a nearly full disk by as little as needed.
     ///
     /// # Errors
-    /// The disk's; [`PoolError::is_full`] when there is no space. The pool goes on working.
+    /// The disk's; of a full disk when there is no space. The pool goes on working.
     pub(crate) fn reserve_page(&self, id: PageId) -> Result<(), PoolError> {
         self.check_limit(id)?;
         let needed = (id.get() + 1) * PAGE_SIZE as u64;

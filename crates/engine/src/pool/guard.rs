@@ -69,24 +69,13 @@ impl<'a> Optimistic<'a> {
 /// Shared access: the page does not change while the guard lives.
 pub(crate) struct Shared<'a> {
     pool: &'a Pool,
-    id: PageId,
     frame: FrameId,
 }
 
 impl<'a> Shared<'a> {
     /// Wraps a latch that the caller holds shared.
-    pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
-        Self { pool, id, frame }
-    }
-
-    /// The page's number.
-    pub(crate) fn id(&self) -> PageId {
-        self.id
-    }
-
-    /// GSN of the last log record applied to the page.
-    pub(crate) fn gsn(&self) -> Gsn {
-        page::gsn(self)
+    pub(super) fn new(pool: &'a Pool, frame: FrameId) -> Self {
+        Self { pool, frame }
     }
 }
 

@@ -127,6 +127,7 @@ impl Pool {
         }
     }
 
+    #[cfg(test)]
     /// Writes every page that is dirty at the time of the call. The caller must hold no latch.
     ///
     /// # Errors

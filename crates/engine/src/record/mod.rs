@@ -17,8 +17,8 @@ mod codec;
 mod op;
 mod undo;
 
-pub(crate) use codec::{Malformed, Reader, put_bytes, put_number};
-pub(crate) use op::{Misfit, PageOp, difference};
+pub(crate) use codec::{Malformed, Reader, put_number};
+pub(crate) use op::{PageOp, difference};
 pub(crate) use undo::{Garbage, Undo};
 
 use duramen_types::{Lsn, PageId};

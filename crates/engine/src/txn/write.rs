@@ -215,7 +215,7 @@ fn change_slot<'s>(
     slot: usize,
     entry: Entry<'_>,
 ) -> Result<Attempt> {
-    let (store, Entry { tree, key, payload, flags }) = (&core.store, entry);
+    let Entry { tree, key, payload, flags } = entry;
     let node = Node(&leaf[..]);
     let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
     if payload.len() > old_len + node.free_space() {

@@ -55,8 +55,8 @@ fn crash(seed: u64) -> Result<(), String> {
         if have < needed {
             return Err(format!("{id}: {have} of {needed} changes below {bound:?} are on disk"));
         }
-        if history[&id][have - 1] != page.gsn().get() || page.gsn().get() >= hardened {
-            return Err(format!("{id}: carries {:?}; the log is hard up to {hardened}", page.gsn()));
+        if history[&id][have - 1] != page::gsn(&page).get() || page::gsn(&page).get() >= hardened {
+            return Err(format!("{id}: carries {:?}; the log is hard up to {hardened}", page::gsn(&page)));
         }
     }
     Ok(())
