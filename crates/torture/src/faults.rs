@@ -38,6 +38,11 @@ pub struct Case {
 }
 
 impl Case {
+    /// Whether the fault makes the system drop data that was written.
+    fn drops_data(self) -> bool {
+        matches!(self.fault, Fault::Eio | Fault::FailedSync)
+    }
+
     fn repeat(self, workload: &dyn CrashWorkload, seed: u64) -> String {
         let fault = FAULTS.iter().find(|(_, fault)| *fault == self.fault).map_or("", |(name, _)| *name);
         let persistent = if self.persistent { " --persistent" } else { "" };
@@ -50,8 +55,6 @@ impl Case {
 struct Ended {
     /// What may be found on reopening.
     candidates: Vec<Model>,
-    /// Whether the script ended early because the disk failed.
-    failed: bool,
 }
 
 /// Whether `error` is a fair report of `fault`, or of its consequences.
@@ -85,7 +88,7 @@ fn run_with(
     let nothing = Model::default();
     let mut client = match Client::open(disk, &options, nothing.clone()) {
         Ok(client) => client,
-        Err(error) if is_fair(&error, fault) => return Ok(Ended { candidates: vec![nothing], failed: true }),
+        Err(error) if is_fair(&error, fault) => return Ok(Ended { candidates: vec![nothing] }),
         Err(error) => return Err(format!("opening: the fault is reported as: {error}")),
     };
     let on_error = |error: &Error| match error {
@@ -93,7 +96,7 @@ fn run_with(
         _ => OnError::Stop,
     };
     let stop = client.run(&workload.script(seed, &nothing), on_error);
-    let mut ended = Ended { candidates: vec![client.oracle.committed.clone()], failed: false };
+    let mut ended = Ended { candidates: vec![client.oracle.committed.clone()] };
     match stop {
         Ok(()) => {}
         Err(Stop::Wrong(text)) => return Err(text),
@@ -101,7 +104,6 @@ fn run_with(
             if !is_fair(&error, fault) {
                 return Err(format!("{step}: the fault is reported as: {error}"));
             }
-            ended.failed = true;
             ended.candidates.extend(in_flight.map(|model| *model));
             if lost_a_write(&error) {
                 refuses_writes(&client).map_err(|text| format!("{step}: {error}; after that {text}"))?;
@@ -165,8 +167,7 @@ fn reopen_all(disk: &SimDisk, options: &Options, ended: &Ended, rng: &mut Rng) -
     Ok(checks)
 }
 
-/// The process restarts and works on; the bytes that a failed sync dropped are still read, but are not on the medium.
-/// Then the machine restarts.
+/// The process restarts and works on; then the machine restarts.
 fn work_on_and_crash(
     workload: &dyn CrashWorkload,
     seed: u64,
@@ -204,8 +205,31 @@ pub fn try_fault(workload: &'static dyn CrashWorkload, seed: u64, case: Case) ->
         let ended = run_with(workload, seed, &disk, case.fault, &mut rng)?;
         let options = workload.options(seed);
         let mut checks = reopen_all(&disk, &options, &ended, &mut rng)?;
-        checks += work_on_and_crash(workload, seed, &disk, &options, &ended)?;
+        if !case.drops_data() {
+            checks += work_on_and_crash(workload, seed, &disk, &options, &ended)?;
+        }
         Ok(checks)
+    })
+}
+
+/// Tries a fault that makes the system drop written data while it still shows it to readers: what the process finds when
+/// it restarts is not what is on the medium, and yet what it acknowledges from then on must survive a power cut.
+///
+/// # Errors
+/// What is wrong and how to repeat it.
+pub fn try_restart_after_dropped_data(
+    workload: &'static dyn CrashWorkload,
+    seed: u64,
+    case: Case,
+) -> Result<u64, String> {
+    guarded(LIMIT, move |phase: &Phase| {
+        phase.enter(format!("[{} --restart]", case.repeat(workload, seed)));
+        let mut rng = Rng::new(seed ^ case.op);
+        let disk = SimDisk::new(seed);
+        disk.fail_at(case.op, case.fault, case.persistent);
+        let ended = run_with(workload, seed, &disk, case.fault, &mut rng)?;
+        disk.clear_faults();
+        work_on_and_crash(workload, seed, &disk, &workload.options(seed), &ended)
     })
 }
 

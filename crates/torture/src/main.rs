@@ -70,6 +70,9 @@ enum Suite {
         /// The fault stays.
         #[arg(long, requires = "op")]
         persistent: bool,
+        /// After the fault, the process restarts, works on, and the power goes off.
+        #[arg(long, requires = "op")]
+        restart: bool,
         /// One full disk of this many bytes.
         #[arg(long, requires = "workload", conflicts_with = "op")]
         capacity: Option<u64>,
@@ -210,8 +213,9 @@ fn main() -> ExitCode {
             crashes(&long, workload, op, only, &mut lines);
             "workload"
         }
-        Suite::IoErrors { workload, op, fault, persistent, capacity, log_limit } => {
-            let case = op.zip(fault).map(|(op, fault)| Sick::Fault(Case { fault, op, persistent }));
+        Suite::IoErrors { workload, op, fault, persistent, restart, capacity, log_limit } => {
+            let sick = if restart { Sick::FaultAndRestart } else { Sick::Fault };
+            let case = op.zip(fault).map(|(op, fault)| sick(Case { fault, op, persistent }));
             let sick = case.or(capacity.map(Sick::Full)).or(log_limit.map(Sick::FullLog));
             io_errors(&long, workload, sick, &mut lines);
             "workload"
@@ -257,6 +261,7 @@ fn crashes(long: &Long, workload: Option<&'static dyn CrashWorkload>, op: Option
 #[derive(Clone, Copy)]
 enum Sick {
     Fault(Case),
+    FaultAndRestart(Case),
     /// A disk of so many bytes.
     Full(u64),
     /// A log of so many bytes.
@@ -268,6 +273,7 @@ fn io_errors(long: &Long, workload: Option<&'static dyn CrashWorkload>, sick: Op
         let seed = long.seed;
         lines.add(workload.name(), |progress| match sick {
             Some(Sick::Fault(case)) => single(faults::try_fault(workload, seed, case)),
+            Some(Sick::FaultAndRestart(case)) => single(faults::try_restart_after_dropped_data(workload, seed, case)),
             Some(Sick::Full(capacity)) => {
                 let mut tally = single(faults::try_full_disk(workload, seed, capacity));
                 tally.add(single(faults::try_room_made(workload, seed, capacity)));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use duramen_io::Fault;
+use duramen_torture::faults::Case;
 use duramen_torture::harness::{Budget, Coverage, Tally};
 use duramen_torture::rng::{Rng, announced_seed};
 use duramen_torture::{corruption, faults, workloads};
@@ -32,6 +34,27 @@ fn io_errors_second_third() {
 #[test]
 fn io_errors_last_third() {
     io_errors(2);
+}
+
+/// The system drops data when a sync fails, but shows it to the restarted process.
+#[test]
+fn restarts_after_dropped_data() {
+    let mut rng = Rng::new(announced_seed("restarts after dropped data"));
+    let budget = Budget::lasting(Duration::from_secs(20));
+    let mut tally = Tally::default();
+    let all = workloads::all();
+    while tally.points < 200 && !budget.is_spent(&tally) {
+        let workload = *rng.pick(&all);
+        let fault = *rng.pick(&[Fault::Eio, Fault::FailedSync]);
+        let case = Case { fault, op: rng.within(0..300) as u64, persistent: rng.percent(50) };
+        tally.points += 1;
+        match faults::try_restart_after_dropped_data(workload, rng.bits() >> 32, case) {
+            Ok(checks) => tally.checks += checks,
+            Err(failure) => tally.failures.push(failure),
+        }
+    }
+    println!("restarts: {tally}");
+    tally.assert_clean(50);
 }
 
 fn damage(was_closed: bool) {
