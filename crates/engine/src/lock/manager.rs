@@ -285,8 +285,8 @@ impl LockManager {
         self.bucket(id).lock().queue_len(id)
     }
 
-    #[cfg(test)]
     /// Whether nobody holds any lock or waits for any. Buckets are looked at one by one.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.lock().is_empty())
     }

@@ -76,8 +76,8 @@ impl Bucket {
         self.heads[..self.live].iter().position(|head| head.id == id)
     }
 
-    #[cfg(test)]
     /// Whether no lock of this bucket is held or waited for.
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0
     }

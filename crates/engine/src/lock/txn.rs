@@ -91,15 +91,15 @@ impl TxnLocks {
         self.txn
     }
 
-    #[cfg(test)]
     /// Number of locks held.
+    #[cfg(test)]
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    #[cfg(test)]
     /// Whether no lock is held.
+    #[cfg(test)]
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()

@@ -30,7 +30,7 @@ use duramen_types::{PAGE_SIZE, PageId};
 use super::frames::FrameId;
 use super::page_table::PageTable;
 use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
-use crate::page;
+use crate::page::{self, PageDefect};
 
 /// Longest wait for a frame, with no page cleaned in between, before the pool is declared exhausted.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
@@ -245,14 +245,14 @@ impl Pool {
 
     pub(super) fn check_limit(&self, id: PageId) -> Result<(), PoolError> {
         if id.is_zero() || id >= PageTable::LIMIT {
-            return Err(self.corrupt(id, "no page has this number".to_owned()));
+            return Err(self.corrupt(id, "no page has this number".to_owned(), false));
         }
         Ok(())
     }
 
-    fn corrupt(&self, page: PageId, defect: String) -> PoolError {
+    fn corrupt(&self, page: PageId, defect: String, blank: bool) -> PoolError {
         let offset = page.get().saturating_mul(PAGE_SIZE as u64);
-        PoolError::Corrupt { page, defect, blank: false, file: self.data.path(), offset }
+        PoolError::Corrupt { page, defect, blank, file: self.data.path(), offset }
     }
 
     /// Reads the page into a frame, unless another thread is faster.
@@ -293,7 +293,43 @@ impl Pool {
         let bytes = unsafe { self.frames.bytes_mut(frame) };
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.data.read_at(bytes, id.get() * PAGE_SIZE as u64)?;
-        page::verify(bytes, id).map_err(|defect| self.corrupt(id, defect.to_string()))
+        page::verify(bytes, id).map_err(|defect| self.corrupt(id, defect.to_string(), defect == PageDefect::Blank))
+    }
+
+    /// Reads pages in that are going to be needed, several at a time, as far as they can be read and frames are to be had
+    /// easily. What is wrong with the others shows when they are asked for.
+    pub(crate) fn prefetch(&self, ids: &[PageId]) -> Result<(), PoolError> {
+        const BATCH: usize = 64;
+        let end = PageId::new(self.growth.len() / PAGE_SIZE as u64);
+        let wanted: Vec<PageId> =
+            ids.iter().copied().filter(|&id| !id.is_zero() && id < end && self.resident(id).is_none()).collect();
+        // A few frames at a time, for they stay latched while they are read.
+        for part in wanted.chunks(BATCH.min(self.frames() / 8)) {
+            let mut claimed = Vec::with_capacity(part.len());
+            for &id in part {
+                claimed.extend(self.claim(id)?.map(|frame| (id, frame)));
+            }
+            let mut reads: Vec<(u64, &mut [u8])> = claimed
+                .iter()
+                .map(|&(id, frame)| {
+                    // SAFETY: the frames are different, latched exclusively by this thread, and no guard for them exists.
+                    let bytes = unsafe { self.frames.bytes_mut(frame) };
+                    (id.get() * PAGE_SIZE as u64, bytes)
+                })
+                .collect();
+            self.counters.reads.fetch_add(reads.len() as u64, Ordering::Relaxed);
+            let read = self.data.read_batch(&mut reads);
+            for (id, frame) in claimed {
+                // SAFETY: as above; the borrows for the batch are over.
+                let bytes = unsafe { self.frames.bytes(frame) };
+                if read.is_ok() && page::verify(bytes, id).is_ok() {
+                    self.frames.header(frame).latch.release_exclusive(true, &self.lot);
+                } else {
+                    self.abandon(id, frame);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of both.

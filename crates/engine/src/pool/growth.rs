@@ -24,6 +24,11 @@ impl Growth {
     pub(super) fn new(len: u64) -> Self {
         Self { reserved: AtomicU64::new(len), growing: Mutex::new(()) }
     }
+
+    /// Length of the file in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.reserved.load(Ordering::Acquire)
+    }
 }
 
 impl Pool {

@@ -127,11 +127,11 @@ impl Pool {
         }
     }
 
-    #[cfg(test)]
     /// Writes every page that is dirty at the time of the call. The caller must hold no latch.
     ///
     /// # Errors
     /// As [`Pool::flush_before`].
+    #[cfg(test)]
     pub(crate) fn flush_all(&self) -> Result<(), PoolError> {
         // Pages dirtied before the call are so from a bound not above the present end.
         let end = self.wal_rule.end().get();

@@ -23,6 +23,7 @@ pub(super) fn redo(core: &Core, scheme: &WalScheme, analysis: &Analysis, report:
         return Ok(());
     }
     let mut scanner = scheme.wal().scan(lsn_of(start));
+    prefetch(core, analysis)?;
     let mut visited = HashSet::new();
     while let Some(record) = scanner.next()? {
         report.records += 1;
@@ -48,6 +49,15 @@ fn examine(page: &Exclusive<'_>, end: Lsn) -> Result<()> {
         page::check(page).map_err(|defect| broken(page.id(), &defect))?;
     }
     Ok(())
+}
+
+/// Reads the pages that redo is going to need, as many as fit the pool, together and in the order of the file.
+fn prefetch(core: &Core, analysis: &Analysis) -> Result<()> {
+    let pool = &core.store.pool;
+    let mut pages: Vec<PageId> = analysis.pages.keys().copied().collect();
+    pages.sort_unstable();
+    pages.truncate(pool.frames() * 3 / 4);
+    Ok(pool.prefetch(&pages)?)
 }
 
 /// A page of the record that is being repeated, and whether it lacks the record's changes.
