@@ -88,7 +88,8 @@ pub struct Options {
     pub log_max_bytes: u64,
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB).
     pub checkpoint_bytes: u64,
-    /// Group commit: flush when this many commits wait (default 1: as soon as the device is free) ...
+    /// Group commit: flush when this many commits wait. The default, 1, means as soon as the device is free; when many
+    /// commit at once, that is when most of those whom the last flush released have come back ...
     pub group_commit_transactions: usize,
     /// ... or this many bytes are unflushed ...
     pub group_commit_bytes: usize,

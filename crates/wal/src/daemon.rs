@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use duramen_sync::clock::Instant;
-use duramen_sync::thread::{JoinHandle, spawn};
+use duramen_sync::thread::{JoinHandle, panicking, spawn};
 use duramen_sync::{Arc, Backoff, Mutex};
 
 use crate::commit::Due;
@@ -62,7 +62,7 @@ struct FailOnPanic<'a>(&'a Shared);
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if panicking() {
             self.0.fail(WalError::System { what: "to go on".to_owned(), reason: "a log thread panicked".to_owned() });
         }
     }

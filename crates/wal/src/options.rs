@@ -52,8 +52,9 @@ impl FromStr for InsertDesign {
 /// When the log is flushed: as soon as one of the three limits is reached and the device is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupCommit {
-    /// Flush when so many requests to harden wait. With 1, the default, no request ever waits for company: groups form
-    /// only of those that arrive while the device is busy.
+    /// Flush when so many requests to harden wait. With 1, the default, a lone request never waits for company; when many
+    /// threads commit at once, a flush waits for most of those whom the one before has released, for at most twice the
+    /// time that a flush takes. Any other number is taken by the letter.
     pub transactions: usize,
     /// Flush when so many bytes are in the buffer, even if nobody waits.
     pub bytes: usize,
