@@ -29,6 +29,11 @@ impl Backoff {
         self.step = self.step.saturating_add(1);
     }
 
+    /// Whether the next wait is a short spin; after that it is a yield.
+    pub const fn is_spinning(&self) -> bool {
+        !cfg!(loom) && self.step <= Self::SPIN_STEPS
+    }
+
     /// Whether the wait has gone on so long that blocking would be better than spinning.
     pub const fn is_long(&self) -> bool {
         self.step > Self::SPIN_STEPS + 4

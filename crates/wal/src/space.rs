@@ -9,10 +9,20 @@
 //!
 //! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it.
 //! - `released` follows it in LSN order as threads finish filling in; only the owner of the space that starts at
-//!   `released` moves it, so a plain store is enough. Everything below is stable.
+//!   `released` moves it. Everything below is stable.
 //! - `durable` follows that; only the one thread that flushes moves it.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
 //!   its beginning has to stay in the buffer.
+//!
+//! # Release
+//! An owner whose turn it is moves `released` over its space. One who is early spins for a moment, as in algorithm 3 of
+//! Aether. But there may be more threads than processors, and the one before may have lost its processor in the middle:
+//! to wait for it would hold up the page latches and locks that the waiter has. So it leaves a note of its space instead,
+//! and whoever moves `released` to where a noted space starts moves it on.
+//!
+//! No note is overlooked: who moves `released` looks for notes afterwards, and who leaves a note looks at `released`
+//! afterwards, with a sequentially consistent fence between the two steps of each; one of them sees the other. Both act
+//! on notes with their mutex held, so that each note is acted on once.
 //!
 //! `next` never passes `reclaimed + capacity`: [`Turn::acquire`] waits. When the log has failed it waits no more, and
 //! space is handed out that must not be filled in: [`Space::durable_if_room`] tells the filler.
@@ -31,6 +41,7 @@ pub(crate) struct Space {
     next: CachePadded<Next>,
     released: CachePadded<AtomicU64>,
     durable: CachePadded<AtomicU64>,
+    notes: CachePadded<Notes>,
     failed: AtomicBool,
     /// Rung when an insertion finds the buffer full, so that the daemon flushes.
     flusher: Arc<Bell>,
@@ -38,6 +49,15 @@ pub(crate) struct Space {
     waiting: AtomicUsize,
     room: Mutex<()>,
     room_made: Condvar,
+}
+
+/// Spaces that were filled in before it was their turn to be released.
+#[derive(Debug, Default)]
+struct Notes {
+    /// How many there are. Changed with `spaces` locked, read without.
+    count: AtomicUsize,
+    /// Start and end of each.
+    spaces: Mutex<Vec<(u64, u64)>>,
 }
 
 /// What the thread whose turn it is changes, together with the lock that makes it its turn: one cache line, so that
@@ -72,6 +92,7 @@ impl Space {
             next: CachePadded::new(next),
             released: CachePadded::new(AtomicU64::new(end.get())),
             durable: CachePadded::new(AtomicU64::new(end.get())),
+            notes: CachePadded::new(Notes::default()),
             failed: AtomicBool::new(false),
             flusher,
             waiting: AtomicUsize::new(0),
@@ -150,21 +171,54 @@ impl Space {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Declares the space from `lsn` to `end` filled in, when all before it is (Aether, algorithm 3).
+    /// Declares the space from `lsn` to `end` filled in. It counts as released when all before it is (Aether, algorithm
+    /// 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
-        if self.released.load(Ordering::Acquire) != lsn.get() {
-            self.wait_for_turn(lsn);
+        if self.released.load(Ordering::Acquire) != lsn.get() && !self.is_turn_soon(lsn) {
+            self.leave_note(lsn, end);
+            return;
         }
         self.released.store(end.get(), Ordering::Release);
+        // Pairs with the fence in `leave_note`.
+        fence(Ordering::SeqCst);
+        if self.notes.count.load(Ordering::Relaxed) > 0 {
+            self.follow_notes(&mut self.notes.spaces.lock());
+        }
+    }
+
+    /// Spins for about as long as others need that are at work.
+    #[cold]
+    fn is_turn_soon(&self, lsn: Lsn) -> bool {
+        let mut backoff = Backoff::new();
+        while backoff.is_spinning() {
+            backoff.snooze();
+            if self.released.load(Ordering::Acquire) == lsn.get() {
+                return true;
+            }
+        }
+        false
     }
 
     #[cold]
-    fn wait_for_turn(&self, lsn: Lsn) {
-        let mut backoff = Backoff::new();
-        while self.released.load(Ordering::Acquire) != lsn.get() {
-            backoff.snooze();
+    fn leave_note(&self, lsn: Lsn, end: Lsn) {
+        let mut spaces = self.notes.spaces.lock();
+        spaces.push((lsn.get(), end.get()));
+        self.notes.count.store(spaces.len(), Ordering::Relaxed);
+        // Pairs with the fence in `release`.
+        fence(Ordering::SeqCst);
+        self.follow_notes(&mut spaces);
+    }
+
+    /// Moves `released` over the noted spaces that it has come to.
+    #[cold]
+    fn follow_notes(&self, spaces: &mut Vec<(u64, u64)>) {
+        let mut released = self.released.load(Ordering::Acquire);
+        while let Some(at) = spaces.iter().position(|&(start, _)| start == released) {
+            released = spaces.swap_remove(at).1;
+            self.released.store(released, Ordering::Release);
         }
+        self.notes.count.store(spaces.len(), Ordering::Relaxed);
     }
 
     /// Declares everything below `lsn` durable. Only the flusher calls this.
