@@ -148,14 +148,22 @@ impl ControlFile {
         let (file, slots) = open_slots(disk)?;
         let newest = slots.iter().flatten().max_by_key(|control| control.sequence);
         match newest {
-            Some(&control) => Ok(Self { file, control }),
+            Some(&control) => {
+                let mut opened = Self { file, control };
+                // It can be read, but whoever wrote it may have seen the write fail.
+                opened.put(control)?;
+                Ok(opened)
+            }
             None => Err(refuse(&file.path(), slots)),
         }
     }
 
     /// Makes `control` durable as the latest. After an error the file still says what it said before, or this.
     pub(crate) fn write(&mut self, control: Control) -> Result<()> {
-        let control = Control { sequence: self.control.sequence + 1, written: clock::wall_micros(), ..control };
+        self.put(Control { sequence: self.control.sequence + 1, written: clock::wall_micros(), ..control })
+    }
+
+    fn put(&mut self, control: Control) -> Result<()> {
         let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
         control.encode(&mut block);
         self.file.write_durable(&[&block], (control.sequence % 2) * BLOCK_SIZE as u64)?;

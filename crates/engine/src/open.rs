@@ -251,6 +251,10 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let data = disk.open(DATA, OpenMode::Existing)?;
     let double_write = disk.open(DOUBLE_WRITE, OpenMode::Existing)?;
     let repaired = recover_double_write(&*data, &*double_write)?;
+    // What is seen need not be durable, if the process that wrote it has ended, or has seen a sync fail.
+    data.sync()?;
+    double_write.sync()?;
+    disk.sync_directory("")?;
 
     let wal = Wal::open(Arc::clone(&disk), wal_options(&options), control.database, Some(control.checkpoint))?;
     let scheme = Arc::new(WalScheme::new(Arc::new(wal)));

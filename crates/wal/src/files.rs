@@ -33,6 +33,15 @@ impl SegmentFiles {
         self.live.read().get(&number).cloned()
     }
 
+    /// Makes all of them durable as they are.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let files: Vec<Arc<dyn File>> = self.live.read().values().cloned().collect();
+        for file in files {
+            file.sync()?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn insert(&self, number: u64, file: Arc<dyn File>) {
         self.live.write().insert(number, file);
     }

@@ -277,8 +277,11 @@ impl Segments {
         let mut removed = stale.len();
         for &number in spares {
             let name = spare_name(number);
-            let whole = self.disk.open(&name, OpenMode::Existing)?.len()? == self.files.geometry.segment_bytes;
+            let file = self.disk.open(&name, OpenMode::Existing)?;
+            let whole = file.len()? == self.files.geometry.segment_bytes;
             if whole && growth.spares.len() < self.limits.spare_segments {
+                // Its length need not be durable yet.
+                file.sync()?;
                 growth.spares.push(number);
             } else {
                 self.disk.remove(&name)?;

@@ -86,7 +86,8 @@ impl Wal {
         }
         let found = recover::find(&*disk, Some(identity), from)?;
         let end = recover::recover(&found, from)?;
-        // A name that is seen need not be durable yet, if the process that gave it has ended since.
+        // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
+        found.files.sync()?;
         disk.sync_directory(DIRECTORY)?;
         let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end)?;
         shared.segments.take_over(&found.spares, &found.stale)?;

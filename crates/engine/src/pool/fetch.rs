@@ -35,7 +35,8 @@ use crate::page::{self, PageDefect};
 /// Longest wait for a frame, with no page cleaned in between, before the pool is declared exhausted.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
-/// After passing so many dirty or latched frames a thread cleans rather than searches.
+/// After passing so many dirty or latched frames, or seven eighths of a small pool, a thread cleans rather than searches:
+/// threads that contend for the last few clean frames would take the pages of their own descents from each other.
 const HOPELESS: usize = 1024;
 
 /// Repeats `attempt` until it gives something. Each attempt that a race spoilt means that another thread got on.
@@ -393,7 +394,7 @@ impl Pool {
             }
             if header.recovery_gsn.is_dirty() || header.latch.is_held() {
                 hopeless += 1;
-                if hopeless == HOPELESS {
+                if hopeless >= HOPELESS.min(self.frames() - self.frames() / 8) {
                     return None;
                 }
                 continue;

@@ -60,6 +60,16 @@ fn prefetch(core: &Core, analysis: &Analysis) -> Result<()> {
     Ok(pool.prefetch(&pages)?)
 }
 
+/// Has a page written out again that has the record's change already. It can be read, but it may never have reached the
+/// medium: after a failed sync the system may show what it has not written.
+fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
+    if page.was_unreadable().is_none() {
+        page.prepare_redo(gsn);
+        let own = page.gsn();
+        page::set_gsn(page, own);
+    }
+}
+
 /// A page of the record that is being repeated, and whether it lacks the record's changes.
 struct Target<'p> {
     page: Exclusive<'p>,
@@ -99,6 +109,7 @@ fn redo_record(
         };
         let Target { page, lacks } = &mut targets[at];
         if !*lacks {
+            keep(page, gsn);
             continue;
         }
         if page::gsn(page) < gsn {
