@@ -11,7 +11,7 @@
 //! page; then the latch goes.
 
 use duramen_sync::thread;
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, PageId};
 use duramen_wal::{Inserted, NewRecord};
 
 use crate::page;
@@ -61,17 +61,8 @@ impl<'p> Change<'p> {
     /// Logs the change as a system transaction and lets the pages go; returns the bytes of log that it took.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let prefix = Vec::new();
-        let inserted = self.log(prefix, |page, after, payload| {
-            scheme.log(NewRecord {
-                kind: Kind::System as u8,
-                flags: 0,
-                txn: TxnId::ZERO,
-                page,
-                prev: Lsn::ZERO,
-                after,
-                payload,
-            })
-        });
+        let inserted = self
+            .log(prefix, |page, after, payload| scheme.log(NewRecord { page, after, ..Kind::System.record(payload) }));
         inserted.end.get() - inserted.lsn.get()
     }
 

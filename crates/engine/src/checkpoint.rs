@@ -14,7 +14,7 @@ use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Mutex, Weak};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn, PageId, TxnId};
-use duramen_wal::{Inserted, NewRecord};
+use duramen_wal::Inserted;
 
 use crate::active::{TxnEntry, TxnState};
 use crate::control::Control;
@@ -223,15 +223,7 @@ impl Core {
     }
 
     fn log_checkpoint(&self, kind: Kind, payload: &[u8]) -> Inserted {
-        self.scheme().log(NewRecord {
-            kind: kind as u8,
-            flags: 0,
-            txn: TxnId::ZERO,
-            page: PageId::ZERO,
-            prev: Lsn::ZERO,
-            after: Gsn::ZERO,
-            payload,
-        })
+        self.scheme().log(kind.record(payload))
     }
 }
 

@@ -8,8 +8,8 @@
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
-use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, NewRecord, Wal, WalOptions};
+use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, TxnId, crc32c_append};
+use duramen_wal::{GroupCommit, Wal, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
@@ -174,20 +174,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
     let wal = Wal::create(Arc::clone(shared), wal_options(options), database)?;
-    let (begin, end) = first_checkpoint(
-        |kind, payload| {
-            wal.insert(NewRecord {
-                kind: kind as u8,
-                flags: 0,
-                txn: TxnId::ZERO,
-                page: PageId::ZERO,
-                prev: Lsn::ZERO,
-                after: Gsn::ZERO,
-                payload,
-            })
-        },
-        FIRST_TXN,
-    );
+    let (begin, end) = first_checkpoint(|kind, payload| wal.insert(kind.record(payload)), FIRST_TXN);
     wal.wait_hardened(end.gsn)?;
     wal.close()?;
 

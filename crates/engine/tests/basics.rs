@@ -1,17 +1,10 @@
 //! What an application does first: tables, records, scans, savepoints, errors, reopening.
 
-use duramen::{Db, Error, Options, Table};
+mod common;
 
-fn small() -> Options {
-    Options {
-        pool_bytes: 2 << 20,
-        log_segment_bytes: 1 << 20,
-        log_buffer_bytes: 1 << 20,
-        log_max_bytes: 64 << 20,
-        checkpoint_bytes: 4 << 20,
-        ..Options::default()
-    }
-}
+use duramen::{Db, Error, Table};
+
+use common::small;
 
 fn open() -> (tempfile::TempDir, Db) {
     let home = tempfile::tempdir().unwrap();

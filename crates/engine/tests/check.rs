@@ -1,25 +1,18 @@
 //! The structural check: silent about healthy databases, and it finds damage that checksums do not show.
 
+mod common;
+
 use std::sync::Arc;
 
-use duramen::{CheckReport, Db, Options};
+use duramen::{CheckReport, Db};
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 use duramen_types::{PAGE_SIZE, crc32c_append};
+
+use common::small;
 
 const LEAF: u8 = 2;
 const INNER: u8 = 3;
 const OVERFLOW: u8 = 4;
-
-fn small() -> Options {
-    Options {
-        pool_bytes: 2 << 20,
-        log_segment_bytes: 1 << 20,
-        log_buffer_bytes: 1 << 20,
-        log_max_bytes: 64 << 20,
-        checkpoint_bytes: 4 << 20,
-        ..Options::default()
-    }
-}
 
 fn open(disk: &SimDisk) -> Db {
     Db::open_on(Arc::new(disk.clone()), small()).unwrap()

@@ -1,23 +1,16 @@
 //! Looking at closed databases, healthy and damaged.
 
+mod common;
+
 use std::sync::Arc;
 
-use duramen::{Db, Error, Options, inspect};
+use duramen::{Db, Error, inspect};
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 use duramen_types::{Lsn, PAGE_SIZE, PageId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-fn small() -> Options {
-    Options {
-        pool_bytes: 2 << 20,
-        log_segment_bytes: 1 << 20,
-        log_buffer_bytes: 1 << 20,
-        log_max_bytes: 64 << 20,
-        checkpoint_bytes: 4 << 20,
-        ..Options::default()
-    }
-}
+use common::small;
 
 fn open(disk: &SimDisk) -> Db {
     Db::open_on(Arc::new(disk.clone()), small()).unwrap()

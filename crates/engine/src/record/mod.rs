@@ -21,7 +21,8 @@ pub(crate) use codec::{Malformed, Reader, put_number};
 pub(crate) use op::{PageOp, difference};
 pub(crate) use undo::{Garbage, Undo};
 
-use duramen_types::{Lsn, PageId};
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::NewRecord;
 
 /// What a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +57,19 @@ pub(crate) const FLAG_HAS_GARBAGE: u8 = 1;
 pub(crate) const FLAG_SEVERAL_PAGES: u8 = 2;
 
 impl Kind {
+    /// A record of this kind that belongs to no transaction and no page.
+    pub(crate) const fn record(self, payload: &[u8]) -> NewRecord<'_> {
+        NewRecord {
+            kind: self as u8,
+            flags: 0,
+            txn: TxnId::ZERO,
+            page: PageId::ZERO,
+            prev: Lsn::ZERO,
+            after: Gsn::ZERO,
+            payload,
+        }
+    }
+
     pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
         Some(match raw {
             1 => Self::Update,

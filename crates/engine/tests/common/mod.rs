@@ -1,0 +1,15 @@
+//! What several of these tests need.
+
+use duramen::Options;
+
+/// A small pool and a small log, so that little data reaches the disk and wraps around.
+pub(crate) fn small() -> Options {
+    Options {
+        pool_bytes: 2 << 20,
+        log_segment_bytes: 1 << 20,
+        log_buffer_bytes: 1 << 20,
+        log_max_bytes: 64 << 20,
+        checkpoint_bytes: 4 << 20,
+        ..Options::default()
+    }
+}
