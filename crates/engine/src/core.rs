@@ -1,8 +1,8 @@
 //! What a database is made of, shared by its handle, its transactions and its background threads.
 //!
 //! # Lock order
-//! Transaction locks (waited for without any latch) → page latches (parent before child, left before right, bitmaps
-//! last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch. `docs/lock-order.md`
+//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is
+//! waited for; bitmaps last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch. `docs/lock-order.md`
 //! has the whole order.
 
 use duramen_io::{Disk, DiskLock};

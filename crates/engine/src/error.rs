@@ -134,7 +134,7 @@ pub enum Error {
         /// What is full.
         reason: String,
     },
-    /// The disk failed. The database refuses writes until it is reopened.
+    /// The disk failed. The database is out of service until it is reopened.
     #[error("{reason}; the database is out of service until it is reopened")]
     Io {
         /// Which operation on which file failed, and what the system said.

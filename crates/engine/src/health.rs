@@ -6,7 +6,7 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result};
 
 /// The first failure of the disk, and whether the database was closed. After a failed write or sync nobody knows what is
-/// on disk: the database takes no more writes until it has been reopened and recovered.
+/// on disk: the database is out of service until it has been reopened and recovered.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     unfit: AtomicBool,

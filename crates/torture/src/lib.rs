@@ -3,7 +3,7 @@
 //! | suite | module | what it tries |
 //! |---|---|---|
 //! | crashes | [`crash`] | the power goes off at any disk operation, in recovery too; every state the disk may be in |
-//! | I/O errors | [`faults`] | any disk operation fails, once or from then on; the disk fills up |
+//! | I/O errors | [`faults`] | any disk operation fails, once or from then on; the disk or the log fills up; failed syncs drop data |
 //! | corruption | [`corruption`] | any bit of a closed database flips, any file is lost or cut |
 //! | isolation | [`isolation`] | every interleaving of the known anomalies; random histories checked for cycles |
 //! | planted bugs | [`hunt`] | each deliberate defect of the engine is noticed by the suites above |

@@ -52,7 +52,7 @@
 //! 2. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
 //! 3. *room* (`space`): waiting for room;
 //! 4. *commit queue* (`commit`);
-//! 5. *live* (`files`), the bells' and the waiters' own locks: leaves.
+//! 5. *live* (`files`), *notes* (`space`), the bells' and the waiters' own locks: leaves.
 //!
 //! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
 //!

@@ -9,7 +9,7 @@
 //!
 //! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it.
 //! - `released` follows it in LSN order as threads finish filling in; only the owner of the space that starts at
-//!   `released` moves it. Everything below is stable.
+//!   `released` moves it, or who acts on the owner's note. Everything below is stable.
 //! - `durable` follows that; only the one thread that flushes moves it.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
 //!   its beginning has to stay in the buffer.

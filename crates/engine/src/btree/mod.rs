@@ -5,7 +5,7 @@
 //! * A node knows its fence keys (lower exclusive, upper inclusive). There are no sibling pointers: who leaves a leaf
 //!   descends again by its fence.
 //! * Splits and merges (`structure.rs`) are system transactions: one log record each, never undone. They latch parent
-//!   before child and left before right, and never wait for a tree page's latch while they hold another: they restart.
+//!   before child, and never wait for a tree page's latch while they hold another: they restart or give up.
 //! * A root never moves: it is pushed down or pulled up in place.
 //! * A deleted record stays as a ghost until nobody can need it; `purge.rs` removes it.
 //!

@@ -1,8 +1,8 @@
 //! Commit and abort.
 //!
 //! The life of a commit under early lock release (Aether, section 3): the commit record enters the log buffer, which
-//! fixes its place in the order; the locks go; the ghosts and pages that the transaction left behind are cleared away;
-//! then the caller waits until the record is hardened. Whoever sees the changes in between commits behind it in the log.
+//! fixes its place in the order; the locks on records and gaps go; the ghosts and pages that the transaction left behind
+//! are cleared away; the locks on tables go; then the caller waits until the record is hardened. Whoever sees the changes in between commits behind it in the log.
 //! One that only reads has no record: it waits for the latest pre-committed transaction instead.
 
 use duramen_sync::atomic::Ordering;

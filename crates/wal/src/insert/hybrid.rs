@@ -1,7 +1,8 @@
 //! `hybrid` (CD): consolidation array and decoupled fill (Aether, sections 5.1 to 5.3, algorithms 2 to 4).
 //!
 //! A thread first tries the insertion lock. When that succeeds it acquires its space, drops the lock *before* it fills
-//! the space in, and releases it when everything before it has been released.
+//! the space in, and declares it filled in: it is released when everything before it has been ([`Space::release`] waits
+//! for that only a moment).
 //!
 //! When the lock is taken, the thread does not queue at it but joins a [`Slot`] of the consolidation array. The first
 //! in a slot is the group's leader: it waits for the lock, replaces the slot in the array with a fresh one from the pool,
