@@ -180,6 +180,7 @@ impl Core {
     fn take_checkpoint(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
         self.health.check()?;
         self.store.pool.flush_before(flush_before)?;
+        self.set_room_aside(standing)?;
         let begin = self.log_checkpoint(Kind::CheckpointBegin, &[]).lsn;
         let mut txns = self.active.snapshot();
         let mut pages = self.store.pool.dirty_pages();
@@ -208,18 +209,32 @@ impl Core {
         }
         self.counters.checkpoint_taken();
         self.scheme().recycle_below(oldest)?;
-        self.renew_standing_room(standing);
+        // What this checkpoint has used is no longer set aside, but for the next one if there is room at once.
+        let used = (end.end.get() - begin.get()).min(*standing);
+        if self.scheme().reserve(used).is_err() {
+            *standing -= used;
+        }
+        self.scheme().unreserve(used);
         Ok(())
     }
 
-    /// Keeps log space for one checkpoint aside, so that a full log never keeps the checkpoint from being taken that
-    /// would make room. Failing that, the next checkpoint tries again.
-    fn renew_standing_room(&self, standing: &mut u64) {
+    /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a full log must never
+    /// keep the checkpoint from being taken that would make room, and no checkpoint may use room that others count on.
+    fn set_room_aside(&self, standing: &mut u64) -> Result<()> {
         let needed = (64 << 10) + 12 * self.store.pool.frames() as u64;
-        self.scheme().unreserve(std::mem::take(standing));
-        if self.scheme().reserve(needed).is_ok() {
-            *standing = needed;
+        let missing = needed.saturating_sub(*standing);
+        if missing == 0 {
+            return Ok(());
         }
+        if self.scheme().reserve(missing).is_err() {
+            if *standing > needed / 2 {
+                return Ok(());
+            }
+            // The limit of the log must not stand in the way of what makes room in it.
+            self.scheme().reserve_beyond_limit(missing)?;
+        }
+        *standing = needed;
+        Ok(())
     }
 
     fn log_checkpoint(&self, kind: Kind, payload: &[u8]) -> Inserted {

@@ -148,14 +148,14 @@ impl ControlFile {
         let (file, slots) = open_slots(disk)?;
         let newest = slots.iter().flatten().max_by_key(|control| control.sequence);
         match newest {
-            Some(&control) => {
-                let mut opened = Self { file, control };
-                // It can be read, but whoever wrote it may have seen the write fail.
-                opened.put(control)?;
-                Ok(opened)
-            }
+            Some(&control) => Ok(Self { file, control }),
             None => Err(refuse(&file.path(), slots)),
         }
+    }
+
+    /// Makes what the file says durable: it can be read, but whoever wrote it may have seen the write fail.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.put(self.control)
     }
 
     /// Makes `control` durable as the latest. After an error the file still says what it said before, or this.

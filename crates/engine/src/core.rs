@@ -136,6 +136,14 @@ impl Core {
 
     /// Makes room in the log when a reservation was refused: a checkpoint lets it be recycled.
     pub(crate) fn on_log_full(&self) -> Result<()> {
+        let oldest = self.control.lock().control.oldest;
+        if self.active.snapshot().iter().any(|entry| entry.first <= oldest) {
+            return Err(Error::Full {
+                reason: format!(
+                    "the log is full, and a transaction that began at {oldest} keeps it from being recycled"
+                ),
+            });
+        }
         self.checkpoint_clean()
     }
 }

@@ -24,26 +24,26 @@ pub(crate) struct Deferred {
 impl Core {
     /// Gives a committed transaction's garbage back and ends the transaction. When the log has no room even after a
     /// checkpoint, or a page cannot be read, that is put off: [`Core::retry_deferred`].
-    pub(crate) fn finish_garbage(&self, mut log: TxnLog, garbage: Vec<Garbage>) -> Result<()> {
+    pub(crate) fn finish_garbage(&self, mut log: TxnLog, mut garbage: Vec<Garbage>) -> Result<()> {
         loop {
             let mut freed = 0;
-            match self.free_garbage(&garbage, &mut freed) {
+            let result = match self.free_garbage(&mut garbage, &mut freed) {
                 Ok(()) => {
                     log.end(self.scheme());
                     log.finish(self.scheme(), &self.active);
                     return Ok(());
                 }
+                // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
                 Err(Error::Full { .. }) if freed > 0 => {
-                    // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
-                    log.repeat_garbage(self.scheme(), &garbage);
                     log.release_room(self.scheme());
-                    self.checkpoint_clean()?;
+                    log.repeat_garbage(self.scheme(), &garbage).and_then(|()| self.checkpoint_clean())
                 }
-                Err(error) => {
-                    log.release_room(self.scheme());
-                    self.deferred.lock().push(Deferred { log, garbage });
-                    return Err(self.note(error));
-                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = result {
+                log.release_room(self.scheme());
+                self.deferred.lock().push(Deferred { log, garbage });
+                return Err(self.note(error));
             }
         }
     }
@@ -57,13 +57,14 @@ impl Core {
         }
     }
 
-    /// Gives everything back; counts the pages.
-    fn free_garbage(&self, items: &[Garbage], freed: &mut u64) -> Result<()> {
-        for &item in items {
+    /// Gives everything back, and forgets what is done; counts the pages.
+    fn free_garbage(&self, items: &mut Vec<Garbage>, freed: &mut u64) -> Result<()> {
+        while let Some(&item) = items.last() {
             match item {
                 Garbage::Chain { head, chain } => self.free_chain(head, chain, freed)?,
                 Garbage::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
             }
+            items.pop();
         }
         Ok(())
     }
@@ -91,7 +92,7 @@ impl Core {
     fn free_page(&self, id: PageId, freed: &mut u64) -> Result<()> {
         match self.store.free_page(id) {
             Err(Error::Full { .. }) => {
-                self.on_log_full()?;
+                self.checkpoint_clean()?;
                 self.store.free_page(id)?;
             }
             other => other?,

@@ -6,7 +6,7 @@
 //! data and neither is refused: something is missing that was there.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
-use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, TxnId, crc32c_append};
 use duramen_wal::{GroupCommit, Wal, WalOptions};
@@ -233,7 +233,8 @@ fn wal_options(options: &Options) -> WalOptions {
 
 /// Brings an existing database into service.
 fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> Result<Arc<Core>> {
-    let control_file = ControlFile::open(&*disk)?;
+    let mut control_file = ControlFile::open(&*disk)?;
+    control_file.settle()?;
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;
     let double_write = disk.open(DOUBLE_WRITE, OpenMode::Existing)?;
@@ -277,8 +278,8 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let mut report = recovery::recover(&core, &scheme, &*data)?;
     report.repaired = repaired as u64;
     core.recovery.set(report).expect("recovery runs once");
-    core.pre_committed.store(0, Ordering::Relaxed);
     core.checkpoint()?;
+    scheme.wal().lift_limit(false);
     core.store.pool.start_cleaner()?;
     Checkpointer::start(&core)
         .map_err(|error| Error::Io { reason: format!("cannot start the checkpoint thread: {error}") })?;

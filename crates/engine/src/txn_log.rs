@@ -327,7 +327,18 @@ impl TxnLog {
 
     /// Repeats, at the end of the log, what a committed transaction still has to give back, and that it is committed: the
     /// log before is not needed for it any more.
-    pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
+    ///
+    /// # Errors
+    /// [`crate::Error::Full`], and nothing has been repeated.
+    pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) -> Result<()> {
+        let room = (garbage.len() as u64 + 1) * scheme.record_bytes(Garbage::MAX_BYTES);
+        scheme.reserve(room)?;
+        self.repeat_in_room(scheme, garbage);
+        scheme.unreserve(room);
+        Ok(())
+    }
+
+    fn repeat_in_room(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
         let mut chain: Option<(Lsn, Lsn)> = None;
         let mut payload = Vec::new();
         for item in garbage {

@@ -131,8 +131,6 @@ impl State {
 
     fn end_flush(&mut self, space: &Space) {
         self.flushing = false;
-        let took = self.began.map_or(Duration::ZERO, Instant::elapsed);
-        self.flush_time = (self.flush_time * 7 + took) / 8;
         let served = std::mem::take(&mut self.in_flush);
         if served.count > 0 && !is_settled(space, served.highest) {
             // Inserted, but its release still waits for a thread that is filling in: part of the next flush.
@@ -150,8 +148,12 @@ impl State {
         settled
     }
 
-    /// Takes note of how many a flush has released.
+    /// Takes note of how many a flush has released, and how long it took.
     fn count_company(&mut self, released: usize) {
+        if released > 0 {
+            let took = self.began.map_or(Duration::ZERO, Instant::elapsed);
+            self.flush_time = (self.flush_time * 7 + took) / 8;
+        }
         let present = released.max(1) + self.waiters.len();
         self.company = if present >= self.company { present } else { (self.company * 7 + present) / 8 };
     }
@@ -162,7 +164,7 @@ impl State {
     }
 
     fn due(&self, policy: &GroupCommit, space: &Space) -> Due {
-        let unflushed = space.released().get() - space.durable().get();
+        let unflushed = space.end().get() - space.durable().get();
         let (enough, patience) = if self.is_crowded(policy) {
             (self.company * 3 / 4, policy.time.min(self.flush_time * 2))
         } else {

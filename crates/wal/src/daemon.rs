@@ -57,13 +57,16 @@ impl Daemons {
     }
 }
 
-/// Fails the log when a background thread panics, so that nobody waits for it for ever.
-struct FailOnPanic<'a>(&'a Shared);
+/// Fails the log when a thread that works for others panics, so that nobody waits for it for ever.
+pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if panicking() {
-            self.0.fail(WalError::System { what: "to go on".to_owned(), reason: "a log thread panicked".to_owned() });
+            self.0.fail(WalError::System {
+                what: "to go on".to_owned(),
+                reason: "a thread of the log panicked".to_owned(),
+            });
         }
     }
 }

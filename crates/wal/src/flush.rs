@@ -45,7 +45,8 @@ impl Flusher {
     /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time.
     pub(crate) fn flush(&self, space: &Space, ring: &Ring, segments: &Segments) -> Result<bool> {
         let (from, to) = (space.durable(), space.released());
-        if from == to {
+        // After `released`: on a log that has failed, space is released that was never filled in.
+        if from == to || space.has_failed() {
             return Ok(false);
         }
         self.write(ring, segments, from.get(), to.get())?;

@@ -121,6 +121,7 @@ fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File>, SegmentH
 /// Finds the end of the log by reading it from `from`, or its start. Also tells from where on the log may not be durable,
 /// though it is there to be read: from where it was not durable yet when the last record was filled in.
 fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<(Lsn, Lsn)> {
+    let known = from.is_some();
     let from = from.unwrap_or(start);
     let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
     let mut last = None;
@@ -132,7 +133,7 @@ fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<
         let lsn = Lsn::new(files.limit());
         return Err(WalError::MissingSegment { segment: files.geometry.segment_of(lsn.get()), lsn });
     }
-    if end == from && from != start {
+    if end == from && known {
         // The caller knew of a record there.
         let geometry = files.geometry;
         let segment = geometry.segment_of(from.get());

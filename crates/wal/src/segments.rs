@@ -13,7 +13,7 @@
 //! on the disk. The limit only grows. The sum may count bytes twice, in `end` and still in `reserved`, never not at all.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
-use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
@@ -44,6 +44,8 @@ pub(crate) struct Segments {
     reserved: AtomicU64,
     /// Set when making a segment ahead of need has failed: it is not tried again before something has been recycled.
     ahead_failed: AtomicBool,
+    /// While this is not zero, the limit of bytes does not count.
+    limit_lifted: AtomicUsize,
     created: AtomicU64,
     recycled: AtomicU64,
 }
@@ -68,6 +70,7 @@ impl Segments {
             start: AtomicU64::new(start.get()),
             reserved: AtomicU64::new(0),
             ahead_failed: AtomicBool::new(false),
+            limit_lifted: AtomicUsize::new(0),
             created: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
         }
@@ -91,6 +94,9 @@ impl Segments {
     /// Sets `bytes` aside; `end` tells where the log ends.
     pub(crate) fn reserve(&self, bytes: u64, end: impl Fn() -> Lsn) -> Result<()> {
         // Acquire, and `end` only afterwards: who gave bytes back inserted before, and we see where to.
+        if bytes > u64::MAX / 4 {
+            return Err(WalError::Full { wanted: bytes, cause: "no log is as large as that".to_owned() });
+        }
         let reserved = self.reserved.fetch_add(bytes, Ordering::AcqRel) + bytes;
         let needed = end().get().saturating_add(reserved);
         if needed <= self.limit.load(Ordering::Acquire) {
@@ -126,7 +132,19 @@ impl Segments {
         Ok(())
     }
 
+    /// Lets the segments exceed the limit of their bytes, or ends that.
+    pub(crate) fn lift_limit(&self, lifted: bool) {
+        if lifted {
+            self.limit_lifted.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.limit_lifted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     fn may_add(&self, segments: u64) -> bool {
+        if self.limit_lifted.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
         let bytes = (self.files.count() + segments).saturating_mul(self.files.geometry.segment_bytes);
         bytes <= self.limits.max_bytes
     }

@@ -7,6 +7,7 @@ use duramen_types::{Gsn, Lsn};
 
 use crate::bell::Bell;
 use crate::commit::{CommitQueue, is_settled};
+use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
@@ -101,8 +102,8 @@ impl Shared {
         let end = lsn.advance(bytes as u64);
         let durable = self.space.durable().get();
         let limit = self.options.group_commit.bytes as u64;
-        // Only the record that crosses the limit rings.
-        if end.get().saturating_sub(durable) >= limit && lsn.get().saturating_sub(durable) < limit {
+        // Only a record that crosses a multiple of the limit rings; the daemon stays awake as long as so much is unflushed.
+        if end.get().saturating_sub(durable) >= limit && lsn.get() / limit != end.get() / limit {
             self.daemon.ring();
         }
         (lsn, end)
@@ -163,6 +164,7 @@ impl Shared {
     /// Blocks until the durable position is beyond `lsn`.
     pub(crate) fn wait(&self, lsn: Lsn) -> Result<()> {
         self.queue.wait(&self.space, lsn, || {
+            let _guard = FailOnPanic(self);
             self.flush();
         });
         self.outcome(lsn)

@@ -27,6 +27,9 @@
 //! `next` never passes `reclaimed + capacity`: [`Turn::acquire`] waits. When the log has failed it waits no more, and
 //! space is handed out that must not be filled in: [`Space::durable_if_room`] tells the filler.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, MutexGuard};
 use duramen_types::Lsn;
@@ -56,8 +59,8 @@ pub(crate) struct Space {
 struct Notes {
     /// How many there are. Changed with `spaces` locked, read without.
     count: AtomicUsize,
-    /// Start and end of each.
-    spaces: Mutex<Vec<(u64, u64)>>,
+    /// Start and end of each, the lowest first.
+    spaces: Mutex<BinaryHeap<Reverse<(u64, u64)>>>,
 }
 
 /// What the thread whose turn it is changes, together with the lock that makes it its turn: one cache line, so that
@@ -203,7 +206,7 @@ impl Space {
     #[cold]
     fn leave_note(&self, lsn: Lsn, end: Lsn) {
         let mut spaces = self.notes.spaces.lock();
-        spaces.push((lsn.get(), end.get()));
+        spaces.push(Reverse((lsn.get(), end.get())));
         self.notes.count.store(spaces.len(), Ordering::Relaxed);
         // Pairs with the fence in `release`.
         fence(Ordering::SeqCst);
@@ -212,10 +215,13 @@ impl Space {
 
     /// Moves `released` over the noted spaces that it has come to.
     #[cold]
-    fn follow_notes(&self, spaces: &mut Vec<(u64, u64)>) {
+    fn follow_notes(&self, spaces: &mut BinaryHeap<Reverse<(u64, u64)>>) {
         let mut released = self.released.load(Ordering::Acquire);
-        while let Some(at) = spaces.iter().position(|&(start, _)| start == released) {
-            released = spaces.swap_remove(at).1;
+        while let Some(&Reverse((start, end))) = spaces.peek()
+            && start == released
+        {
+            spaces.pop();
+            released = end;
             self.released.store(released, Ordering::Release);
         }
         self.notes.count.store(spaces.len(), Ordering::Relaxed);

@@ -169,6 +169,12 @@ impl Wal {
         self.shared.segments.reserve(bytes, || self.shared.space.end())
     }
 
+    /// Lets the log grow beyond `max_bytes`, as long as the disk has room, or ends that: for what must be logged so that
+    /// the log can become smaller again. As often as it is lifted, it has to be put back.
+    pub fn lift_limit(&self, lifted: bool) {
+        self.shared.segments.lift_limit(lifted);
+    }
+
     /// Gives `bytes` that [`Wal::reserve`] set aside back.
     ///
     /// # Panics

@@ -134,15 +134,13 @@ pub(crate) fn recover(data: &dyn File, doublewrite: &dyn File) -> Result<usize, 
             Err(error) if error.kind == std::io::ErrorKind::UnexpectedEof => false,
             Err(error) => return Err(error.into()),
         };
-        if !whole {
-            data.allocate(offset + PAGE_SIZE as u64)?;
-            data.write_at(&[copy], offset)?;
-            repaired += 1;
-        }
+        // A page that reads whole is written again, too: the copy is what was last written in place, and that may never
+        // have reached the medium, if the sync behind it failed. The area is about to be used for other pages.
+        data.allocate(offset + PAGE_SIZE as u64)?;
+        data.write_at(&[copy], offset)?;
+        repaired += usize::from(!whole);
     }
-    if repaired > 0 {
-        data.sync()?;
-    }
+    data.sync()?;
     Ok(repaired)
 }
 

@@ -299,7 +299,7 @@ impl Pool {
 
     /// Reads pages in that are going to be needed, several at a time, as far as they can be read and frames are to be had
     /// easily. What is wrong with the others shows when they are asked for.
-    pub(crate) fn prefetch(&self, ids: &[PageId]) -> Result<(), PoolError> {
+    pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 64;
         let end = PageId::new(self.growth.len() / PAGE_SIZE as u64);
         let wanted: Vec<PageId> =
@@ -308,7 +308,9 @@ impl Pool {
         for part in wanted.chunks(BATCH.min(self.frames() / 8)) {
             let mut claimed = Vec::with_capacity(part.len());
             for &id in part {
-                claimed.extend(self.claim(id)?.map(|frame| (id, frame)));
+                // Without a frame, what has been claimed is still to be filled or given back.
+                let Ok(frame) = self.claim(id) else { break };
+                claimed.extend(frame.map(|frame| (id, frame)));
             }
             let mut reads: Vec<(u64, &mut [u8])> = claimed
                 .iter()
@@ -330,7 +332,6 @@ impl Pool {
                 }
             }
         }
-        Ok(())
     }
 
     /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of both.

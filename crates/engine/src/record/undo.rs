@@ -82,6 +82,9 @@ pub(crate) enum Garbage {
 }
 
 impl Garbage {
+    /// No encoding is longer than this, in bytes.
+    pub(crate) const MAX_BYTES: usize = 24;
+
     /// The payload that says so.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {

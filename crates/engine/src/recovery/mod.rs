@@ -29,6 +29,8 @@ use analysis::Analysis;
 
 /// Brings the pages to the state of the last hardened commit. Nobody else uses the database meanwhile.
 pub(crate) fn recover(core: &Core, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
+    // What recovery has to log must not fail because an earlier run has used the log up to its limit.
+    scheme.wal().lift_limit(true);
     let mut report = RecoveryReport::default();
     let control = core.control.lock().control;
 

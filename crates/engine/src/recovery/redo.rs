@@ -23,7 +23,7 @@ pub(super) fn redo(core: &Core, scheme: &WalScheme, analysis: &Analysis, report:
         return Ok(());
     }
     let mut scanner = scheme.wal().scan(lsn_of(start));
-    prefetch(core, analysis)?;
+    prefetch(core, analysis);
     let mut visited = HashSet::new();
     while let Some(record) = scanner.next()? {
         report.records += 1;
@@ -52,12 +52,12 @@ fn examine(page: &Exclusive<'_>, end: Lsn) -> Result<()> {
 }
 
 /// Reads the pages that redo is going to need, as many as fit the pool, together and in the order of the file.
-fn prefetch(core: &Core, analysis: &Analysis) -> Result<()> {
+fn prefetch(core: &Core, analysis: &Analysis) {
     let pool = &core.store.pool;
     let mut pages: Vec<PageId> = analysis.pages.keys().copied().collect();
     pages.sort_unstable();
     pages.truncate(pool.frames() * 3 / 4);
-    Ok(pool.prefetch(&pages)?)
+    pool.prefetch(&pages);
 }
 
 /// Has a page written out again that has the record's change already. It can be read, but it may never have reached the

@@ -67,7 +67,9 @@ fn undo(core: &Core, wal: &Wal, log: &mut TxnLog, last: Lsn) -> Result<()> {
             Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
             Some(Kind::Update) => {
                 let undo = undo_of(&record)?;
-                let change = take_back(&core.store, undo)?;
+                let mut logged = 0;
+                let change = take_back(&core.store, undo, &mut logged)?;
+                log.charge(logged);
                 log.compensate(core.scheme(), record.prev, change);
                 record.prev
             }

@@ -33,6 +33,9 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Sets room for `bytes` of records aside.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
+    /// As [`Self::reserve`], even beyond the limit that the user has set.
+    fn reserve_beyond_limit(&self, bytes: u64) -> Result<()>;
+
     /// Gives room back.
     fn unreserve(&self, bytes: u64);
 

@@ -57,6 +57,13 @@ impl StorageScheme for WalScheme {
         Ok(self.wal.reserve(bytes)?)
     }
 
+    fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
+        self.wal.lift_limit(true);
+        let reserved = self.wal.reserve(bytes);
+        self.wal.lift_limit(false);
+        Ok(reserved?)
+    }
+
     fn unreserve(&self, bytes: u64) {
         self.wal.unreserve(bytes);
     }

@@ -57,11 +57,12 @@ pub(super) fn undo_to(
     ghosts: &mut dyn FnMut(Tree, &[u8]),
 ) -> Result<()> {
     let mut bytes = std::mem::take(&mut context.value);
+    let mut split_log = 0;
     while context.log.is_above(mark) {
         let undo_next = context.log.undo_next();
         let change = match context.log.last_inverse(&mut bytes) {
             Some(undo) => {
-                let change = take_back(&core.store, undo)?;
+                let change = take_back(&core.store, undo, &mut split_log)?;
                 match undo {
                     Undo::Insert { tree, key } => ghosts(tree, key),
                     Undo::Change { tree, key, flags, .. } if flags.contains(SlotFlags::GHOST) => ghosts(tree, key),
@@ -71,6 +72,7 @@ pub(super) fn undo_to(
             }
             None => Change::new(),
         };
+        context.log.charge(std::mem::take(&mut split_log));
         if is_on(Bug::ForgetCompensation) {
             change.forget();
         } else {
@@ -82,8 +84,8 @@ pub(super) fn undo_to(
     Ok(())
 }
 
-/// Applies an inverse to the pages, which stay latched in the change.
-pub(crate) fn take_back<'s>(store: &'s Store, undo: Undo<'_>) -> Result<Change<'s>, PoolError> {
+/// Applies an inverse to the pages, which stay latched in the change; adds the bytes of log that splits took to `logged`.
+pub(crate) fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<Change<'s>, PoolError> {
     match undo {
         Undo::Allocate { page } => store.free_page_change(page),
         Undo::Insert { tree, key } => {
@@ -101,7 +103,7 @@ pub(crate) fn take_back<'s>(store: &'s Store, undo: Undo<'_>) -> Result<Change<'
             if grows > node.free_space() {
                 let value_len = node.value_len(slot) + grows;
                 drop(leaf);
-                store.split_leaf(tree, key, value_len, Purpose::Rollback)?;
+                *logged += store.split_leaf(tree, key, value_len, Purpose::Rollback)?;
                 continue;
             }
             return Ok(changed(leaf, PageOp::Change { slot: number(slot), at, remove, add, flags }));

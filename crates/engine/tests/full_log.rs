@@ -1,0 +1,76 @@
+//! A log at its limit: transactions are refused, and nothing else happens.
+
+mod common;
+
+use duramen::{Db, Error, Options};
+
+fn tiny_log() -> Options {
+    Options { log_max_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..common::small() }
+}
+
+/// Checkpoints taken in vain, for the sake of a log that a long transaction kept full, ate up the room for its rollback:
+/// the log stopped, and the database could not be opened again.
+#[test]
+fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut long = db.begin();
+    for number in 0..120u32 {
+        long.put(&table, &number.to_be_bytes(), &[1; 500]).unwrap();
+    }
+    let mut refused = 0u32;
+    let mut committed = 0u32;
+    while refused < 3_000 {
+        let mut txn = db.begin();
+        let result = txn.put(&table, &(1_000 + committed % 64).to_be_bytes(), &committed.to_be_bytes());
+        match result.and_then(|()| txn.commit()) {
+            Ok(()) => committed += 1,
+            Err(Error::Full { .. }) => refused += 1,
+            Err(error) => panic!("after {committed} commits and {refused} refusals: {error}"),
+        }
+    }
+    for _ in 0..200 {
+        // In vain, but it must not do harm.
+        match db.checkpoint() {
+            Ok(()) | Err(Error::Full { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    long.abort().unwrap();
+    let mut txn = db.begin();
+    txn.put(&table, b"after", b"all is well").unwrap();
+    txn.commit().unwrap();
+    assert!(db.check().unwrap().is_ok());
+    drop(db);
+
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.get(&table, &0u32.to_be_bytes()).unwrap(), None);
+    assert_eq!(txn.get(&table, b"after").unwrap().unwrap(), b"all is well");
+    assert_eq!(txn.scan(&table, ..).count() as u32, 1 + committed.min(64));
+}
+
+/// The same, with the long transaction left to recovery.
+#[test]
+fn a_full_log_recovers() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut long = db.begin();
+    let mut number = 0u32;
+    let full = loop {
+        number += 1;
+        if let Err(error) = long.put(&table, &number.to_be_bytes(), &[2; 900]) {
+            break error;
+        }
+    };
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    drop(db);
+    drop(long);
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.open_table("t").unwrap();
+    assert_eq!(db.begin().scan(&table, ..).count(), 0);
+    assert!(db.check().unwrap().is_ok());
+}
