@@ -19,7 +19,7 @@ use duramen_wal::Inserted;
 use crate::active::{TxnEntry, TxnState};
 use crate::control::Control;
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::{Kind, Malformed, Reader, put_number};
 
 /// Entries of a table in one record.
@@ -226,12 +226,11 @@ impl Core {
         if missing == 0 {
             return Ok(());
         }
-        if self.scheme().reserve(missing).is_err() {
-            if *standing > needed / 2 {
-                return Ok(());
-            }
+        match self.scheme().reserve(missing) {
+            Err(Error::Full { .. }) if *standing > needed / 2 => return Ok(()),
             // The limit of the log must not stand in the way of what makes room in it.
-            self.scheme().reserve_beyond_limit(missing)?;
+            Err(Error::Full { .. }) => self.scheme().reserve_beyond_limit(missing)?,
+            other => other?,
         }
         *standing = needed;
         Ok(())

@@ -16,7 +16,7 @@ use duramen_wal::{Inserted, NewRecord};
 use crate::active::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
 use crate::btree::Tree;
 use crate::change::Change;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
 use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Undo, put_number};
@@ -140,9 +140,12 @@ impl TxnLog {
         let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(false) };
         // What has become records is no longer to be set aside.
         let step = missing.next_multiple_of(STEP_BYTES);
-        if scheme.reserve(step).is_err() {
-            on_full()?;
-            scheme.reserve(step)?;
+        match scheme.reserve(step) {
+            Err(Error::Full { .. }) => {
+                on_full()?;
+                scheme.reserve(step)?;
+            }
+            other => other?,
         }
         self.reserved += step;
         if self.used > 0 {
@@ -329,7 +332,7 @@ impl TxnLog {
     /// log before is not needed for it any more.
     ///
     /// # Errors
-    /// [`crate::Error::Full`], and nothing has been repeated.
+    /// [`Error::Full`], and nothing has been repeated.
     pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) -> Result<()> {
         let room = (garbage.len() as u64 + 1) * scheme.record_bytes(Garbage::MAX_BYTES);
         scheme.reserve(room)?;
