@@ -57,6 +57,30 @@ impl Core {
         }
     }
 
+    /// The pages that wait to be given back.
+    pub(crate) fn deferred_pages(&self) -> Result<Vec<PageId>> {
+        let mut pages = Vec::new();
+        for item in self.deferred.lock().iter().flat_map(|deferred| &deferred.garbage) {
+            match *item {
+                Garbage::Chain { head, chain } => pages.extend(self.store.chain_pages(head, chain)?),
+                Garbage::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
+            }
+        }
+        Ok(pages)
+    }
+
+    fn collect_tree(&self, tree: Tree, id: PageId, level: Option<u8>, pages: &mut Vec<PageId>) -> Result<()> {
+        let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
+        for item in below {
+            match item {
+                Below::Child(child) => self.collect_tree(tree, child, Some(level - 1), pages)?,
+                Below::Chain(reference) => pages.extend(self.store.chain_pages(reference.head, reference.chain)?),
+            }
+        }
+        pages.push(id);
+        Ok(())
+    }
+
     /// Gives everything back, and forgets what is done; counts the pages.
     fn free_garbage(&self, items: &mut Vec<Garbage>, freed: &mut u64) -> Result<()> {
         while let Some(&item) = items.last() {
