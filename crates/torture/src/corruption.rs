@@ -221,7 +221,15 @@ impl Specimen {
 
 fn apply(disk: &SimDisk, damage: &Damage) -> duramen_io::Result<()> {
     match damage {
-        Damage::Flip { file, byte, bit } => disk.flip_bit(file, *byte, *bit),
+        Damage::Flip { file, byte, bit } => {
+            disk.flip_bit(file, *byte, *bit);
+            // Opening writes pages again from their copies in the double-write area. Every other time these are lost, too,
+            // so that the damage is there to be noticed.
+            if file == "data" && byte % 2 == 0 && disk.durable_bytes("doublewrite").is_some_and(|area| !area.is_empty())
+            {
+                disk.flip_bit("doublewrite", 0, 0);
+            }
+        }
         Damage::Remove(file) => disk.remove(file)?,
         Damage::Cut(file, len) => {
             let handle = disk.open(file, OpenMode::Existing)?;
