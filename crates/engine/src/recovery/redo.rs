@@ -61,7 +61,8 @@ fn prefetch(core: &Core, analysis: &Analysis) {
 }
 
 /// Has a page written out again that has the record's change already. It can be read, but it may never have reached the
-/// medium: after a failed sync the system may show what it has not written.
+/// medium: after a failed sync the system may show what it has not written. Once is enough, on the first visit: a page
+/// leaves the pool again only when it has been written.
 fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
     if page.was_unreadable().is_none() {
         page.prepare_redo(gsn);
@@ -98,18 +99,20 @@ fn redo_record(
             Some(at) => at,
             None => {
                 core.store.pool.reserve_page(id)?;
-                let page = core.store.pool.exclusive_or_blank(id)?;
+                let mut page = core.store.pool.exclusive_or_blank(id)?;
+                let lacks = page::gsn(&page) < gsn || is_on(Bug::IgnorePageGsn);
                 if visited.insert(id) {
                     examine(&page, end)?;
+                    if !lacks {
+                        keep(&mut page, gsn);
+                    }
                 }
-                let lacks = page::gsn(&page) < gsn || is_on(Bug::IgnorePageGsn);
                 targets.push(Target { page, lacks });
                 targets.len() - 1
             }
         };
         let Target { page, lacks } = &mut targets[at];
         if !*lacks {
-            keep(page, gsn);
             continue;
         }
         if page::gsn(page) < gsn {
