@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// Takes the working memory of a finished transaction back.
-    pub(crate) fn recycle(&self, context: Box<Context>) {
+    pub(crate) fn recycle(&self, mut context: Box<Context>) {
         const KEPT: usize = 1024;
         const LARGEST_VALUE: usize = 1 << 20;
         // One whose clean-up failed stays in the transaction table and cannot be used again.
@@ -90,8 +90,10 @@ impl Core {
             let mut contexts = self.contexts.lock();
             if contexts.len() < KEPT {
                 contexts.push(context);
+                return;
             }
         }
+        self.locks.disinherit(&mut context.locks);
     }
 
     /// Looks at an error on its way to the caller: after a failure of the disk the database is out of service.

@@ -253,7 +253,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     };
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
     let pool = Pool::new(config, Arc::clone(&data), double_write, rule)?;
-    let mut locks = LockManager::new(LOCK_BUCKETS);
+    let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {
         locks = locks.with_wait_limit(limit);
     }

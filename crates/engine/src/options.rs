@@ -17,9 +17,12 @@ pub enum CommitMode {
     Sync,
     /// Early lock release: locks go as soon as the commit record is in the log buffer; the acknowledgement still waits
     /// until it is hardened, and so does that of every transaction that could have seen its changes (Aether,
-    /// section 3).
-    #[default]
+    /// section 3). The thread waits, too: [`crate::Txn::commit_async`] returns when the commit is hardened.
     Elr,
+    /// Early lock release and flush pipelining (default): as `Elr`, and [`crate::Txn::commit_async`] returns at once, so
+    /// that its thread can run other transactions until the commit is hardened (Aether, section 4).
+    #[default]
+    Pipelined,
     /// *Unsafe reference*: acknowledged as soon as the commit record is in the log buffer. A crash loses acknowledged
     /// transactions. Only for measuring what durability costs.
     Async,
@@ -60,7 +63,7 @@ macro_rules! names {
     };
 }
 
-names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "async" => Self::Async);
+names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -95,6 +98,8 @@ pub struct Options {
     pub group_commit_bytes: usize,
     /// ... or the oldest has waited this long, whichever comes first.
     pub group_commit_time: Duration,
+    /// Speculative lock inheritance: intention locks on tables stay with the thread's next transaction (default yes).
+    pub lock_inheritance: bool,
     /// The longest wait for a lock before [`Error::LockTimeout`]; `None` (default) waits until granted or deadlocked.
     pub lock_wait_limit: Option<Duration>,
     /// The most pages that the background cleaner writes per second; `None` (default) is as needed.
@@ -120,6 +125,7 @@ impl Default for Options {
             group_commit_transactions: 1,
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),
+            lock_inheritance: true,
             lock_wait_limit: None,
             cleaner_pages_per_second: None,
             direct_io: true,

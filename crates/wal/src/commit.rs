@@ -19,6 +19,8 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -51,7 +53,7 @@ struct State {
     began: Option<Instant>,
     /// About how long a flush takes.
     flush_time: Duration,
-    /// About how many commit at present: those whom a flush released and those who then were waiting for the next.
+    /// About how many commit at present: those whom a flush served and those who by then waited for the next.
     company: usize,
     /// Requests since the last flush began.
     requests: Requests,
@@ -78,10 +80,24 @@ struct Waiter {
     wake: Wake,
 }
 
-#[derive(Debug)]
-enum Wake {
+/// How a waiter is told.
+pub(crate) enum Wake {
+    /// A thread is unparked.
     Thread(Arc<Parker>),
+    /// A task is woken.
     Task(Arc<Mutex<Waker>>),
+    /// A function is called.
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Thread(_) => "Thread",
+            Self::Task(_) => "Task",
+            Self::Call(_) => "Call",
+        })
+    }
 }
 
 impl PartialEq for Waiter {
@@ -131,13 +147,15 @@ impl State {
 
     fn end_flush(&mut self, space: &Space) {
         self.flushing = false;
-        let served = std::mem::take(&mut self.in_flush);
+        let mut served = std::mem::take(&mut self.in_flush);
         if served.count > 0 && !is_settled(space, served.highest) {
             // Inserted, but its release still waits for a thread that is filling in: part of the next flush.
             self.requests.count += served.count;
             self.requests.highest = self.requests.highest.max(served.highest);
-            self.requests.first = served.first;
+            self.requests.first = served.first.or(self.requests.first);
+            served.count = 0;
         }
+        self.count_company(served.count);
     }
 
     fn take_settled(&mut self, space: &Space) -> Vec<Waiter> {
@@ -148,13 +166,13 @@ impl State {
         settled
     }
 
-    /// Takes note of how many a flush has released, and how long it took.
-    fn count_company(&mut self, released: usize) {
-        if released > 0 {
+    /// Takes note of how many requests a flush has served, and how long it took.
+    fn count_company(&mut self, served: usize) {
+        if served > 0 {
             let took = self.began.map_or(Duration::ZERO, Instant::elapsed);
             self.flush_time = (self.flush_time * 7 + took) / 8;
         }
-        let present = released.max(1) + self.waiters.len();
+        let present = served.max(1) + self.requests.count;
         self.company = if present >= self.company { present } else { (self.company * 7 + present) / 8 };
     }
 
@@ -199,7 +217,8 @@ impl CommitQueue {
     }
 
     /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes durable what is released.
-    pub(crate) fn wait(&self, space: &Space, lsn: Lsn, flush: impl Fn()) {
+    /// `requested` says that [`CommitQueue::request`] has been called for it.
+    pub(crate) fn wait(&self, space: &Space, lsn: Lsn, requested: bool, flush: impl Fn()) {
         let mut backoff = Backoff::new();
         let mut counted = false;
         while !is_settled(space, lsn) {
@@ -224,7 +243,9 @@ impl CommitQueue {
                 continue;
             }
             let parker = Arc::new(Parker::new());
-            state.request(lsn);
+            if !requested {
+                state.request(lsn);
+            }
             state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)) }));
             let news = state.is_news(&self.policy, space);
             drop(state);
@@ -249,15 +270,15 @@ impl CommitQueue {
         }
     }
 
-    /// Queues a task to be woken; returns `false` when there is nothing to wait for any more. The request has been made.
-    pub(crate) fn queue_task(&self, space: &Space, lsn: Lsn, task: Arc<Mutex<Waker>>) -> bool {
+    /// Queues somebody to be told; gives them back when there is nothing to wait for any more. The request has been made.
+    pub(crate) fn queue(&self, space: &Space, lsn: Lsn, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
         if is_settled(space, lsn) {
-            return false;
+            return Some(wake);
         }
         state.waits += 1;
-        state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Task(task) }));
-        true
+        state.waiters.push(Reverse(Waiter { lsn, wake }));
+        None
     }
 
     /// What the daemon should do now. On [`Due::Flush`] it is the one that flushes.
@@ -279,7 +300,6 @@ impl CommitQueue {
             let mut state = self.state.lock();
             state.end_flush(space);
             let settled = state.take_settled(space);
-            state.count_company(settled.len());
             (settled, state.due(&self.policy, space) != Due::Never)
         };
         wake(satisfied);
@@ -294,13 +314,21 @@ impl CommitQueue {
 }
 
 fn wake(waiters: Vec<Waiter>) {
-    for waiter in waiters {
-        match waiter.wake {
-            Wake::Thread(parker) => parker.unpark(),
-            Wake::Task(task) => {
+    waiters.into_iter().for_each(|waiter| waiter.wake.tell());
+}
+
+impl Wake {
+    /// Tells the waiter. A panic of code that is not the log's ends here: others wait for the thread that calls this.
+    pub(crate) fn tell(self) {
+        match self {
+            Self::Thread(parker) => parker.unpark(),
+            Self::Task(task) => {
                 // Not called under the lock: it may run the task, which takes it.
                 let waker = task.lock().clone();
-                waker.wake();
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
+            Self::Call(call) => {
+                let _ = catch_unwind(AssertUnwindSafe(call));
             }
         }
     }

@@ -29,9 +29,9 @@ mod native {
     fn a_lonely_committer_flushes_by_itself() {
         let (queue, space) = fixture(policy());
         let lsn = insert(&space);
-        queue.wait(&space, lsn, || space.set_durable(space.released()));
+        queue.wait(&space, lsn, false, || space.set_durable(space.released()));
         assert_eq!(queue.counts(), (1, 1));
-        queue.wait(&space, lsn, || panic!("it is durable"));
+        queue.wait(&space, lsn, false, || panic!("it is durable"));
         assert_eq!(queue.counts(), (1, 1));
     }
 
@@ -98,7 +98,7 @@ mod native {
                 let lsn = insert(&space);
                 let waker = Arc::new(Mutex::new(Arc::clone(&count).into()));
                 queue.request(&space, lsn);
-                assert!(queue.queue_task(&space, lsn, waker));
+                assert!(queue.queue(&space, lsn, Wake::Task(waker)).is_none());
                 (lsn, count)
             })
             .collect();
@@ -108,7 +108,8 @@ mod native {
             queue.wake_settled(&space);
             assert_eq!(woken(), expected);
         }
-        assert!(!queue.queue_task(&space, tasks[0].0, Arc::new(Mutex::new(Arc::clone(&tasks[0].1).into()))));
+        let late = Wake::Task(Arc::new(Mutex::new(Arc::clone(&tasks[0].1).into())));
+        assert!(queue.queue(&space, tasks[0].0, late).is_some());
         Arc::clone(&tasks[0].1).wake_by_ref();
     }
 }
@@ -156,7 +157,7 @@ mod loom_models {
                     let shared = Arc::clone(&shared);
                     thread::spawn("committer", move || {
                         let (queue, space) = &*shared;
-                        queue.wait(space, lsn, || space.set_durable(space.released()));
+                        queue.wait(space, lsn, false, || space.set_durable(space.released()));
                         assert!(space.durable() > lsn);
                     })
                     .unwrap()
@@ -189,6 +190,38 @@ mod loom_models {
         });
     }
 
+    /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the one who does not wait
+    /// is called exactly once.
+    #[test]
+    fn waiting_after_a_request_makes_no_second_one() {
+        use duramen_sync::atomic::{AtomicUsize, Ordering};
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let called = Arc::new(AtomicUsize::new(0));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            shared.0.request(&shared.1, lsns[0]);
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
+            };
+            let call = {
+                let (shared, called) = (Arc::clone(&shared), Arc::clone(&called));
+                Wake::Call(Box::new(move || {
+                    assert!(shared.1.durable() > lsns[0]);
+                    called.fetch_add(1, Ordering::Relaxed);
+                }))
+            };
+            if let Some(wake) = shared.0.queue(&shared.1, lsns[0], call) {
+                wake.tell();
+            }
+            shared.0.request(&shared.1, lsns[1]);
+            shared.0.wait(&shared.1, lsns[1], true, || shared.1.set_durable(shared.1.released()));
+            shared.0.daemon.ring();
+            helper.join().unwrap();
+            assert_eq!(called.load(Ordering::Relaxed), 1);
+        });
+    }
+
     /// Failure wakes those who wait.
     #[test]
     fn failure_wakes_everyone() {
@@ -198,7 +231,7 @@ mod loom_models {
             let committer = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("committer", move || {
-                    shared.0.wait(&shared.1, lsn, || unreachable!("the policy wants two"));
+                    shared.0.wait(&shared.1, lsn, false, || unreachable!("the policy wants two"));
                     assert!(shared.1.has_failed());
                 })
                 .unwrap()

@@ -1,4 +1,4 @@
-//! A request to harden, as something to wait for: by a thread or by a task.
+//! A request to harden, as something to wait for: by a thread, by a task, or by a function to be called.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::Lsn;
 
+use crate::commit::Wake;
 use crate::error::{Result, WalError};
 use crate::shared::Shared;
 
@@ -44,7 +45,24 @@ impl Hardened {
         match &self.refused {
             Some(error) => Err(error.clone()),
             None if self.shared.is_settled(self.lsn) => self.outcome(),
-            None => self.shared.wait(self.lsn),
+            None => self.shared.wait(self.lsn, true),
+        }
+    }
+
+    /// Has `call` called with the outcome: on a thread of the log, or at once on this one when there is nothing to wait
+    /// for. It should be brief, since others wait for that thread; if it panics, nobody but it is harmed.
+    pub fn on_ready(mut self, call: impl FnOnce(Result<()>) + Send + 'static) {
+        if let Some(error) = self.refused.take() {
+            return call(Err(error));
+        }
+        if self.is_ready() {
+            return call(self.outcome());
+        }
+        let shared = Arc::clone(&self.shared);
+        let lsn = self.lsn;
+        let wake = Wake::Call(Box::new(move || call(self.outcome())));
+        if let Some(wake) = shared.queue.queue(&shared.space, lsn, wake) {
+            wake.tell();
         }
     }
 
@@ -70,7 +88,8 @@ impl Future for Hardened {
             task.lock().clone_from(context.waker());
         } else {
             let task = Arc::new(Mutex::new(context.waker().clone()));
-            if self.shared.queue.queue_task(&self.shared.space, self.lsn, Arc::clone(&task)) {
+            let wake = Wake::Task(Arc::clone(&task));
+            if self.shared.queue.queue(&self.shared.space, self.lsn, wake).is_none() {
                 self.task = Some(task);
             }
         }

@@ -161,9 +161,9 @@ impl Shared {
         }
     }
 
-    /// Blocks until the durable position is beyond `lsn`.
-    pub(crate) fn wait(&self, lsn: Lsn) -> Result<()> {
-        self.queue.wait(&self.space, lsn, || {
+    /// Blocks until the durable position is beyond `lsn`. `requested` says that the queue has been asked for it.
+    pub(crate) fn wait(&self, lsn: Lsn, requested: bool) -> Result<()> {
+        self.queue.wait(&self.space, lsn, requested, || {
             let _guard = FailOnPanic(self);
             self.flush();
         });

@@ -133,7 +133,7 @@ impl Wal {
         }
         let lsn = Lsn::new(gsn.get());
         self.shared.check_inserted(lsn)?;
-        self.shared.wait(lsn)
+        self.shared.wait(lsn, false)
     }
 
     /// Everything below is hardened. Always the end of a record.
@@ -279,7 +279,7 @@ impl Wal {
     /// [`WalError::Failed`] when not everything could be hardened.
     pub fn close(&self) -> Result<()> {
         let end = self.end();
-        let outcome = if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1)) } else { Ok(()) };
+        let outcome = if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1), false) } else { Ok(()) };
         self.stop();
         match outcome {
             Err(WalError::Closed) => Ok(()),

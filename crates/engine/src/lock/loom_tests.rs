@@ -155,3 +155,49 @@ fn closing_misses_no_waiter() {
     });
     seen.check("closing", false);
 }
+
+/// One agent runs two transactions under an inherited lock on a table, while another transaction takes the table away
+/// from it: what the lock protects is never touched by both.
+#[test]
+fn an_inherited_lock_is_used_or_revoked_and_never_both() {
+    struct Cell(UnsafeCell<u32>);
+    // SAFETY: the cell is touched only by the transaction that holds the lock, which is what the model checks.
+    unsafe impl Sync for Cell {}
+    // SAFETY: as above.
+    unsafe impl Send for Cell {}
+
+    let used = Arc::new(AtomicUsize::new(0));
+    let all = Arc::clone(&used);
+    model(Some(3), move || {
+        let table = LockId::table(TableId::new(1));
+        let manager = Arc::new(LockManager::new(1).with_inheritance(true));
+        let cell = Arc::new(Cell(UnsafeCell::new(0)));
+        let mut agent = TxnLocks::new(TxnId::new(1));
+        manager.acquire(&mut agent, table, LockMode::IntentExclusive).expect("free");
+        manager.release_all(&mut agent);
+        let other = {
+            let (manager, cell) = (Arc::clone(&manager), Arc::clone(&cell));
+            thread::spawn("other", move || {
+                let mut txn = TxnLocks::new(TxnId::new(9));
+                manager.acquire(&mut txn, table, Exclusive).expect("one lock makes no cycle");
+                // SAFETY: the lock is held exclusively.
+                cell.0.with_mut(|value| unsafe { *value += 10 });
+                manager.release_all(&mut txn);
+            })
+        };
+        for number in 2..4 {
+            agent.renew(TxnId::new(number));
+            manager.acquire(&mut agent, table, LockMode::IntentExclusive).expect("one lock makes no cycle");
+            // SAFETY: the other one holds the lock exclusively or not at all.
+            cell.0.with_mut(|value| unsafe { *value += 1 });
+            manager.release_all(&mut agent);
+        }
+        other.expect("a thread starts").join().expect("no panic");
+        // SAFETY: the other thread has ended.
+        assert_eq!(cell.0.with(|value| unsafe { *value }), 12);
+        manager.disinherit(&mut agent);
+        assert!(manager.is_empty());
+        all.fetch_add(1, Relaxed);
+    });
+    println!("inheritance: {} runs", used.load(Relaxed));
+}

@@ -11,6 +11,7 @@
 //!   hold of the bucket's mutex: it moves the requests from the queue to the holders and sets the outcome of their
 //!   waiters. It unparks them when it has let go of the mutex. The woken transaction owns the lock already; nobody can
 //!   get in between, and no wake-up is lost, because a parker keeps one that comes early.
+//! - *Inherited locks* stay with the agent that runs one transaction after another; `inherit.rs` has their protocol.
 //! - *Instant requests* take part in all of this, but leave the queue without becoming holders. What they saw may have
 //!   changed when the call returns: the caller looks again with [`LockManager::check_instant`] under the page latch that
 //!   keeps the answer true.
@@ -35,12 +36,14 @@ use std::time::Duration;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, CachePadded, Mutex};
+use duramen_types::Gsn;
 
 use super::deadlock::{Detector, Wait, Waits};
+use super::head::Request;
 use super::id::LockId;
 use super::mode::LockMode;
-use super::table::{Bucket, Request};
-use super::txn::{Outcome, TxnLocks, Waiter};
+use super::table::Bucket;
+use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
 
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,8 +65,6 @@ pub(crate) enum LockError {
 /// Sums since the manager was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct LockMetrics {
-    /// Locks granted to a transaction that did not hold them; neither conversions nor instant requests.
-    pub(crate) acquisitions: u64,
     /// Requests that had to wait, whatever came of it.
     pub(crate) waits: u64,
     /// Waits refused because of a deadlock.
@@ -80,15 +81,26 @@ struct Counters {
     deadlocks: AtomicU64,
     timeouts: AtomicU64,
     wait_nanos: AtomicU64,
+    /// Searches for a deadlock that have come to an end: from then on the transaction is no victim.
+    #[cfg(test)]
+    searches: AtomicU64,
 }
+
+/// A bucket on a cache line of its own. (Padding against the prefetching of line pairs would double the table, and with
+/// it the cache misses of threads that do not contend.)
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(Mutex<Bucket>);
 
 /// The locks of a database.
 #[derive(Debug)]
 pub(crate) struct LockManager {
-    buckets: Box<[CachePadded<Mutex<Bucket>>]>,
+    buckets: Box<[Line]>,
     /// The number of buckets is two to the power of this.
     bits: u32,
     wait_limit: Option<Duration>,
+    /// Whether agents keep intention locks.
+    inheritance: bool,
     closed: AtomicBool,
     waits: Waits,
     detector: Mutex<Detector>,
@@ -101,9 +113,10 @@ impl LockManager {
     pub(crate) fn new(buckets: usize) -> Self {
         let buckets = buckets.next_power_of_two();
         Self {
-            buckets: (0..buckets).map(|_| CachePadded::new(Mutex::new(Bucket::default()))).collect(),
+            buckets: (0..buckets).map(|_| Line::default()).collect(),
             bits: buckets.trailing_zeros(),
             wait_limit: None,
+            inheritance: false,
             closed: AtomicBool::new(false),
             waits: Waits::new(),
             detector: Mutex::new(Detector::default()),
@@ -118,9 +131,16 @@ impl LockManager {
         self
     }
 
+    /// Lets agents keep intention locks on tables from transaction to transaction.
+    #[must_use]
+    pub(crate) fn with_inheritance(mut self, inheritance: bool) -> Self {
+        self.inheritance = inheritance;
+        self
+    }
+
     #[inline]
     fn bucket(&self, id: LockId) -> &Mutex<Bucket> {
-        &self.buckets[id.bucket(self.bits)]
+        &self.buckets[id.bucket(self.bits)].0
     }
 
     /// Makes `txn` hold the lock in `mode`, or in the weakest mode that covers both `mode` and the one held; waits for
@@ -138,9 +158,17 @@ impl LockManager {
     pub(crate) fn try_acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
         let held = txn.held(id);
         let Some(mode) = missing(held, mode) else { return true };
-        if !self.bucket(id).lock().try_grant(txn.txn(), id, held, mode) {
-            return false;
+        if held.is_none() && self.inherits(txn, id, mode) {
+            return true;
         }
+        let pre_committed = {
+            let mut bucket = self.bucket(id).lock();
+            if !bucket.try_grant(txn.txn(), id, held, mode) {
+                return false;
+            }
+            bucket.pre_committed
+        };
+        txn.saw(pre_committed);
         note(txn, id, held, mode);
         true
     }
@@ -164,6 +192,9 @@ impl LockManager {
     fn request(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode, instant: bool) -> Result<(), LockError> {
         let held = txn.held(id);
         let Some(mode) = missing(held, mode) else { return Ok(()) };
+        if held.is_none() && !instant && self.inherits(txn, id, mode) {
+            return Ok(());
+        }
         let mut bucket = self.bucket(id).lock();
         let granted = match instant {
             true => bucket.is_grantable(id, held, mode),
@@ -179,11 +210,29 @@ impl LockManager {
             bucket.enqueue(id, request);
             drop(bucket);
             self.wait(Wait { txn: txn.txn(), lock: id, ticket }, &waiter)?;
+            bucket = self.bucket(id).lock();
         }
+        let pre_committed = bucket.pre_committed;
+        drop(bucket);
+        txn.saw(pre_committed);
         if !instant {
             note(txn, id, held, mode);
         }
         Ok(())
+    }
+
+    /// Uses an inherited lock that covers `mode`, if there is one; `txn` does not hold the lock yet.
+    #[inline]
+    fn inherits(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
+        if !self.inheritance || !id.is_coarse() {
+            return false;
+        }
+        let inherits = txn.use_inherited(id, mode);
+        if !inherits {
+            // One that is too weak goes: the transaction will leave a stronger one behind, and has only one of a lock.
+            self.drop_inherited(txn.take_inherited(id));
+        }
+        inherits
     }
 
     /// Waits for the outcome of a request that is in the queue.
@@ -191,7 +240,10 @@ impl LockManager {
     fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
         let start = Instant::now();
         self.waits.publish(wait);
-        let result = match self.refuse_deadlock(wait) {
+        let deadlock = self.refuse_deadlock(wait);
+        #[cfg(test)]
+        self.counters.searches.fetch_add(1, Ordering::Relaxed);
+        let result = match deadlock {
             Some(cycle) => Err(LockError::Deadlock { cycle }),
             None => self.park(wait, waiter, start),
         };
@@ -249,34 +301,89 @@ impl LockManager {
     /// # Panics
     /// If it is not held.
     pub(crate) fn release_one(&self, txn: &mut TxnLocks, id: LockId) {
-        let mode = txn.forget(id).expect("only a lock that is held is released");
         let mut granted = Vec::new();
-        self.bucket(id).lock().release(txn.txn(), id, mode, &mut granted);
+        match txn.forget(id) {
+            Some(mode) => self.bucket(id).lock().release(txn.txn(), id, mode, &mut granted),
+            None => {
+                let inherited = txn.take_inherited(id).filter(|lock| lock.in_use);
+                self.end_use(txn, &inherited.expect("only a lock that is held is released"), &mut granted);
+            }
+        }
         wake(&granted);
+    }
+
+    /// Gives an inherited lock that the transaction uses back to its head.
+    fn end_use(&self, txn: &TxnLocks, inherited: &Inherited, granted: &mut Vec<Arc<Waiter>>) {
+        let Inherited { id, mode, agent, .. } = inherited;
+        let mut bucket = self.bucket(*id).lock();
+        if !bucket.dismiss(*id, agent, granted) {
+            // It was about to be converted, and the transaction holds it as any other lock.
+            bucket.release(txn.txn(), *id, *mode, granted);
+        }
     }
 
     /// Releases the locks on records and gaps, the last taken first. Those on tables stay: what the transaction still has
-    /// to clear away needs the tables to be there.
-    pub(crate) fn release_fine(&self, txn: &mut TxnLocks) {
+    /// to clear away needs the tables to be there. `pre_committed` is the transaction's commit if that is not hardened
+    /// yet, and zero otherwise: who takes one of its exclusive locks depends on it.
+    pub(crate) fn release_fine(&self, txn: &mut TxnLocks, pre_committed: Gsn) {
         let mut granted = Vec::new();
-        txn.retain_coarse(|txn, id, mode| self.bucket(id).lock().release(txn, id, mode, &mut granted));
+        txn.retain_coarse(|txn, id, mode| {
+            let mut bucket = self.bucket(id).lock();
+            if mode == LockMode::Exclusive {
+                bucket.pre_committed = bucket.pre_committed.max(pre_committed);
+            }
+            bucket.release(txn, id, mode, &mut granted);
+        });
         wake(&granted);
     }
 
-    /// Releases every lock of the transaction, the last taken first.
+    /// Releases every lock of the transaction, the last taken first; intention locks on tables may stay with the agent.
     pub(crate) fn release_all(&self, txn: &mut TxnLocks) {
         let mut granted = Vec::new();
         while let Some((id, mode)) = txn.pop() {
-            self.bucket(id).lock().release(txn.txn(), id, mode, &mut granted);
+            let mut bucket = self.bucket(id).lock();
+            let is_intent = matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive);
+            if self.inheritance && is_intent && id.is_coarse() && txn.may_inherit() {
+                if let Some(agent) = bucket.bequeath(txn.txn(), id, mode) {
+                    txn.inherit(Inherited { id, mode, agent, in_use: false });
+                    continue;
+                }
+            }
+            bucket.release(txn.txn(), id, mode, &mut granted);
+        }
+        while let Some(inherited) = txn.settle_inherited() {
+            self.end_use(txn, &inherited, &mut granted);
         }
         txn.clear_index();
         // Last, for who waits for one of these locks often goes on to ask for another one.
         wake(&granted);
     }
 
+    /// Gives up the locks that the agent has kept: it runs no further transaction.
+    pub(crate) fn disinherit(&self, txn: &mut TxnLocks) {
+        while let Some(inherited) = txn.pop_inherited() {
+            self.drop_inherited(Some(inherited));
+        }
+    }
+
+    fn drop_inherited(&self, inherited: Option<Inherited>) {
+        let Some(Inherited { id, agent, in_use, .. }) = inherited else { return };
+        assert!(!in_use, "an inherited lock is dropped between transactions");
+        let mut granted = Vec::new();
+        // It may have been revoked meanwhile.
+        self.bucket(id).lock().dismiss(id, &agent, &mut granted);
+        wake(&granted);
+    }
+
     /// Whether nobody holds the lock or waits for it.
     pub(crate) fn is_unlocked(&self, id: LockId) -> bool {
         !self.bucket(id).lock().contains(id)
+    }
+
+    /// Searches for a deadlock so far.
+    #[cfg(test)]
+    pub(super) fn searches(&self) -> u64 {
+        self.counters.searches.load(Ordering::Relaxed)
     }
 
     /// Number of requests that wait for the lock.
@@ -288,7 +395,7 @@ impl LockManager {
     /// Whether nobody holds any lock or waits for any. Buckets are looked at one by one.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.lock().is_empty())
+        self.buckets.iter().all(|Line(bucket)| bucket.lock().is_empty())
     }
 
     /// Ends every wait with [`LockError::Closed`], and those that would begin from now on. Locks that are held stay so
@@ -297,16 +404,15 @@ impl LockManager {
         // The bucket mutexes order this store before every later look at a queue.
         self.closed.store(true, Ordering::Relaxed);
         let mut evicted = Vec::new();
-        for bucket in &self.buckets {
+        for Line(bucket) in &self.buckets {
             bucket.lock().evict_waiters(&mut evicted);
         }
         wake(&evicted);
     }
 
-    /// The sums so far; figures of different buckets are not from the same moment.
+    /// The sums so far.
     pub(crate) fn metrics(&self) -> LockMetrics {
         LockMetrics {
-            acquisitions: self.buckets.iter().map(|bucket| bucket.lock().acquisitions).sum(),
             waits: self.counters.waits.load(Ordering::Relaxed),
             deadlocks: self.counters.deadlocks.load(Ordering::Relaxed),
             timeouts: self.counters.timeouts.load(Ordering::Relaxed),
@@ -329,7 +435,13 @@ fn missing(held: Option<LockMode>, mode: LockMode) -> Option<LockMode> {
 fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) {
     match held {
         None => txn.push(id, mode),
-        Some(_) => txn.note(id, mode),
+        Some(_) => {
+            if id.is_coarse() {
+                // A conversion has made it a lock like others.
+                txn.take_inherited(id);
+            }
+            txn.note(id, mode);
+        }
     }
 }
 

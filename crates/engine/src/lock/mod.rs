@@ -3,12 +3,16 @@
 //! - [`mode`]: the five modes of hierarchical locking and how they combine;
 //! - [`id`]: what can be locked: the catalog, a table, a record, a gap between keys;
 //! - [`txn`]: what one transaction holds;
-//! - [`table`]: the lock heads of one hash bucket and the rule by which requests are granted;
+//! - [`inherit`]: intention locks that stay with an agent for its next transaction;
+//! - [`head`]: who holds one lock and who waits, and the rule by which requests are granted;
+//! - [`table`]: the locks of one hash bucket;
 //! - [`deadlock`]: the search for cycles among blocked transactions;
 //! - [`manager`]: the protocol that ties them together. Read its header first.
 
 mod deadlock;
+mod head;
 mod id;
+mod inherit;
 mod manager;
 mod mode;
 mod table;

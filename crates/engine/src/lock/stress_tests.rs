@@ -65,6 +65,10 @@ fn run(threads: usize, body: impl Fn(usize) + Send + Sync + 'static) {
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
 }
 
+fn table(number: usize) -> LockId {
+    LockId::table(TableId::new(number as u32))
+}
+
 /// One transaction: random requests, conversions among them. On a deadlock it gives up.
 fn transact(
     manager: &LockManager,
@@ -72,6 +76,7 @@ fn transact(
     txn: &mut TxnLocks,
     random: &mut Random,
     locks: usize,
+    record: fn(usize) -> LockId,
 ) -> Result<(), LockError> {
     for _ in 0..1 + random.below(6) {
         let lock = random.below(locks);
@@ -106,7 +111,12 @@ fn transact(
     Ok(())
 }
 
-fn random_locks_under_a_checker(locks: usize, buckets: usize, manager: impl Fn(LockManager) -> LockManager) {
+fn random_locks_under_a_checker(
+    locks: usize,
+    buckets: usize,
+    record: fn(usize) -> LockId,
+    manager: impl Fn(LockManager) -> LockManager,
+) {
     const COMMITS: u64 = 1500;
     let manager = Arc::new(manager(LockManager::new(buckets)));
     let (own, ids) = (Arc::clone(&manager), AtomicU64::new(1));
@@ -116,7 +126,7 @@ fn random_locks_under_a_checker(locks: usize, buckets: usize, manager: impl Fn(L
         let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
         let mut commits = 0;
         while commits < COMMITS {
-            match transact(&own, &checker, &mut txn, &mut random, locks) {
+            match transact(&own, &checker, &mut txn, &mut random, locks, record) {
                 Ok(()) => commits += 1,
                 Err(LockError::Deadlock { cycle }) => assert!((2..=8).contains(&cycle), "{cycle}"),
                 Err(LockError::Timeout) => {}
@@ -130,6 +140,7 @@ fn random_locks_under_a_checker(locks: usize, buckets: usize, manager: impl Fn(L
             own.release_all(&mut txn);
             txn.renew(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
         }
+        own.disinherit(&mut txn);
     });
     assert!(manager.is_empty());
     assert!(manager.metrics().waits > 0);
@@ -137,17 +148,25 @@ fn random_locks_under_a_checker(locks: usize, buckets: usize, manager: impl Fn(L
 
 #[test]
 fn random_locks_keep_their_promises() {
-    random_locks_under_a_checker(12, 4, |manager| manager);
+    random_locks_under_a_checker(12, 4, record, |manager| manager);
 }
 
 #[test]
 fn very_hot_locks_keep_their_promises() {
-    random_locks_under_a_checker(2, 1, |manager| manager);
+    random_locks_under_a_checker(2, 1, record, |manager| manager);
 }
 
 #[test]
 fn random_locks_with_a_wait_limit_keep_their_promises() {
-    random_locks_under_a_checker(5, 4, |manager| manager.with_wait_limit(Duration::from_micros(100)));
+    random_locks_under_a_checker(5, 4, record, |manager| manager.with_wait_limit(Duration::from_micros(100)));
+}
+
+#[test]
+fn inherited_locks_keep_their_promises() {
+    random_locks_under_a_checker(3, 2, table, |manager| manager.with_inheritance(true));
+    random_locks_under_a_checker(8, 8, table, |manager| manager.with_inheritance(true));
+    let limit = Duration::from_micros(100);
+    random_locks_under_a_checker(2, 1, table, |manager| manager.with_inheritance(true).with_wait_limit(limit));
 }
 
 #[test]
@@ -246,4 +265,12 @@ fn cost_of_an_uncontended_lock() {
         others.iter_mut().for_each(|other| manager.release_all(other));
     }
     assert!(manager.is_empty());
+    let manager = manager.with_inheritance(true);
+    let start = Instant::now();
+    for _ in 0..ROUNDS {
+        manager.acquire(&mut txn, LockId::table(TABLE), IntentExclusive).expect("shared");
+        manager.release_all(&mut txn);
+    }
+    report("an inherited lock", 1, start.elapsed());
+    manager.disinherit(&mut txn);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use duramen_sync::clock::Instant;
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::{TableId, TxnId};
+use duramen_types::{Gsn, TableId, TxnId};
 
 use super::LockMode::{self, Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
 use super::{LockError, LockId, LockManager, TxnLocks};
@@ -34,14 +34,16 @@ fn wait_until(condition: impl Fn() -> bool) {
 
 type Blocked = JoinHandle<(TxnLocks, Result<(), LockError>)>;
 
-/// Starts a thread that asks for the lock; returns when it stands in the queue, where `queued` requests are then.
+/// Starts a thread that asks for the lock; returns when it stands in the queue, where `queued` requests are then, and has
+/// found that it closes no cycle.
 fn block(manager: &Arc<LockManager>, mut txn: TxnLocks, id: LockId, mode: LockMode, queued: usize) -> Blocked {
     let own = Arc::clone(manager);
+    let searches = manager.searches();
     let thread = thread::spawn("blocked", move || {
         let result = own.acquire(&mut txn, id, mode);
         (txn, result)
     });
-    wait_until(|| manager.queue_len(id) == queued);
+    wait_until(|| manager.queue_len(id) == queued && manager.searches() > searches);
     thread.expect("a thread starts")
 }
 
@@ -321,7 +323,7 @@ fn a_large_transaction_leaves_no_trace() {
     for number in 0..20_000 {
         manager.acquire(&mut a, record(number), Shared).expect("covered");
     }
-    assert_eq!((a.len(), manager.metrics().acquisitions), (20_000, 20_000));
+    assert_eq!(a.len(), 20_000);
     manager.release_all(&mut a);
     assert!(manager.is_empty());
     a.renew(TxnId::new(2));
@@ -458,9 +460,116 @@ fn two_inserters_into_a_gap_that_both_guard_are_a_deadlock() {
         let result = own.acquire_instant(&mut a, gap, IntentExclusive);
         (a, result)
     });
-    wait_until(|| manager.queue_len(gap) == 1);
+    wait_until(|| manager.queue_len(gap) == 1 && manager.searches() == 1);
     assert_eq!(manager.acquire_instant(&mut b, gap, IntentExclusive), Err(LockError::Deadlock { cycle: 2 }));
     manager.release_all(&mut b);
     manager.release_all(&mut granted(inserter.expect("a thread starts")));
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn an_inherited_lock_is_used_again_and_revoked_by_who_needs_it() {
+    let manager = Arc::new(LockManager::new(8).with_inheritance(true));
+    let table = LockId::table(TABLE);
+    let mut a = txn(1);
+    manager.acquire(&mut a, table, IntentExclusive).expect("free");
+    manager.release_all(&mut a);
+    assert!(a.held(table).is_none() && !manager.is_empty(), "the agent keeps it");
+    a.renew(TxnId::new(2));
+    manager.acquire(&mut a, table, IntentShared).expect("inherited");
+    assert_eq!(a.held(table), Some(IntentExclusive), "the stronger mode is what is there");
+    // In use: who conflicts waits, and gets it when the transaction ends.
+    let b = block(&manager, txn(3), table, Exclusive, 1);
+    manager.release_all(&mut a);
+    let mut b = granted(b);
+    // It is gone for the next one, which waits now.
+    a.renew(TxnId::new(4));
+    let a = block(&manager, a, table, IntentShared, 1);
+    manager.release_all(&mut b);
+    let mut a = granted(a);
+    manager.release_all(&mut a);
+    // Idle: it is taken away without a wait.
+    assert!(manager.try_acquire(&mut b, table, Exclusive));
+    manager.release_all(&mut b);
+    manager.disinherit(&mut a);
+    manager.disinherit(&mut b);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn an_inherited_lock_can_be_converted() {
+    let manager = Arc::new(LockManager::new(8).with_inheritance(true));
+    let table = LockId::table(TABLE);
+    for stronger in [IntentExclusive, Shared, SharedIntentExclusive, Exclusive] {
+        let (mut a, mut b) = (txn(1), txn(2));
+        for locks in [&mut a, &mut b] {
+            manager.acquire(locks, table, IntentShared).expect("compatible");
+            manager.release_all(locks);
+        }
+        a.renew(TxnId::new(3));
+        b.renew(TxnId::new(4));
+        manager.acquire(&mut a, table, IntentShared).expect("inherited");
+        manager.acquire(&mut b, table, IntentShared).expect("inherited");
+        if stronger == Exclusive {
+            let a_waits = block(&manager, a, table, stronger, 1);
+            manager.release_all(&mut b);
+            a = granted(a_waits);
+        } else {
+            manager.acquire(&mut a, table, stronger).expect("compatible");
+            manager.release_all(&mut b);
+        }
+        assert_eq!(a.held(table), Some(stronger));
+        manager.release_all(&mut a);
+        manager.disinherit(&mut a);
+        manager.disinherit(&mut b);
+        assert!(manager.is_empty());
+    }
+}
+
+#[test]
+fn a_deadlock_over_inherited_locks_is_found() {
+    let manager = Arc::new(LockManager::new(8).with_inheritance(true));
+    let tables = [1, 2].map(|number| LockId::table(TableId::new(number)));
+    let (mut a, mut b) = (txn(1), txn(2));
+    for (locks, table) in [(&mut a, tables[0]), (&mut b, tables[1])] {
+        manager.acquire(locks, table, IntentExclusive).expect("free");
+        manager.release_all(locks);
+    }
+    a.renew(TxnId::new(3));
+    b.renew(TxnId::new(4));
+    manager.acquire(&mut a, tables[0], IntentExclusive).expect("inherited");
+    manager.acquire(&mut b, tables[1], IntentExclusive).expect("inherited");
+    let a = block(&manager, a, tables[1], Shared, 1);
+    assert_eq!(manager.acquire(&mut b, tables[0], Shared), Err(LockError::Deadlock { cycle: 2 }));
+    manager.release_all(&mut b);
+    let mut a = granted(a);
+    manager.release_all(&mut a);
+    manager.disinherit(&mut a);
+    manager.disinherit(&mut b);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn a_lock_tells_of_the_commit_that_released_it_early() {
+    let manager = manager();
+    let commit = Gsn::new(77);
+    let mut a = txn(1);
+    manager.acquire(&mut a, record(1), Exclusive).expect("free");
+    manager.release_fine(&mut a, commit);
+    let mut b = txn(2);
+    manager.acquire(&mut b, record(1), Shared).expect("free");
+    assert_eq!(b.seen(), commit);
+    // What was only read tells nothing.
+    manager.release_fine(&mut b, Gsn::new(99));
+    b.renew(TxnId::new(3));
+    assert_eq!(b.seen(), Gsn::ZERO);
+    assert!(manager.try_acquire(&mut b, record(1), Exclusive));
+    assert_eq!(b.seen(), commit);
+    // Nor is it overlooked by who had to wait.
+    let c = block(&manager, txn(4), record(1), Shared, 1);
+    manager.release_fine(&mut b, Gsn::new(88));
+    let mut c = granted(c);
+    assert_eq!(c.seen(), Gsn::new(88));
+    manager.release_all(&mut c);
     assert!(manager.is_empty());
 }

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU32, Ordering};
 use duramen_sync::thread::Parker;
-use duramen_types::TxnId;
+use duramen_types::{Gsn, TxnId};
 
 use super::id::{BuildNumberHasher, LockId};
+use super::inherit::Agent;
 use super::mode::LockMode;
 
 /// Up to this many locks are searched one by one, more through a hash index.
@@ -58,7 +59,22 @@ impl Waiter {
     }
 }
 
-/// The locks of one transaction. Its owner must pass it to [`super::LockManager::release_all`] before dropping it.
+/// Locks that an agent keeps at most.
+const INHERITED: usize = 16;
+
+/// A lock that the agent keeps from transaction to transaction.
+#[derive(Debug)]
+pub(super) struct Inherited {
+    pub(super) id: LockId,
+    pub(super) mode: LockMode,
+    pub(super) agent: Arc<Agent>,
+    /// Whether the present transaction uses it.
+    pub(super) in_use: bool,
+}
+
+/// The locks of one transaction, and those that its agent keeps for the next one. Its owner must pass it to
+/// [`super::LockManager::release_all`] when the transaction ends, and to [`super::LockManager::disinherit`] before
+/// dropping it.
 #[derive(Debug)]
 pub(crate) struct TxnLocks {
     txn: TxnId,
@@ -68,12 +84,15 @@ pub(crate) struct TxnLocks {
     /// Made at the first wait: most transactions never wait.
     waiter: Option<Arc<Waiter>>,
     tickets: u64,
+    /// The latest commit that has released locks early to this transaction.
+    seen: Gsn,
+    inherited: Vec<Inherited>,
 }
 
 impl TxnLocks {
     /// Of a transaction that holds nothing yet. The id must be the only one of its value at the lock manager.
     pub(crate) fn new(txn: TxnId) -> Self {
-        Self { txn, held: Vec::new(), index: HashMap::default(), waiter: None, tickets: 0 }
+        Self { txn, held: Vec::new(), index: HashMap::default(), waiter: None, tickets: 0, seen: Gsn::ZERO, inherited: Vec::new() }
     }
 
     /// Reuses the memory for another transaction.
@@ -83,6 +102,67 @@ impl TxnLocks {
     pub(crate) fn renew(&mut self, txn: TxnId) {
         assert!(self.held.is_empty(), "the locks of {} were released", self.txn);
         self.txn = txn;
+        self.seen = Gsn::ZERO;
+    }
+
+    /// Notes that the transaction may have seen the changes of the commit at `gsn`.
+    #[inline]
+    pub(crate) fn saw(&mut self, gsn: Gsn) {
+        self.seen = self.seen.max(gsn);
+    }
+
+    /// What must be hardened before anybody may act on what the transaction has read. Zero for nothing.
+    pub(crate) fn seen(&self) -> Gsn {
+        self.seen
+    }
+
+    /// Uses an inherited lock; `false` when there is none that covers `mode`. A lock that has been revoked is forgotten.
+    #[inline]
+    pub(super) fn use_inherited(&mut self, id: LockId, mode: LockMode) -> bool {
+        let Some(at) = self.inherited.iter().position(|lock| lock.id == id) else { return false };
+        let lock = &mut self.inherited[at];
+        if lock.in_use || !lock.mode.covers(mode) {
+            return lock.in_use && lock.mode.covers(mode);
+        }
+        lock.in_use = lock.agent.take(self.txn);
+        let in_use = lock.in_use;
+        if !in_use {
+            self.inherited.swap_remove(at);
+        }
+        in_use
+    }
+
+    /// Whether one more lock may be inherited.
+    pub(super) fn may_inherit(&self) -> bool {
+        self.inherited.len() < INHERITED
+    }
+
+    pub(super) fn inherit(&mut self, inherited: Inherited) {
+        debug_assert!(self.inherited.iter().all(|lock| lock.id != inherited.id), "a lock is inherited once");
+        self.inherited.push(inherited);
+    }
+
+    /// Takes the inherited lock out.
+    pub(super) fn take_inherited(&mut self, id: LockId) -> Option<Inherited> {
+        let at = self.inherited.iter().position(|lock| lock.id == id)?;
+        Some(self.inherited.swap_remove(at))
+    }
+
+    /// Gives inherited locks back for the next transaction; `Some` with the first one for which that is not enough.
+    #[inline]
+    pub(super) fn settle_inherited(&mut self) -> Option<Inherited> {
+        let txn = self.txn;
+        let refused = self.inherited.iter_mut().position(|lock| {
+            let refused = lock.in_use && !lock.agent.give_back(txn);
+            lock.in_use = refused;
+            refused
+        })?;
+        Some(self.inherited.swap_remove(refused))
+    }
+
+    /// Takes any inherited lock out.
+    pub(super) fn pop_inherited(&mut self) -> Option<Inherited> {
+        self.inherited.pop()
     }
 
     /// The transaction.
@@ -108,7 +188,13 @@ impl TxnLocks {
     /// The mode in which the lock is held.
     #[inline]
     pub(crate) fn held(&self, id: LockId) -> Option<LockMode> {
-        self.position(id).map(|at| self.held[at].1)
+        match self.position(id) {
+            Some(at) => Some(self.held[at].1),
+            None if id.is_coarse() => {
+                self.inherited.iter().find(|lock| lock.in_use && lock.id == id).map(|lock| lock.mode)
+            }
+            None => None,
+        }
     }
 
     #[inline]

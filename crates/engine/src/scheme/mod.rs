@@ -11,7 +11,7 @@ pub(crate) use wal::WalScheme;
 use std::fmt;
 
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{Inserted, NewRecord, WalStats};
+use duramen_wal::{Hardened, Inserted, NewRecord, WalStats};
 
 use crate::error::Result;
 
@@ -23,6 +23,9 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// Waits until everything up to and including `gsn` survives a crash.
     fn harden(&self, gsn: Gsn) -> Result<()>;
+
+    /// Asks for everything up to and including `gsn` to survive a crash, and does not wait.
+    fn request_hardening(&self, gsn: Gsn) -> Hardened;
 
     /// Whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;

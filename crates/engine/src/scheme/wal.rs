@@ -3,7 +3,7 @@
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{Inserted, NewRecord, Wal, WalStats};
+use duramen_wal::{Hardened, Inserted, NewRecord, Wal, WalStats};
 
 use super::StorageScheme;
 use crate::error::Result;
@@ -43,6 +43,10 @@ impl StorageScheme for WalScheme {
 
     fn harden(&self, gsn: Gsn) -> Result<()> {
         Ok(self.wal.wait_hardened(gsn)?)
+    }
+
+    fn request_hardening(&self, gsn: Gsn) -> Hardened {
+        self.wal.harden(gsn)
     }
 
     fn is_hardened(&self, gsn: Gsn) -> bool {

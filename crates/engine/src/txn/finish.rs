@@ -2,13 +2,16 @@
 //!
 //! The life of a commit under early lock release (Aether, section 3): the commit record enters the log buffer, which
 //! fixes its place in the order; the locks on records and gaps go; the ghosts and pages that the transaction left behind
-//! are cleared away; the locks on tables go; then the caller waits until the record is hardened. Whoever sees the changes in between commits behind it in the log.
-//! One that only reads has no record: it waits for the latest pre-committed transaction instead.
+//! are cleared away; the locks on tables go; then the caller waits until the record is hardened. Whoever sees the
+//! changes in between commits behind it in the log. One that only reads has no record: it waits for the pre-committed
+//! transactions that it has seen instead, which its locks tell it (`lock/table.rs`). So does one that is aborted by
+//! choice, since its caller may act on what it has read; one that has to run again tells nobody anything.
 
-use duramen_sync::atomic::Ordering;
+use duramen_sync::Arc;
 use duramen_types::Gsn;
 
 use super::Txn;
+use super::commit::Commit;
 use super::rollback::undo_to;
 use super::write::is_unlocked;
 use crate::btree::Tree;
@@ -26,35 +29,90 @@ impl Txn {
     /// [`crate::Error::MustAbort`] when an operation failed before: the transaction is rolled back.
     /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] when the log could not be hardened: whether the transaction
     /// is committed shows when the database is reopened.
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(self) -> Result<()> {
+        let mode = self.core.options.commit;
+        self.commit_in(mode)
+    }
+
+    /// As [`Txn::commit`], and durable in every mode.
+    pub(crate) fn commit_durably(self) -> Result<()> {
+        self.commit_in(CommitMode::Sync)
+    }
+
+    fn commit_in(mut self, mode: CommitMode) -> Result<()> {
+        let unhardened = self.pre_commit(mode)?;
+        self.harden(unhardened)
+    }
+
+    /// As [`Txn::commit`], but under [`CommitMode::Pipelined`] it does not wait: the changes are visible when this
+    /// returns, and durable when what it returns says so. In the other modes that is done already.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = duramen::Db::open(home.path(), duramen::Options::default())?;
+    /// # let table = db.create_table("t")?;
+    /// let mut commits = Vec::new();
+    /// for number in 0..100_u32 {
+    ///     let mut txn = db.begin();
+    ///     txn.put(&table, &number.to_be_bytes(), b"many in flight, on one thread")?;
+    ///     commits.push(txn.commit_async());
+    /// }
+    /// for commit in commits {
+    ///     commit.wait()?; // or `.await` it
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn commit_async(mut self) -> Commit {
+        let mode = self.core.options.commit;
+        let unhardened = match self.pre_commit(mode) {
+            Ok(unhardened) => unhardened,
+            Err(error) => return Commit::done(Err(error)),
+        };
+        if mode == CommitMode::Pipelined && !unhardened.is_zero() && !self.core.scheme().is_hardened(unhardened) {
+            let core = Arc::clone(&self.core);
+            Commit::hardening(core.scheme().request_hardening(unhardened), core)
+        } else {
+            Commit::done(self.harden(unhardened))
+        }
+    }
+
+    /// Commits but for the last wait; returns what has to be hardened before anybody is told, zero for nothing.
+    fn pre_commit(&mut self, mode: CommitMode) -> Result<Gsn> {
         if let Err(error) = self.check_usable() {
             let _ = self.abort_now();
             return Err(error);
         }
-        self.finish(self.core.options.commit)
-    }
-
-    /// As [`Txn::commit`], and durable in every mode.
-    pub(crate) fn commit_durably(mut self) -> Result<()> {
-        self.finish(CommitMode::Sync)
-    }
-
-    fn finish(&mut self, mode: CommitMode) -> Result<()> {
         let mut context = self.context.take().expect("the transaction is not over");
-        let result = commit(&self.core, &mut context, mode);
-        if result.is_ok() {
-            self.core.recycle(context);
+        match commit(&self.core, &mut context, mode) {
+            Ok(unhardened) => {
+                self.core.recycle(context);
+                Ok(unhardened)
+            }
+            Err(error) => Err(self.core.note(error)),
         }
-        result.map_err(|error| self.core.note(error))
     }
 
-    /// Takes all changes of the transaction back.
+    fn harden(&self, gsn: Gsn) -> Result<()> {
+        if gsn.is_zero() || self.core.scheme().is_hardened(gsn) {
+            return Ok(());
+        }
+        self.core.scheme().harden(gsn).map_err(|error| self.core.note(error))
+    }
+
+    /// Takes all changes of the transaction back. As after a commit, what the transaction has read may be acted on when
+    /// this returns: it is hardened. (Dropping a transaction takes its changes back, too, and waits for nothing.)
     ///
     /// # Errors
     /// [`crate::Error::Io`] and others when the rollback could not be completed; the database is out of service then,
     /// and reopening it completes the rollback.
     pub fn abort(mut self) -> Result<()> {
-        self.abort_now()
+        let has_failed = self.must_abort;
+        let seen = seen(self.context(), self.core.options.commit);
+        self.abort_now()?;
+        // A transaction that is to run again learns nothing from this attempt.
+        if has_failed { Ok(()) } else { self.harden(seen) }
     }
 
     pub(super) fn abort_now(&mut self) -> Result<()> {
@@ -81,9 +139,14 @@ impl Txn {
     }
 }
 
-fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<()> {
+/// Ends the transaction but for the last wait; returns what must be hardened before it is acknowledged, zero for nothing.
+fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Gsn> {
     if !context.log.has_written() {
-        return commit_read_only(core, context, mode);
+        let seen = seen(context, mode);
+        core.locks.release_all(&mut context.locks);
+        context.log.finish(core.scheme(), &core.active);
+        core.counters.committed();
+        return Ok(seen);
     }
     let mut garbage = Vec::new();
     context.log.for_each_garbage(|item| garbage.push(item));
@@ -91,37 +154,35 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<()> {
     context.log.for_each_ghost(|tree, key| ghosts.push((tree, key.to_vec())));
 
     let committed = context.log.commit(core.scheme(), !garbage.is_empty());
-    if mode == CommitMode::Sync {
+    let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: nobody may build on what may be lost.
         core.scheme().harden(committed.gsn)?;
+        Gsn::ZERO
     } else {
         core.pre_commit(committed.gsn);
-    }
-    core.locks.release_fine(&mut context.locks);
+        committed.gsn
+    };
+    core.locks.release_fine(&mut context.locks, unhardened);
     clear_away(core, context, &ghosts, garbage);
     core.locks.release_all(&mut context.locks);
     core.counters.committed();
     core.checkpoint_if_due(committed.end);
-    match mode {
-        CommitMode::Elr => core.scheme().harden(committed.gsn),
-        CommitMode::Sync => Ok(()),
-        CommitMode::Async => match core.scheme().failure() {
+    if mode == CommitMode::Async {
+        return match core.scheme().failure() {
             Some(reason) => Err(Error::Poisoned { reason }),
-            None => core.health.check(),
-        },
+            None => core.health.check().map(|()| Gsn::ZERO),
+        };
     }
+    Ok(unhardened)
 }
 
-/// All that the transaction has read must be hardened, since its caller may act on it.
-fn commit_read_only(core: &Core, context: &mut Context, mode: CommitMode) -> Result<()> {
-    core.locks.release_all(&mut context.locks);
-    context.log.finish(core.scheme(), &core.active);
-    core.counters.committed();
-    let seen = Gsn::new(core.pre_committed.load(Ordering::Acquire));
-    if mode == CommitMode::Elr && !seen.is_zero() && !core.scheme().is_hardened(seen) {
-        core.scheme().harden(seen)?;
+/// What must be hardened before anybody may act on what the transaction has read: the commits of those that released
+/// their locks early to it. A transaction that has written commits behind all of them and needs not care.
+fn seen(context: &Context, mode: CommitMode) -> Gsn {
+    match mode {
+        CommitMode::Elr | CommitMode::Pipelined => context.locks.seen(),
+        CommitMode::Sync | CommitMode::Async => Gsn::ZERO,
     }
-    Ok(())
 }
 
 /// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out of the tables. Its
@@ -149,7 +210,7 @@ fn abort(core: &Core, context: &mut Context) -> Result<()> {
         let ended = context.log.end(core.scheme());
         core.checkpoint_if_due(ended.end);
     }
-    core.locks.release_fine(&mut context.locks);
+    core.locks.release_fine(&mut context.locks, Gsn::ZERO);
     clear_away(core, context, &ghosts, Vec::new());
     core.locks.release_all(&mut context.locks);
     Ok(())

@@ -1,19 +1,21 @@
 //! Transactions.
 //!
 //! `read.rs` and `scan.rs` find records, `write.rs` changes them, `rollback.rs` takes changes back, `finish.rs` commits
-//! and aborts. This file holds what they share.
+//! and aborts, `commit.rs` is what tells about a commit that is not hardened yet. This file holds what they share.
 //!
 //! # How serializability is kept
 //! Strict two-phase locking on keys and on the gaps between them. The lock on a key is taken before the tree is searched,
 //! so that no page latch is held while a transaction waits. The lock on a gap can be named only after the search: it is
 //! taken after a first look, and then the tree is looked at again; only what is seen while the lock is held counts.
 
+mod commit;
 mod finish;
 mod read;
 pub(crate) mod rollback;
 mod scan;
 mod write;
 
+pub use commit::Commit;
 pub use scan::Scan;
 
 use duramen_sync::Arc;

@@ -12,7 +12,9 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
+use duramen_sync::atomic::Ordering;
 use duramen_sync::{Arc, Backoff};
+use duramen_types::Gsn;
 
 use super::Txn;
 use super::read::materialize;
@@ -136,6 +138,11 @@ impl<'t> Scan<'t> {
             };
             let momentary = self.lock_batch(tree, &batch)?;
             let unchanged = seen.iter().all(|leaf| leaf.validate().is_ok());
+            if unchanged {
+                // What is missing from the range may have been deleted by any of them, and left no lock behind.
+                let pre_committed = Gsn::new(core.pre_committed.load(Ordering::Acquire));
+                self.txn.parts().2.locks.saw(pre_committed);
+            }
             let accepted = if unchanged { self.accept(&core.store, tree, batch) } else { Ok(()) };
             let (core, _, context) = self.txn.parts();
             for id in momentary {

@@ -1,0 +1,99 @@
+//! A commit on its way to the disk.
+//!
+//! Flush pipelining (Aether, section 4): the thread that ran a transaction does not wait for its commit record to be
+//! hardened but goes on with other transactions. What tells it, or somebody else, about the outcome is a [`Commit`]: it
+//! can be waited for, awaited by an async program of any runtime, looked at, or handed a function to call.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use duramen_sync::Arc;
+use duramen_wal::Hardened;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+
+/// The outcome of [`crate::Txn::commit_async`]: the transaction is over and its changes are visible, but whoever is told
+/// of it must be told only when this is done. Dropping it does not take the commit back.
+#[must_use = "the transaction is durable only when this says so"]
+pub struct Commit(State);
+
+enum State {
+    /// The outcome is known; `None` when it has been given out.
+    Done(Option<Result<()>>),
+    /// The log has been asked.
+    Hardening(Hardened, Arc<Core>),
+}
+
+impl Commit {
+    pub(super) fn done(outcome: Result<()>) -> Self {
+        Self(State::Done(Some(outcome)))
+    }
+
+    pub(super) fn hardening(hardened: Hardened, core: Arc<Core>) -> Self {
+        Self(State::Hardening(hardened, core))
+    }
+
+    /// Whether [`Commit::wait`] would return at once, for better or worse. Costs one look at memory.
+    pub fn is_done(&self) -> bool {
+        match &self.0 {
+            State::Done(_) => true,
+            State::Hardening(hardened, _) => hardened.is_ready(),
+        }
+    }
+
+    /// Blocks until the commit is durable.
+    ///
+    /// # Errors
+    /// As [`crate::Txn::commit`].
+    ///
+    /// # Panics
+    /// After the outcome has been given out to a task that awaited it.
+    pub fn wait(self) -> Result<()> {
+        match self.0 {
+            State::Done(outcome) => outcome.expect("a commit has one outcome"),
+            State::Hardening(hardened, core) => noted(&core, hardened.wait()),
+        }
+    }
+
+    /// Has `call` called with the outcome: on a thread of the log when the commit is durable, or at once on this one when
+    /// it is already. It should be brief and must not wait for another commit, since all others wait for that thread.
+    ///
+    /// # Panics
+    /// After the outcome has been given out to a task that awaited it.
+    pub fn on_done(self, call: impl FnOnce(Result<()>) + Send + 'static) {
+        match self.0 {
+            State::Done(outcome) => call(outcome.expect("a commit has one outcome")),
+            State::Hardening(hardened, core) => hardened.on_ready(move |outcome| call(noted(&core, outcome))),
+        }
+    }
+}
+
+impl Future for Commit {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let outcome = match &mut self.0 {
+            State::Done(outcome) => outcome.take().expect("a commit that is done is not polled again"),
+            State::Hardening(hardened, core) => match Pin::new(hardened).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(outcome) => noted(core, outcome),
+            },
+        };
+        self.0 = State::Done(None);
+        Poll::Ready(outcome)
+    }
+}
+
+impl fmt::Debug for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Commit").field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
+}
+
+/// A log that has failed puts the database out of service.
+fn noted(core: &Core, outcome: duramen_wal::Result<()>) -> Result<()> {
+    outcome.map_err(|error| core.note(Error::from(error)))
+}
