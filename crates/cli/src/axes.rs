@@ -13,8 +13,10 @@ struct Axis {
 
 const WORKLOAD: Axis = Axis { offered: &["tpcb"], absent: &["tatp", "tpcc", "ycsb", "log-insert"] };
 const COMMIT: Axis = Axis { offered: &["sync", "elr", "async"], absent: &["pipelined"] };
-const LOG_INSERT: Axis =
-    Axis { offered: &["mutex", "hybrid"], absent: &["consolidated", "decoupled", "delegated", "reserved"] };
+const LOG_INSERT: Axis = Axis {
+    offered: &["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"],
+    absent: &[],
+};
 const PARTITION: Axis = Axis { offered: &["transaction"], absent: &["page"] };
 const LOG_DEVICE: Axis = Axis { offered: &["file"], absent: &["nvm"] };
 const SCHEME: Axis =
