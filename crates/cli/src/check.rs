@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use duramen::Db;
-use duramen_workloads::tpcb::{Ledger, Marker, read_marker, verify};
-use duramen_workloads::{AuditReport, Tpcb, Workload};
+use duramen_workloads::tpcb::{Ledger, Scale, verify};
+use duramen_workloads::{AuditReport, Marker, Tpcb, Workload};
 
 use crate::args::CheckArgs;
 use crate::database;
@@ -57,7 +57,7 @@ fn check_structure(db: &Db, out: &mut dyn Write) -> Result<u64> {
 
 /// Audits the TPC-B tables, if the database has them and their population is complete.
 fn audit_tpcb(db: &Db) -> Result<AuditReport> {
-    match read_marker(db)? {
+    match Marker::<Scale>::read(db)? {
         Some(Marker { scale, complete: true }) => Ok(Tpcb::new(scale).audit(db)?),
         Some(Marker { complete: false, .. }) => {
             let mut report = AuditReport::new();

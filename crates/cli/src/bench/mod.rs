@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use duramen::{Db, Options};
 use duramen_sync::clock::{Instant, wall_micros};
-use duramen_workloads::tpcb::{Ledger, Scale, read_marker};
-use duramen_workloads::{Limit, LoadOutcome, Progress, RunOptions, RunReport, Tpcb, Workload, run};
+use duramen_workloads::tpcb::{Ledger, Scale};
+use duramen_workloads::{Limit, LoadOutcome, Marker, Progress, RunOptions, RunReport, Tpcb, Workload, run};
 
 use crate::args::BenchArgs;
 use crate::database;
@@ -33,18 +33,18 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if let Some(recovery) = &recovery {
         narrator.say(recovery);
     }
-    let workload = tpcb(args, &db)?;
-    load(&workload, &db, narrator)?;
+    let workload: Box<dyn Workload<Db>> = Box::new(tpcb(args, &db)?);
+    load(&*workload, &db, narrator)?;
 
     let seed = args.seed.unwrap_or_else(wall_micros);
     let before = db.metrics();
-    let run = drive(args, &db, &workload, seed, narrator)?;
+    let run = drive(args, &db, &*workload, seed, narrator)?;
     let after = db.metrics();
     narrator.say("auditing");
     let audit = workload.audit(&db)?;
     db.close()?;
 
-    let settings = Settings { workload: workload.name(), scale: workload.scale().to_string(), seed, recovery };
+    let settings = Settings { workload: workload.name(), scale: workload.scale(), seed, recovery };
     let measured = Measured::new(&run, &before, &after, &audit);
     if args.json {
         report::json(args, &settings, &measured, out)?;
@@ -70,7 +70,7 @@ fn options(args: &BenchArgs) -> Options {
 
 /// The workload at the size that the user asks for, else at the size that the database has.
 fn tpcb(args: &BenchArgs, db: &Db) -> Result<Tpcb> {
-    let mut scale = read_marker(db)?.map_or(Scale::standard(DEFAULT_SCALE), |marker| marker.scale);
+    let mut scale = Marker::read(db)?.map_or(Scale::standard(DEFAULT_SCALE), |marker| marker.scale);
     scale.branches = args.scale.map_or(scale.branches, u64::from);
     scale.accounts_per_branch = args.accounts_per_branch.unwrap_or(scale.accounts_per_branch);
     let tpcb = Tpcb::new(scale);
@@ -80,7 +80,7 @@ fn tpcb(args: &BenchArgs, db: &Db) -> Result<Tpcb> {
     })
 }
 
-fn load(workload: &Tpcb, db: &Db, narrator: Narrator) -> Result<()> {
+fn load(workload: &dyn Workload<Db>, db: &Db, narrator: Narrator) -> Result<()> {
     let begin = Instant::now();
     let mut bar = None;
     let outcome = workload.load(db, &mut |progress| {
@@ -100,7 +100,7 @@ fn load(workload: &Tpcb, db: &Db, narrator: Narrator) -> Result<()> {
     Ok(())
 }
 
-fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload, seed: u64, narrator: Narrator) -> Result<RunReport> {
+fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload<Db>, seed: u64, narrator: Narrator) -> Result<RunReport> {
     let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
     let options = RunOptions { clients: args.clients, limit, seed, observe_every: REFRESH };
     let length = match limit {

@@ -1,6 +1,7 @@
 //! The TPC-B transaction.
 
-use duramen::{Db, Isolation, Table, Txn};
+use std::ops::ControlFlow;
+
 use duramen_sync::clock::wall_micros;
 use duramen_sync::{Arc, Mutex};
 use rand::RngExt;
@@ -11,7 +12,8 @@ use super::row::{BalanceRow, HistoryKey, HistoryRow, id_key};
 use super::scale::Scale;
 use super::{LastAcknowledged, Tables};
 use crate::error::{Error, Result};
-use crate::workload::Session;
+use crate::store::{Access, Connection, ScanRange, Store, Transaction};
+use crate::workload::{Done, Session};
 
 /// Largest amount moved by one transaction.
 const MOST_DELTA: i64 = 999_999;
@@ -44,9 +46,9 @@ impl Inputs {
 }
 
 /// One terminal.
-pub(super) struct TpcbSession {
-    db: Db,
-    tables: Tables,
+pub(super) struct TpcbSession<S: Store> {
+    connection: S::Connection,
+    tables: Tables<S::Table>,
     scale: Scale,
     inputs: Inputs,
     terminal: u32,
@@ -57,72 +59,79 @@ pub(super) struct TpcbSession {
     last_acknowledged: Arc<Mutex<LastAcknowledged>>,
 }
 
-impl TpcbSession {
+impl<S: Store> TpcbSession<S> {
     pub(super) fn open(
-        db: &Db,
+        store: &S,
         scale: Scale,
         terminal: u32,
         ledger: Option<Arc<Ledger>>,
         last_acknowledged: Arc<Mutex<LastAcknowledged>>,
     ) -> Result<Self> {
-        let tables = Tables::open(db)?;
-        let sequence = last_sequence(db, &tables.history, terminal)?;
+        let tables = Tables::open(store)?;
+        let mut connection = store.connect()?;
+        let sequence = last_sequence(&mut connection, &tables.history, terminal)?;
         let inputs = Inputs { teller: 0, branch: 0, account: 0, delta: 0 };
-        Ok(Self { db: db.clone(), tables, scale, inputs, terminal, sequence, ledger, last_acknowledged })
+        Ok(Self { connection, tables, scale, inputs, terminal, sequence, ledger, last_acknowledged })
     }
+}
 
-    /// Adds the delta to a balance; returns the new balance.
-    fn add(&self, txn: &mut Txn, table: &Table, id: u64) -> Result<i64> {
-        let key = id_key(id);
-        let damaged = |what: &str| Error::Damaged { reason: format!("row {id} of `{}` {what}", table.name()) };
-        let row = txn.get_for_update(table, &key)?.ok_or_else(|| damaged("is missing"))?;
-        let mut row = BalanceRow::decode(&row).ok_or_else(|| damaged("has the wrong length"))?;
-        row.balance =
-            row.balance.checked_add(self.inputs.delta).ok_or_else(|| damaged("has a balance out of range"))?;
-        txn.update(table, &key, &row.encode())?;
+/// Adds `delta` to a balance; returns the new balance. `name` is the table's, for people.
+fn add<T: Transaction>(txn: &mut T, table: &T::Table, name: &str, id: u64, delta: i64) -> Result<i64> {
+    let damaged = |what: &str| Error::Damaged { reason: format!("row {id} of `tpcb_{name}` {what}") };
+    txn.modify(table, &id_key(id), |bytes| {
+        let mut row = BalanceRow::decode(bytes).ok_or_else(|| damaged("has the wrong length"))?;
+        row.balance = row.balance.checked_add(delta).ok_or_else(|| damaged("has a balance out of range"))?;
+        bytes.copy_from_slice(&row.encode());
         Ok(row.balance)
-    }
+    })?
+    .ok_or_else(|| damaged("is missing"))?
 }
 
 /// Sequence of the last history row of `terminal`; 0 when there is none.
-fn last_sequence(db: &Db, history: &Table, terminal: u32) -> Result<u64> {
+fn last_sequence<C: Connection>(connection: &mut C, history: &C::Table, terminal: u32) -> Result<u64> {
     let key = |sequence| HistoryKey { terminal, sequence }.encode();
-    let mut txn = db.begin_with(Isolation::ReadCommitted);
-    let last = txn.scan_rev(history, &key(0)[..]..&key(u64::MAX)[..]).next().transpose()?;
-    let Some((key, _)) = last else { return Ok(0) };
-    match HistoryKey::decode(&key) {
-        Some(key) => Ok(key.sequence),
-        None => Err(Error::Damaged { reason: format!("a history key has {} bytes", key.len()) }),
-    }
+    let (start, end) = (key(0), key(u64::MAX));
+    let mut last = Ok(0);
+    let mut txn = connection.begin(Access::Quiescent)?;
+    txn.scan(history, ScanRange::new(&start, &end).backward().limit(1), |key, _| {
+        last = HistoryKey::decode(key)
+            .map(|key| key.sequence)
+            .ok_or_else(|| Error::Damaged { reason: format!("a history key has {} bytes", key.len()) });
+        ControlFlow::Break(())
+    })?;
+    txn.commit()?;
+    last
 }
 
-impl Session for TpcbSession {
+impl<S: Store> Session for TpcbSession<S> {
     fn draw(&mut self, rng: &mut StdRng) {
         self.inputs = Inputs::draw(self.scale, rng);
     }
 
-    fn execute(&mut self) -> Result<()> {
+    fn execute(&mut self) -> Result<Done> {
         let Inputs { teller, branch, account, delta } = self.inputs;
         let key = HistoryKey { terminal: self.terminal, sequence: self.sequence + 1 };
-        let mut txn = self.db.begin();
+        let mut txn = self.connection.begin(Access::ReadWrite)?;
         // The specification's order, which takes the most contended row, the branch, last among the balances.
-        let balance = self.add(&mut txn, &self.tables.account, account)?;
-        self.add(&mut txn, &self.tables.teller, teller)?;
-        self.add(&mut txn, &self.tables.branch, branch)?;
+        let balance = add(&mut txn, &self.tables.account, "account", account, delta)?;
+        add(&mut txn, &self.tables.teller, "teller", teller, delta)?;
+        add(&mut txn, &self.tables.branch, "branch", branch, delta)?;
         let row = HistoryRow { teller, branch, account, delta, time: wall_micros() };
-        txn.insert(&self.tables.history, &key.encode(), &row.encode())?;
+        if !txn.insert(&self.tables.history, &key.encode(), &row.encode())? {
+            return Err(Error::Damaged { reason: format!("history row {key:?} is there before its transaction") });
+        }
         txn.commit()?;
         self.sequence = key.sequence;
         // The transaction's answer to its terminal: nobody looks at it here, but it must have been computed.
         std::hint::black_box(balance);
-        match &self.ledger {
-            Some(ledger) => ledger.append(&Acknowledgement { key, account, delta }),
-            None => Ok(()),
+        if let Some(ledger) = &self.ledger {
+            ledger.append(&Acknowledgement { key, account, delta })?;
         }
+        Ok(Done::committed(0))
     }
 }
 
-impl Drop for TpcbSession {
+impl<S: Store> Drop for TpcbSession<S> {
     fn drop(&mut self) {
         self.last_acknowledged.lock().insert(self.terminal, self.sequence);
     }
