@@ -15,7 +15,7 @@ fn open(home: &tempfile::TempDir) -> Db {
 
 fn loaded(home: &tempfile::TempDir) -> (Db, Tpcb) {
     let db = open(home);
-    let tpcb = Tpcb::new(SCALE);
+    let tpcb = Tpcb::new(SCALE, None);
     assert_eq!(tpcb.load(&db, &mut |_| {}).unwrap(), LoadOutcome::Loaded { rows: SCALE.rows() });
     (db, tpcb)
 }
@@ -75,7 +75,7 @@ fn history_keys_continue_after_reopening() {
     transactions(&db, &tpcb, 3, 90);
     db.close().unwrap();
     let db = open(&home);
-    let tpcb = Tpcb::new(SCALE);
+    let tpcb = Tpcb::new(SCALE, None);
     transactions(&db, &tpcb, 4, 40);
     let audit = tpcb.audit(&db).unwrap();
     assert!(audit.is_ok(), "{audit}");
@@ -143,7 +143,7 @@ fn the_audit_notices_a_lost_tail() {
 fn another_scale_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let (db, _) = loaded(&home);
-    let other = Tpcb::new(Scale { branches: 4, ..SCALE });
+    let other = Tpcb::new(Scale { branches: 4, ..SCALE }, None);
     assert!(matches!(other.load(&db, &mut |_| {}), Err(Error::WrongScale { .. })));
     assert!(!other.audit(&db).unwrap().is_ok());
     assert_eq!(Marker::read(&db).unwrap(), Some(Marker { scale: SCALE, complete: true }));
@@ -154,7 +154,7 @@ fn the_ledger_holds_what_was_acknowledged() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("ledger");
     let (db, _) = loaded(&home);
-    let tpcb = Tpcb::new(SCALE).with_ledger(Ledger::append_to(&path).unwrap());
+    let tpcb = Tpcb::new(SCALE, None).with_ledger(Ledger::append_to(&path).unwrap());
     transactions(&db, &tpcb, 4, 200);
     // A record that was cut off is not an acknowledgement.
     std::fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(200 * 32 + 7).unwrap();
@@ -162,7 +162,7 @@ fn the_ledger_holds_what_was_acknowledged() {
     assert_eq!(entries.len(), 200);
     assert!(verify(&db, &entries).unwrap().is_ok());
 
-    let tpcb = Tpcb::new(SCALE).with_ledger(Ledger::append_to(&path).unwrap());
+    let tpcb = Tpcb::new(SCALE, None).with_ledger(Ledger::append_to(&path).unwrap());
     transactions(&db, &tpcb, 1, 1);
     let entries = Ledger::read(&path).unwrap();
     assert_eq!(entries.len(), 201);

@@ -63,14 +63,16 @@ impl<T> Tables<T> {
 #[derive(Debug)]
 pub struct Tpcb {
     scale: Scale,
+    choosers: session::Choosers,
     ledger: Option<Arc<Ledger>>,
     last_acknowledged: Arc<Mutex<LastAcknowledged>>,
 }
 
 impl Tpcb {
-    /// TPC-B at `scale`.
-    pub fn new(scale: Scale) -> Self {
-        Self { scale, ledger: None, last_acknowledged: Arc::default() }
+    /// TPC-B at `scale`. Tellers, and accounts within a branch, are drawn uniformly as specified, or, if `skew` is
+    /// given, from a Zipfian distribution with this exponent.
+    pub fn new(scale: Scale, skew: Option<f64>) -> Self {
+        Self { scale, choosers: session::Choosers::new(scale, skew), ledger: None, last_acknowledged: Arc::default() }
     }
 
     /// Has every client note each acknowledged transaction in `ledger`.
@@ -100,7 +102,7 @@ impl<S: Store> Workload<S> for Tpcb {
 
     fn session(&self, store: &S, client: u32) -> Result<Box<dyn Session>> {
         let (ledger, last) = (self.ledger.clone(), self.last_acknowledged.clone());
-        Ok(Box::new(session::TpcbSession::open(store, self.scale, client, ledger, last)?))
+        Ok(Box::new(session::TpcbSession::open(store, self.choosers, client, ledger, last)?))
     }
 
     /// Sums of accounts, tellers, branches and history are equal; so are each branch, its tellers and its history, each

@@ -12,6 +12,7 @@ use super::row::{BalanceRow, HistoryKey, HistoryRow, id_key};
 use super::scale::Scale;
 use super::{LastAcknowledged, Tables};
 use crate::error::{Error, Result};
+use crate::random::Chooser;
 use crate::store::{Access, Connection, ScanRange, Store, Transaction};
 use crate::workload::{Done, Session};
 
@@ -31,8 +32,9 @@ pub(super) struct Inputs {
 
 impl Inputs {
     /// Draws a teller of any branch, and an account: of the teller's branch in 85 % of the cases, else of another one.
-    pub(super) fn draw(scale: Scale, rng: &mut StdRng) -> Self {
-        let teller = rng.random_range(0..scale.tellers());
+    pub(super) fn draw(choosers: &Choosers, rng: &mut StdRng) -> Self {
+        let scale = choosers.scale;
+        let teller = choosers.teller.draw(rng);
         let branch = teller / scale.tellers_per_branch;
         let home = if scale.branches == 1 || rng.random_range(0..100) < LOCAL_PERCENT {
             branch
@@ -40,8 +42,24 @@ impl Inputs {
             let other = rng.random_range(0..scale.branches - 1);
             other + u64::from(other >= branch)
         };
-        let account = rng.random_range(scale.accounts_of(home));
+        let account = scale.accounts_of(home).start + choosers.account.draw(rng);
         Self { teller, branch, account, delta: rng.random_range(-MOST_DELTA..=MOST_DELTA) }
+    }
+}
+
+/// What the inputs are drawn from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choosers {
+    scale: Scale,
+    teller: Chooser,
+    /// Within a branch.
+    account: Chooser,
+}
+
+impl Choosers {
+    pub(super) fn new(scale: Scale, skew: Option<f64>) -> Self {
+        let chooser = |count| Chooser::with_skew(Chooser::Uniform { count }, skew);
+        Self { scale, teller: chooser(scale.tellers()), account: chooser(scale.accounts_per_branch) }
     }
 }
 
@@ -49,7 +67,7 @@ impl Inputs {
 pub(super) struct TpcbSession<S: Store> {
     connection: S::Connection,
     tables: Tables<S::Table>,
-    scale: Scale,
+    choosers: Choosers,
     inputs: Inputs,
     terminal: u32,
     /// Sequence of the terminal's last acknowledged transaction; the next one gets the number behind it, whether or
@@ -62,7 +80,7 @@ pub(super) struct TpcbSession<S: Store> {
 impl<S: Store> TpcbSession<S> {
     pub(super) fn open(
         store: &S,
-        scale: Scale,
+        choosers: Choosers,
         terminal: u32,
         ledger: Option<Arc<Ledger>>,
         last_acknowledged: Arc<Mutex<LastAcknowledged>>,
@@ -71,7 +89,7 @@ impl<S: Store> TpcbSession<S> {
         let mut connection = store.connect()?;
         let sequence = last_sequence(&mut connection, &tables.history, terminal)?;
         let inputs = Inputs { teller: 0, branch: 0, account: 0, delta: 0 };
-        Ok(Self { connection, tables, scale, inputs, terminal, sequence, ledger, last_acknowledged })
+        Ok(Self { connection, tables, choosers, inputs, terminal, sequence, ledger, last_acknowledged })
     }
 }
 
@@ -105,7 +123,7 @@ fn last_sequence<C: Connection>(connection: &mut C, history: &C::Table, terminal
 
 impl<S: Store> Session for TpcbSession<S> {
     fn draw(&mut self, rng: &mut StdRng) {
-        self.inputs = Inputs::draw(self.scale, rng);
+        self.inputs = Inputs::draw(&self.choosers, rng);
     }
 
     fn execute(&mut self) -> Result<Done> {
@@ -145,13 +163,14 @@ mod tests {
     #[test]
     fn inputs_follow_the_specification() {
         let scale = Scale { accounts_per_branch: 1_000, ..Scale::standard(8) };
+        let choosers = Choosers::new(scale, None);
         let mut rng = StdRng::seed_from_u64(7);
         let draws = 20_000;
         let mut local = 0;
         let mut negative = 0;
         let mut remote_homes = [0u32; 8];
         for _ in 0..draws {
-            let inputs = Inputs::draw(scale, &mut rng);
+            let inputs = Inputs::draw(&choosers, &mut rng);
             assert!(scale.tellers_of(inputs.branch).contains(&inputs.teller));
             assert!(inputs.account < scale.accounts());
             assert!((-999_999..=999_999).contains(&inputs.delta));
@@ -169,9 +188,20 @@ mod tests {
     }
 
     #[test]
+    fn skew_makes_low_numbers_frequent() {
+        let scale = Scale { accounts_per_branch: 1_000, ..Scale::standard(8) };
+        let choosers = Choosers::new(scale, Some(1.5));
+        let mut rng = StdRng::seed_from_u64(7);
+        let inputs: Vec<Inputs> = (0..2_000).map(|_| Inputs::draw(&choosers, &mut rng)).collect();
+        assert!(inputs.iter().filter(|inputs| inputs.teller == 0).count() > 500);
+        assert!(inputs.iter().filter(|inputs| inputs.account % 1_000 == 0).count() > 500);
+    }
+
+    #[test]
     fn one_branch_has_no_remote_accounts() {
         let scale = Scale { accounts_per_branch: 10, ..Scale::standard(1) };
+        let choosers = Choosers::new(scale, None);
         let mut rng = StdRng::seed_from_u64(1);
-        assert!((0..1_000).all(|_| Inputs::draw(scale, &mut rng).account < 10));
+        assert!((0..1_000).all(|_| Inputs::draw(&choosers, &mut rng).account < 10));
     }
 }
