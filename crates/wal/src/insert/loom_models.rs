@@ -121,7 +121,8 @@ fn too_large_for_a_group() {
 #[test]
 fn every_design_in_a_full_buffer() {
     for design in InsertDesign::ALL {
-        model(2, move || {
+        println!("{design}");
+        model(1, move || {
             let shape = Shape { capacity: 2, ..SHAPE };
             let bell = Arc::new(Bell::new());
             let space = Space::new(shape.capacity, 1, Lsn::ZERO, Arc::clone(&bell));
