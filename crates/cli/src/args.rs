@@ -47,7 +47,7 @@ pub(crate) struct OpenArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to run: tpcb
+    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Client threads
@@ -59,7 +59,8 @@ pub(crate) struct BenchArgs {
     /// Run so many transactions instead
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
     pub(crate) transactions: Option<u64>,
-    /// Size of a new database: number of branches, 100,000 accounts each [default: what the database holds, or 4]
+    /// Size of a new database: branches of 100,000 accounts (tpcb), times 100,000 subscribers (tatp)
+    /// [default: what the database holds, else one that suits a laptop]
     #[arg(long, value_name = "K", value_parser = value_parser!(u32).range(1..))]
     pub(crate) scale: Option<u32>,
     /// Directory of the database [default: ./duramen-data/WORKLOAD]
@@ -98,12 +99,15 @@ pub(crate) struct BenchArgs {
     /// Seed of the clients' inputs [default: another one each time]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Append every acknowledged transaction to this file, for `check --ledger`
+    /// Draw rows from a Zipfian distribution with this exponent, 0 for uniform [default: the workload's own]
+    #[arg(long, value_name = "THETA", value_parser = axes::skew)]
+    pub(crate) skew: Option<f64>,
+    /// Append every acknowledged transaction of tpcb to this file, for `check --ledger`
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Accounts of each branch of a new database; the specification says 100,000
+    /// Rows for each unit of the scale of a new database, fewer than the specification says
     #[arg(long, value_name = "N", hide = true, value_parser = value_parser!(u64).range(1..))]
-    pub(crate) accounts_per_branch: Option<u64>,
+    pub(crate) rows_per_unit: Option<u64>,
     /// Print one JSON object on standard output instead of tables
     #[arg(long)]
     pub(crate) json: bool,

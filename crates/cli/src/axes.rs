@@ -11,7 +11,7 @@ struct Axis {
     absent: &'static [&'static str],
 }
 
-const WORKLOAD: Axis = Axis { offered: &["tpcb"], absent: &["tatp", "tpcc", "ycsb", "log-insert"] };
+const WORKLOAD: Axis = Axis { offered: duramen_workloads::selection::NAMES, absent: &["log-insert"] };
 const COMMIT: Axis = Axis { offered: &["sync", "elr", "async"], absent: &["pipelined"] };
 const LOG_INSERT: Axis =
     Axis { offered: &["mutex", "hybrid"], absent: &["consolidated", "decoupled", "delegated", "reserved"] };
@@ -27,9 +27,7 @@ impl Axis {
         if let Some(value) = self.offered.iter().find(|value| **value == name) {
             return Ok(value);
         }
-        // A workload's variant (`tpcc:payment`) is as absent as the workload.
-        let family = name.split(':').next().unwrap_or(name);
-        let what = if self.absent.contains(&family) { "is not available in this version" } else { "is unknown" };
+        let what = if self.absent.contains(&name) { "is not available in this version" } else { "is unknown" };
         Err(match self.offered {
             [only] => format!("it {what}; what there is: `{only}`"),
             _ => format!("it {what}; what there is: `{}`", self.offered.join("`, `")),
@@ -96,6 +94,15 @@ pub(crate) fn seconds(number: &str) -> Result<f64, String> {
     }
 }
 
+/// An exponent of a Zipfian distribution.
+pub(crate) fn skew(number: &str) -> Result<f64, String> {
+    match number.parse::<f64>() {
+        Ok(theta) if (0.0..=10.0).contains(&theta) => Ok(theta),
+        Ok(_) => Err("a skew lies between 0 and 10".into()),
+        Err(_) => Err("it is not a number".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,7 +119,8 @@ mod tests {
             }
             assert!(axis.choose("nonsense").unwrap_err().contains("unknown"));
         }
-        assert!(workload("tpcc:payment").unwrap_err().contains("not available"));
+        assert_eq!(workload("tatp:get-subscriber"), Ok("tatp:get-subscriber"));
+        assert!(workload("tatp:nothing").unwrap_err().contains("unknown"));
     }
 
     #[test]
@@ -121,6 +129,8 @@ mod tests {
         assert!(logs("2").is_err() && logs("x").is_err());
         assert_eq!(seconds("0.5"), Ok(0.5));
         assert!(["0", "-1", "NaN", "inf", "x"].iter().all(|text| seconds(text).is_err()));
+        assert_eq!(skew("0.99"), Ok(0.99));
+        assert!(["-1", "11", "NaN", "x"].iter().all(|text| skew(text).is_err()));
         assert!(domain("durable-cache").is_err());
     }
 }

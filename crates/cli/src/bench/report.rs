@@ -15,6 +15,8 @@ use crate::format;
 pub(super) struct Settings {
     pub(super) workload: &'static str,
     pub(super) scale: String,
+    /// The kinds of transactions.
+    pub(super) kinds: &'static [&'static str],
     pub(super) seed: u64,
     /// What recovery did when the database was opened, if there was something to do.
     pub(super) recovery: Option<String>,
@@ -119,6 +121,16 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     row("commit", format!("{}, log insertion {}, {}", args.commit, args.log_insert, args.isolation));
     row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
     row("commits/s", format::count(run.throughput() as u64));
+    if settings.kinds.len() > 1 {
+        for (kind, tally) in settings.kinds.iter().zip(&run.tallies).filter(|(_, tally)| tally.done > 0) {
+            let share = tally.done as f64 / committed as f64 * 100.0;
+            let declined = match tally.declined {
+                0 => String::new(),
+                declined => format!(", {} of them without effect, as foreseen", format::count(declined)),
+            };
+            row("", format!("{kind}: {} ({share:.1} %){declined}", format::count(tally.done)));
+        }
+    }
     row(
         "aborts",
         format!(
