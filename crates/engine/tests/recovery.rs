@@ -48,6 +48,10 @@ fn crashed(seed: u64, pool_pages: usize, keys: u32, steps: u32) -> (SimDisk, Mod
             txn.commit().unwrap();
             txn = db.begin();
         }
+        // The second one writes the pages that have been dirty since before the first.
+        if step == steps / 3 || step == steps / 2 {
+            db.checkpoint().unwrap();
+        }
     }
     txn.commit().unwrap();
     let mut loser = db.begin();
@@ -72,14 +76,14 @@ fn verify(db: &Db, model: &Model) {
 
 #[test]
 fn windows_of_any_size_give_the_same_pages() {
-    let (disk, model) = crashed(11, 64, 4_000, 12_000);
+    let (disk, model) = crashed(11, 1024, 4_000, 12_000);
     let mut redone = Vec::new();
     for (memory, pool_pages) in [(4 << 10, 64), (100 << 10, 64), (1 << 20, 1024), (64 << 20, 4096)] {
         let image = disk.crash_image(&CrashChoice::Everything);
         let db = Db::open_on(Arc::new(image.clone()), options(pool_pages, memory)).unwrap();
         let report = db.metrics().recovery;
         match memory {
-            0..500_000 => assert!(report.windows > 10, "{report:?}"),
+            0..500_000 => assert!(report.windows > 8, "{report:?}"),
             10_000_000.. => assert_eq!(report.windows, 1, "{report:?}"),
             _ => assert!(report.windows > 1, "{report:?}"),
         }
@@ -89,7 +93,7 @@ fn windows_of_any_size_give_the_same_pages() {
         db.close().unwrap();
         verify(&Db::open_on(Arc::new(image), options(256, memory)).unwrap(), &model);
     }
-    assert!(redone.iter().all(|counts| *counts == redone[0] && counts.2 > 0), "{redone:?}");
+    assert!(redone.iter().all(|counts| *counts == redone[0] && counts.2 > 3_000), "{redone:?}");
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn many_pages_are_repeated_by_several_threads() {
 /// the middle of the next redo, finds all mixtures.
 #[test]
 fn redo_can_be_interrupted_between_and_within_windows() {
-    let (disk, model) = crashed(13, 64, 1_500, 5_000);
+    let (disk, model) = crashed(13, 1024, 1_500, 5_000);
     let mut rng = StdRng::seed_from_u64(13);
     for memory in [4 << 10, 200 << 10] {
         let whole = disk.crash_image(&CrashChoice::Everything);
