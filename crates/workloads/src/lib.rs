@@ -14,6 +14,7 @@
 mod audit;
 mod error;
 mod histogram;
+mod layout;
 mod population;
 mod random;
 mod runner;
@@ -21,6 +22,7 @@ pub mod selection;
 pub mod store;
 pub mod tatp;
 pub mod tpcb;
+pub mod tpcc;
 mod workload;
 
 pub use audit::AuditReport;
@@ -33,4 +35,5 @@ pub use selection::Request;
 pub use store::Store;
 pub use tatp::Tatp;
 pub use tpcb::Tpcb;
+pub use tpcc::Tpcc;
 pub use workload::{Done, LoadOutcome, LoadProgress, Session, Workload};

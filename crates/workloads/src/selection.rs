@@ -6,15 +6,17 @@ use crate::population::{Marker, Parameters};
 use crate::store::Store;
 use crate::tpcb::Ledger;
 use crate::workload::Workload;
-use crate::{Tatp, Tpcb, tatp, tpcb};
+use crate::{Tatp, Tpcb, Tpcc, tatp, tpcb, tpcc};
 
 /// The names of all workloads.
-pub const NAMES: &[&str] = &["tpcb", "tatp", "tatp:update-location", "tatp:get-subscriber"];
+pub const NAMES: &[&str] =
+    &["tpcb", "tatp", "tatp:update-location", "tatp:get-subscriber", "tpcc", "tpcc:payment", "tpcc:new-order"];
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Tpcb,
     Tatp(tatp::Mix),
+    Tpcc(tpcc::Mix),
 }
 
 impl Kind {
@@ -24,6 +26,9 @@ impl Kind {
             "tatp" => Self::Tatp(tatp::Mix::Standard),
             "tatp:update-location" => Self::Tatp(tatp::Mix::UpdateLocation),
             "tatp:get-subscriber" => Self::Tatp(tatp::Mix::GetSubscriber),
+            "tpcc" => Self::Tpcc(tpcc::Mix::Standard),
+            "tpcc:payment" => Self::Tpcc(tpcc::Mix::Payment),
+            "tpcc:new-order" => Self::Tpcc(tpcc::Mix::NewOrder),
             _ => return None,
         })
     }
@@ -32,12 +37,14 @@ impl Kind {
 /// A workload as asked for.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// Size of the database in the workload's unit: branches (tpcb), 100,000 subscribers (tatp). Without one, a database
+    /// Size of the database in the workload's unit: branches (tpcb), 100,000 subscribers (tatp),
+    /// warehouses (tpcc). Without one, a database
     /// that is populated keeps its size, and a new one gets a size that suits a laptop.
     pub scale: Option<u64>,
     /// Exponent of a Zipfian distribution to draw rows from, instead of the standard one; 0 is uniform.
     pub skew: Option<f64>,
-    /// Rows below each unit, instead of the specification's number: accounts of a branch, subscribers. For tests.
+    /// Rows below each unit, instead of the specification's number: accounts of a branch, subscribers, customers
+    /// of a district. For tests.
     pub rows_per_unit: Option<u64>,
     /// Where TPC-B notes its acknowledged transactions.
     pub ledger: Option<Ledger>,
@@ -55,6 +62,9 @@ impl Request {
         };
         if self.skew.is_some_and(|skew| !(0.0..=10.0).contains(&skew)) {
             return Err(Error::InvalidParameter { reason: "a skew lies between 0 and 10".into() });
+        }
+        if self.skew.is_some() && matches!(kind, Kind::Tpcc(_)) {
+            return Err(Error::InvalidParameter { reason: "TPC-C has its own skew".into() });
         }
         if self.ledger.is_some() && !matches!(kind, Kind::Tpcb) {
             return Err(Error::InvalidParameter { reason: "only `tpcb` keeps a ledger".into() });
@@ -78,6 +88,15 @@ impl Request {
                 }
                 Box::new(Tatp::new(scale, mix, self.skew))
             }
+            Kind::Tpcc(mix) => {
+                let mut scale = found(store)?.unwrap_or(tpcc::Scale::standard(4));
+                let warehouses = self.scale.unwrap_or(scale.warehouses);
+                scale = match self.rows_per_unit {
+                    Some(customers) => tpcc::Scale::small(warehouses, customers),
+                    None => tpcc::Scale { warehouses, ..scale },
+                };
+                Box::new(Tpcc::new(scale, mix))
+            }
         })
     }
 }
@@ -95,6 +114,7 @@ pub fn audit_all<S: Store>(store: &S) -> Result<AuditReport> {
     let mut report = AuditReport::new();
     audit_one(store, &mut report, |scale| Tpcb::new(scale, None))?;
     audit_one(store, &mut report, |scale| Tatp::new(scale, tatp::Mix::default(), None))?;
+    audit_one(store, &mut report, |scale| Tpcc::new(scale, tpcc::Mix::default()))?;
     Ok(report)
 }
 

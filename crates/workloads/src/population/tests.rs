@@ -55,7 +55,7 @@ fn numbers(db: &Db) -> Vec<u64> {
     let table = db.open_table("numbers").unwrap();
     let mut found = Vec::new();
     let mut connection = db.connect().unwrap();
-    let mut txn = connection.begin(Access::Quiescent).unwrap();
+    let mut txn = connection.begin(Access::ReadCommitted).unwrap();
     for_each(&mut txn, &table, |key, row| {
         let key = u64::from_be_bytes(key.try_into().unwrap());
         assert_eq!(row, key.to_le_bytes());

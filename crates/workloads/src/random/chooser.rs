@@ -13,8 +13,10 @@ pub enum Chooser {
         /// How many there are.
         count: u64,
     },
-    /// The skew of the TPC-C and TATP specifications: NURand with the constant `a`, and `c` to shift it.
+    /// The skew of the TPC-C and TATP specifications: NURand(`a`, `first`, `first` + `count` - 1), less `first`.
     NonUniform {
+        /// What the specification calls the first of them.
+        first: u64,
         /// How many there are.
         count: u64,
         /// A power of two less 1.
@@ -49,7 +51,9 @@ impl Chooser {
     pub fn draw(&self, rng: &mut StdRng) -> u64 {
         match self {
             Self::Uniform { count } => rng.random_range(0..*count),
-            Self::NonUniform { count, a, c } => ((rng.random_range(0..=*a) | rng.random_range(0..*count)) + c) % count,
+            Self::NonUniform { first, count, a, c } => {
+                ((rng.random_range(0..=*a) | rng.random_range(*first..first + count)) + c) % count
+            }
             Self::Zipfian(zipf) => zipf.draw(rng),
         }
     }
@@ -64,7 +68,7 @@ mod tests {
     fn numbers_stay_in_range_and_skew_shows() {
         let mut rng = StdRng::seed_from_u64(5);
         let uniform = Chooser::Uniform { count: 1_000 };
-        let skewed = Chooser::NonUniform { count: 1_000, a: 1_023, c: 7 };
+        let skewed = Chooser::NonUniform { first: 1, count: 1_000, a: 1_023, c: 7 };
         let zipfian = Chooser::with_skew(uniform, Some(1.2));
         assert_eq!(Chooser::with_skew(skewed, None), skewed);
         assert_eq!(Chooser::with_skew(skewed, Some(0.0)), uniform);

@@ -5,7 +5,7 @@ mod text;
 mod zipf;
 
 pub use chooser::Chooser;
-pub(crate) use text::{fill_digits, fill_letters};
+pub(crate) use text::{fill_alphanumeric, fill_digits, fill_letters};
 pub use zipf::Zipf;
 
 use rand::SeedableRng;

@@ -51,7 +51,7 @@ impl Connection for DuramenConnection {
     fn begin(&mut self, access: Access) -> Result<DuramenTransaction> {
         Ok(DuramenTransaction(match access {
             Access::ReadWrite | Access::ReadOnly => self.0.begin(),
-            Access::Quiescent => self.0.begin_with(Isolation::ReadCommitted),
+            Access::ReadCommitted => self.0.begin_with(Isolation::ReadCommitted),
         }))
     }
 }

@@ -5,7 +5,7 @@
 //! The implementation for Duramen is in `duramen.rs`; other engines implement the traits in a crate of their own.
 //!
 //! What every implementation promises:
-//! - Transactions are serializable, and a commit is durable when it returns, unless the database was opened otherwise.
+//! - Transactions are serializable (but see [`Access::ReadCommitted`]), and a commit is durable when it returns, unless the database was opened otherwise.
 //! - A transaction that is dropped is rolled back.
 //! - After an error other than a retryable one nobody uses the transaction again but to drop it; after a retryable one
 //!   ([`crate::Error::is_retryable`]) the same work is begun anew.
@@ -70,8 +70,9 @@ pub enum Access {
     ReadWrite,
     /// Reads only.
     ReadOnly,
-    /// Reads large parts of the database while nobody writes: an engine that locks what is read need not do so.
-    Quiescent,
+    /// Reads only, each row as it was committed last; two reads may differ. For what the specifications allow to be less
+    /// than serializable, and for audits, while nobody writes: an engine that locks need not keep locks on what was read.
+    ReadCommitted,
 }
 
 /// What one client has of a database: used by one thread at a time, for one transaction at a time.

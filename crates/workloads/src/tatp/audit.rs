@@ -16,7 +16,7 @@ use crate::store::{Access, Connection, Store, Transaction, for_each};
 /// Number of call forwardings.
 pub(super) fn count_forwardings<S: Store>(store: &S) -> Result<u64> {
     let mut connection = store.connect()?;
-    let mut txn = connection.begin(Access::Quiescent)?;
+    let mut txn = connection.begin(Access::ReadCommitted)?;
     let mut count = 0;
     for_each(&mut txn, &Tables::open(store)?.call_forwarding, |_, _| count += 1)?;
     txn.commit()?;
@@ -32,7 +32,7 @@ pub(super) fn audit<S: Store>(
 ) -> Result<()> {
     let tables = Tables::open(store)?;
     let mut connection = store.connect()?;
-    let mut txn = connection.begin(Access::Quiescent)?;
+    let mut txn = connection.begin(Access::ReadCommitted)?;
     check_subscribers(&mut txn, &tables, scale, report)?;
     check_index(&mut txn, &tables, scale, report)?;
     check_kinds(&mut txn, &tables.access_info, "access info", scale, report, |profile, found| {

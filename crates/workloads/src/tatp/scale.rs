@@ -26,7 +26,7 @@ impl Scale {
             1_000_001..=10_000_000 => 1_048_575,
             _ => 2_097_151,
         };
-        Chooser::NonUniform { count: self.subscribers, a, c: 0 }
+        Chooser::NonUniform { first: 1, count: self.subscribers, a, c: 0 }
     }
 }
 

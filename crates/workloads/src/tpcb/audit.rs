@@ -32,7 +32,7 @@ pub(super) fn audit<S: Store>(
 ) -> Result<()> {
     let tables = Tables::open(store)?;
     let mut connection = store.connect()?;
-    let mut txn = connection.begin(Access::Quiescent)?;
+    let mut txn = connection.begin(Access::ReadCommitted)?;
     let history = read_history(&mut txn, &tables.history, scale, report)?;
     for (terminal, acknowledged) in acknowledged {
         let found = history.terminals.get(terminal).copied().unwrap_or(0);

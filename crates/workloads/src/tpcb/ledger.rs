@@ -130,7 +130,7 @@ pub fn verify<S: Store>(store: &S, acknowledgements: &[Acknowledgement]) -> Resu
         Err(error) => return Err(error),
     };
     let mut connection = store.connect()?;
-    let mut txn = connection.begin(Access::Quiescent)?;
+    let mut txn = connection.begin(Access::ReadCommitted)?;
     for Acknowledgement { key, account, delta } in acknowledgements {
         let name = || format!("acknowledged transaction {} of terminal {}", key.sequence, key.terminal);
         match txn.get(&tables.history, &key.encode(), HistoryRow::decode)? {

@@ -110,7 +110,7 @@ fn last_sequence<C: Connection>(connection: &mut C, history: &C::Table, terminal
     let key = |sequence| HistoryKey { terminal, sequence }.encode();
     let (start, end) = (key(0), key(u64::MAX));
     let mut last = Ok(0);
-    let mut txn = connection.begin(Access::Quiescent)?;
+    let mut txn = connection.begin(Access::ReadCommitted)?;
     txn.scan(history, ScanRange::new(&start, &end).backward().limit(1), |key, _| {
         last = HistoryKey::decode(key)
             .map(|key| key.sequence)
