@@ -47,7 +47,8 @@ pub(crate) struct OpenArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order
+    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order; or
+    /// log-insert: the log buffer alone, design by design, beside plain copying
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Client threads
@@ -70,8 +71,12 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "MODE", default_value = "elr", value_parser = axes::commit)]
     pub(crate) commit: CommitMode,
     /// How records enter the log buffer: mutex, consolidated, decoupled, hybrid, delegated, reserved
-    #[arg(long, value_name = "DESIGN", default_value = "hybrid", value_parser = axes::log_insert)]
-    pub(crate) log_insert: InsertDesign,
+    /// [default: hybrid; log-insert: each of them]
+    #[arg(long, value_name = "DESIGN", value_parser = axes::log_insert)]
+    pub(crate) log_insert: Option<InsertDesign>,
+    /// Size of the records of log-insert, in bytes
+    #[arg(long, value_name = "B", default_value_t = 120, value_parser = value_parser!(u32).range(48..))]
+    pub(crate) record_bytes: u32,
     /// Number of logs: 1
     #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
     pub(crate) logs: u32,

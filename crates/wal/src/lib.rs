@@ -78,6 +78,8 @@ mod files;
 mod flush;
 mod hardened;
 mod insert;
+#[cfg(not(loom))]
+pub mod measure;
 mod options;
 mod reader;
 mod record;

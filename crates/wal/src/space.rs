@@ -37,8 +37,7 @@
 //! atomic swap either finds the bit, or comes first and the one who sets it finds the new position. Either acts on notes
 //! with their mutex held, so that each note is acted on once, and sets the bit again if notes are left.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, RawMutex};
@@ -68,8 +67,9 @@ pub(crate) struct Space {
     room_made: Condvar,
 }
 
-/// Start and end of the spaces that were filled in before it was their turn to be released, the lowest first.
-type Notes = BinaryHeap<Reverse<(u64, u64)>>;
+/// Start and end of the spaces that were filled in before it was their turn to be released. Spaces that follow each other
+/// are mostly one note: behind a thread that has lost its processor there may be many.
+type Notes = BTreeMap<u64, u64>;
 
 /// What the thread whose turn it is changes, together with the lock that makes it its turn: one cache line, so that
 /// taking the lock brings the rest along.
@@ -88,8 +88,10 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Space {
-    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, for a log that ends at `end`.
+    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
+    /// `end`.
     pub(crate) fn new(capacity: u64, block: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
+        assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
         let next = Next {
             turn: RawMutex::new(),
             lsn: AtomicU64::new(end.get()),
@@ -189,7 +191,7 @@ impl Space {
 
     #[inline]
     fn has_room(&self, end: u64, durable: Lsn) -> bool {
-        end <= durable.get() / self.block * self.block + self.capacity
+        end <= (durable.get() & !(self.block - 1)) + self.capacity
     }
 
     /// The durable position, if space that ends at `end` may be filled in. It may not when it was handed out after the
@@ -242,14 +244,16 @@ impl Space {
         }
     }
 
-    /// Spins for about as long as others need that are at work.
+    /// Spins for about as long as others need that are at work. Not when there are notes: somebody before has spun in vain.
     #[cold]
     fn is_turn_soon(&self, lsn: Lsn) -> bool {
         let mut backoff = Backoff::new();
         while backoff.is_spinning() {
             backoff.snooze();
-            if self.released() == lsn {
-                return true;
+            match self.released.load(Ordering::Acquire) {
+                noted if noted & NOTED != 0 => return noted == lsn.get() | NOTED,
+                released if released == lsn.get() => return true,
+                _ => {}
             }
         }
         false
@@ -258,23 +262,29 @@ impl Space {
     #[cold]
     fn leave_note(&self, lsn: Lsn, end: Lsn) {
         let mut notes = self.notes.lock();
-        notes.push(Reverse((lsn.get(), end.get())));
+        if let Some((_, noted_end)) = notes.range_mut(..lsn.get()).next_back()
+            && *noted_end == lsn.get()
+        {
+            // That note has been announced, and who acts on it finds it longer.
+            *noted_end = end.get();
+            return;
+        }
+        notes.insert(lsn.get(), end.get());
         self.follow_notes(&mut notes);
     }
 
     /// Moves `released` over the noted spaces that it has come to, and announces the others.
     #[cold]
     fn follow_notes(&self, notes: &mut Notes) {
-        while let Some(&Reverse((start, end))) = notes.peek() {
-            // Acquire, because who moved `released` to `start` has not passed on what it did by our mutex; Release, in
-            // case that one finds the bit instead.
+        while let Some(first) = notes.first_entry() {
+            // Acquire, because who moved `released` there has not passed on what it did by our mutex; Release, in case
+            // that one finds the bit instead.
             let released = self.released.fetch_or(NOTED, Ordering::AcqRel) & !NOTED;
-            if released != start {
+            if released != *first.key() {
                 return;
             }
             // The space at `released` is the noted one, so nobody else moves `released`.
-            notes.pop();
-            self.released.store(end, Ordering::Release);
+            self.released.store(first.remove(), Ordering::Release);
         }
     }
 

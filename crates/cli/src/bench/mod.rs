@@ -1,5 +1,6 @@
 //! `duramen bench`.
 
+mod log_insert;
 mod report;
 
 use std::io::Write;
@@ -12,6 +13,7 @@ use duramen_workloads::tpcb::Ledger;
 use duramen_workloads::{Limit, LoadOutcome, Progress, Request, RunOptions, RunReport, Workload, run};
 
 use crate::args::BenchArgs;
+use crate::axes::LOG_INSERT_BENCH;
 use crate::database;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -23,6 +25,9 @@ const REFRESH: Duration = Duration::from_millis(250);
 
 pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let narrator = Narrator::new(args.json);
+    if args.workload == LOG_INSERT_BENCH {
+        return log_insert::bench(args, narrator, out);
+    }
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     let db = Db::open(&dir, options(args))?;
@@ -62,7 +67,7 @@ fn options(args: &BenchArgs) -> Options {
     let mut options = database::options(&args.open);
     options.commit = args.commit;
     options.isolation = args.isolation;
-    options.log_insert = args.log_insert;
+    options.log_insert = args.log_insert.unwrap_or_default();
     if let Some(mb) = args.checkpoint_mb {
         options.checkpoint_bytes = mb << 20;
     }

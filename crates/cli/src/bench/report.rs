@@ -85,7 +85,7 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         clients: args.clients,
         seconds: (run.elapsed.as_secs_f64() * 1e6).round() / 1e6,
         commit: args.commit.to_string(),
-        log_insert: args.log_insert.to_string(),
+        log_insert: args.log_insert.unwrap_or_default().to_string(),
         logs: args.logs,
         partition: args.partition,
         log_device: args.log_device,
@@ -118,7 +118,10 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     };
     row("workload", format!("{}, {} clients, seed {}", settings.workload, args.clients, settings.seed));
     row("database", settings.scale.clone());
-    row("commit", format!("{}, log insertion {}, {}", args.commit, args.log_insert, args.isolation));
+    row(
+        "commit",
+        format!("{}, log insertion {}, {}", args.commit, args.log_insert.unwrap_or_default(), args.isolation),
+    );
     row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
     row("commits/s", format::count(run.throughput() as u64));
     if settings.kinds.len() > 1 {

@@ -96,7 +96,7 @@ fn every_design_two_threads() {
 #[test]
 fn every_design_three_threads() {
     for design in InsertDesign::ALL {
-        insertions(1, &[1, 2, 1], design, SHAPE);
+        insertions(2, &[1, 2, 1], design, SHAPE);
     }
 }
 
