@@ -47,7 +47,8 @@ pub(crate) struct OpenArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order
+    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order,
+    /// ycsb:a to ycsb:f
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Client threads
@@ -60,7 +61,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
     pub(crate) transactions: Option<u64>,
     /// Size of a new database: branches of 100,000 accounts (tpcb), times 100,000 subscribers (tatp),
-    /// warehouses (tpcc) [default: what the database holds, else one that suits a laptop]
+    /// warehouses (tpcc), times 100,000 records (ycsb) [default: what the database holds, else one that suits a laptop]
     #[arg(long, value_name = "K", value_parser = value_parser!(u32).range(1..))]
     pub(crate) scale: Option<u32>,
     /// Directory of the database [default: ./duramen-data/WORKLOAD]
