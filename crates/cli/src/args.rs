@@ -70,7 +70,7 @@ pub(crate) struct BenchArgs {
     /// When locks are released and commits acknowledged: sync, elr, async (async loses transactions at a crash)
     #[arg(long, value_name = "MODE", default_value = "elr", value_parser = axes::commit)]
     pub(crate) commit: CommitMode,
-    /// How records enter the log buffer: mutex, hybrid
+    /// How records enter the log buffer: mutex, consolidated, decoupled, hybrid, delegated, reserved
     #[arg(long, value_name = "DESIGN", default_value = "hybrid", value_parser = axes::log_insert)]
     pub(crate) log_insert: InsertDesign,
     /// Number of logs: 1

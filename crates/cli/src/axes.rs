@@ -14,7 +14,7 @@ struct Axis {
 const WORKLOAD: Axis = Axis { offered: duramen_workloads::selection::NAMES, absent: &["log-insert"] };
 const COMMIT: Axis = Axis { offered: &["sync", "elr", "async"], absent: &["pipelined"] };
 const LOG_INSERT: Axis =
-    Axis { offered: &["mutex", "hybrid"], absent: &["consolidated", "decoupled", "delegated", "reserved"] };
+    Axis { offered: &["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"], absent: &[] };
 const PARTITION: Axis = Axis { offered: &["transaction"], absent: &["page"] };
 const LOG_DEVICE: Axis = Axis { offered: &["file"], absent: &["nvm"] };
 const SCHEME: Axis =

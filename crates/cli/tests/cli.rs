@@ -74,7 +74,7 @@ fn json_is_one_object_with_the_keys_of_the_contract() {
 fn every_offered_combination_runs_on_one_database() {
     let home = Home::populated();
     for commit in ["sync", "elr", "async"] {
-        for design in ["mutex", "hybrid"] {
+        for design in ["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"] {
             let more = ["--transactions", "40", "--commit", commit, "--log-insert", design, "--json"];
             let object = object(&duramen(&home.bench(&more)).exits_with(0));
             assert_eq!(object["commit"], commit);
@@ -119,7 +119,6 @@ fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();
     let refused = [
         ("--commit", "pipelined", "`sync`, `elr`, `async`"),
-        ("--log-insert", "reserved", "`mutex`, `hybrid`"),
         ("--logs", "4", "what there is: 1"),
         ("--partition", "page", "`transaction`"),
         ("--log-device", "nvm", "`file`"),

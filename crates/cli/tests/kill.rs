@@ -96,7 +96,7 @@ fn acknowledged_commits_survive_kills() {
                 "--commit",
                 random.pick(&["sync", "elr"]),
                 "--log-insert",
-                random.pick(&["mutex", "hybrid"]),
+                random.pick(&["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"]),
             ]);
             let before = acknowledged(&ledger);
             // The first kills of a database come early: it is being made and populated. On a slow machine, that takes

@@ -82,6 +82,10 @@ pub struct Options {
     pub log_insert: InsertDesign,
     /// Size of the log buffer, in bytes: a power of two (default 16 MiB).
     pub log_buffer_bytes: usize,
+    /// Slots of the consolidation array, in the insertion designs that have one (default 4, at most 64).
+    pub log_array_slots: usize,
+    /// Slots in the pool that takes turns at the array (default 64, at least twice `log_array_slots`).
+    pub log_slot_pool: usize,
     /// Size of a log segment file, in bytes (default 64 MiB).
     pub log_segment_bytes: u64,
     /// The most that the log may hold before transactions get [`Error::Full`], in bytes (default 16 GiB).
@@ -118,6 +122,8 @@ impl Default for Options {
             isolation: Isolation::default(),
             log_insert: InsertDesign::Hybrid,
             log_buffer_bytes: 16 << 20,
+            log_array_slots: 4,
+            log_slot_pool: 64,
             log_segment_bytes: 64 << 20,
             log_max_bytes: 16 << 30,
             checkpoint_bytes: 256 << 20,
