@@ -47,8 +47,8 @@ pub(crate) struct OpenArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order; or
-    /// log-insert: the log buffer alone, design by design, beside plain copying
+    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order,
+    /// ycsb:a to ycsb:f; or log-insert: the log buffer alone, design by design, beside plain copying
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Client threads
@@ -61,7 +61,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
     pub(crate) transactions: Option<u64>,
     /// Size of a new database: branches of 100,000 accounts (tpcb), times 100,000 subscribers (tatp),
-    /// warehouses (tpcc) [default: what the database holds, else one that suits a laptop]
+    /// warehouses (tpcc), times 100,000 records (ycsb) [default: what the database holds, else one that suits a laptop]
     #[arg(long, value_name = "K", value_parser = value_parser!(u32).range(1..))]
     pub(crate) scale: Option<u32>,
     /// Directory of the database [default: ./duramen-data/WORKLOAD]
@@ -74,9 +74,9 @@ pub(crate) struct BenchArgs {
     /// [default: hybrid; log-insert: each of them]
     #[arg(long, value_name = "DESIGN", value_parser = axes::log_insert)]
     pub(crate) log_insert: Option<InsertDesign>,
-    /// Size of the records of log-insert, in bytes
-    #[arg(long, value_name = "B", default_value_t = 120, value_parser = value_parser!(u32).range(48..))]
-    pub(crate) record_bytes: u32,
+    /// Size of the records of log-insert, in bytes [default: 120]
+    #[arg(long, value_name = "B", value_parser = value_parser!(u32).range(48..))]
+    pub(crate) record_bytes: Option<u32>,
     /// Number of logs: 1
     #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
     pub(crate) logs: u32,

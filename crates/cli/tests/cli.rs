@@ -105,6 +105,26 @@ fn every_workload_runs_and_is_audited() {
 }
 
 #[test]
+fn the_log_buffer_is_measured_alone() {
+    let bench = ["bench", "log-insert", "--clients", "2", "--seconds", "0.2"];
+    let ran = duramen(&[&bench[..], &["--record-bytes", "1000", "--json"]].concat()).exits_with(0);
+    let lines: Vec<serde_json::Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let designs: Vec<_> = lines.iter().map(|line| line["log_insert"].as_str().unwrap()).collect();
+    let all = ["memcpy", "mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"];
+    assert_eq!(designs, all.repeat(2));
+    for line in &lines {
+        assert_eq!((&line["workload"], &line["record_bytes"]), (&"log-insert".into(), &1000.into()));
+        assert!(line["records_per_s"].as_f64().unwrap() > 0.0 && line["cpu_ns"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    let ran = duramen(&[&bench[..], &["--log-insert", "reserved"]].concat()).exits_with(0);
+    for word in ["memcpy", "reserved", "records/s", "records of 120 bytes"] {
+        assert!(ran.stdout.contains(word), "no `{word}` in {ran:#?}");
+    }
+    duramen(&[&bench[..], &["--scale", "2"]].concat()).exits_with(2).says(&["--scale", "log-insert"]);
+    duramen(&["bench", "tpcb", "--record-bytes", "100"]).exits_with(2).says(&["--record-bytes", "tpcb"]);
+}
+
+#[test]
 fn the_table_is_for_people() {
     let home = Home::new();
     let ran = duramen(&home.bench(&["--seconds", "0.3", "--seed", "7"])).exits_with(0);
@@ -132,7 +152,7 @@ fn what_does_not_exist_is_refused_with_the_choice() {
     duramen(&home.bench(&["--clients", "0"])).exits_with(2).says(&["--clients"]);
     duramen(&home.bench(&["--seconds", "0"])).exits_with(2).says(&["--seconds"]);
     duramen(&home.bench(&["--seconds", "1", "--transactions", "5"])).exits_with(2).says(&["--transactions"]);
-    duramen(&["bench", "log-insert", "--dir", arg(&home.dir)]).exits_with(2).says(&["not available", "`tpcb`"]);
+    duramen(&["bench", "log-insert", "--dir", arg(&home.dir)]).exits_with(2).says(&["--dir", "log-insert"]);
     duramen(&["bench", "tpcx", "--dir", arg(&home.dir)]).exits_with(2).says(&["unknown", "`tpcb`"]);
     duramen(&["frobnicate"]).exits_with(2);
     assert!(!home.dir.exists(), "a refused command makes nothing");

@@ -24,6 +24,7 @@ pub mod tatp;
 pub mod tpcb;
 pub mod tpcc;
 mod workload;
+pub mod ycsb;
 
 pub use audit::AuditReport;
 pub use error::{Error, Result};
@@ -37,3 +38,4 @@ pub use tatp::Tatp;
 pub use tpcb::Tpcb;
 pub use tpcc::Tpcc;
 pub use workload::{Done, LoadOutcome, LoadProgress, Session, Workload};
+pub use ycsb::Ycsb;

@@ -6,17 +6,31 @@ use crate::population::{Marker, Parameters};
 use crate::store::Store;
 use crate::tpcb::Ledger;
 use crate::workload::Workload;
-use crate::{Tatp, Tpcb, Tpcc, tatp, tpcb, tpcc};
+use crate::{Tatp, Tpcb, Tpcc, Ycsb, tatp, tpcb, tpcc, ycsb};
 
 /// The names of all workloads.
-pub const NAMES: &[&str] =
-    &["tpcb", "tatp", "tatp:update-location", "tatp:get-subscriber", "tpcc", "tpcc:payment", "tpcc:new-order"];
+pub const NAMES: &[&str] = &[
+    "tpcb",
+    "tatp",
+    "tatp:update-location",
+    "tatp:get-subscriber",
+    "tpcc",
+    "tpcc:payment",
+    "tpcc:new-order",
+    "ycsb:a",
+    "ycsb:b",
+    "ycsb:c",
+    "ycsb:d",
+    "ycsb:e",
+    "ycsb:f",
+];
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Tpcb,
     Tatp(tatp::Mix),
     Tpcc(tpcc::Mix),
+    Ycsb(ycsb::Mix),
 }
 
 impl Kind {
@@ -29,6 +43,12 @@ impl Kind {
             "tpcc" => Self::Tpcc(tpcc::Mix::Standard),
             "tpcc:payment" => Self::Tpcc(tpcc::Mix::Payment),
             "tpcc:new-order" => Self::Tpcc(tpcc::Mix::NewOrder),
+            "ycsb:a" => Self::Ycsb(ycsb::Mix::A),
+            "ycsb:b" => Self::Ycsb(ycsb::Mix::B),
+            "ycsb:c" => Self::Ycsb(ycsb::Mix::C),
+            "ycsb:d" => Self::Ycsb(ycsb::Mix::D),
+            "ycsb:e" => Self::Ycsb(ycsb::Mix::E),
+            "ycsb:f" => Self::Ycsb(ycsb::Mix::F),
             _ => return None,
         })
     }
@@ -37,14 +57,14 @@ impl Kind {
 /// A workload as asked for.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// Size of the database in the workload's unit: branches (tpcb), 100,000 subscribers (tatp),
-    /// warehouses (tpcc). Without one, a database
-    /// that is populated keeps its size, and a new one gets a size that suits a laptop.
+    /// Size of the database in the workload's unit: branches (tpcb), 100,000 subscribers (tatp), warehouses (tpcc),
+    /// 100,000 records (ycsb). Without one, a database that is populated keeps its size, and a new one gets a size that
+    /// suits a laptop.
     pub scale: Option<u64>,
     /// Exponent of a Zipfian distribution to draw rows from, instead of the standard one; 0 is uniform.
     pub skew: Option<f64>,
     /// Rows below each unit, instead of the specification's number: accounts of a branch, subscribers, customers
-    /// of a district. For tests.
+    /// of a district, records. For tests.
     pub rows_per_unit: Option<u64>,
     /// Where TPC-B notes its acknowledged transactions.
     pub ledger: Option<Ledger>,
@@ -97,6 +117,14 @@ impl Request {
                 };
                 Box::new(Tpcc::new(scale, mix))
             }
+            Kind::Ycsb(mix) => {
+                let mut scale = found(store)?.unwrap_or(ycsb::Scale::standard(1));
+                if self.scale.is_some() || self.rows_per_unit.is_some() {
+                    let unit = self.rows_per_unit.unwrap_or(ycsb::Scale::standard(1).records);
+                    scale.records = self.scale.unwrap_or(1).saturating_mul(unit);
+                }
+                Box::new(Ycsb::new(scale, mix, self.skew))
+            }
         })
     }
 }
@@ -115,6 +143,7 @@ pub fn audit_all<S: Store>(store: &S) -> Result<AuditReport> {
     audit_one(store, &mut report, |scale| Tpcb::new(scale, None))?;
     audit_one(store, &mut report, |scale| Tatp::new(scale, tatp::Mix::default(), None))?;
     audit_one(store, &mut report, |scale| Tpcc::new(scale, tpcc::Mix::default()))?;
+    audit_one(store, &mut report, |scale| Ycsb::new(scale, ycsb::Mix::C, None))?;
     Ok(report)
 }
 
@@ -132,4 +161,28 @@ fn audit_one<S: Store, P: Parameters, W: Workload<S>>(
         None => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_stands_for_a_workload_of_this_name() {
+        let home = tempfile::tempdir().unwrap();
+        let options = duramen::Options { pool_bytes: 4 << 20, ..duramen::Options::default() };
+        let db = duramen::Db::open(home.path(), options).unwrap();
+        for name in NAMES {
+            assert_eq!(Request::default().workload(name, &db).unwrap().name(), *name);
+        }
+        let refused = |request: Request, name: &str| {
+            assert!(matches!(request.workload(name, &db), Err(Error::InvalidParameter { .. })), "{name}");
+        };
+        refused(Request::default(), "tpcx");
+        refused(Request { skew: Some(1.0), ..Request::default() }, "tpcc");
+        refused(Request { skew: Some(-1.0), ..Request::default() }, "tatp");
+        let ledger = Some(Ledger::append_to(&home.path().join("ledger")).unwrap());
+        refused(Request { ledger, ..Request::default() }, "ycsb:a");
+        assert!(audit_all(&db).unwrap().is_ok());
+    }
 }

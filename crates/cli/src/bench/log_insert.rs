@@ -22,6 +22,9 @@ use crate::progress::Narrator;
 /// An odd number has a median.
 const ROUNDS: usize = 5;
 
+/// About the average of a transaction processing system (Aether, section 6.3).
+const DEFAULT_RECORD_BYTES: u32 = 120;
+
 /// What is measured: a design, or copying.
 type Subject = Option<InsertDesign>;
 
@@ -44,11 +47,24 @@ struct Line {
 }
 
 pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -> Result<()> {
+    let of_databases = [
+        ("--transactions", args.transactions.is_some()),
+        ("--scale", args.scale.is_some()),
+        ("--dir", args.dir.is_some()),
+        ("--seed", args.seed.is_some()),
+        ("--skew", args.skew.is_some()),
+        ("--ledger", args.ledger.is_some()),
+    ];
+    if let Some((option, _)) = of_databases.iter().find(|(_, given)| *given) {
+        return Err(Failure::Usage(format!(
+            "`{option}` is for benchmarks that run on a database; `log-insert` has none"
+        )));
+    }
     let designs = args.log_insert.map_or(InsertDesign::ALL.to_vec(), |design| vec![design]);
     let subjects: Vec<Subject> = std::iter::once(None).chain(designs.into_iter().map(Some)).collect();
     let mut threads = vec![1, args.clients as usize];
     threads.dedup();
-    let record_bytes = (args.record_bytes as usize).next_multiple_of(8);
+    let record_bytes = (args.record_bytes.unwrap_or(DEFAULT_RECORD_BYTES) as usize).next_multiple_of(8);
     let runs = ROUNDS * threads.len() * subjects.len();
     let time = Duration::from_secs_f64(args.seconds / runs as f64);
 

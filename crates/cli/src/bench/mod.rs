@@ -28,6 +28,12 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if args.workload == LOG_INSERT_BENCH {
         return log_insert::bench(args, narrator, out);
     }
+    if args.record_bytes.is_some() {
+        return Err(Failure::Usage(format!(
+            "`--record-bytes` is for `{LOG_INSERT_BENCH}`, not for `{}`",
+            args.workload
+        )));
+    }
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     let db = Db::open(&dir, options(args))?;

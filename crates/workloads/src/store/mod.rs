@@ -2,15 +2,19 @@
 //!
 //! The workloads are written once, against these traits, and compiled for each engine: [`Store`] is an open database,
 //! [`Connection`] what one client thread has of it, [`Transaction`] a unit of work. Everything is dispatched statically.
-//! The implementation for Duramen is in `duramen.rs`; other engines implement the traits in a crate of their own.
+//! The implementation for Duramen is in `duramen.rs`; other engines implement the traits in a crate of their own, and
+//! prove with [`conformance`] that they keep the promises.
 //!
 //! What every implementation promises:
-//! - Transactions are serializable (but see [`Access::ReadCommitted`]), and a commit is durable when it returns, unless the database was opened otherwise.
+//! - Transactions are serializable (but see [`Access::ReadCommitted`]), and a commit is durable when it returns, unless
+//!   the database was opened otherwise. An engine that offers less must say so with its figures; what all workloads need
+//!   is that no update is lost.
 //! - A transaction that is dropped is rolled back.
 //! - After an error other than a retryable one nobody uses the transaction again but to drop it; after a retryable one
 //!   ([`crate::Error::is_retryable`]) the same work is begun anew.
 //! - Keys are ordered as byte strings.
 
+pub mod conformance;
 mod duramen;
 
 use std::ops::ControlFlow;
