@@ -248,15 +248,14 @@ impl Space {
     #[cold]
     fn is_turn_soon(&self, lsn: Lsn) -> bool {
         let mut backoff = Backoff::new();
-        while backoff.is_spinning() {
-            backoff.snooze();
+        loop {
             match self.released.load(Ordering::Acquire) {
                 noted if noted & NOTED != 0 => return noted == lsn.get() | NOTED,
                 released if released == lsn.get() => return true,
-                _ => {}
+                _ if !backoff.is_spinning() => return false,
+                _ => backoff.snooze(),
             }
         }
-        false
     }
 
     #[cold]
