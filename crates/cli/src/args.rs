@@ -47,7 +47,8 @@ pub(crate) struct OpenArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to run: tpcb
+    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order,
+    /// ycsb:a to ycsb:f; or log-insert: the log buffer alone, design by design, beside plain copying
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Client threads
@@ -59,7 +60,8 @@ pub(crate) struct BenchArgs {
     /// Run so many transactions instead
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
     pub(crate) transactions: Option<u64>,
-    /// Size of a new database: number of branches, 100,000 accounts each [default: what the database holds, or 4]
+    /// Size of a new database: branches of 100,000 accounts (tpcb), times 100,000 subscribers (tatp),
+    /// warehouses (tpcc), times 100,000 records (ycsb) [default: what the database holds, else one that suits a laptop]
     #[arg(long, value_name = "K", value_parser = value_parser!(u32).range(1..))]
     pub(crate) scale: Option<u32>,
     /// Directory of the database [default: ./duramen-data/WORKLOAD]
@@ -68,9 +70,13 @@ pub(crate) struct BenchArgs {
     /// When locks are released and commits acknowledged: sync, elr, async (async loses transactions at a crash)
     #[arg(long, value_name = "MODE", default_value = "elr", value_parser = axes::commit)]
     pub(crate) commit: CommitMode,
-    /// How records enter the log buffer: mutex, hybrid
-    #[arg(long, value_name = "DESIGN", default_value = "hybrid", value_parser = axes::log_insert)]
-    pub(crate) log_insert: InsertDesign,
+    /// How records enter the log buffer: mutex, consolidated, decoupled, hybrid, delegated, reserved
+    /// [default: hybrid; log-insert: each of them]
+    #[arg(long, value_name = "DESIGN", value_parser = axes::log_insert)]
+    pub(crate) log_insert: Option<InsertDesign>,
+    /// Size of the records of log-insert, in bytes [default: 120]
+    #[arg(long, value_name = "B", value_parser = value_parser!(u32).range(48..))]
+    pub(crate) record_bytes: Option<u32>,
     /// Number of logs: 1
     #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
     pub(crate) logs: u32,
@@ -98,12 +104,15 @@ pub(crate) struct BenchArgs {
     /// Seed of the clients' inputs [default: another one each time]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Append every acknowledged transaction to this file, for `check --ledger`
+    /// Draw rows from a Zipfian distribution with this exponent, 0 for uniform [default: the workload's own]
+    #[arg(long, value_name = "THETA", value_parser = axes::skew)]
+    pub(crate) skew: Option<f64>,
+    /// Append every acknowledged transaction of tpcb to this file, for `check --ledger`
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Accounts of each branch of a new database; the specification says 100,000
+    /// Rows for each unit of the scale of a new database, fewer than the specification says
     #[arg(long, value_name = "N", hide = true, value_parser = value_parser!(u64).range(1..))]
-    pub(crate) accounts_per_branch: Option<u64>,
+    pub(crate) rows_per_unit: Option<u64>,
     /// Print one JSON object on standard output instead of tables
     #[arg(long)]
     pub(crate) json: bool,

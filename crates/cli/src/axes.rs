@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use duramen::{CommitMode, InsertDesign, Isolation};
+use duramen_workloads::selection::NAMES;
 
 /// An option with named values.
 struct Axis {
@@ -11,10 +12,21 @@ struct Axis {
     absent: &'static [&'static str],
 }
 
-const WORKLOAD: Axis = Axis { offered: &["tpcb"], absent: &["tatp", "tpcc", "ycsb", "log-insert"] };
+/// The one benchmark that is no workload on a database.
+pub(crate) const LOG_INSERT_BENCH: &str = "log-insert";
+const BENCHES: [&str; NAMES.len() + 1] = {
+    let mut all = [LOG_INSERT_BENCH; NAMES.len() + 1];
+    let mut i = 0;
+    while i < NAMES.len() {
+        all[i] = NAMES[i];
+        i += 1;
+    }
+    all
+};
+const WORKLOAD: Axis = Axis { offered: &BENCHES, absent: &[] };
 const COMMIT: Axis = Axis { offered: &["sync", "elr", "async"], absent: &["pipelined"] };
 const LOG_INSERT: Axis =
-    Axis { offered: &["mutex", "hybrid"], absent: &["consolidated", "decoupled", "delegated", "reserved"] };
+    Axis { offered: &["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"], absent: &[] };
 const PARTITION: Axis = Axis { offered: &["transaction"], absent: &["page"] };
 const LOG_DEVICE: Axis = Axis { offered: &["file"], absent: &["nvm"] };
 const SCHEME: Axis =
@@ -27,9 +39,7 @@ impl Axis {
         if let Some(value) = self.offered.iter().find(|value| **value == name) {
             return Ok(value);
         }
-        // A workload's variant (`tpcc:payment`) is as absent as the workload.
-        let family = name.split(':').next().unwrap_or(name);
-        let what = if self.absent.contains(&family) { "is not available in this version" } else { "is unknown" };
+        let what = if self.absent.contains(&name) { "is not available in this version" } else { "is unknown" };
         Err(match self.offered {
             [only] => format!("it {what}; what there is: `{only}`"),
             _ => format!("it {what}; what there is: `{}`", self.offered.join("`, `")),
@@ -96,6 +106,15 @@ pub(crate) fn seconds(number: &str) -> Result<f64, String> {
     }
 }
 
+/// An exponent of a Zipfian distribution.
+pub(crate) fn skew(number: &str) -> Result<f64, String> {
+    match number.parse::<f64>() {
+        Ok(theta) if (0.0..=10.0).contains(&theta) => Ok(theta),
+        Ok(_) => Err("a skew lies between 0 and 10".into()),
+        Err(_) => Err("it is not a number".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,7 +131,8 @@ mod tests {
             }
             assert!(axis.choose("nonsense").unwrap_err().contains("unknown"));
         }
-        assert!(workload("tpcc:payment").unwrap_err().contains("not available"));
+        assert_eq!(workload("tatp:get-subscriber"), Ok("tatp:get-subscriber"));
+        assert!(workload("tatp:nothing").unwrap_err().contains("unknown"));
     }
 
     #[test]
@@ -121,6 +141,8 @@ mod tests {
         assert!(logs("2").is_err() && logs("x").is_err());
         assert_eq!(seconds("0.5"), Ok(0.5));
         assert!(["0", "-1", "NaN", "inf", "x"].iter().all(|text| seconds(text).is_err()));
+        assert_eq!(skew("0.99"), Ok(0.99));
+        assert!(["-1", "11", "NaN", "x"].iter().all(|text| skew(text).is_err()));
         assert!(domain("durable-cache").is_err());
     }
 }

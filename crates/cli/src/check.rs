@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use duramen::Db;
-use duramen_workloads::tpcb::{Ledger, Marker, read_marker, verify};
-use duramen_workloads::{AuditReport, Tpcb, Workload};
+use duramen_workloads::selection::audit_all;
+use duramen_workloads::tpcb::{Ledger, verify};
 
 use crate::args::CheckArgs;
 use crate::database;
@@ -19,7 +19,7 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{recovery}")?;
     }
     let mut problems = check_structure(&db, out)?;
-    let mut audit = audit_tpcb(&db)?;
+    let mut audit = audit_all(&db)?;
     if let Some(acknowledged) = acknowledged {
         audit.merge(verify(&db, &acknowledged)?);
     }
@@ -53,17 +53,4 @@ fn check_structure(db: &Db, out: &mut dyn Write) -> Result<u64> {
         writeln!(out, "problem: {problem}")?;
     }
     Ok(report.problems.len() as u64)
-}
-
-/// Audits the TPC-B tables, if the database has them and their population is complete.
-fn audit_tpcb(db: &Db) -> Result<AuditReport> {
-    match read_marker(db)? {
-        Some(Marker { scale, complete: true }) => Ok(Tpcb::new(scale).audit(db)?),
-        Some(Marker { complete: false, .. }) => {
-            let mut report = AuditReport::new();
-            report.fact("tpcb: the population was cut off and there is nothing to audit; `bench tpcb` completes it");
-            Ok(report)
-        }
-        None => Ok(AuditReport::new()),
-    }
 }

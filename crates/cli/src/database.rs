@@ -57,16 +57,23 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
     if !report.was_needed() {
         return None;
     }
-    let micros = report.analysis_micros + report.redo_micros + report.undo_micros;
     let megabytes = report.bytes as f64 / 1e6;
+    let seconds = |micros: u64| micros as f64 / 1e6;
     Some(format!(
         "{:.2} s: {} log records ({megabytes:.1} MB) read, {} page changes repeated at {:.0} MB/s, {} transactions \
-         rolled back, {} torn pages repaired",
-        micros as f64 / 1e6,
+         rolled back, {} torn pages repaired (end of the log {:.2} s, analysis {:.2} s, redo {:.2} s with {} page visits \
+         in {} windows, undo {:.2} s)",
+        seconds(report.micros()),
         report.records,
         report.redone,
-        megabytes / (report.redo_micros as f64 / 1e6).max(1e-6),
+        megabytes / seconds(report.redo_micros).max(1e-6),
         report.losers,
         report.repaired,
+        seconds(report.log_end_micros),
+        seconds(report.analysis_micros),
+        seconds(report.redo_micros),
+        report.pages,
+        report.windows,
+        seconds(report.undo_micros),
     ))
 }

@@ -197,6 +197,8 @@ impl Core {
             self.log_checkpoint(Kind::CheckpointPages, &encode_pages(begin, part));
         }
         let next_txn = TxnId::new(self.next_txn.load(Ordering::Relaxed));
+        // Before the end record: a group that is counted here is in the log that is hardened next.
+        let groups = self.store.space.groups();
         let end = self.log_checkpoint(Kind::CheckpointEnd, &CheckpointEnd { begin, next_txn }.encode());
         self.scheme().harden(end.gsn)?;
 
@@ -204,7 +206,7 @@ impl Core {
         let oldest = txns.iter().map(|entry| entry.first).fold(redo, Lsn::min);
         {
             let mut file = self.control.lock();
-            let control = Control { checkpoint: begin, redo, oldest, next_txn, ..file.control };
+            let control = Control { checkpoint: begin, redo, oldest, next_txn, groups, ..file.control };
             file.write(control)?;
         }
         self.counters.checkpoint_taken();

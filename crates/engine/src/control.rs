@@ -15,6 +15,7 @@
 //! | 56 | 8 | LSN below which the log is not needed |
 //! | 64 | 8 | no transaction id below this is given out again |
 //! | 72 | 8 | when the slot was written, microseconds since 1970 |
+//! | 80 | 8 | number of groups of pages that have a bitmap, at least; 0 is as good as 1 |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
 //! The rest of a block is zero.
@@ -51,6 +52,8 @@ pub(crate) struct Control {
     pub(crate) next_txn: TxnId,
     /// When this was written, in microseconds since 1970.
     pub(crate) written: u64,
+    /// So many groups of pages have an allocation bitmap, if not more.
+    pub(crate) groups: u64,
 }
 
 /// The open file and what it says.
@@ -74,6 +77,7 @@ impl Control {
             self.oldest.get(),
             self.next_txn.get(),
             self.written,
+            self.groups,
         ];
         for (index, field) in fields.into_iter().enumerate() {
             block[32 + index * 8..40 + index * 8].copy_from_slice(&field.to_le_bytes());
@@ -106,6 +110,7 @@ impl Control {
             oldest: Lsn::new(word(56)),
             next_txn: TxnId::new(word(64)),
             written: word(72),
+            groups: word(80),
         })
     }
 }
@@ -232,6 +237,7 @@ mod tests {
             oldest: Lsn::new(4096),
             next_txn: TxnId::new(12),
             written: 1,
+            groups: 3,
         }
     }
 

@@ -53,6 +53,13 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The transaction has written as many values that are too large for a leaf as one transaction can, rolled back ones
+    /// included. Nothing of the operation took effect; commit, and go on in another transaction.
+    #[error("the transaction has written {limit} large values, which is the limit; commit, and go on in another one")]
+    TooManyLargeValues {
+        /// The limit.
+        limit: u64,
+    },
     /// No table of this name.
     #[error("there is no table `{name}`; create it with `create_table`")]
     NoSuchTable {

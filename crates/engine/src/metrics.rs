@@ -54,10 +54,16 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Bytes of log that redo read.
     pub bytes: u64,
+    /// Stretches of the log that redo took in at a time (see [`crate::Options::redo_memory_bytes`]).
+    pub windows: u64,
+    /// Visits to pages, at most one for each page and stretch.
+    pub pages: u64,
     /// Page operations that were repeated.
     pub redone: u64,
     /// Transactions rolled back.
     pub losers: u64,
+    /// Time to find the end of the log, in microseconds.
+    pub log_end_micros: u64,
     /// Time of the analysis pass, in microseconds.
     pub analysis_micros: u64,
     /// Time of the redo pass, in microseconds.
@@ -67,6 +73,11 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
+    /// Time of all passes together, in microseconds.
+    pub fn micros(&self) -> u64 {
+        self.log_end_micros + self.analysis_micros + self.redo_micros + self.undo_micros
+    }
+
     /// Whether the database had not been shut down cleanly.
     pub fn was_needed(&self) -> bool {
         self.repaired > 0 || self.redone > 0 || self.losers > 0

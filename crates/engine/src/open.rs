@@ -187,6 +187,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
         oldest: begin,
         next_txn: FIRST_TXN,
         written: 0,
+        groups: 1,
     };
     ControlFile::create(disk, control)?;
     disk.remove(CREATING)?;
@@ -220,6 +221,8 @@ fn wal_options(options: &Options) -> WalOptions {
     WalOptions {
         insert: options.log_insert,
         ring_bytes: options.log_buffer_bytes,
+        array_slots: options.log_array_slots,
+        slot_pool: options.log_slot_pool,
         segment_bytes: options.log_segment_bytes,
         max_bytes: options.log_max_bytes,
         group_commit: GroupCommit {
@@ -244,7 +247,9 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     double_write.sync()?;
     disk.sync_directory("")?;
 
+    let started = clock::Instant::now();
     let wal = Wal::open(Arc::clone(&disk), wal_options(&options), control.database, Some(control.checkpoint))?;
+    let log_end_micros = recovery::micros(started);
     let scheme = Arc::new(WalScheme::new(Arc::new(wal)));
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
@@ -277,6 +282,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     });
     let mut report = recovery::recover(&core, &scheme, &*data)?;
     report.repaired = repaired as u64;
+    report.log_end_micros = log_end_micros;
     core.recovery.set(report).expect("recovery runs once");
     core.checkpoint()?;
     scheme.wal().lift_limit(false);

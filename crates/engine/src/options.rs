@@ -85,12 +85,20 @@ pub struct Options {
     pub log_insert: InsertDesign,
     /// Size of the log buffer, in bytes: a power of two (default 16 MiB).
     pub log_buffer_bytes: usize,
+    /// Slots of the consolidation array, in the insertion designs that have one (default 4, at most 64).
+    pub log_array_slots: usize,
+    /// Slots in the pool that takes turns at the array (default 64, at least twice `log_array_slots`).
+    pub log_slot_pool: usize,
     /// Size of a log segment file, in bytes (default 64 MiB).
     pub log_segment_bytes: u64,
     /// The most that the log may hold before transactions get [`Error::Full`], in bytes (default 16 GiB).
     pub log_max_bytes: u64,
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB).
     pub checkpoint_bytes: u64,
+    /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (default 64 MiB, at least
+    /// 4 KiB, at most 1 GiB). It is used as far as there is log to recover from, and only until the database is open.
+    /// Where data is larger than the pool, more of it means fewer reads of each page.
+    pub redo_memory_bytes: usize,
     /// Group commit: flush when this many commits wait. The default, 1, means as soon as the device is free; when many
     /// commit at once, that is when most of those whom the last flush released have come back ...
     pub group_commit_transactions: usize,
@@ -119,9 +127,12 @@ impl Default for Options {
             isolation: Isolation::default(),
             log_insert: InsertDesign::Hybrid,
             log_buffer_bytes: 16 << 20,
+            log_array_slots: 4,
+            log_slot_pool: 64,
             log_segment_bytes: 64 << 20,
             log_max_bytes: 16 << 30,
             checkpoint_bytes: 256 << 20,
+            redo_memory_bytes: 64 << 20,
             group_commit_transactions: 1,
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),
@@ -152,6 +163,9 @@ impl Options {
         }
         if self.checkpoint_bytes == 0 {
             return wrong("checkpoint_bytes", "must not be zero".into());
+        }
+        if !(4 << 10..=1 << 30).contains(&self.redo_memory_bytes) {
+            return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 1 GiB".into());
         }
         if self.group_commit_transactions == 0 {
             return wrong("group_commit_transactions", "must be at least 1".into());

@@ -95,7 +95,7 @@ impl Store {
         value: &[u8],
         mut room: impl FnMut(&mut TxnLog, usize) -> Result<()>,
     ) -> Result<Reference> {
-        let chain = log.next_chain();
+        let chain = log.next_chain()?;
         let mut next = PageId::ZERO;
         let mut image = vec![0; PAGE_SIZE];
         for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {

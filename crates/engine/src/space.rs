@@ -14,7 +14,7 @@ use crate::bitmap::{self, GROUP_PAGES};
 use crate::btree::broken;
 use crate::change::Change;
 use crate::page::{self, PageType};
-use crate::pool::{Exclusive, Pool, PoolError};
+use crate::pool::{Damage, Exclusive, Pool, PoolError};
 use crate::record::PageOp;
 use crate::scheme::StorageScheme;
 
@@ -68,17 +68,24 @@ impl Space {
         self.groups.load(Ordering::Acquire)
     }
 
-    /// Looks at the data file for the groups it has. Used once redo has brought all bitmaps back.
-    pub(crate) fn discover(&self, pool: &Pool, pages_in_file: u64) -> Result<(), PoolError> {
+    /// Looks at the data file for the groups it has, `known` of which have a bitmap for certain. Used once redo has brought
+    /// all bitmaps back.
+    ///
+    /// The file grows ahead of its use, and a group's bitmap is made when its first page is wanted. So behind the groups
+    /// that are known a blank page where a bitmap would be, or no page at all, is the end of the groups. Before that it is
+    /// a loss: what had been in use would be given out again.
+    pub(crate) fn discover(&self, pool: &Pool, known: u64, pages_in_file: u64) -> Result<(), PoolError> {
         let mut groups = 1;
-        while groups * GROUP_PAGES < pages_in_file {
-            let bitmap = pool.exclusive_or_blank(bitmap::bitmap_page(groups))?;
-            match bitmap.was_unreadable() {
-                None if page::page_type(&bitmap) == Some(PageType::Bitmap) => groups += 1,
-                None => return Err(broken(bitmap.id(), "an allocation bitmap was overwritten")),
-                // The file has grown ahead of its use.
-                Some(PoolError::Corrupt { blank: true, .. } | PoolError::Disk(_)) => break,
-                Some(defect) => return Err(defect.clone()),
+        while groups < known || groups * GROUP_PAGES < pages_in_file {
+            let id = bitmap::bitmap_page(groups);
+            match pool.shared(id) {
+                Ok(bitmap) if page::page_type(&bitmap) == Some(PageType::Bitmap) => groups += 1,
+                Ok(_) => return Err(broken(id, "an allocation bitmap was overwritten")),
+                Err(error) if !is_absent(&error) => return Err(error),
+                Err(_) if groups < known => {
+                    return Err(broken(id, "an allocation bitmap is lost, and the pages it is for are in use"));
+                }
+                Err(_) => break,
             }
         }
         self.groups.store(groups, Ordering::Release);
@@ -156,6 +163,15 @@ impl Space {
     }
 }
 
+/// Whether a page cannot be read because it is blank or behind the end of the file.
+fn is_absent(error: &PoolError) -> bool {
+    match error {
+        PoolError::Corrupt { damage, .. } => *damage == Damage::Blank,
+        PoolError::Disk(error) => error.kind == std::io::ErrorKind::UnexpectedEof,
+        _ => false,
+    }
+}
+
 /// The bitmap page of a group in which only the group's own pages are in use.
 pub(crate) fn blank_bitmap(group: u64) -> Vec<u8> {
     let mut bytes = vec![0; PAGE_SIZE];
@@ -166,3 +182,6 @@ pub(crate) fn blank_bitmap(group: u64) -> Vec<u8> {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests;

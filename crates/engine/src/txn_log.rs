@@ -28,6 +28,12 @@ const STRUCTURE_BYTES: u64 = 96 << 10;
 /// Room is set aside in steps of this many bytes.
 const STEP_BYTES: u64 = 64 << 10;
 
+/// Bits of an overflow chain's number that count the chains of one transaction; the others are the transaction's number.
+const CHAIN_BITS: u32 = 20;
+
+/// Chains that one transaction can write.
+const MOST_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
+
 /// What a rollback does about one entry of the undo buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Inverse {
@@ -115,11 +121,16 @@ impl TxnLog {
         self.entered
     }
 
-    /// A number for an overflow chain that no other chain of the database has (as long as a transaction writes fewer
-    /// than a million of them).
-    pub(crate) fn next_chain(&mut self) -> u64 {
+    /// A number for an overflow chain that no other chain of the database has.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLargeValues`] when the transaction's numbers are used up. It may go on otherwise.
+    pub(crate) fn next_chain(&mut self) -> Result<u64> {
+        if self.chains == MOST_CHAINS {
+            return Err(Error::TooManyLargeValues { limit: MOST_CHAINS });
+        }
         self.chains += 1;
-        (self.txn.get() << 20) | (self.chains & 0xf_ffff)
+        Ok((self.txn.get() << CHAIN_BITS) | self.chains)
     }
 
     /// Whether [`Self::make_room`] for a record with `bytes` of payload would have to ask for more.
@@ -384,5 +395,25 @@ impl TxnLog {
             active.leave(&self.slot, self.txn);
         }
         self.release_room(scheme);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers used to start over, and two chains of one transaction could have the same.
+    #[test]
+    fn chains_are_numbered_until_the_numbers_are_used_up() {
+        let mut log = TxnLog::default();
+        log.begin(TxnId::new(7));
+        assert_eq!(log.next_chain().unwrap(), 7 << 20 | 1);
+        log.chains = MOST_CHAINS - 1;
+        assert_eq!(log.next_chain().unwrap(), (8 << 20) - 1);
+        for _ in 0..2 {
+            assert!(matches!(log.next_chain(), Err(Error::TooManyLargeValues { limit: 1_048_575 })));
+        }
+        log.begin(TxnId::new(8));
+        assert_eq!(log.next_chain().unwrap(), 8 << 20 | 1);
     }
 }

@@ -35,10 +35,19 @@ impl Instant {
 }
 
 fn now_nanos() -> u64 {
+    nanos(libc::CLOCK_MONOTONIC)
+}
+
+/// Time that the calling thread has had a processor for.
+pub fn thread_cpu_time() -> Duration {
+    Duration::from_nanos(nanos(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
+fn nanos(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable timespec.
-    let rc = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    assert_eq!(rc, 0, "the monotonic clock is always there");
+    let rc = unsafe { libc::clock_gettime(clock, &mut time) };
+    assert_eq!(rc, 0, "these clocks are always there");
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

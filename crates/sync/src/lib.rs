@@ -24,5 +24,7 @@ mod imp;
 
 pub use backoff::Backoff;
 pub use crossbeam_utils::CachePadded;
-pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
+pub use imp::{
+    Condvar, Mutex, MutexGuard, RawMutex, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread,
+};
 pub use std::sync::{Arc, OnceLock, Weak};

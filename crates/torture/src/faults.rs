@@ -38,17 +38,17 @@ pub struct Case {
 }
 
 impl Case {
-    /// Whether the fault makes the system drop data that was written.
-    fn drops_data(self) -> bool {
-        matches!(self.fault, Fault::Eio | Fault::FailedSync)
-    }
-
     fn repeat(self, workload: &dyn CrashWorkload, seed: u64) -> String {
         let fault = FAULTS.iter().find(|(_, fault)| *fault == self.fault).map_or("", |(name, _)| *name);
         let persistent = if self.persistent { " --persistent" } else { "" };
         let Self { op, .. } = self;
         format!("torture io-errors --workload {} --seed {seed} --op {op} --fault {fault}{persistent}", workload.name())
     }
+}
+
+/// Whether the fault makes the system drop data that was written.
+fn drops_data(fault: Fault) -> bool {
+    matches!(fault, Fault::Eio | Fault::FailedSync)
 }
 
 /// How a run met its faults.
@@ -205,7 +205,7 @@ pub fn try_fault(workload: &'static dyn CrashWorkload, seed: u64, case: Case) ->
         let ended = run_with(workload, seed, &disk, case.fault, &mut rng)?;
         let options = workload.options(seed);
         let mut checks = reopen_all(&disk, &options, &ended, &mut rng)?;
-        if !case.drops_data() {
+        if !drops_data(case.fault) {
             checks += work_on_and_crash(workload, seed, &disk, &options, &ended)?;
         }
         Ok(checks)
@@ -360,41 +360,94 @@ pub fn sweep(
     budget: &Budget,
     progress: &mut dyn FnMut(&Tally, usize),
 ) -> Tally {
-    let mut tally = Tally::default();
-    let operations = match crate::crash::count_operations(workload, seed) {
-        Ok(operations) => usize::try_from(operations).expect("runs are short"),
-        Err(failure) => {
-            tally.failures.push(failure);
-            return tally;
-        }
+    let operations = match operations_of(workload, seed) {
+        Ok(operations) => operations,
+        Err(tally) => return tally,
     };
     let cases = FAULTS.len() * 2;
     // An eighth of the work goes to disks that fill up.
     let full = (operations * cases / 8).max(1);
     let used = used_by(workload, seed);
-    let mut rng = Rng::new(seed ^ 2);
-    let chosen = points.choose(operations * cases + full, &mut rng);
-    for point in &chosen {
+    let chosen = points.choose(operations * cases + full, &mut Rng::new(seed ^ 2));
+    try_all(&chosen, budget, progress, |point| {
+        if point < operations * cases {
+            return try_fault(workload, seed, case_of(FAULTS, point));
+        }
+        let capacity = used * (point - operations * cases) as u64 / full as u64;
+        let checks = try_full_disk(workload, seed, capacity)?;
+        Ok(checks + try_room_made(workload, seed, capacity)?)
+    })
+}
+
+/// Tries restarts of the process after faults that drop data, at the operations of one run.
+pub fn sweep_restarts(
+    workload: &'static dyn CrashWorkload,
+    seed: u64,
+    points: Coverage,
+    budget: &Budget,
+    progress: &mut dyn FnMut(&Tally, usize),
+) -> Tally {
+    let operations = match operations_of(workload, seed) {
+        Ok(operations) => operations,
+        Err(tally) => return tally,
+    };
+    let dropping: Vec<_> = FAULTS.iter().copied().filter(|(_, fault)| drops_data(*fault)).collect();
+    let chosen = points.choose(operations * dropping.len() * 2, &mut Rng::new(seed ^ 3));
+    try_all(&chosen, budget, progress, |point| {
+        try_restart_after_dropped_data(workload, seed, case_of(&dropping, point))
+    })
+}
+
+/// Tries limits of the log, from so small that most transactions are refused to so large that none is.
+pub fn sweep_full_logs(
+    workload: &'static dyn CrashWorkload,
+    seed: u64,
+    points: Coverage,
+    budget: &Budget,
+    progress: &mut dyn FnMut(&Tally, usize),
+) -> Tally {
+    const LEAST: u64 = 512 << 10;
+    const STEP: u64 = 4 << 10;
+    let chosen = points.choose(((2 << 20) - LEAST).div_euclid(STEP) as usize, &mut Rng::new(seed ^ 4));
+    try_all(&chosen, budget, progress, |point| {
+        try_full_log(workload, seed, LEAST + STEP * point as u64).map(|(checks, _)| checks)
+    })
+}
+
+/// Runs `attempt` for each point as long as the budget lasts.
+fn try_all(
+    points: &[usize],
+    budget: &Budget,
+    progress: &mut dyn FnMut(&Tally, usize),
+    mut attempt: impl FnMut(usize) -> Result<u64, String>,
+) -> Tally {
+    let mut tally = Tally::default();
+    for &point in points {
         if budget.is_spent(&tally) {
             break;
         }
         tally.points += 1;
-        let result = if *point < operations * cases {
-            let (op, case) = (point / cases, point % cases);
-            let case = Case { fault: FAULTS[case / 2].1, op: op as u64, persistent: case % 2 == 1 };
-            try_fault(workload, seed, case)
-        } else {
-            let capacity = used * (point - operations * cases) as u64 / full as u64;
-            try_full_disk(workload, seed, capacity)
-                .and_then(|checks| Ok(checks + try_room_made(workload, seed, capacity)?))
-        };
-        match result {
+        match attempt(point) {
             Ok(checks) => tally.checks += checks,
             Err(failure) => tally.failures.push(failure),
         }
-        progress(&tally, chosen.len());
+        progress(&tally, points.len());
     }
     tally
+}
+
+/// The case of a point: each operation has every fault, passing and staying.
+fn case_of(faults: &[(&str, Fault)], point: usize) -> Case {
+    let (op, case) = (point / (2 * faults.len()), point % (2 * faults.len()));
+    Case { fault: faults[case / 2].1, op: op as u64, persistent: case % 2 == 1 }
+}
+
+/// Number of disk operations of a run, or the failure of the run.
+fn operations_of(workload: &'static dyn CrashWorkload, seed: u64) -> Result<usize, Tally> {
+    match crate::crash::count_operations(workload, seed) {
+        Ok(operations) => Ok(usize::try_from(operations).expect("runs are short")),
+        Err(failure) => Err(Tally { failures: vec![failure], ..Tally::default() }),
+    }
 }
 
 /// Bytes on the disk after a whole run; its failures have been reported by whoever counted its operations.

@@ -56,7 +56,7 @@ enum Suite {
         #[arg(long, requires = "recovery_op")]
         recovery_image: Option<Image>,
     },
-    /// Disk operations fail, disks fill up.
+    /// Disk operations fail, data is dropped, disks and logs fill up.
     IoErrors {
         /// One workload instead of all.
         #[arg(long, value_parser = workload)]
@@ -131,10 +131,14 @@ struct Long {
 const MOST_FAILURES: usize = 10;
 
 impl Long {
+    /// Time for one line of the table that has `standard` seconds unless it is told otherwise.
+    fn time(&self, standard: u64) -> Duration {
+        let standard = if self.all { u64::from(u32::MAX) } else { standard };
+        Duration::from_secs(self.seconds.unwrap_or(standard))
+    }
+
     fn budget(&self) -> Budget {
-        let standard = if self.all { u64::from(u32::MAX) } else { 30 };
-        let time = Duration::from_secs(self.seconds.unwrap_or(standard));
-        Budget::lasting(time).with_failures(MOST_FAILURES)
+        Budget::lasting(self.time(30)).with_failures(MOST_FAILURES)
     }
 
     fn coverage(&self, sample: usize) -> Coverage {
@@ -282,6 +286,14 @@ fn io_errors(long: &Long, workload: Option<&'static dyn CrashWorkload>, sick: Op
             Some(Sick::FullLog(limit)) => single(faults::try_full_log(workload, seed, limit).map(|(checks, _)| checks)),
             None => faults::sweep(workload, seed, long.coverage(2000), &long.budget(), progress),
         });
+        if sick.is_none() {
+            lines.add(&format!("{}, dropped data", workload.name()), |progress| {
+                faults::sweep_restarts(workload, seed, long.coverage(500), &long.budget(), progress)
+            });
+            lines.add(&format!("{}, full logs", workload.name()), |progress| {
+                faults::sweep_full_logs(workload, seed, long.coverage(100), &long.budget(), progress)
+            });
+        }
     }
 }
 
@@ -335,7 +347,7 @@ fn planted(long: &Long, bug: Option<Bug>) -> ExitCode {
     table.set_header(["bug", "caught by", "points", "checks until then", "seconds"]);
     let mut good = true;
     for bug in bug.map_or_else(|| Bug::ALL.to_vec(), |bug| vec![bug]) {
-        let hunted = hunt(bug, long.seed, Duration::from_secs(long.seconds.unwrap_or(120)));
+        let hunted = hunt(bug, long.seed, long.time(120));
         let by = match &hunted.caught {
             Some((suite, failure)) => {
                 eprintln!("{bug:?}: {suite}: {failure}");

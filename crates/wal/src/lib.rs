@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `ring` | memory of the buffer, mapped twice so that no record wraps |
 //! | `space` | the positions in the buffer: handed out, released, durable; waiting for room |
-//! | `insert` | the insertion designs: `mutex`, and `hybrid` with its consolidation array (`insert::slot`) |
+//! | `insert` | the insertion designs, one file each, and what several of them use: the consolidation array (`insert::array`, `insert::slot`), the links (`insert::links`) |
 //! | `record` | format of a record |
 //! | `flush` | writes what is released to the segments |
 //! | `commit` | who waits for what, who flushes, group commit |
@@ -36,7 +36,7 @@
 //!
 //! # Invariants
 //! 1. `start <= durable <= released <= end`, and all but `start` are ends of records at all times.
-//! 2. `end` is at most one buffer size ahead of the block in which `durable` lies.
+//! 2. What is filled in is at most one buffer size ahead of the block in which `durable` lies.
 //! 3. A flush starts only when the one before is durable. So after a crash holes are in the last flush at most, everything
 //!    hardened lies before them, and recovery stops at the first.
 //! 4. Before a recovered log accepts a record, everything behind its end that could pass for a record is overwritten,
@@ -78,6 +78,8 @@ mod files;
 mod flush;
 mod hardened;
 mod insert;
+#[cfg(not(loom))]
+pub mod measure;
 mod options;
 mod reader;
 mod record;
@@ -93,7 +95,8 @@ mod wal;
 
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
-pub use options::{GroupCommit, InsertDesign, WalOptions};
+pub use insert::InsertDesign;
+pub use options::{GroupCommit, WalOptions};
 pub use reader::LogReader;
 pub use record::{NewRecord, Record, RecordRef};
 pub use scan::Scanner;

@@ -1,53 +1,12 @@
 //! How a log is set up.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use duramen_types::BLOCK_SIZE;
 
 use crate::error::{Result, WalError};
+use crate::insert::InsertDesign;
 use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES};
-
-/// How threads get space in the log buffer and hand it to the flusher.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum InsertDesign {
-    /// One mutex around the whole insertion: the baseline (Aether, algorithm 1).
-    Mutex,
-    /// Consolidation array and decoupled fill: threads that meet at the mutex combine their requests, and records are
-    /// copied outside it (Aether, section 5.3).
-    #[default]
-    Hybrid,
-}
-
-impl InsertDesign {
-    /// Every design.
-    pub const ALL: [Self; 2] = [Self::Mutex, Self::Hybrid];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Mutex => "mutex",
-            Self::Hybrid => "hybrid",
-        }
-    }
-}
-
-impl fmt::Display for InsertDesign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for InsertDesign {
-    type Err = WalError;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|design| design.name() == name).ok_or_else(|| WalError::InvalidOption {
-            option: "insert",
-            reason: format!("there is no insertion design `{name}`; use `mutex` or `hybrid`"),
-        })
-    }
-}
 
 /// When the log is flushed: as soon as one of the three limits is reached and the device is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,8 +34,11 @@ pub struct WalOptions {
     pub insert: InsertDesign,
     /// Size of the log buffer in bytes: a power of two, at least 64 KiB. A record takes at most a quarter of it.
     pub ring_bytes: usize,
-    /// Slots of the consolidation array (1 to 64).
+    /// Slots of the consolidation array (1 to 64), in the designs that have one.
     pub array_slots: usize,
+    /// Slots in the pool that takes turns at the array: at least twice as many, at most 65,536. Beyond the array a slot is
+    /// in use from when its group gets its place until that is released; when all are, insertions wait.
+    pub slot_pool: usize,
     /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists keeps the size it was
     /// created with.
     pub segment_bytes: u64,
@@ -96,6 +58,7 @@ impl Default for WalOptions {
             insert: InsertDesign::default(),
             ring_bytes: 16 << 20,
             array_slots: 4,
+            slot_pool: 64,
             segment_bytes: 64 << 20,
             max_bytes: 16 << 30,
             spare_segments: 2,
@@ -119,6 +82,9 @@ impl WalOptions {
         }
         if !(1..=64).contains(&self.array_slots) {
             return invalid("array_slots", "it must be from 1 to 64");
+        }
+        if !(2 * self.array_slots..=65_536).contains(&self.slot_pool) {
+            return invalid("slot_pool", "it must be from twice the slots of the array to 65536");
         }
         if self.segment_bytes < MIN_BYTES
             || !self.segment_bytes.is_multiple_of(BLOCK_SIZE as u64)

@@ -23,7 +23,7 @@
 //! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
 
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{BLOCK_SIZE, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append};
+use duramen_types::{BLOCK_SIZE, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_parts};
 
 /// Size of a record's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 48;
@@ -134,22 +134,27 @@ pub(crate) const fn record_bytes(payload: usize) -> usize {
 /// Writes `record` into `space`, which is as long as the record and lies at `lsn` in the log, durable up to `durable`.
 #[inline]
 pub(crate) fn encode(space: &mut [u8], record: &NewRecord<'_>, identity: &Identity, lsn: Lsn, gsn: Gsn, durable: Lsn) {
-    let payload_end = HEADER_BYTES + record.payload.len();
-    assert_eq!(space.len(), record_bytes(record.payload.len()), "the space fits the record");
+    let (length, payload) = (record_bytes(record.payload.len()), record.payload);
+    assert_eq!(space.len(), length, "the space fits the record");
+    let kinds = [record.kind, record.flags];
+    let tail =
+        u64::from(u16::from_le_bytes(kinds)) | u64::from(backlog(lsn, durable)) << 16 | (payload.len() as u64) << 32;
+    let words = [gsn.get(), record.txn.get(), record.prev.get(), record.page.get(), tail];
+    // Of the parts, not of the space: to read what has just been written would wait until it is in the cache.
+    let crc = crc32c_parts(identity.seed_at(lsn), length as u32, words, payload);
+
     let (header, rest) = space.split_at_mut(HEADER_BYTES);
-    header[4..8].copy_from_slice(&(record_bytes(record.payload.len()) as u32).to_le_bytes());
-    header[8..16].copy_from_slice(&gsn.get().to_le_bytes());
-    header[16..24].copy_from_slice(&record.txn.get().to_le_bytes());
-    header[24..32].copy_from_slice(&record.prev.get().to_le_bytes());
-    header[32..40].copy_from_slice(&record.page.get().to_le_bytes());
-    header[40] = record.kind;
-    header[41] = record.flags;
-    header[42..44].copy_from_slice(&backlog(lsn, durable).to_le_bytes());
-    header[44..48].copy_from_slice(&(record.payload.len() as u32).to_le_bytes());
-    rest[..record.payload.len()].copy_from_slice(record.payload);
-    rest[payload_end - HEADER_BYTES..].fill(0);
-    let crc = crc32c_append(identity.seed_at(lsn), &space[4..]);
-    space[..4].copy_from_slice(&crc.to_le_bytes());
+    let (fields, _) = header.as_chunks_mut::<8>();
+    fields[0] = (u64::from(crc) | (length as u64) << 32).to_le_bytes();
+    for (field, word) in fields[1..].iter_mut().zip(words) {
+        *field = word.to_le_bytes();
+    }
+    let (body, padding) = rest.split_at_mut(payload.len());
+    body.copy_from_slice(payload);
+    // Not `fill`, which calls a function for these few.
+    for byte in padding {
+        *byte = 0;
+    }
 }
 
 /// Blocks from `durable` to `lsn`, rounded up; the largest number stands for "too many to tell".

@@ -11,9 +11,9 @@ use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
-use crate::insert::{AnyInsertion, Insertion};
+use crate::insert::{AnyInsertion, Shape};
 use crate::options::WalOptions;
-use crate::record::{NewRecord, encode, record_bytes};
+use crate::record::{HEADER_BYTES, NewRecord, encode, record_bytes};
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};
@@ -57,10 +57,12 @@ impl Shared {
         };
         let daemon = Arc::new(Bell::new());
         let capacity = options.ring_bytes as u64;
+        let shape =
+            Shape { places: options.array_slots, pool: options.slot_pool, capacity, smallest: HEADER_BYTES as u64 };
         let shared = Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
             space: Space::new(capacity, BLOCK, end, Arc::clone(&daemon)),
-            insertion: AnyInsertion::new(options.insert, options.array_slots, capacity),
+            insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon)),
             flusher: Flusher::new(Arc::clone(&files)),
             daemon,
@@ -102,8 +104,11 @@ impl Shared {
         let end = lsn.advance(bytes as u64);
         let durable = self.space.durable().get();
         let limit = self.options.group_commit.bytes as u64;
-        // Only a record that crosses a multiple of the limit rings; the daemon stays awake as long as so much is unflushed.
-        if end.get().saturating_sub(durable) >= limit && lsn.get() / limit != end.get() / limit {
+        // The record with which so much is unflushed rings; the daemon stays awake until it is less. In case that one saw
+        // an old durable position, so does the next that crosses a multiple of the limit.
+        if end.get().saturating_sub(durable) >= limit
+            && (lsn.get().saturating_sub(durable) < limit || lsn.get() / limit != end.get() / limit)
+        {
             self.daemon.ring();
         }
         (lsn, end)
@@ -126,6 +131,7 @@ impl Shared {
         if self.space.has_failed() {
             return false;
         }
+        self.insertion.collect(&self.space);
         match self.flusher.flush(&self.space, &self.ring, &self.segments) {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {

@@ -7,34 +7,46 @@
 //!      |  last block  |  written to disk  |  filled in             |                    |
 //! ```
 //!
-//! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it.
-//! - `released` follows it in LSN order as threads finish filling in; only the owner of the space that starts at
-//!   `released` moves it, or who acts on the owner's note. Everything below is stable.
+//! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it; or, in a log whose design has no
+//!   turns, everyone does with an atomic addition ([`Space::reserve`]).
+//! - `released` follows it in LSN order as threads finish filling in. Everything below is stable. Who moves it is up to
+//!   the insertion design, and it is never two threads at a time: [`Space::release_in_order`] is for designs that see to
+//!   the order themselves, [`Space::release`] for those that do not.
 //! - `durable` follows that; only the one thread that flushes moves it.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
 //!   its beginning has to stay in the buffer.
 //!
+//! # Room
+//! What is filled in never passes `reclaimed + capacity`. With turns neither does `next`: [`Turn::acquire`] waits before
+//! it moves it, and everyone else waits for the turn. Without turns a reservation is made before it is known whether there
+//! is room, and cannot be taken back, since others have reserved behind it. So `next` may pass the limit by what the
+//! threads that are in `reserve` ask for, and they wait with their reservations. That ends: the first of them waits for
+//! records to become durable that all have room, so nothing that it waits for waits for it. To keep it rare, threads that
+//! come while others wait for room back off before they reserve.
+//!
+//! When the log has failed nobody waits for room any more, and space is handed out that must not be filled in:
+//! [`Space::durable_if_room`] tells the filler.
+//!
 //! # Release
-//! An owner whose turn it is moves `released` over its space. One who is early spins for a moment, as in algorithm 3 of
-//! Aether. But there may be more threads than processors, and the one before may have lost its processor in the middle:
-//! to wait for it would hold up the page latches and locks that the waiter has. So it leaves a note of its space instead,
-//! and whoever moves `released` to where a noted space starts moves it on.
+//! With [`Space::release`], an owner whose turn it is moves `released` over its space. One who is early spins for a moment,
+//! as in algorithm 3 of Aether. But there may be more threads than processors, and the one before may have lost its
+//! processor in the middle: to wait for it would hold up the page latches and locks that the waiter has. So it leaves a
+//! note of its space instead, and whoever moves `released` to where a noted space starts moves it on.
 //!
-//! No note is overlooked: who moves `released` looks for notes afterwards, and who leaves a note looks at `released`
-//! afterwards, with a sequentially consistent fence between the two steps of each; one of them sees the other. Both act
-//! on notes with their mutex held, so that each note is acted on once.
-//!
-//! `next` never passes `reclaimed + capacity`: [`Turn::acquire`] waits. When the log has failed it waits no more, and
-//! space is handed out that must not be filled in: [`Space::durable_if_room`] tells the filler.
+//! No note is overlooked: a note is announced by a bit in the word of `released` itself, so who moves `released` with an
+//! atomic swap either finds the bit, or comes first and the one who sets it finds the new position. Either acts on notes
+//! with their mutex held, so that each note is acted on once, and sets the bit again if notes are left.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, MutexGuard};
+use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, RawMutex};
 use duramen_types::Lsn;
 
 use crate::bell::Bell;
+
+/// Bit in the word of `released`: there are notes.
+const NOTED: u64 = 1 << 63;
 
 /// The positions of a log buffer.
 #[derive(Debug)]
@@ -42,9 +54,10 @@ pub(crate) struct Space {
     capacity: u64,
     block: u64,
     next: CachePadded<Next>,
+    /// The position, and [`NOTED`].
     released: CachePadded<AtomicU64>,
     durable: CachePadded<AtomicU64>,
-    notes: CachePadded<Notes>,
+    notes: CachePadded<Mutex<Notes>>,
     failed: AtomicBool,
     /// Rung when an insertion finds the buffer full, so that the daemon flushes.
     flusher: Arc<Bell>,
@@ -54,37 +67,33 @@ pub(crate) struct Space {
     room_made: Condvar,
 }
 
-/// Spaces that were filled in before it was their turn to be released.
-#[derive(Debug, Default)]
-struct Notes {
-    /// How many there are. Changed with `spaces` locked, read without.
-    count: AtomicUsize,
-    /// Start and end of each, the lowest first.
-    spaces: Mutex<BinaryHeap<Reverse<(u64, u64)>>>,
-}
+/// Start and end of the spaces that were filled in before it was their turn to be released. Spaces that follow each other
+/// are mostly one note: behind a thread that has lost its processor there may be many.
+type Notes = BTreeMap<u64, u64>;
 
 /// What the thread whose turn it is changes, together with the lock that makes it its turn: one cache line, so that
 /// taking the lock brings the rest along.
 #[derive(Debug)]
 struct Next {
-    turn: Mutex<()>,
+    turn: RawMutex,
     lsn: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
 }
 
-/// The right to hand out space: the insertion lock, held.
+/// The right to hand out space: the insertion lock, held. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     space: &'a Space,
-    _lock: MutexGuard<'a, ()>,
 }
 
 impl Space {
-    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, for a log that ends at `end`.
+    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
+    /// `end`.
     pub(crate) fn new(capacity: u64, block: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
+        assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
         let next = Next {
-            turn: Mutex::new(()),
+            turn: RawMutex::new(),
             lsn: AtomicU64::new(end.get()),
             records: AtomicU64::new(0),
             full_waits: AtomicU64::new(0),
@@ -95,7 +104,7 @@ impl Space {
             next: CachePadded::new(next),
             released: CachePadded::new(AtomicU64::new(end.get())),
             durable: CachePadded::new(AtomicU64::new(end.get())),
-            notes: CachePadded::new(Notes::default()),
+            notes: CachePadded::new(Mutex::new(Notes::new())),
             failed: AtomicBool::new(false),
             flusher,
             waiting: AtomicUsize::new(0),
@@ -111,7 +120,7 @@ impl Space {
 
     /// Everything below is stable.
     pub(crate) fn released(&self) -> Lsn {
-        Lsn::new(self.released.load(Ordering::Acquire))
+        Lsn::new(self.released.load(Ordering::Acquire) & !NOTED)
     }
 
     /// Everything below is on the device.
@@ -138,18 +147,51 @@ impl Space {
     /// Waits for the insertion lock.
     #[inline]
     pub(crate) fn turn(&self) -> Turn<'_> {
-        Turn { space: self, _lock: self.next.turn.lock() }
+        self.next.turn.lock();
+        Turn { space: self }
     }
 
     /// Takes the insertion lock if it is free.
     #[inline]
     pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
-        Some(Turn { space: self, _lock: self.next.turn.try_lock()? })
+        self.next.turn.try_lock().then(|| Turn { space: self })
+    }
+
+    /// The turn that another thread has given away with [`Turn::entrust`].
+    ///
+    /// # Safety
+    /// Each entrusted turn is taken over once.
+    #[inline]
+    pub(crate) unsafe fn entrusted_turn(&self) -> Turn<'_> {
+        Turn { space: self }
+    }
+
+    /// Hands out `bytes` without a turn, for designs that have none; waits while there is no room.
+    #[inline]
+    pub(crate) fn reserve(&self, bytes: u64) -> Lsn {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.back_off(bytes);
+        }
+        // What this thread did before happens before any later insertion; checkpoints rest on that.
+        let lsn = self.next.lsn.fetch_add(bytes, Ordering::AcqRel);
+        if !self.has_room(lsn + bytes, self.durable()) {
+            self.wait_for_room(|| lsn + bytes);
+        }
+        Lsn::new(lsn)
+    }
+
+    /// Waits, without a reservation, until it looks as if there were room for `bytes`.
+    #[cold]
+    fn back_off(&self, bytes: u64) {
+        let end = || self.next.lsn.load(Ordering::Relaxed) + bytes;
+        if !self.has_room(end(), self.durable()) {
+            self.wait_for_room(end);
+        }
     }
 
     #[inline]
     fn has_room(&self, end: u64, durable: Lsn) -> bool {
-        end <= durable.get() / self.block * self.block + self.capacity
+        end <= (durable.get() & !(self.block - 1)) + self.capacity
     }
 
     /// The durable position, if space that ends at `end` may be filled in. It may not when it was handed out after the
@@ -160,71 +202,89 @@ impl Space {
         self.has_room(end.get(), durable).then_some(durable)
     }
 
+    /// Waits until there is room up to `end`, which may move meanwhile, or the log has failed.
     #[cold]
-    fn wait_for_room(&self, end: u64) {
+    fn wait_for_room(&self, end: impl Fn() -> u64) {
         let mut guard = self.room.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Pairs with the fence in `set_durable`: either that one sees us waiting, or we see its position.
         fence(Ordering::SeqCst);
         self.flusher.ring();
-        while !self.has_room(end, self.durable()) && !self.has_failed() {
+        while !self.has_room(end(), self.durable()) && !self.has_failed() {
             self.room_made.wait(&mut guard);
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Moves `released` from `from` to `to`, in a log whose design calls this in LSN order, one thread at a time, and
+    /// never calls [`Space::release`].
+    #[inline]
+    pub(crate) fn release_in_order(&self, from: Lsn, to: Lsn) {
+        assert_eq!(self.released.load(Ordering::Relaxed), from.get(), "space is released in order");
+        self.released.store(to.get(), Ordering::Release);
+    }
+
+    /// Counts records that got space without a turn. One thread at a time.
+    pub(crate) fn count_records(&self, records: u64) {
+        self.next.records.store(self.next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
     }
 
     /// Declares the space from `lsn` to `end` filled in. It counts as released when all before it is (Aether, algorithm
     /// 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
-        if self.released.load(Ordering::Acquire) != lsn.get() && !self.is_turn_soon(lsn) {
+        if self.released() != lsn && !self.is_turn_soon(lsn) {
             self.leave_note(lsn, end);
             return;
         }
-        self.released.store(end.get(), Ordering::Release);
-        // Pairs with the fence in `leave_note`.
-        fence(Ordering::SeqCst);
-        if self.notes.count.load(Ordering::Relaxed) > 0 {
-            self.follow_notes(&mut self.notes.spaces.lock());
+        // Acquire: the fillings before a note are passed on by who acts on it.
+        if self.released.swap(end.get(), Ordering::AcqRel) & NOTED != 0 {
+            self.follow_notes(&mut self.notes.lock());
         }
     }
 
-    /// Spins for about as long as others need that are at work.
+    /// Spins for about as long as others need that are at work. Not when there are notes: somebody before has spun in vain.
     #[cold]
     fn is_turn_soon(&self, lsn: Lsn) -> bool {
         let mut backoff = Backoff::new();
-        while backoff.is_spinning() {
-            backoff.snooze();
-            if self.released.load(Ordering::Acquire) == lsn.get() {
-                return true;
+        loop {
+            match self.released.load(Ordering::Acquire) {
+                noted if noted & NOTED != 0 => return noted == lsn.get() | NOTED,
+                released if released == lsn.get() => return true,
+                _ if !backoff.is_spinning() => return false,
+                _ => backoff.snooze(),
             }
         }
-        false
     }
 
     #[cold]
     fn leave_note(&self, lsn: Lsn, end: Lsn) {
-        let mut spaces = self.notes.spaces.lock();
-        spaces.push(Reverse((lsn.get(), end.get())));
-        self.notes.count.store(spaces.len(), Ordering::Relaxed);
-        // Pairs with the fence in `release`.
-        fence(Ordering::SeqCst);
-        self.follow_notes(&mut spaces);
+        let mut notes = self.notes.lock();
+        if let Some((_, noted_end)) = notes.range_mut(..lsn.get()).next_back()
+            && *noted_end == lsn.get()
+        {
+            // That note has been announced, and who acts on it finds it longer.
+            *noted_end = end.get();
+            return;
+        }
+        notes.insert(lsn.get(), end.get());
+        self.follow_notes(&mut notes);
     }
 
-    /// Moves `released` over the noted spaces that it has come to.
+    /// Moves `released` over the noted spaces that it has come to, and announces the others.
     #[cold]
-    fn follow_notes(&self, spaces: &mut BinaryHeap<Reverse<(u64, u64)>>) {
-        let mut released = self.released.load(Ordering::Acquire);
-        while let Some(&Reverse((start, end))) = spaces.peek()
-            && start == released
-        {
-            spaces.pop();
-            released = end;
-            self.released.store(released, Ordering::Release);
+    fn follow_notes(&self, notes: &mut Notes) {
+        while let Some(first) = notes.first_entry() {
+            // Acquire, because who moved `released` there has not passed on what it did by our mutex; Release, in case
+            // that one finds the bit instead.
+            let released = self.released.fetch_or(NOTED, Ordering::AcqRel) & !NOTED;
+            if released != *first.key() {
+                return;
+            }
+            // The space at `released` is the noted one, so nobody else moves `released`.
+            self.released.store(first.remove(), Ordering::Release);
         }
-        self.notes.count.store(spaces.len(), Ordering::Relaxed);
     }
 
     /// Declares everything below `lsn` durable. Only the flusher calls this.
@@ -255,12 +315,26 @@ impl Turn<'_> {
         let lsn = next.lsn.load(Ordering::Relaxed);
         let end = lsn + bytes;
         if !self.space.has_room(end, self.space.durable()) {
-            self.space.wait_for_room(end);
+            self.space.wait_for_room(|| end);
         }
         // No read-modify-write is needed: nobody else writes these.
         next.records.store(next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
         next.lsn.store(end, Ordering::Release);
         Lsn::new(lsn)
+    }
+
+    /// Keeps the turn when this thread has gone on: another one takes it over with [`Space::entrusted_turn`].
+    #[inline]
+    pub(crate) fn entrust(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: a turn exists while the lock is held, and only once.
+        unsafe { self.space.next.turn.unlock() };
     }
 }
 

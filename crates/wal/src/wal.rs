@@ -10,7 +10,6 @@ use crate::daemon::Daemons;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::hardened::Hardened;
-use crate::insert::Insertion;
 use crate::options::WalOptions;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
 use crate::recover;
@@ -243,6 +242,7 @@ impl Wal {
     /// Counts since the log was opened, and where it stands.
     pub fn stats(&self) -> WalStats {
         let shared = &*self.shared;
+        shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
         let (flushes, flushed_bytes) = shared.flusher.counts();
         let (hardening_waits, inline_flushes) = shared.queue.counts();

@@ -9,9 +9,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The engine's answer to an operation.
+    /// Duramen's answer to an operation.
     #[error(transparent)]
     Engine(#[from] duramen::Error),
+    /// Another engine's answer to an operation.
+    #[error("{engine}: {source}")]
+    Foreign {
+        /// Its name.
+        engine: &'static str,
+        /// Whether the transaction only lost against another one, and running it again can succeed.
+        retryable: bool,
+        /// What it said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A table of the workload is not there.
+    #[error("there is no table `{name}`: the database was not populated for this workload")]
+    MissingTable {
+        /// Its name.
+        name: String,
+    },
     /// A client met an error that running the transaction again does not mend.
     #[error("client {client}: {source}")]
     Client {
@@ -58,10 +74,14 @@ pub enum Error {
 impl Error {
     /// Whether running the same transaction again can succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Engine(error) if error.is_retryable())
+        match self {
+            Self::Engine(error) => error.is_retryable(),
+            Self::Foreign { retryable, .. } => *retryable,
+            _ => false,
+        }
     }
 
-    /// The engine's error behind this one, if there is one.
+    /// Duramen's error behind this one, if there is one.
     pub fn engine(&self) -> Option<&duramen::Error> {
         match self {
             Self::Engine(error) => Some(error),

@@ -1,8 +1,9 @@
 //! Standard transaction benchmarks over Duramen's public interface, with audits.
 //!
 //! A [`Workload`] knows how to populate a database, to run its transactions and to prove afterwards that the database
-//! is consistent; [`run`] drives any of them with many clients and measures. Nothing here reaches past the engine's
-//! public interface: what a workload can do, an application can do.
+//! is consistent; [`run`] drives any of them with many clients and measures. All of them are written against the traits
+//! of [`store`], so that the same code drives Duramen and the engines that it is compared with. Nothing here reaches
+//! past an engine's public interface: what a workload can do, an application can do.
 //!
 //! Invariants:
 //! - A population that was cut off, by a crash say, is noticed and completed by the next [`Workload::load`].
@@ -13,13 +14,28 @@
 mod audit;
 mod error;
 mod histogram;
+mod layout;
+mod population;
+mod random;
 mod runner;
+pub mod selection;
+pub mod store;
+pub mod tatp;
 pub mod tpcb;
+pub mod tpcc;
 mod workload;
+pub mod ycsb;
 
 pub use audit::AuditReport;
 pub use error::{Error, Result};
 pub use histogram::Latencies;
-pub use runner::{Limit, Progress, RunOptions, RunReport, run};
+pub use population::{Marker, Parameters};
+pub use random::{Chooser, Zipf};
+pub use runner::{Limit, Progress, RunOptions, RunReport, Tally, run};
+pub use selection::Request;
+pub use store::Store;
+pub use tatp::Tatp;
 pub use tpcb::Tpcb;
-pub use workload::{LoadOutcome, LoadProgress, Session, Workload};
+pub use tpcc::Tpcc;
+pub use workload::{Done, LoadOutcome, LoadProgress, Session, Workload};
+pub use ycsb::Ycsb;

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use duramen::Db;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, CachePadded, Condvar, Mutex, thread};
@@ -15,7 +14,8 @@ use rand::{RngExt, SeedableRng};
 
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
-use crate::workload::{Session, Workload};
+use crate::store::Store;
+use crate::workload::{Done, Session, Workload};
 
 /// When a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,8 +59,26 @@ pub struct RunReport {
     pub committed: u64,
     /// Attempts that ended in a retryable error.
     pub aborted: u64,
-    /// From a transaction's first attempt to its acknowledged commit.
+    /// From the drawing of a transaction's inputs, which come before its first attempt, to its acknowledged commit.
     pub latencies: Latencies,
+    /// For each kind of transaction, in the order of [`Workload::kinds`], how many there were.
+    pub tallies: Vec<Tally>,
+}
+
+/// How often a kind of transaction was run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Transactions brought to their end.
+    pub done: u64,
+    /// Those of them that ended without effect, as the specification foresees.
+    pub declined: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.done += other.done;
+        self.declined += other.declined;
+    }
 }
 
 impl RunReport {
@@ -75,13 +93,13 @@ impl RunReport {
     }
 }
 
-/// Runs `workload` on a loaded `db`; `observe` is called on the calling thread.
+/// Runs `workload` on a loaded `store`; `observe` is called on the calling thread.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for no clients; the first non-retryable error of a client, after all have stopped.
-pub fn run(
-    db: &Db,
-    workload: &dyn Workload,
+pub fn run<S: Store>(
+    store: &S,
+    workload: &dyn Workload<S>,
     options: &RunOptions,
     observe: &mut dyn FnMut(Progress),
 ) -> Result<RunReport> {
@@ -92,10 +110,11 @@ pub fn run(
     let mut clients = Vec::new();
     let mut started = Ok(());
     for id in 0..options.clients {
-        let client = workload.session(db, id).and_then(|session| {
+        let client = workload.session(store, id).and_then(|session| {
             Client {
                 id,
                 session,
+                tallies: vec![Tally::default(); workload.kinds().len()],
                 rng: StdRng::seed_from_u64(client_seed(options.seed, id)),
                 quota: quota(options, id),
                 shared: shared.clone(),
@@ -118,11 +137,13 @@ pub fn run(
         shared.watch(start, options, observe);
     }
     let mut latencies = Latencies::new();
+    let mut tallies = vec![Tally::default(); workload.kinds().len()];
     let mut end = start;
     for client in clients {
         match client.join() {
             Ok(done) => {
                 latencies.merge(&done.latencies);
+                tallies.iter_mut().zip(&done.tallies).for_each(|(all, one)| all.add(*one));
                 end = end.max(done.end);
             }
             Err(panic) => std::panic::resume_unwind(panic),
@@ -134,7 +155,8 @@ pub fn run(
     }
     let progress = shared.progress(start);
     assert_eq!(progress.committed, latencies.count(), "every commit has a latency");
-    Ok(RunReport { elapsed: end.since(start), committed: progress.committed, aborted: progress.aborted, latencies })
+    let Progress { committed, aborted, .. } = progress;
+    Ok(RunReport { elapsed: end.since(start), committed, aborted, latencies, tallies })
 }
 
 /// Spreads the seeds of clients far apart.
@@ -253,13 +275,15 @@ impl Gate {
 struct Client {
     id: u32,
     session: Box<dyn Session>,
+    tallies: Vec<Tally>,
     rng: StdRng,
     quota: u64,
     shared: Arc<Shared>,
 }
 
-struct Done {
+struct Finished {
     latencies: Latencies,
+    tallies: Vec<Tally>,
     end: Instant,
 }
 
@@ -283,7 +307,7 @@ impl Client {
     /// Pause after the first failed attempt; it doubles up to 64 times this, and a random part of it is slept.
     const FIRST_PAUSE: Duration = Duration::from_micros(20);
 
-    fn start(mut self) -> Result<thread::JoinHandle<Done>> {
+    fn start(mut self) -> Result<thread::JoinHandle<Finished>> {
         let name = format!("client-{}", self.id);
         thread::spawn(&name, move || {
             let shared = self.shared.clone();
@@ -293,37 +317,49 @@ impl Client {
             let outcome = self.work(&mut latencies);
             let end = Instant::now();
             leave.outcome = Some(outcome.map_err(|source| Error::Client { client: self.id, source: Box::new(source) }));
+            let tallies = std::mem::take(&mut self.tallies);
             // The session ends before the run does: its last words must be in when the caller audits.
             drop(self);
             drop(leave);
-            Done { latencies, end }
+            Finished { latencies, tallies, end }
         })
         .map_err(Error::Thread)
     }
 
     fn work(&mut self, latencies: &mut Latencies) -> Result<()> {
         let shared = self.shared.clone();
-        let counts = &shared.counts[self.id as usize];
+        let counts: &Counts = &shared.counts[self.id as usize];
         let mut committed = 0;
+        // Read once for each transaction: the end of one is the start of the next.
+        let mut start = Instant::now();
         while committed < self.quota && !shared.stop.load(Ordering::Relaxed) {
             self.session.draw(&mut self.rng);
-            let start = Instant::now();
-            let mut pause = Self::FIRST_PAUSE;
-            while let Err(error) = self.session.execute() {
-                if !error.is_retryable() {
-                    return Err(error);
-                }
-                counts.aborted.fetch_add(1, Ordering::Relaxed);
-                if shared.stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                thread::sleep(pause.mul_f64(self.rng.random()));
-                pause = (pause * 2).min(Self::FIRST_PAUSE * 64);
-            }
-            latencies.record(start.elapsed());
+            let Some(Done { kind, declined }) = self.finish(counts)? else { return Ok(()) };
+            let end = Instant::now();
+            latencies.record(end.since(start));
+            start = end;
+            self.tallies[kind].add(Tally { done: 1, declined: u64::from(declined) });
             committed += 1;
             counts.committed.store(committed, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Runs the transaction drawn last until it succeeds; `None` when the run ends first.
+    fn finish(&mut self, counts: &Counts) -> Result<Option<Done>> {
+        let mut pause = Self::FIRST_PAUSE;
+        loop {
+            match self.session.execute() {
+                Ok(done) => return Ok(Some(done)),
+                Err(error) if !error.is_retryable() => return Err(error),
+                Err(_) => {}
+            }
+            counts.aborted.fetch_add(1, Ordering::Relaxed);
+            if self.shared.stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            thread::sleep(pause.mul_f64(self.rng.random()));
+            pause = (pause * 2).min(Self::FIRST_PAUSE * 64);
+        }
     }
 }

@@ -2,35 +2,41 @@
 
 use std::fmt;
 
-use duramen::Db;
 use rand::rngs::StdRng;
 
 use crate::audit::AuditReport;
 use crate::error::Result;
+use crate::store::Store;
 
-/// A benchmark: its population, its transactions, its consistency conditions.
-pub trait Workload: Send + Sync + fmt::Debug {
+/// A benchmark on a store: its population, its transactions, its consistency conditions.
+pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Populates the database unless that is done already. A population that was cut off is completed. `observe` is
+    /// The size of its database, for people.
+    fn scale(&self) -> String;
+
+    /// The names of the kinds of transactions, in the order of their numbers in [`Done::kind`].
+    fn kinds(&self) -> &'static [&'static str];
+
+    /// Populates the store unless that is done already. A population that was cut off is completed. `observe` is
     /// called several times a second, on the calling thread.
     ///
     /// # Errors
     /// [`crate::Error::WrongScale`] when the database was populated for other parameters; the engine's errors.
-    fn load(&self, db: &Db, observe: &mut dyn FnMut(LoadProgress)) -> Result<LoadOutcome>;
+    fn load(&self, store: &S, observe: &mut dyn FnMut(LoadProgress)) -> Result<LoadOutcome>;
 
     /// The context of client number `client`, counted from 0. One session at a time may exist for each number.
     ///
     /// # Errors
     /// The engine's.
-    fn session(&self, db: &Db, client: u32) -> Result<Box<dyn Session>>;
+    fn session(&self, store: &S, client: u32) -> Result<Box<dyn Session>>;
 
     /// Checks the consistency conditions. No transaction may be writing meanwhile.
     ///
     /// # Errors
     /// The engine's, when the database cannot be read. What can be read and is wrong is in the report.
-    fn audit(&self, db: &Db) -> Result<AuditReport>;
+    fn audit(&self, store: &S) -> Result<AuditReport>;
 }
 
 /// One client's context: its connection to the database and the inputs of its current transaction.
@@ -43,7 +49,29 @@ pub trait Session: Send {
     ///
     /// # Errors
     /// The engine's; [`crate::Error::Damaged`] when a row is missing that the population put there.
-    fn execute(&mut self) -> Result<()>;
+    fn execute(&mut self) -> Result<Done>;
+}
+
+/// A transaction that was brought to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Done {
+    /// Number of the kind of transaction, in the order of [`Workload::kinds`].
+    pub kind: usize,
+    /// Whether it changed nothing, or did not find what it looked for, as the benchmark's specification foresees for
+    /// some inputs: a new order that is rolled back, say, or a row that is inserted twice. It counts as done.
+    pub declined: bool,
+}
+
+impl Done {
+    /// A transaction that did all that was to be done.
+    pub fn committed(kind: usize) -> Self {
+        Self { kind, declined: false }
+    }
+
+    /// A transaction that ended otherwise, as is foreseen.
+    pub fn declined(kind: usize) -> Self {
+        Self { kind, declined: true }
+    }
 }
 
 /// How far a population is.

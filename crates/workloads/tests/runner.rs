@@ -6,7 +6,7 @@ use duramen::{Db, Options};
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_workloads::{
-    AuditReport, Error, Limit, LoadOutcome, LoadProgress, Result, RunOptions, Session, Workload, run,
+    AuditReport, Done, Error, Limit, LoadOutcome, LoadProgress, Result, RunOptions, Session, Workload, run,
 };
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -26,9 +26,17 @@ struct FlakySession {
     inputs: Arc<AtomicU64>,
 }
 
-impl Workload for Flaky {
+impl Workload<Db> for Flaky {
     fn name(&self) -> &'static str {
         "flaky"
+    }
+
+    fn scale(&self) -> String {
+        String::new()
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["flaky"]
     }
 
     fn load(&self, _: &Db, _: &mut dyn FnMut(LoadProgress)) -> Result<LoadOutcome> {
@@ -51,13 +59,13 @@ impl Session for FlakySession {
         self.input = rng.random_range(0..1 << 20);
     }
 
-    fn execute(&mut self) -> Result<()> {
+    fn execute(&mut self) -> Result<Done> {
         if self.left > 0 {
             self.left -= 1;
             return Err(duramen::Error::Deadlock { txn: self.db.begin().id() }.into());
         }
         self.inputs.fetch_add(self.input, Ordering::Relaxed);
-        Ok(())
+        Ok(Done::committed(0))
     }
 }
 
@@ -111,9 +119,15 @@ fn an_error_that_is_not_retryable_names_its_client() {
     #[derive(Debug)]
     struct Broken;
     struct BrokenSession(u32);
-    impl Workload for Broken {
+    impl Workload<Db> for Broken {
         fn name(&self) -> &'static str {
             "broken"
+        }
+        fn scale(&self) -> String {
+            String::new()
+        }
+        fn kinds(&self) -> &'static [&'static str] {
+            &["broken"]
         }
         fn load(&self, _: &Db, _: &mut dyn FnMut(LoadProgress)) -> Result<LoadOutcome> {
             Ok(LoadOutcome::Present)
@@ -127,8 +141,8 @@ fn an_error_that_is_not_retryable_names_its_client() {
     }
     impl Session for BrokenSession {
         fn draw(&mut self, _: &mut StdRng) {}
-        fn execute(&mut self) -> Result<()> {
-            if self.0 == 2 { Err(Error::Damaged { reason: "on purpose".into() }) } else { Ok(()) }
+        fn execute(&mut self) -> Result<Done> {
+            if self.0 == 2 { Err(Error::Damaged { reason: "on purpose".into() }) } else { Ok(Done::committed(0)) }
         }
     }
     let home = tempfile::tempdir().unwrap();

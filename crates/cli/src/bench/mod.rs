@@ -1,5 +1,6 @@
 //! `duramen bench`.
 
+mod log_insert;
 mod report;
 
 use std::io::Write;
@@ -8,24 +9,32 @@ use std::time::Duration;
 
 use duramen::{Db, Options};
 use duramen_sync::clock::{Instant, wall_micros};
-use duramen_workloads::tpcb::{Ledger, Scale, read_marker};
-use duramen_workloads::{Limit, LoadOutcome, Progress, RunOptions, RunReport, Tpcb, Workload, run};
+use duramen_workloads::tpcb::Ledger;
+use duramen_workloads::{Limit, LoadOutcome, Progress, Request, RunOptions, RunReport, Workload, run};
 
 use crate::args::BenchArgs;
+use crate::axes::LOG_INSERT_BENCH;
 use crate::database;
 use crate::failure::{Failure, Result};
 use crate::format;
 use crate::progress::Narrator;
 use report::{Measured, Settings};
 
-/// Branches of a new database when the user does not say.
-const DEFAULT_SCALE: u64 = 4;
 /// Pause between two refreshes of the live line.
 const REFRESH: Duration = Duration::from_millis(250);
 
 pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let narrator = Narrator::new(args.json);
-    let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(args.workload));
+    if args.workload == LOG_INSERT_BENCH {
+        return log_insert::bench(args, narrator, out);
+    }
+    if args.record_bytes.is_some() {
+        return Err(Failure::Usage(format!(
+            "`--record-bytes` is for `{LOG_INSERT_BENCH}`, not for `{}`",
+            args.workload
+        )));
+    }
+    let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     let db = Db::open(&dir, options(args))?;
     let recovery = database::recovery(&db);
@@ -33,18 +42,19 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if let Some(recovery) = &recovery {
         narrator.say(recovery);
     }
-    let workload = tpcb(args, &db)?;
-    load(&workload, &db, narrator)?;
+    let workload = workload(args, &db)?;
+    load(&*workload, &db, narrator)?;
 
     let seed = args.seed.unwrap_or_else(wall_micros);
     let before = db.metrics();
-    let run = drive(args, &db, &workload, seed, narrator)?;
+    let run = drive(args, &db, &*workload, seed, narrator)?;
     let after = db.metrics();
     narrator.say("auditing");
     let audit = workload.audit(&db)?;
     db.close()?;
 
-    let settings = Settings { workload: workload.name(), scale: workload.scale().to_string(), seed, recovery };
+    let (workload, scale, kinds) = (workload.name(), workload.scale(), workload.kinds());
+    let settings = Settings { workload, scale, kinds, seed, recovery };
     let measured = Measured::new(&run, &before, &after, &audit);
     if args.json {
         report::json(args, &settings, &measured, out)?;
@@ -54,11 +64,16 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if audit.is_ok() { Ok(()) } else { Err(Failure::Damage(format!("the audit failed: {audit}"))) }
 }
 
+/// The workload without its variant: `tatp` of `tatp:update-location`. Variants share a database.
+fn family(workload: &str) -> &str {
+    workload.split(':').next().unwrap_or(workload)
+}
+
 fn options(args: &BenchArgs) -> Options {
     let mut options = database::options(&args.open);
     options.commit = args.commit;
     options.isolation = args.isolation;
-    options.log_insert = args.log_insert;
+    options.log_insert = args.log_insert.unwrap_or_default();
     if let Some(mb) = args.checkpoint_mb {
         options.checkpoint_bytes = mb << 20;
     }
@@ -68,19 +83,18 @@ fn options(args: &BenchArgs) -> Options {
     options
 }
 
-/// The workload at the size that the user asks for, else at the size that the database has.
-fn tpcb(args: &BenchArgs, db: &Db) -> Result<Tpcb> {
-    let mut scale = read_marker(db)?.map_or(Scale::standard(DEFAULT_SCALE), |marker| marker.scale);
-    scale.branches = args.scale.map_or(scale.branches, u64::from);
-    scale.accounts_per_branch = args.accounts_per_branch.unwrap_or(scale.accounts_per_branch);
-    let tpcb = Tpcb::new(scale);
-    Ok(match &args.ledger {
-        Some(path) => tpcb.with_ledger(Ledger::append_to(path)?),
-        None => tpcb,
-    })
+/// The workload as the user asks for it.
+fn workload(args: &BenchArgs, db: &Db) -> Result<Box<dyn Workload<Db>>> {
+    let request = Request {
+        scale: args.scale.map(u64::from),
+        skew: args.skew,
+        rows_per_unit: args.rows_per_unit,
+        ledger: args.ledger.as_deref().map(Ledger::append_to).transpose()?,
+    };
+    Ok(request.workload(args.workload, db)?)
 }
 
-fn load(workload: &Tpcb, db: &Db, narrator: Narrator) -> Result<()> {
+fn load(workload: &dyn Workload<Db>, db: &Db, narrator: Narrator) -> Result<()> {
     let begin = Instant::now();
     let mut bar = None;
     let outcome = workload.load(db, &mut |progress| {
@@ -100,7 +114,7 @@ fn load(workload: &Tpcb, db: &Db, narrator: Narrator) -> Result<()> {
     Ok(())
 }
 
-fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload, seed: u64, narrator: Narrator) -> Result<RunReport> {
+fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload<Db>, seed: u64, narrator: Narrator) -> Result<RunReport> {
     let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
     let options = RunOptions { clients: args.clients, limit, seed, observe_every: REFRESH };
     let length = match limit {

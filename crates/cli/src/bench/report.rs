@@ -15,6 +15,8 @@ use crate::format;
 pub(super) struct Settings {
     pub(super) workload: &'static str,
     pub(super) scale: String,
+    /// The kinds of transactions.
+    pub(super) kinds: &'static [&'static str],
     pub(super) seed: u64,
     /// What recovery did when the database was opened, if there was something to do.
     pub(super) recovery: Option<String>,
@@ -83,7 +85,7 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         clients: args.clients,
         seconds: (run.elapsed.as_secs_f64() * 1e6).round() / 1e6,
         commit: args.commit.to_string(),
-        log_insert: args.log_insert.to_string(),
+        log_insert: args.log_insert.unwrap_or_default().to_string(),
         logs: args.logs,
         partition: args.partition,
         log_device: args.log_device,
@@ -116,9 +118,22 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     };
     row("workload", format!("{}, {} clients, seed {}", settings.workload, args.clients, settings.seed));
     row("database", settings.scale.clone());
-    row("commit", format!("{}, log insertion {}, {}", args.commit, args.log_insert, args.isolation));
+    row(
+        "commit",
+        format!("{}, log insertion {}, {}", args.commit, args.log_insert.unwrap_or_default(), args.isolation),
+    );
     row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
     row("commits/s", format::count(run.throughput() as u64));
+    if settings.kinds.len() > 1 {
+        for (kind, tally) in settings.kinds.iter().zip(&run.tallies).filter(|(_, tally)| tally.done > 0) {
+            let share = tally.done as f64 / committed as f64 * 100.0;
+            let declined = match tally.declined {
+                0 => String::new(),
+                declined => format!(", {} of them without effect, as foreseen", format::count(declined)),
+            };
+            row("", format!("{kind}: {} ({share:.1} %){declined}", format::count(tally.done)));
+        }
+    }
     row(
         "aborts",
         format!(

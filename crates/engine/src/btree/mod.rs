@@ -22,7 +22,7 @@ pub(crate) use descend::{Direction, Lookup, Neighbour};
 use duramen_sync::{Arc, Backoff};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use crate::pool::{Interrupt, Pool, PoolError};
+use crate::pool::{Damage, Interrupt, Pool, PoolError};
 use crate::scheme::StorageScheme;
 use crate::space::Space;
 
@@ -51,7 +51,7 @@ pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
     PoolError::Corrupt {
         page,
         defect: defect.to_owned(),
-        blank: false,
+        damage: Damage::Other,
         file: "data".to_owned(),
         offset: page.get().saturating_mul(PAGE_SIZE as u64),
     }

@@ -33,6 +33,8 @@ pub struct ControlSlot {
     pub next_txn: TxnId,
     /// When the slot was written, in microseconds since 1970.
     pub written: u64,
+    /// So many groups of pages have an allocation bitmap, if not more.
+    pub groups: u64,
 }
 
 /// A transaction that was not over at a checkpoint.
@@ -136,8 +138,8 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
 
 impl From<Control> for ControlSlot {
     fn from(control: Control) -> Self {
-        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written } = control;
-        Self { sequence, database, checkpoint, redo, oldest, next_txn, written }
+        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups } = control;
+        Self { sequence, database, checkpoint, redo, oldest, next_txn, written, groups }
     }
 }
 
@@ -163,6 +165,7 @@ impl fmt::Display for CheckpointReport {
             writeln!(f, "redo from: {}", slot.redo)?;
             writeln!(f, "log needed from: {}", slot.oldest)?;
             writeln!(f, "next transaction: {}", slot.next_txn.get())?;
+            writeln!(f, "groups of pages: {}", slot.groups.max(1))?;
         }
         match &self.tables {
             Ok(tables) => write!(f, "{tables}"),

@@ -16,8 +16,8 @@ pub(crate) enum PoolError {
         page: PageId,
         /// What is wrong with it.
         defect: String,
-        /// Whether it is all zeros: a page that was never written.
-        blank: bool,
+        /// What kind of damage that is.
+        damage: Damage,
         /// The file it was read from.
         file: String,
         /// Where in the file, in bytes.
@@ -49,6 +49,17 @@ pub(crate) enum PoolError {
         /// What the log said.
         reason: String,
     },
+}
+
+/// Kinds of damage that recovery tells apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Damage {
+    /// The page is all zeros: it was never written, or its write was lost.
+    Blank,
+    /// The page is whole, and has changes that the log does not have. It is the log that is damaged.
+    AheadOfLog,
+    /// Anything else.
+    Other,
 }
 
 impl PoolError {

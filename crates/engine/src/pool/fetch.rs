@@ -27,6 +27,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::{Backoff, thread};
 use duramen_types::{PAGE_SIZE, PageId};
 
+use super::error::Damage;
 use super::frames::FrameId;
 use super::page_table::PageTable;
 use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
@@ -174,6 +175,8 @@ impl Pool {
     fn read_or_blank(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
         let Err(defect) = self.read_in(id, frame) else { return Ok(Exclusive::new(self, id, frame)) };
         let rebuildable = match &defect {
+            // The page is whole; it is the log that lacks something. Rebuilding would hide that.
+            PoolError::Corrupt { damage: Damage::AheadOfLog, .. } => Err(defect.clone()),
             PoolError::Corrupt { .. } => Ok(()),
             PoolError::Disk(error) if error.kind == std::io::ErrorKind::UnexpectedEof => self.reserve_page(id),
             _ => Err(defect.clone()),
@@ -246,14 +249,29 @@ impl Pool {
 
     pub(super) fn check_limit(&self, id: PageId) -> Result<(), PoolError> {
         if id.is_zero() || id >= PageTable::LIMIT {
-            return Err(self.corrupt(id, "no page has this number".to_owned(), false));
+            return Err(self.corrupt(id, Damage::Other, "no page has this number".to_owned()));
         }
         Ok(())
     }
 
-    fn corrupt(&self, page: PageId, defect: String, blank: bool) -> PoolError {
+    fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
         let offset = page.get().saturating_mul(PAGE_SIZE as u64);
-        PoolError::Corrupt { page, defect, blank, file: self.data.path(), offset }
+        PoolError::Corrupt { page, defect, damage, file: self.data.path(), offset }
+    }
+
+    /// Checks bytes that were read for the page. By the WAL rule the log has every change that is on disk: a page that
+    /// says otherwise, and the log, do not belong together. The log that counts for a page that this pool has not written
+    /// is the one that was there when the pool was made; it may have grown past what was lost.
+    fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), PoolError> {
+        page::verify(bytes, id).map_err(|defect| {
+            let damage = if defect == PageDefect::Blank { Damage::Blank } else { Damage::Other };
+            self.corrupt(id, damage, defect.to_string())
+        })?;
+        if page::gsn(bytes) >= self.log_end && !self.table.is_written(id) {
+            let defect = "it has changes that the log does not have: the log has lost its end";
+            return Err(self.corrupt(id, Damage::AheadOfLog, defect.to_owned()));
+        }
+        Ok(())
     }
 
     /// Reads the page into a frame, unless another thread is faster.
@@ -294,7 +312,7 @@ impl Pool {
         let bytes = unsafe { self.frames.bytes_mut(frame) };
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.data.read_at(bytes, id.get() * PAGE_SIZE as u64)?;
-        page::verify(bytes, id).map_err(|defect| self.corrupt(id, defect.to_string(), defect == PageDefect::Blank))
+        self.verify(id, bytes)
     }
 
     /// Reads pages in that are going to be needed, several at a time, as far as they can be read and frames are to be had
@@ -325,7 +343,7 @@ impl Pool {
             for (id, frame) in claimed {
                 // SAFETY: as above; the borrows for the batch are over.
                 let bytes = unsafe { self.frames.bytes(frame) };
-                if read.is_ok() && page::verify(bytes, id).is_ok() {
+                if read.is_ok() && self.verify(id, bytes).is_ok() {
                     self.frames.header(frame).latch.release_exclusive(true, &self.lot);
                 } else {
                     self.abandon(id, frame);

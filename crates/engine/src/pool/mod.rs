@@ -32,7 +32,8 @@
 //! A failed read gives its error to whoever asked, and leaves the page out of the pool. After a failed write or sync
 //! nobody knows what is on disk: the pool is *poisoned*, writes nothing more and fails every request to write; reading
 //! goes on as long as there are clean frames. A full disk shows in [`Pool::reserve_page`] and poisons nothing. A page
-//! that fails its check is [`PoolError::Corrupt`], with the place.
+//! that fails its check is [`PoolError::Corrupt`], with the place. So is one from before the pool was made that has a
+//! larger GSN than the log had by then: the log, or the page, is not the one that was there.
 
 mod cleaner;
 mod doublewrite;
@@ -59,7 +60,7 @@ use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
 use duramen_types::Gsn;
 
 pub(crate) use doublewrite::recover as recover_double_write;
-pub(crate) use error::{Interrupt, PoolError, Restart};
+pub(crate) use error::{Damage, Interrupt, PoolError, Restart};
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 
 use cleaner::CleanerState;
@@ -155,6 +156,8 @@ pub(crate) struct Pool {
     write_back: WriteBack,
     growth: Growth,
     cleaner: CleanerState,
+    /// End of the log when the pool was made: nothing that was on disk by then is newer.
+    log_end: Gsn,
     poisoned: AtomicBool,
     poison_reason: OnceLock<String>,
     config: PoolConfig,
@@ -180,7 +183,7 @@ impl Pool {
         if config.frames < Self::MIN_FRAMES {
             return Err(PoolError::TooSmall { frames: config.frames, minimum: Self::MIN_FRAMES });
         }
-        assert!(config.frames < u32::MAX as usize, "frames are counted in 32 bits");
+        assert!(config.frames < PageTable::FRAME_LIMIT, "frames are counted in 31 bits");
         let frames = Frames::new(config.frames);
         let mut free: Vec<FrameId> = frames.ids().collect();
         free.reverse();
@@ -195,6 +198,7 @@ impl Pool {
             write_back: WriteBack::new(doublewrite)?,
             growth: Growth::new(data.len()?),
             cleaner: CleanerState::new(),
+            log_end: wal_rule.end(),
             poisoned: AtomicBool::new(false),
             poison_reason: OnceLock::new(),
             config,

@@ -2,9 +2,10 @@
 //!
 //! Page numbers are dense, so the table is an array, in two levels: a fixed top of pointers to chunks, and chunks of
 //! entries that are allocated when a page of theirs is first asked for and stay until the table goes away. A look-up is
-//! two loads and takes no lock. An entry is the frame's number plus 1, or 0 when the page is not in the pool.
+//! two loads and takes no lock. An entry is the frame's number plus 1, or 0 when the page is not in the pool; the bit
+//! [`WRITTEN`] is apart from that and stays once it is set: the page was written since the table was made.
 //!
-//! Who changes an entry: from 0 by the CAS of the thread that holds the new frame exclusively; back to 0 by the holder
+//! Who changes an entry's frame: from 0 by the CAS of the thread that holds the new frame exclusively; back to 0 by the holder
 //! of that frame's exclusive latch. So a page is never in two frames. A page that is being read from disk is in the
 //! table already, its frame latched exclusively.
 
@@ -20,6 +21,9 @@ const TOP: usize = if cfg!(loom) { 1 } else { 1 << 15 };
 
 type Chunk = [AtomicU32];
 
+/// The bit of an entry that says that the page has been written.
+const WRITTEN: u32 = 1 << 31;
+
 /// The table.
 #[derive(Debug)]
 pub(super) struct PageTable {
@@ -30,6 +34,9 @@ pub(super) struct PageTable {
 impl PageTable {
     /// Pages from this number on cannot exist (16 TiB).
     pub(super) const LIMIT: PageId = PageId::new((TOP * CHUNK) as u64);
+
+    /// Frames from this number on cannot be told from the bit.
+    pub(super) const FRAME_LIMIT: usize = WRITTEN as usize - 1;
 
     /// A table without pages.
     pub(super) fn new() -> Self {
@@ -48,18 +55,32 @@ impl PageTable {
         }
         // SAFETY: a pointer in `top` is to `CHUNK` entries that live as long as the table, and the index is below that.
         let entry = unsafe { &*chunk.add(page.get() as usize % CHUNK) };
-        entry.load(Ordering::Acquire).checked_sub(1).map(FrameId::new)
+        frame_of(entry.load(Ordering::Acquire))
     }
 
     /// Puts `page` into `frame`, which the caller holds exclusively, unless it is in the pool already.
     pub(super) fn try_insert(&self, page: PageId, frame: FrameId) -> bool {
-        self.entry(page).compare_exchange(0, frame.get() + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let entry = self.entry(page);
+        // Only pages in the pool are written, so the bit does not change while there is no frame.
+        let before = entry.load(Ordering::Relaxed) & WRITTEN;
+        let after = before | (frame.get() + 1);
+        entry.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Takes `page` out of `frame`, which the caller holds exclusively.
     pub(super) fn remove(&self, page: PageId, frame: FrameId) {
-        let before = self.entry(page).swap(0, Ordering::AcqRel);
-        assert_eq!(before, frame.get() + 1, "{page} was in another frame than its header says");
+        let before = self.entry(page).fetch_and(WRITTEN, Ordering::AcqRel);
+        assert_eq!(frame_of(before), Some(frame), "{page} was in another frame than its header says");
+    }
+
+    /// Notes that `page`, which is in the pool, has been written.
+    pub(super) fn note_written(&self, page: PageId) {
+        self.entry(page).fetch_or(WRITTEN, Ordering::AcqRel);
+    }
+
+    /// Whether `page` has been written.
+    pub(super) fn is_written(&self, page: PageId) -> bool {
+        self.entry(page).load(Ordering::Acquire) & WRITTEN != 0
     }
 
     fn entry(&self, page: PageId) -> &AtomicU32 {
@@ -94,6 +115,12 @@ impl PageTable {
     }
 }
 
+/// What an entry says about the frame.
+#[inline]
+fn frame_of(entry: u32) -> Option<FrameId> {
+    (entry & !WRITTEN).checked_sub(1).map(FrameId::new)
+}
+
 impl Drop for PageTable {
     fn drop(&mut self) {
         for slot in &self.top {
@@ -119,8 +146,14 @@ mod tests {
             assert!(table.try_insert(page, FrameId::new(7)));
             assert!(!table.try_insert(page, FrameId::new(8)));
             assert_eq!(table.get(page), Some(FrameId::new(7)));
+            assert!(!table.is_written(page));
+            table.note_written(page);
+            assert_eq!(table.get(page), Some(FrameId::new(7)));
             table.remove(page, FrameId::new(7));
             assert_eq!(table.get(page), None);
+            assert!(table.is_written(page));
+            assert!(table.try_insert(page, FrameId::new(9)));
+            assert_eq!(table.get(page), Some(FrameId::new(9)));
         }
     }
 

@@ -205,6 +205,8 @@ impl Pool {
         }
         for frame in &batch.frames {
             let header = self.frames.header(*frame);
+            // Dirty pages stay in their frames.
+            self.table.note_written(PageId::new(header.page.load(Ordering::Relaxed)));
             if header.recovery_gsn.durable(&header.latch, &self.lot) {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
             }

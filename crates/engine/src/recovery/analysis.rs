@@ -7,6 +7,7 @@ use duramen_wal::{RecordRef, Wal};
 
 use super::malformed;
 use crate::active::{TxnEntry, TxnState};
+use crate::bitmap;
 use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -108,6 +109,11 @@ impl Analysis {
     fn advance(&mut self, record: &RecordRef<'_>, state: TxnState) {
         let first = self.txns.get(&record.txn).map_or(record.lsn, |entry| entry.first);
         self.txns.insert(record.txn, TxnEntry { txn: record.txn, state, first, last: record.lsn });
+    }
+
+    /// How many groups of pages the log shows to be in use: a page that has changed was allocated before.
+    pub(super) fn groups(&self) -> u64 {
+        self.pages.keys().map(|&page| bitmap::locate(page).0 + 1).max().unwrap_or(0)
     }
 
     /// Where redo begins, if there is anything to redo.

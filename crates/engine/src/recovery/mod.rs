@@ -3,7 +3,7 @@
 //! 1. *Analysis* (`analysis.rs`) reads from the latest checkpoint to the end of the log: which transactions were not
 //!    over, which pages may lack changes on disk.
 //! 2. *Redo* (`redo.rs`) repeats history: every page operation since the oldest of those changes that its page does not
-//!    have, losers' included.
+//!    have, losers' included; page by page within a stretch of the log (`window.rs`).
 //! 3. *Undo* (`undo.rs`) rolls back the transactions that had not committed, writing compensation records, and completes
 //!    the clean-up of those that had.
 //!
@@ -13,6 +13,7 @@
 mod analysis;
 mod redo;
 mod undo;
+mod window;
 
 use duramen_io::File;
 use duramen_sync::Arc;
@@ -28,7 +29,7 @@ use crate::scheme::WalScheme;
 use analysis::Analysis;
 
 /// Brings the pages to the state of the last hardened commit. Nobody else uses the database meanwhile.
-pub(crate) fn recover(core: &Core, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
+pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
     // What recovery has to log must not fail because an earlier run has used the log up to its limit.
     scheme.wal().lift_limit(true);
     let mut report = RecoveryReport::default();
@@ -40,8 +41,12 @@ pub(crate) fn recover(core: &Core, scheme: &Arc<WalScheme>, data: &dyn File) -> 
     report.analysis_micros = micros(started);
 
     let started = Instant::now();
-    redo::redo(core, scheme, &analysis, &mut report)?;
-    core.store.space.discover(&core.store.pool, data.len()? / PAGE_SIZE as u64)?;
+    redo::redo(core, scheme.wal(), &analysis, &mut report)?;
+    core.store.space.discover(
+        &core.store.pool,
+        control.groups.max(analysis.groups()),
+        data.len()? / PAGE_SIZE as u64,
+    )?;
     report.redo_micros = micros(started);
 
     let started = Instant::now();
@@ -50,7 +55,7 @@ pub(crate) fn recover(core: &Core, scheme: &Arc<WalScheme>, data: &dyn File) -> 
     Ok(report)
 }
 
-fn micros(started: Instant) -> u64 {
+pub(crate) fn micros(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -1,135 +1,174 @@
-//! The second pass: every change that a page lacks is repeated, in the order of the log.
+//! The second pass: every change that a page lacks is repeated, page by page within a window of the log.
+//!
+//! The pages of a window are visited in the order of the data file, a few at a time, which are read together: a device
+//! gives a fraction of its speed when it is asked for one page after the other. When there are many, several threads
+//! share them, so that reading, changing and writing back overlap.
 
-use std::collections::HashSet;
-
+use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::thread::{self, JoinHandle};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn, PageId};
+use duramen_types::{Gsn, PageId};
+use duramen_wal::Wal;
 
-use super::analysis::{Analysis, kind_of, lsn_of};
-use super::malformed;
+use super::analysis::{Analysis, lsn_of};
+use super::window::{Collector, PageChanges, Window};
 use crate::btree::broken;
 use crate::core::Core;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
 use crate::page::{self, PageType};
-use crate::pool::Exclusive;
-use crate::record::{PageOp, PageOps};
-use crate::scheme::WalScheme;
+use crate::pool::{Exclusive, Pool};
+use crate::record::PageOp;
+
+/// Most pages that a thread reads together.
+const BATCH: usize = 64;
+
+/// A window with fewer pages for each thread is not worth a thread more.
+const PAGES_PER_THREAD: usize = 512;
+
+/// Most threads that help with a window. All together keep at most half of the pool's frames busy.
+const MOST_HELPERS: usize = 3;
 
 /// Repeats history.
-pub(super) fn redo(core: &Core, scheme: &WalScheme, analysis: &Analysis, report: &mut RecoveryReport) -> Result<()> {
+pub(super) fn redo(core: &Arc<Core>, wal: &Wal, analysis: &Analysis, report: &mut RecoveryReport) -> Result<()> {
     let Some(start) = analysis.redo_start() else { return Ok(()) };
     if is_on(Bug::SkipRedo) {
         return Ok(());
     }
-    let mut scanner = scheme.wal().scan(lsn_of(start));
-    prefetch(core, analysis);
-    let mut visited = HashSet::new();
-    while let Some(record) = scanner.next()? {
-        report.records += 1;
-        report.bytes += record.end.get() - record.lsn.get();
-        let kind = kind_of(&record)?;
-        scheme.set_redo_position(record.gsn);
-        let ops = PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.lsn))?;
-        redo_record(core, analysis, record.gsn, record.lsn, ops, &mut visited, report)?;
+    let mut scanner = wal.scan(lsn_of(start));
+    // While one window is repeated, the next one is collected.
+    let mut collector = Collector::new(&analysis.pages, core.options.redo_memory_bytes / 2);
+    let mut window = collector.next(&mut scanner, report)?;
+    while !window.pages.is_empty() {
+        report.windows += 1;
+        report.pages += window.pages.len() as u64;
+        let team = Team::start(core, window);
+        let next = collector.next(&mut scanner, report);
+        report.redone += team.finish()?;
+        window = next?;
     }
-    scheme.set_redo_position(Gsn::ZERO);
     Ok(())
 }
 
-/// A page that redo meets for the first time must hang together, and cannot be ahead of the log.
-fn examine(page: &Exclusive<'_>, end: Lsn) -> Result<()> {
-    if page.was_unreadable().is_some() {
-        return Ok(());
+/// A window that is being repeated.
+struct Team {
+    work: Arc<Work>,
+    helpers: Vec<JoinHandle<Result<u64>>>,
+}
+
+impl Team {
+    /// Has helpers begin, if there is enough to do for them.
+    fn start(core: &Arc<Core>, window: Window) -> Self {
+        let wanted =
+            (window.pages.len() / PAGES_PER_THREAD).min(thread::available_parallelism().clamp(2, MOST_HELPERS));
+        let work = Arc::new(Work { core: Arc::clone(core), window, next: AtomicUsize::new(0) });
+        let help = || {
+            let work = Arc::clone(&work);
+            // If the system has no thread to give, those that are there do everything.
+            thread::spawn("duramen-redo", move || work.run()).ok()
+        };
+        let helpers = (0..wanted).map_while(|_| help()).collect();
+        Self { work, helpers }
     }
-    if lsn_of(page.gsn()) >= end {
-        return Err(broken(page.id(), "it has changes that the log does not have: the log has lost its end").into());
+
+    /// Does what is left, and waits for the others; returns how many changes there were to repeat.
+    fn finish(self) -> Result<u64> {
+        let mut outcome = self.work.run();
+        for helper in self.helpers {
+            let theirs = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            outcome = outcome.and_then(|redone| Ok(redone + theirs?));
+        }
+        outcome
     }
+}
+
+/// A window and how much of it has been taken up.
+struct Work {
+    core: Arc<Core>,
+    window: Window,
+    /// The first page that no thread has taken up.
+    next: AtomicUsize,
+}
+
+impl Work {
+    /// Takes up some pages at a time until none is left.
+    fn run(&self) -> Result<u64> {
+        let (pool, pages) = (&self.core.store.pool, &self.window.pages);
+        // No more than the pool reads together, so that none of them is replaced before its turn comes.
+        let batch = BATCH.min(pool.frames() / 8);
+        let mut redone = 0;
+        loop {
+            let start = self.next.fetch_add(batch, Ordering::Relaxed);
+            let Some(rest) = pages.get(start..).filter(|rest| !rest.is_empty()) else { return Ok(redone) };
+            let some = &rest[..batch.min(rest.len())];
+            let ids: Vec<PageId> = some.iter().map(|changes| changes.page).collect();
+            pool.prefetch(&ids);
+            for &changes in some {
+                match redo_page(pool, &self.window, changes) {
+                    Ok(count) => redone += count,
+                    Err(error) => {
+                        self.next.store(pages.len(), Ordering::Relaxed);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Repeats the changes of one page.
+fn redo_page(pool: &Pool, window: &Window, changes: PageChanges) -> Result<u64> {
+    let id = changes.page;
+    pool.reserve_page(id)?;
+    let mut page = pool.exclusive_or_blank(id)?;
+    let mut redone = 0;
+    let (mut record, mut lacks) = (Gsn::ZERO, false);
+    for (gsn, op) in window.changes(changes) {
+        if gsn != record {
+            if record.is_zero() && changes.is_new && page.was_unreadable().is_none() {
+                examine(&page)?;
+                keep(&mut page, gsn);
+            }
+            record = gsn;
+            lacks = page.gsn() < gsn || is_on(Bug::IgnorePageGsn);
+            if lacks {
+                page.prepare_redo(gsn);
+            }
+        }
+        if !lacks {
+            continue;
+        }
+        // What cannot be read can only be replaced as a whole.
+        if let Some(defect) = page.was_unreadable()
+            && page.gsn().is_zero()
+            && !matches!(op, PageOp::Image(_))
+        {
+            return Err(defect.clone().into());
+        }
+        if !op.fits(&page) {
+            return Err(broken(id, "a change in the log does not fit the page").into());
+        }
+        op.apply(&mut page).map_err(|misfit| broken(id, &misfit.to_string()))?;
+        page::set_gsn(&mut page, gsn);
+        redone += 1;
+    }
+    Ok(redone)
+}
+
+/// A page that redo meets for the first time must hang together.
+fn examine(page: &Exclusive<'_>) -> Result<()> {
     if matches!(page::page_type(page), Some(PageType::Leaf | PageType::Inner)) {
         page::check(page).map_err(|defect| broken(page.id(), &defect))?;
     }
     Ok(())
 }
 
-/// Reads the pages that redo is going to need, as many as fit the pool, together and in the order of the file.
-fn prefetch(core: &Core, analysis: &Analysis) {
-    let pool = &core.store.pool;
-    let mut pages: Vec<PageId> = analysis.pages.keys().copied().collect();
-    pages.sort_unstable();
-    pages.truncate(pool.frames() * 3 / 4);
-    pool.prefetch(&pages);
-}
-
-/// Has a page written out again that has the record's change already. It can be read, but it may never have reached the
-/// medium: after a failed sync the system may show what it has not written. Once is enough, on the first visit: a page
-/// leaves the pool again only when it has been written.
+/// Has a page written out again, though it may have all changes already. It can be read, but it may never have reached
+/// the medium: after a failed sync the system may show what it has not written. Once is enough, on the first visit: a
+/// page leaves the pool again only when it has been written.
 fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
-    if page.was_unreadable().is_none() {
-        page.prepare_redo(gsn);
-        let own = page.gsn();
-        page::set_gsn(page, own);
-    }
-}
-
-/// A page of the record that is being repeated, and whether it lacks the record's changes.
-struct Target<'p> {
-    page: Exclusive<'p>,
-    lacks: bool,
-}
-
-/// Repeats one record. Its pages stay latched until all of its operations are done, as they were the first time: no page
-/// reaches the disk with a part of them.
-fn redo_record(
-    core: &Core,
-    analysis: &Analysis,
-    gsn: Gsn,
-    lsn: Lsn,
-    ops: PageOps<'_>,
-    visited: &mut HashSet<PageId>,
-    report: &mut RecoveryReport,
-) -> Result<()> {
-    let end = core.scheme().end();
-    let mut targets: Vec<Target<'_>> = Vec::new();
-    for op in ops {
-        let (id, op) = op.map_err(|_| malformed(lsn))?;
-        if analysis.pages.get(&id).is_none_or(|&from| from > gsn) {
-            continue;
-        }
-        let at = match targets.iter().position(|target| target.page.id() == id) {
-            Some(at) => at,
-            None => {
-                core.store.pool.reserve_page(id)?;
-                let mut page = core.store.pool.exclusive_or_blank(id)?;
-                let lacks = page::gsn(&page) < gsn || is_on(Bug::IgnorePageGsn);
-                if visited.insert(id) {
-                    examine(&page, end)?;
-                    if !lacks {
-                        keep(&mut page, gsn);
-                    }
-                }
-                targets.push(Target { page, lacks });
-                targets.len() - 1
-            }
-        };
-        let Target { page, lacks } = &mut targets[at];
-        if !*lacks {
-            continue;
-        }
-        if page::gsn(page) < gsn {
-            // The first operation on this page: what cannot be read can only be replaced as a whole.
-            if let Some(defect) = page.was_unreadable()
-                && !matches!(op, PageOp::Image(_))
-            {
-                return Err(defect.clone().into());
-            }
-            page.prepare_redo(gsn);
-        }
-        if !op.fits(page) {
-            return Err(broken(id, "a change in the log does not fit the page").into());
-        }
-        op.apply(page).map_err(|misfit| broken(id, &misfit.to_string()))?;
-        page::set_gsn(page, gsn);
-        report.redone += 1;
-    }
-    Ok(())
+    page.prepare_redo(gsn);
+    let own = page.gsn();
+    page::set_gsn(page, own);
 }

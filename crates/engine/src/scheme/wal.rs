@@ -1,7 +1,6 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
 use duramen_sync::Arc;
-use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{Hardened, Inserted, NewRecord, Wal, WalStats};
 
@@ -13,25 +12,17 @@ use crate::pool::{PoolError, WalRule};
 #[derive(Debug)]
 pub(crate) struct WalScheme {
     wal: Arc<Wal>,
-    /// During redo: the GSN of the record that is being applied. Pages become dirty at this GSN then, not at the end of
-    /// the log. Zero in normal operation.
-    redo_position: AtomicU64,
 }
 
 impl WalScheme {
     /// The scheme over an open log.
     pub(crate) fn new(wal: Arc<Wal>) -> Self {
-        Self { wal, redo_position: AtomicU64::new(0) }
+        Self { wal }
     }
 
     /// The log.
     pub(crate) fn wal(&self) -> &Wal {
         &self.wal
-    }
-
-    /// Says which record redo is at; zero when it is done.
-    pub(crate) fn set_redo_position(&self, gsn: Gsn) {
-        self.redo_position.store(gsn.get(), Ordering::Release);
     }
 }
 
@@ -103,9 +94,6 @@ impl WalRule for WalScheme {
     }
 
     fn end(&self) -> Gsn {
-        match self.redo_position.load(Ordering::Acquire) {
-            0 => Gsn::new(self.wal.end().get()),
-            position => Gsn::new(position),
-        }
+        Gsn::new(self.wal.end().get())
     }
 }

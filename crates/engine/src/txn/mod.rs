@@ -32,8 +32,8 @@ use crate::txn_log::Mark;
 /// A transaction. Dropping one that is neither committed nor aborted aborts it.
 ///
 /// After an error other than [`Error::KeyExists`], [`Error::KeyNotFound`], [`Error::KeyTooLarge`],
-/// [`Error::ValueTooLarge`], [`Error::NoSuchTable`], [`Error::ForeignTable`] or [`Error::NoSuchSavepoint`] the transaction
-/// can only be aborted; everything else gives [`Error::MustAbort`].
+/// [`Error::ValueTooLarge`], [`Error::TooManyLargeValues`], [`Error::NoSuchTable`], [`Error::ForeignTable`] or
+/// [`Error::NoSuchSavepoint`] the transaction can only be aborted; everything else gives [`Error::MustAbort`].
 #[derive(Debug)]
 pub struct Txn {
     core: Arc<Core>,
@@ -99,6 +99,7 @@ impl Txn {
                     | Error::KeyNotFound
                     | Error::KeyTooLarge { .. }
                     | Error::ValueTooLarge { .. }
+                    | Error::TooManyLargeValues { .. }
                     | Error::NoSuchTable { .. }
                     | Error::ForeignTable { .. }
                     | Error::NoSuchSavepoint

@@ -77,6 +77,8 @@ impl CrashWorkload for Workload {
     fn options(&self, seed: u64) -> Options {
         Options {
             pool_bytes: self.sizes.pool_pages * PAGE_SIZE,
+            // Redo in many windows, in a few, and in one.
+            redo_memory_bytes: [4 << 10, 64 << 10, 64 << 20][(seed / 2 % 3) as usize],
             commit: if seed.is_multiple_of(2) { CommitMode::Elr } else { CommitMode::Sync },
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: self.sizes.segment_kib << 10,

@@ -1,11 +1,11 @@
 //! `mutex`: the baseline (Aether, algorithm 1).
 //!
 //! One mutex is held through all three steps, so records are filled in one at a time and released in LSN order without
-//! further ado. Simple and, with one thread, as fast as any; a large record holds everyone up.
+//! further ado. Simple and, with one thread, as fast as any with a lock; a large record holds everyone up.
 
 use duramen_types::Lsn;
 
-use super::Insertion;
+use super::{Insertion, Shape};
 use crate::space::Space;
 
 /// The baseline design.
@@ -13,16 +13,16 @@ use crate::space::Space;
 pub(crate) struct MutexInsertion;
 
 impl Insertion for MutexInsertion {
+    fn new(_shape: Shape) -> Self {
+        Self
+    }
+
     #[inline]
     fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
         let mut turn = space.turn();
         let lsn = turn.acquire(bytes, 1);
         fill(lsn);
-        space.release(lsn, lsn.advance(bytes));
+        space.release_in_order(lsn, lsn.advance(bytes));
         lsn
-    }
-
-    fn consolidated(&self) -> u64 {
-        0
     }
 }

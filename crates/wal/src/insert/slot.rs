@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!  FREE -> OPEN          the leader of another group, holding the insertion lock, takes it from the pool
+//!  FREE -> COPYING       a thread that inserts alone, holding the insertion lock, occupies it (in `delegated`)
 //!  OPEN -> OPEN          a thread joins: adds its bytes and itself; the first to join is the group's leader
 //!  OPEN -> PENDING       the leader, holding the insertion lock, closes it: nobody joins any more
 //!  PENDING -> COPYING    the leader has acquired space for all and tells where
@@ -26,6 +27,8 @@
 use duramen_sync::Backoff;
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_types::Lsn;
+
+use super::release_queue::Node;
 
 const PHASE: u64 = 0b11 << 62;
 const FREE: u64 = 0;
@@ -51,6 +54,8 @@ pub(super) struct Slot {
     bytes: AtomicU64,
     /// Place in the array. Written before OPEN is announced, constant until FREE.
     place: AtomicUsize,
+    /// The slot's part in the queue of spaces to be released, in the design that has one.
+    node: Node,
 }
 
 /// What became of an attempt to join.
@@ -89,6 +94,18 @@ impl Slot {
         true
     }
 
+    /// FREE to COPYING, for `bytes` of one thread at `lsn`. Only the holder of the insertion lock calls this. Returns
+    /// whether the slot was free.
+    #[inline]
+    pub(super) fn occupy(&self, lsn: Lsn, bytes: u64) -> bool {
+        // Acquire: as in `open`.
+        if self.word.load(Ordering::Acquire) != FREE {
+            return false;
+        }
+        self.notify(lsn, bytes);
+        true
+    }
+
     /// Joins with `bytes`, unless the slot is not open or the group would exceed `limit` bytes.
     pub(super) fn join(&self, bytes: u64, limit: u64) -> Join {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -121,6 +138,7 @@ impl Slot {
     }
 
     /// PENDING to COPYING: the space of `bytes` for the group starts at `lsn`. For the leader.
+    #[inline]
     pub(super) fn notify(&self, lsn: Lsn, bytes: u64) {
         self.lsn.store(lsn.get(), Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -134,7 +152,19 @@ impl Slot {
         while self.word.load(Ordering::Acquire) & PHASE != COPYING {
             backoff.snooze();
         }
+        self.group()
+    }
+
+    /// Where the group's space starts and its size. For those who know that the slot is in COPYING or DONE.
+    #[inline]
+    pub(super) fn group(&self) -> (Lsn, u64) {
         (Lsn::new(self.lsn.load(Ordering::Relaxed)), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// The slot as a node of the queue of spaces to be released.
+    #[inline]
+    pub(super) fn node(&self) -> &Node {
+        &self.node
     }
 
     /// Takes a member's filled-in `bytes` off; returns whether it was the last. Then the caller releases the space and

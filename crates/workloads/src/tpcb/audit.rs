@@ -6,13 +6,12 @@
 
 use std::collections::HashMap;
 
-use duramen::{Db, Isolation, Table, Txn};
-
 use super::row::{BalanceRow, HistoryKey, HistoryRow, decode_id_key};
 use super::scale::Scale;
 use super::{LastAcknowledged, Tables};
 use crate::audit::AuditReport;
 use crate::error::Result;
+use crate::store::{Access, Connection, Store, Transaction, for_each};
 
 /// What the history says.
 #[derive(Default)]
@@ -25,12 +24,16 @@ struct History {
     terminals: HashMap<u32, u64>,
 }
 
-pub(super) fn audit(db: &Db, scale: Scale, acknowledged: &LastAcknowledged) -> Result<AuditReport> {
-    let mut report = AuditReport::new();
-    let tables = Tables::open(db)?;
-    // Nobody writes meanwhile, so nothing is gained by keeping a lock on every row.
-    let mut txn = db.begin_with(Isolation::ReadCommitted);
-    let history = read_history(&mut txn, &tables.history, scale, &mut report)?;
+pub(super) fn audit<S: Store>(
+    store: &S,
+    scale: Scale,
+    acknowledged: &LastAcknowledged,
+    report: &mut AuditReport,
+) -> Result<()> {
+    let tables = Tables::open(store)?;
+    let mut connection = store.connect()?;
+    let mut txn = connection.begin(Access::ReadCommitted)?;
+    let history = read_history(&mut txn, &tables.history, scale, report)?;
     for (terminal, acknowledged) in acknowledged {
         let found = history.terminals.get(terminal).copied().unwrap_or(0);
         report.require(found >= *acknowledged, || {
@@ -40,12 +43,12 @@ pub(super) fn audit(db: &Db, scale: Scale, acknowledged: &LastAcknowledged) -> R
 
     let mut tellers_by_branch = HashMap::<u64, i128>::new();
     let tellers = Balances { table: &tables.teller, name: "teller", rows: scale.tellers(), history: &history.tellers };
-    let tellers_sum = tellers.check(&mut txn, scale.tellers_per_branch, &mut report, &mut |row| {
+    let tellers_sum = tellers.check(&mut txn, scale.tellers_per_branch, report, &mut |row| {
         *tellers_by_branch.entry(row.branch).or_default() += i128::from(row.balance);
     })?;
     let branches = Balances { table: &tables.branch, name: "branch", rows: scale.branches, history: &history.branches };
     let mut unequal = Vec::new();
-    let branches_sum = branches.check(&mut txn, 1, &mut report, &mut |row| {
+    let branches_sum = branches.check(&mut txn, 1, report, &mut |row| {
         let tellers = tellers_by_branch.get(&row.id).copied().unwrap_or(0);
         if tellers != i128::from(row.balance) {
             unequal.push((row.id, row.balance, tellers));
@@ -56,7 +59,7 @@ pub(super) fn audit(db: &Db, scale: Scale, acknowledged: &LastAcknowledged) -> R
     }
     let accounts =
         Balances { table: &tables.account, name: "account", rows: scale.accounts(), history: &history.accounts };
-    let accounts_sum = accounts.check(&mut txn, scale.accounts_per_branch, &mut report, &mut |_| {})?;
+    let accounts_sum = accounts.check(&mut txn, scale.accounts_per_branch, report, &mut |_| {})?;
     txn.commit()?;
 
     let sums = [accounts_sum, tellers_sum, branches_sum, history.sum];
@@ -67,18 +70,22 @@ pub(super) fn audit(db: &Db, scale: Scale, acknowledged: &LastAcknowledged) -> R
         )
     });
     report.fact(format!("balance sum: {branches_sum}"));
-    Ok(report)
+    Ok(())
 }
 
 /// Adds up the history; terminals' sequences must be 1, 2, 3 and so on.
-fn read_history(txn: &mut Txn, table: &Table, scale: Scale, report: &mut AuditReport) -> Result<History> {
+fn read_history<T: Transaction>(
+    txn: &mut T,
+    table: &T::Table,
+    scale: Scale,
+    report: &mut AuditReport,
+) -> Result<History> {
     let mut history = History::default();
-    for entry in txn.scan(table, ..) {
-        let (key, row) = entry?;
+    for_each(txn, table, |key, row| {
         history.rows += 1;
-        let (Some(key), Some(row)) = (HistoryKey::decode(&key), HistoryRow::decode(&row)) else {
+        let (Some(key), Some(row)) = (HistoryKey::decode(key), HistoryRow::decode(row)) else {
             report.problem(format!("history row {} cannot be decoded", history.rows));
-            continue;
+            return;
         };
         let last = history.terminals.entry(key.terminal).or_default();
         if key.sequence != *last + 1 {
@@ -99,37 +106,35 @@ fn read_history(txn: &mut Txn, table: &Table, scale: Scale, report: &mut AuditRe
         *history.branches.entry(row.branch).or_default() += delta;
         *history.tellers.entry(row.teller).or_default() += delta;
         *history.accounts.entry(row.account).or_default() += delta;
-    }
+    })?;
     report.fact(format!("history: {} rows of {} terminals", history.rows, history.terminals.len()));
     Ok(history)
 }
 
 /// One table of balances and what it must hold.
-struct Balances<'a> {
-    table: &'a Table,
+struct Balances<'a, T> {
+    table: &'a T,
     name: &'static str,
     rows: u64,
     history: &'a HashMap<u64, i128>,
 }
 
-impl Balances<'_> {
+impl<T> Balances<'_, T> {
     /// Checks every row against its key and its history; returns the sum of the balances.
     fn check(
         &self,
-        txn: &mut Txn,
+        txn: &mut impl Transaction<Table = T>,
         per_branch: u64,
         report: &mut AuditReport,
         visit: &mut dyn FnMut(&BalanceRow),
     ) -> Result<i128> {
         let name = self.name;
         let (mut count, mut sum) = (0, 0);
-        for entry in txn.scan(self.table, ..) {
-            let (key, row) = entry?;
-            let id = decode_id_key(&key);
-            let (Some(id), Some(row)) = (id, BalanceRow::decode(&row)) else {
+        for_each(txn, self.table, |key, row| {
+            let (Some(id), Some(row)) = (decode_id_key(key), BalanceRow::decode(row)) else {
                 report.problem(format!("{name} row {count} cannot be decoded"));
                 count += 1;
-                continue;
+                return;
             };
             count += 1;
             report.require(row.id == id && id < self.rows && row.branch == id / per_branch, || {
@@ -141,7 +146,7 @@ impl Balances<'_> {
             });
             sum += i128::from(row.balance);
             visit(&row);
-        }
+        })?;
         report.require(count == self.rows, || format!("there are {count} {name} rows, not {}", self.rows));
         report.fact(format!("{name}: {count} rows, balance sum {sum}"));
         Ok(sum)

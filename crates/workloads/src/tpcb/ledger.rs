@@ -9,12 +9,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use duramen::{Db, Isolation};
-
 use super::Tables;
 use super::row::{HistoryKey, HistoryRow};
 use crate::audit::AuditReport;
 use crate::error::{Error, Result};
+use crate::store::{Access, Connection, Store, Transaction};
 
 const RECORD_LEN: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"ACK1");
@@ -118,11 +117,11 @@ fn failure(operation: &'static str, path: &Path, error: std::io::Error) -> Error
 ///
 /// # Errors
 /// The engine's, when the database cannot be read.
-pub fn verify(db: &Db, acknowledgements: &[Acknowledgement]) -> Result<AuditReport> {
+pub fn verify<S: Store>(store: &S, acknowledgements: &[Acknowledgement]) -> Result<AuditReport> {
     let mut report = AuditReport::new();
-    let tables = match Tables::open(db) {
+    let tables = match Tables::open(store) {
         Ok(tables) => tables,
-        Err(Error::Engine(duramen::Error::NoSuchTable { .. })) => {
+        Err(Error::MissingTable { .. }) => {
             report.fact("ledger: no TPC-B tables");
             let count = acknowledgements.len();
             report.require(count == 0, || format!("{count} transactions were acknowledged, but the tables are gone"));
@@ -130,22 +129,21 @@ pub fn verify(db: &Db, acknowledgements: &[Acknowledgement]) -> Result<AuditRepo
         }
         Err(error) => return Err(error),
     };
-    let mut txn = db.begin_with(Isolation::ReadCommitted);
+    let mut connection = store.connect()?;
+    let mut txn = connection.begin(Access::ReadCommitted)?;
     for Acknowledgement { key, account, delta } in acknowledgements {
         let name = || format!("acknowledged transaction {} of terminal {}", key.sequence, key.terminal);
-        match txn.get(&tables.history, &key.encode())? {
+        match txn.get(&tables.history, &key.encode(), HistoryRow::decode)? {
             None => report.problem(format!("{} is lost", name())),
-            Some(row) => match HistoryRow::decode(&row) {
-                None => report.problem(format!("the history row of {} has {} bytes", name(), row.len())),
-                Some(row) => report.require(row.delta == *delta && row.account == *account, || {
-                    format!(
-                        "{} added {delta} to account {account}, but its history row says {} to account {}",
-                        name(),
-                        row.delta,
-                        row.account
-                    )
-                }),
-            },
+            Some(None) => report.problem(format!("the history row of {} has the wrong length", name())),
+            Some(Some(row)) => report.require(row.delta == *delta && row.account == *account, || {
+                format!(
+                    "{} added {delta} to account {account}, but its history row says {} to account {}",
+                    name(),
+                    row.delta,
+                    row.account
+                )
+            }),
         }
     }
     txn.commit()?;

@@ -1,6 +1,7 @@
 //! The TPC-B transaction.
 
-use duramen::{Db, Isolation, Table, Txn};
+use std::ops::ControlFlow;
+
 use duramen_sync::clock::wall_micros;
 use duramen_sync::{Arc, Mutex};
 use rand::RngExt;
@@ -11,7 +12,9 @@ use super::row::{BalanceRow, HistoryKey, HistoryRow, id_key};
 use super::scale::Scale;
 use super::{LastAcknowledged, Tables};
 use crate::error::{Error, Result};
-use crate::workload::Session;
+use crate::random::Chooser;
+use crate::store::{Access, Connection, ScanRange, Store, Transaction};
+use crate::workload::{Done, Session};
 
 /// Largest amount moved by one transaction.
 const MOST_DELTA: i64 = 999_999;
@@ -29,8 +32,9 @@ pub(super) struct Inputs {
 
 impl Inputs {
     /// Draws a teller of any branch, and an account: of the teller's branch in 85 % of the cases, else of another one.
-    pub(super) fn draw(scale: Scale, rng: &mut StdRng) -> Self {
-        let teller = rng.random_range(0..scale.tellers());
+    pub(super) fn draw(choosers: &Choosers, rng: &mut StdRng) -> Self {
+        let scale = choosers.scale;
+        let teller = choosers.teller.draw(rng);
         let branch = teller / scale.tellers_per_branch;
         let home = if scale.branches == 1 || rng.random_range(0..100) < LOCAL_PERCENT {
             branch
@@ -38,16 +42,32 @@ impl Inputs {
             let other = rng.random_range(0..scale.branches - 1);
             other + u64::from(other >= branch)
         };
-        let account = rng.random_range(scale.accounts_of(home));
+        let account = scale.accounts_of(home).start + choosers.account.draw(rng);
         Self { teller, branch, account, delta: rng.random_range(-MOST_DELTA..=MOST_DELTA) }
     }
 }
 
-/// One terminal.
-pub(super) struct TpcbSession {
-    db: Db,
-    tables: Tables,
+/// What the inputs are drawn from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choosers {
     scale: Scale,
+    teller: Chooser,
+    /// Within a branch.
+    account: Chooser,
+}
+
+impl Choosers {
+    pub(super) fn new(scale: Scale, skew: Option<f64>) -> Self {
+        let chooser = |count| Chooser::with_skew(Chooser::Uniform { count }, skew);
+        Self { scale, teller: chooser(scale.tellers()), account: chooser(scale.accounts_per_branch) }
+    }
+}
+
+/// One terminal.
+pub(super) struct TpcbSession<S: Store> {
+    connection: S::Connection,
+    tables: Tables<S::Table>,
+    choosers: Choosers,
     inputs: Inputs,
     terminal: u32,
     /// Sequence of the terminal's last acknowledged transaction; the next one gets the number behind it, whether or
@@ -57,72 +77,79 @@ pub(super) struct TpcbSession {
     last_acknowledged: Arc<Mutex<LastAcknowledged>>,
 }
 
-impl TpcbSession {
+impl<S: Store> TpcbSession<S> {
     pub(super) fn open(
-        db: &Db,
-        scale: Scale,
+        store: &S,
+        choosers: Choosers,
         terminal: u32,
         ledger: Option<Arc<Ledger>>,
         last_acknowledged: Arc<Mutex<LastAcknowledged>>,
     ) -> Result<Self> {
-        let tables = Tables::open(db)?;
-        let sequence = last_sequence(db, &tables.history, terminal)?;
+        let tables = Tables::open(store)?;
+        let mut connection = store.connect()?;
+        let sequence = last_sequence(&mut connection, &tables.history, terminal)?;
         let inputs = Inputs { teller: 0, branch: 0, account: 0, delta: 0 };
-        Ok(Self { db: db.clone(), tables, scale, inputs, terminal, sequence, ledger, last_acknowledged })
+        Ok(Self { connection, tables, choosers, inputs, terminal, sequence, ledger, last_acknowledged })
     }
+}
 
-    /// Adds the delta to a balance; returns the new balance.
-    fn add(&self, txn: &mut Txn, table: &Table, id: u64) -> Result<i64> {
-        let key = id_key(id);
-        let damaged = |what: &str| Error::Damaged { reason: format!("row {id} of `{}` {what}", table.name()) };
-        let row = txn.get_for_update(table, &key)?.ok_or_else(|| damaged("is missing"))?;
-        let mut row = BalanceRow::decode(&row).ok_or_else(|| damaged("has the wrong length"))?;
-        row.balance =
-            row.balance.checked_add(self.inputs.delta).ok_or_else(|| damaged("has a balance out of range"))?;
-        txn.update(table, &key, &row.encode())?;
+/// Adds `delta` to a balance; returns the new balance. `name` is the table's, for people.
+fn add<T: Transaction>(txn: &mut T, table: &T::Table, name: &str, id: u64, delta: i64) -> Result<i64> {
+    let damaged = |what: &str| Error::Damaged { reason: format!("row {id} of `tpcb_{name}` {what}") };
+    txn.modify(table, &id_key(id), |bytes| {
+        let mut row = BalanceRow::decode(bytes).ok_or_else(|| damaged("has the wrong length"))?;
+        row.balance = row.balance.checked_add(delta).ok_or_else(|| damaged("has a balance out of range"))?;
+        bytes.copy_from_slice(&row.encode());
         Ok(row.balance)
-    }
+    })?
+    .ok_or_else(|| damaged("is missing"))?
 }
 
 /// Sequence of the last history row of `terminal`; 0 when there is none.
-fn last_sequence(db: &Db, history: &Table, terminal: u32) -> Result<u64> {
+fn last_sequence<C: Connection>(connection: &mut C, history: &C::Table, terminal: u32) -> Result<u64> {
     let key = |sequence| HistoryKey { terminal, sequence }.encode();
-    let mut txn = db.begin_with(Isolation::ReadCommitted);
-    let last = txn.scan_rev(history, &key(0)[..]..&key(u64::MAX)[..]).next().transpose()?;
-    let Some((key, _)) = last else { return Ok(0) };
-    match HistoryKey::decode(&key) {
-        Some(key) => Ok(key.sequence),
-        None => Err(Error::Damaged { reason: format!("a history key has {} bytes", key.len()) }),
-    }
+    let (start, end) = (key(0), key(u64::MAX));
+    let mut last = Ok(0);
+    let mut txn = connection.begin(Access::ReadCommitted)?;
+    txn.scan(history, ScanRange::new(&start, &end).backward().limit(1), |key, _| {
+        last = HistoryKey::decode(key)
+            .map(|key| key.sequence)
+            .ok_or_else(|| Error::Damaged { reason: format!("a history key has {} bytes", key.len()) });
+        ControlFlow::Break(())
+    })?;
+    txn.commit()?;
+    last
 }
 
-impl Session for TpcbSession {
+impl<S: Store> Session for TpcbSession<S> {
     fn draw(&mut self, rng: &mut StdRng) {
-        self.inputs = Inputs::draw(self.scale, rng);
+        self.inputs = Inputs::draw(&self.choosers, rng);
     }
 
-    fn execute(&mut self) -> Result<()> {
+    fn execute(&mut self) -> Result<Done> {
         let Inputs { teller, branch, account, delta } = self.inputs;
         let key = HistoryKey { terminal: self.terminal, sequence: self.sequence + 1 };
-        let mut txn = self.db.begin();
+        let mut txn = self.connection.begin(Access::ReadWrite)?;
         // The specification's order, which takes the most contended row, the branch, last among the balances.
-        let balance = self.add(&mut txn, &self.tables.account, account)?;
-        self.add(&mut txn, &self.tables.teller, teller)?;
-        self.add(&mut txn, &self.tables.branch, branch)?;
+        let balance = add(&mut txn, &self.tables.account, "account", account, delta)?;
+        add(&mut txn, &self.tables.teller, "teller", teller, delta)?;
+        add(&mut txn, &self.tables.branch, "branch", branch, delta)?;
         let row = HistoryRow { teller, branch, account, delta, time: wall_micros() };
-        txn.insert(&self.tables.history, &key.encode(), &row.encode())?;
+        if !txn.insert(&self.tables.history, &key.encode(), &row.encode())? {
+            return Err(Error::Damaged { reason: format!("history row {key:?} is there before its transaction") });
+        }
         txn.commit()?;
         self.sequence = key.sequence;
         // The transaction's answer to its terminal: nobody looks at it here, but it must have been computed.
         std::hint::black_box(balance);
-        match &self.ledger {
-            Some(ledger) => ledger.append(&Acknowledgement { key, account, delta }),
-            None => Ok(()),
+        if let Some(ledger) = &self.ledger {
+            ledger.append(&Acknowledgement { key, account, delta })?;
         }
+        Ok(Done::committed(0))
     }
 }
 
-impl Drop for TpcbSession {
+impl<S: Store> Drop for TpcbSession<S> {
     fn drop(&mut self) {
         self.last_acknowledged.lock().insert(self.terminal, self.sequence);
     }
@@ -136,13 +163,14 @@ mod tests {
     #[test]
     fn inputs_follow_the_specification() {
         let scale = Scale { accounts_per_branch: 1_000, ..Scale::standard(8) };
+        let choosers = Choosers::new(scale, None);
         let mut rng = StdRng::seed_from_u64(7);
         let draws = 20_000;
         let mut local = 0;
         let mut negative = 0;
         let mut remote_homes = [0u32; 8];
         for _ in 0..draws {
-            let inputs = Inputs::draw(scale, &mut rng);
+            let inputs = Inputs::draw(&choosers, &mut rng);
             assert!(scale.tellers_of(inputs.branch).contains(&inputs.teller));
             assert!(inputs.account < scale.accounts());
             assert!((-999_999..=999_999).contains(&inputs.delta));
@@ -160,9 +188,20 @@ mod tests {
     }
 
     #[test]
+    fn skew_makes_low_numbers_frequent() {
+        let scale = Scale { accounts_per_branch: 1_000, ..Scale::standard(8) };
+        let choosers = Choosers::new(scale, Some(1.5));
+        let mut rng = StdRng::seed_from_u64(7);
+        let inputs: Vec<Inputs> = (0..2_000).map(|_| Inputs::draw(&choosers, &mut rng)).collect();
+        assert!(inputs.iter().filter(|inputs| inputs.teller == 0).count() > 500);
+        assert!(inputs.iter().filter(|inputs| inputs.account % 1_000 == 0).count() > 500);
+    }
+
+    #[test]
     fn one_branch_has_no_remote_accounts() {
         let scale = Scale { accounts_per_branch: 10, ..Scale::standard(1) };
+        let choosers = Choosers::new(scale, None);
         let mut rng = StdRng::seed_from_u64(1);
-        assert!((0..1_000).all(|_| Inputs::draw(scale, &mut rng).account < 10));
+        assert!((0..1_000).all(|_| Inputs::draw(&choosers, &mut rng).account < 10));
     }
 }

@@ -1,0 +1,172 @@
+//! Redo by windows of the log: however much of it is taken in at a time, and by however many threads, the result is the
+//! same, and a crash in the middle of it does no harm.
+
+use duramen::{Db, Options, Table};
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_sync::Arc;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
+    Options {
+        pool_bytes: pool_pages * 8192,
+        log_buffer_bytes: 1 << 20,
+        log_segment_bytes: 1 << 20,
+        log_max_bytes: 1 << 30,
+        // None but the first.
+        checkpoint_bytes: 256 << 20,
+        redo_memory_bytes,
+        ..Options::default()
+    }
+}
+
+/// A database whose power went off after all sorts of changes, and what is in it.
+fn crashed(seed: u64, pool_pages: usize, keys: u32, steps: u32) -> (SimDisk, Model) {
+    let disk = SimDisk::new(seed);
+    let db = Db::open_on(Arc::new(disk.clone()), options(pool_pages, 64 << 20)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut model = Model::new();
+    let mut txn = db.begin();
+    for step in 0..steps {
+        let key = rng.random_range(0..keys).to_be_bytes().to_vec();
+        if rng.random_range(0..5) == 0 {
+            if model.remove(&key).is_some() {
+                txn.delete(&table, &key).unwrap();
+            }
+        } else {
+            // Now and then one that needs pages of its own.
+            let len = if rng.random_range(0..200) == 0 { 20_000 } else { rng.random_range(0..400) };
+            let value = vec![step as u8; len];
+            txn.put(&table, &key, &value).unwrap();
+            model.insert(key, value);
+        }
+        if step % 500 == 499 {
+            txn.commit().unwrap();
+            txn = db.begin();
+        }
+        // The second one writes the pages that have been dirty since before the first.
+        if step == steps / 3 || step == steps / 2 {
+            db.checkpoint().unwrap();
+        }
+    }
+    txn.commit().unwrap();
+    let mut loser = db.begin();
+    for key in 0..keys.min(300) {
+        loser.put(&table, &key.to_be_bytes(), b"never committed").unwrap();
+    }
+    disk.crash();
+    drop(loser);
+    drop(db);
+    (disk, model)
+}
+
+fn verify(db: &Db, model: &Model) {
+    let report = db.check().unwrap();
+    assert!(report.is_ok(), "{report:?}");
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    let found: Model = txn.scan(&table, ..).map(|record| record.unwrap()).collect();
+    assert!(found == *model, "{} records instead of {}", found.len(), model.len());
+    txn.commit().unwrap();
+}
+
+#[test]
+fn windows_of_any_size_give_the_same_pages() {
+    let (disk, model) = crashed(11, 1024, 4_000, 12_000);
+    let mut redone = Vec::new();
+    for (memory, pool_pages) in [(4 << 10, 64), (100 << 10, 64), (1 << 20, 1024), (64 << 20, 4096)] {
+        let image = disk.crash_image(&CrashChoice::Everything);
+        let db = Db::open_on(Arc::new(image.clone()), options(pool_pages, memory)).unwrap();
+        let report = db.metrics().recovery;
+        match memory {
+            0..500_000 => assert!(report.windows > 8, "{report:?}"),
+            10_000_000.. => assert_eq!(report.windows, 1, "{report:?}"),
+            _ => assert!(report.windows > 1, "{report:?}"),
+        }
+        assert!(report.pages >= report.windows, "{report:?}");
+        redone.push((report.records, report.bytes, report.redone));
+        verify(&db, &model);
+        db.close().unwrap();
+        verify(&Db::open_on(Arc::new(image), options(256, memory)).unwrap(), &model);
+    }
+    assert!(redone.iter().all(|counts| *counts == redone[0] && counts.2 > 3_000), "{redone:?}");
+}
+
+#[test]
+fn many_pages_are_repeated_by_several_threads() {
+    let (disk, model) = crashed(12, 8192, 60_000, 120_000);
+    for pool_pages in [64, 512, 8192] {
+        let image = disk.crash_image(&CrashChoice::Everything);
+        let db = Db::open_on(Arc::new(image), options(pool_pages, 256 << 20)).unwrap();
+        let report = db.metrics().recovery;
+        assert!(report.pages > 1_500 && report.windows == 1, "enough for helpers: {report:?}");
+        verify(&db, &model);
+    }
+}
+
+/// Redo in small windows writes pages that have seen more of the log than others; a crash in the middle of that, and in
+/// the middle of the next redo, finds all mixtures.
+#[test]
+fn redo_can_be_interrupted_between_and_within_windows() {
+    let (disk, model) = crashed(13, 1024, 1_500, 5_000);
+    let mut rng = StdRng::seed_from_u64(13);
+    for memory in [4 << 10, 200 << 10] {
+        let whole = disk.crash_image(&CrashChoice::Everything);
+        let before = whole.operations();
+        Db::open_on(Arc::new(whole.clone()), options(64, memory)).unwrap();
+        let operations = whole.operations() - before;
+        for _ in 0..15 {
+            let mut image = disk.crash_image(&CrashChoice::Everything);
+            for _ in 0..3 {
+                image.crash_at(image.operations() + rng.random_range(0..operations));
+                let opened = Db::open_on(Arc::new(image.clone()), options(64, memory));
+                drop(opened);
+                image = image.crash_image(&CrashChoice::Random(rng.random()));
+            }
+            verify(&Db::open_on(Arc::new(image), options(64, memory)).unwrap(), &model);
+        }
+    }
+}
+
+/// A log put back from an older copy: the pages that it does not know were noticed only where redo met them.
+#[test]
+fn pages_from_the_future_of_an_older_log_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let options = || Options { log_segment_bytes: 1 << 20, log_buffer_bytes: 1 << 20, ..Options::default() };
+    let db = Db::open(home.path(), options()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put = |db: &Db, table: &Table, value: &[u8]| {
+        let mut txn = db.begin();
+        txn.put(table, b"key", value).unwrap();
+        txn.commit().unwrap();
+    };
+    put(&db, &table, b"old");
+    db.close().unwrap();
+    let log: Vec<_> = std::fs::read_dir(path("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let kept: Vec<_> = log.iter().cloned().chain([path("control")]).collect();
+    let copies: Vec<_> = kept.iter().map(|file| std::fs::read(file).unwrap()).collect();
+
+    let db = Db::open(home.path(), options()).unwrap();
+    put(&db, &db.open_table("t").unwrap(), b"new");
+    db.close().unwrap();
+    for (file, bytes) in kept.iter().zip(copies) {
+        std::fs::write(file, bytes).unwrap();
+    }
+    // No page of it is in the double-write area or in the dirty page table, so nothing looks at it but the reader.
+    std::fs::write(path("doublewrite"), []).unwrap();
+    let db = Db::open(home.path(), options()).unwrap();
+    let table = db.open_table("t").unwrap();
+    // The log may meanwhile grow past what was lost.
+    let other = db.create_table("other").unwrap();
+    for _ in 0..100 {
+        put(&db, &other, b"more");
+    }
+    let error = db.begin().get(&table, b"key").unwrap_err();
+    assert!(matches!(&error, duramen::Error::Corrupt { page: Some(_), .. }), "{error}");
+    assert!(error.to_string().contains("the log has lost its end"), "{error}");
+}

@@ -1,0 +1,110 @@
+//! The loader threads.
+
+use std::time::Duration;
+
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::thread::{self, Parker};
+use duramen_sync::{Arc, Mutex};
+
+use super::{Loader, Population};
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::workload::LoadProgress;
+
+/// Pause between two calls of the observer.
+const OBSERVE_EVERY: Duration = Duration::from_millis(100);
+
+/// What the loader threads share.
+#[derive(Default)]
+pub(super) struct Shared {
+    next_portion: AtomicU64,
+    present: AtomicU64,
+    written: AtomicU64,
+    stop: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    /// Unparked by a loader that is done.
+    waiter: Parker,
+}
+
+impl Shared {
+    /// Whether a loader has failed.
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Notes rows written.
+    pub(super) fn wrote(&self, rows: u64) {
+        self.written.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Notes rows that were there before.
+    pub(super) fn found(&self, rows: u64) {
+        self.present.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    fn fail(&self, error: Error) {
+        self.failure.lock().get_or_insert(error);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Loads every portion that is not there; returns how many rows were written.
+pub(super) fn load<S: Store, L: Population<S>>(
+    store: &S,
+    meta: &S::Table,
+    population: &L,
+    observe: &mut dyn FnMut(LoadProgress),
+) -> Result<u64> {
+    let shared = Arc::new(Shared::default());
+    let mut loaders = Vec::new();
+    for number in 0..(thread::available_parallelism() as u64).min(population.portions()) {
+        let (store, meta, population, own) = (store.clone(), meta.clone(), population.clone(), shared.clone());
+        let spawned = thread::spawn(&format!("loader-{number}"), move || {
+            if let Err(error) = load_portions(&store, &meta, &population, &own) {
+                own.fail(error);
+            }
+            own.waiter.unpark();
+        });
+        match spawned {
+            Ok(loader) => loaders.push(loader),
+            Err(error) => {
+                shared.fail(Error::Thread(error));
+                break;
+            }
+        }
+    }
+    let total = (0..population.portions()).map(|portion| population.rows(portion)).sum();
+    while !loaders.iter().all(thread::JoinHandle::is_finished) {
+        shared.waiter.park_timeout(OBSERVE_EVERY);
+        let rows = shared.present.load(Ordering::Relaxed) + shared.written.load(Ordering::Relaxed);
+        observe(LoadProgress { rows, total });
+    }
+    for loader in loaders {
+        if let Err(panic) = loader.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+    match shared.failure.lock().take() {
+        Some(error) => Err(error),
+        None => Ok(shared.written.load(Ordering::Relaxed)),
+    }
+}
+
+fn load_portions<S: Store, L: Population<S>>(
+    store: &S,
+    meta: &S::Table,
+    population: &L,
+    shared: &Shared,
+) -> Result<()> {
+    let mut loader = Loader::new(store, meta, shared)?;
+    loop {
+        let portion = shared.next_portion.fetch_add(1, Ordering::Relaxed);
+        if shared.stopped() || portion >= population.portions() {
+            return Ok(());
+        }
+        if loader.begin(portion)? {
+            population.load(portion, &mut loader)?;
+            loader.finish()?;
+        }
+    }
+}
