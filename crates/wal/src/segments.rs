@@ -57,6 +57,16 @@ struct Growth {
     spares: Vec<u64>,
 }
 
+impl Growth {
+    /// The spare to become segment `number`. One with the name that this segment will leave behind as a spare goes first:
+    /// an interrupted creation may have left it, and no two spares may come to have one name.
+    fn take_spare(&mut self, number: u64) -> Option<u64> {
+        let namesake = self.spares.iter().position(|&spare| spare == number);
+        let at = namesake.or(self.spares.len().checked_sub(1))?;
+        Some(self.spares.swap_remove(at))
+    }
+}
+
 impl Segments {
     /// Takes over `files`, which are open, and the log's start. There are no spares yet.
     pub(crate) fn new(disk: Arc<dyn Disk>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
@@ -168,7 +178,7 @@ impl Segments {
     fn add(&self, growth: &mut Growth) -> Result<()> {
         let geometry = self.files.geometry;
         let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
-        let spare = match growth.spares.pop() {
+        let spare = match growth.take_spare(number) {
             Some(spare) => {
                 self.recycled.fetch_add(1, Ordering::Relaxed);
                 spare

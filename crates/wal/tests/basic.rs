@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use duramen_io::SimDisk;
+use duramen_io::{Disk, OpenMode, SimDisk};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, LogReader, Wal, WalError, WalOptions};
 
@@ -217,6 +217,35 @@ fn hardened_is_a_future() {
         wal.close().unwrap();
         block_on(never).unwrap();
         assert!(matches!(block_on(wal.harden(insert(&wal, 51, 10).gsn)), Err(WalError::Closed)));
+    }
+}
+
+/// A spare that an interrupted creation has left has the name of a segment that is still to come.
+#[test]
+fn a_spare_left_by_an_interrupted_creation_is_used_once() {
+    for design in InsertDesign::ALL {
+        for left in 1..8_u64 {
+            let disk = SimDisk::new(1);
+            let options = WalOptions { spare_segments: 2, ..options(design) };
+            Wal::create(arc(&disk), options.clone(), DATABASE).unwrap().close().unwrap();
+            for number in [left, left + 1] {
+                let spare = disk.open(&format!("log/{number:016x}.spare"), OpenMode::CreateNew).unwrap();
+                spare.allocate(options.segment_bytes).unwrap();
+                spare.sync().unwrap();
+            }
+            disk.sync_directory("log").unwrap();
+            let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+            for number in 0..240 {
+                wal.reserve(4200).unwrap();
+                let inserted = insert(&wal, number, 4000);
+                wal.unreserve(4200);
+                wal.wait_hardened(inserted.gsn).unwrap();
+                // At first the segments are recycled so soon that one of the spares is left over, then all spares are used up.
+                if number < 16 * (left + 3) {
+                    wal.recycle_below(inserted.lsn).unwrap();
+                }
+            }
+        }
     }
 }
 

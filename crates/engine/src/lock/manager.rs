@@ -343,11 +343,10 @@ impl LockManager {
         while let Some((id, mode)) = txn.pop() {
             let mut bucket = self.bucket(id).lock();
             let is_intent = matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive);
-            if self.inheritance && is_intent && id.is_coarse() && txn.may_inherit() {
-                if let Some(agent) = bucket.bequeath(txn.txn(), id, mode) {
-                    txn.inherit(Inherited { id, mode, agent, in_use: false });
-                    continue;
-                }
+            let inherits = self.inheritance && is_intent && id.is_coarse() && txn.may_inherit();
+            if inherits && let Some(agent) = bucket.bequeath(txn.txn(), id, mode) {
+                txn.inherit(Inherited { id, mode, agent, in_use: false });
+                continue;
             }
             bucket.release(txn.txn(), id, mode, &mut granted);
         }

@@ -35,7 +35,7 @@ pub(super) struct Bucket {
     lone: [Option<Lone>; LONE],
     /// The largest GSN of a commit that has released a lock of this bucket before it was hardened.
     pub(super) pre_committed: Gsn,
-    #[expect(clippy::box_collection, reason = "most buckets have none, and are to fill one cache line")]
+    /// Boxed, for most buckets have none, and are to fill one cache line.
     heads: Option<Box<Heads>>,
 }
 

@@ -92,7 +92,15 @@ pub(crate) struct TxnLocks {
 impl TxnLocks {
     /// Of a transaction that holds nothing yet. The id must be the only one of its value at the lock manager.
     pub(crate) fn new(txn: TxnId) -> Self {
-        Self { txn, held: Vec::new(), index: HashMap::default(), waiter: None, tickets: 0, seen: Gsn::ZERO, inherited: Vec::new() }
+        Self {
+            txn,
+            held: Vec::new(),
+            index: HashMap::default(),
+            waiter: None,
+            tickets: 0,
+            seen: Gsn::ZERO,
+            inherited: Vec::new(),
+        }
     }
 
     /// Reuses the memory for another transaction.
