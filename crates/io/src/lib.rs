@@ -4,8 +4,9 @@
 //! |---|---|
 //! | [`RealDisk`] | a directory of the operating system, read and written with direct I/O |
 //! | [`SimDisk`] | a directory in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request |
+//! | [`DelayDisk`] | another disk, whose durable writes take longer |
 //!
-//! One conformance suite runs over both.
+//! One conformance suite runs over the first two.
 //!
 //! # What a disk promises, and what not
 //! - A completed [`File::sync`] makes all earlier writes to that file and its length durable.
@@ -35,11 +36,13 @@
 mod buffer;
 mod checks;
 mod counters;
+mod delay;
 mod disk;
 mod real;
 mod sim;
 
 pub use buffer::AlignedBuf;
+pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 pub use real::{Backend, RealDisk, RealDiskOptions};
 pub use sim::{CrashChoice, Fault, SimDisk};

@@ -164,6 +164,11 @@ pub mod thread {
         Ok(loom::thread::spawn(body))
     }
 
+    /// Whether the handle is that of the calling thread, which must not join itself.
+    pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
+        handle.thread().id() == loom::thread::current().id()
+    }
+
     /// Lets others run: models have no time.
     pub fn sleep(_time: Duration) {
         yield_now();

@@ -128,6 +128,11 @@ pub mod thread {
         std::thread::Builder::new().name(name.to_owned()).spawn(body)
     }
 
+    /// Whether the handle is that of the calling thread, which must not join itself.
+    pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
+        handle.thread().id() == std::thread::current().id()
+    }
+
     /// Sleeps for `time`.
     pub fn sleep(time: Duration) {
         std::thread::sleep(time);

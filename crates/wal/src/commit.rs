@@ -5,7 +5,9 @@
 //! - a thread that must wait anyway. When nobody flushes and nobody else waits, it flushes by itself: handing the work to
 //!   the daemon and being woken again would cost two thread switches, which can take as long as the write.
 //!
-//! Everyone else queues with a wake-up of its own and is woken when its position is durable, and not before. Those who
+//! Everyone else queues with a wake-up of its own and is woken when its position is durable, and not before. Threads are
+//! unparked by whoever ends the flush; wakers of tasks and functions to be called are code that is not the log's, and
+//! the *teller*, a thread that does nothing else, runs them: it may take its time, and may even drop the log. Those who
 //! arrive during a flush are served by the next one, which whoever ends a flush sees to: the daemon goes on at once, a
 //! committer rings for the daemon.
 //!
@@ -19,9 +21,6 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Waker;
 use std::time::Duration;
 
 use duramen_sync::clock::Instant;
@@ -32,12 +31,14 @@ use duramen_types::Lsn;
 use crate::bell::Bell;
 use crate::options::GroupCommit;
 use crate::space::Space;
+use crate::wake::Wake;
 
 /// The queue and the group commit policy.
 #[derive(Debug)]
 pub(crate) struct CommitQueue {
     policy: GroupCommit,
     daemon: Arc<Bell>,
+    teller: Arc<Bell>,
     state: Mutex<State>,
 }
 
@@ -47,6 +48,8 @@ const CROWD: usize = 8;
 #[derive(Debug, Default)]
 struct State {
     waiters: BinaryHeap<Reverse<Waiter>>,
+    /// Those whom the teller has to tell.
+    told: Vec<Wake>,
     /// Somebody flushes.
     flushing: bool,
     /// When the flush in progress, or the last one, began.
@@ -80,26 +83,6 @@ struct Waiter {
     wake: Wake,
 }
 
-/// How a waiter is told.
-pub(crate) enum Wake {
-    /// A thread is unparked.
-    Thread(Arc<Parker>),
-    /// A task is woken.
-    Task(Arc<Mutex<Waker>>),
-    /// A function is called.
-    Call(Box<dyn FnOnce() + Send>),
-}
-
-impl fmt::Debug for Wake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Thread(_) => "Thread",
-            Self::Task(_) => "Task",
-            Self::Call(_) => "Call",
-        })
-    }
-}
-
 impl PartialEq for Waiter {
     fn eq(&self, other: &Self) -> bool {
         self.lsn == other.lsn
@@ -118,6 +101,13 @@ impl Ord for Waiter {
     fn cmp(&self, other: &Self) -> Ordering {
         self.lsn.cmp(&other.lsn)
     }
+}
+
+/// What remains to be done, without the lock, for those who need not wait any more.
+#[derive(Debug, Default)]
+struct Settled {
+    threads: Vec<Arc<Parker>>,
+    news_for_teller: bool,
 }
 
 /// What the daemon should do.
@@ -158,10 +148,19 @@ impl State {
         self.count_company(served.count);
     }
 
-    fn take_settled(&mut self, space: &Space) -> Vec<Waiter> {
-        let mut settled = Vec::new();
+    /// Takes those out who need not wait any more.
+    fn take_settled(&mut self, space: &Space) -> Settled {
+        let mut settled = Settled::default();
         while self.waiters.peek().is_some_and(|Reverse(first)| is_settled(space, first.lsn)) {
-            settled.extend(self.waiters.pop().map(|Reverse(waiter)| waiter));
+            let Some(Reverse(Waiter { wake, .. })) = self.waiters.pop() else { break };
+            match wake {
+                Wake::Thread(parker) => settled.threads.push(parker),
+                // Under the lock: once the log has failed and this has been called, nobody comes any more.
+                foreign => {
+                    self.told.push(foreign);
+                    settled.news_for_teller = true;
+                }
+            }
         }
         settled
     }
@@ -205,9 +204,9 @@ impl State {
 }
 
 impl CommitQueue {
-    /// An empty queue; `daemon` sleeps at that bell.
-    pub(crate) fn new(policy: GroupCommit, daemon: Arc<Bell>) -> Self {
-        Self { policy, daemon, state: Mutex::new(State::default()) }
+    /// An empty queue; the daemon and the teller sleep at these bells.
+    pub(crate) fn new(policy: GroupCommit, daemon: Arc<Bell>, teller: Arc<Bell>) -> Self {
+        Self { policy, daemon, teller, state: Mutex::new(State::default()) }
     }
 
     /// How often somebody had to wait, and how often a committer flushed by itself.
@@ -302,35 +301,26 @@ impl CommitQueue {
             let settled = state.take_settled(space);
             (settled, state.due(&self.policy, space) != Due::Never)
         };
-        wake(satisfied);
+        self.wake(satisfied);
         more
     }
 
     /// Wakes all who need not wait any more, because the log has failed.
     pub(crate) fn wake_settled(&self, space: &Space) {
         let settled = self.state.lock().take_settled(space);
-        wake(settled);
+        self.wake(settled);
     }
-}
 
-fn wake(waiters: Vec<Waiter>) {
-    waiters.into_iter().for_each(|waiter| waiter.wake.tell());
-}
-
-impl Wake {
-    /// Tells the waiter. A panic of code that is not the log's ends here: others wait for the thread that calls this.
-    pub(crate) fn tell(self) {
-        match self {
-            Self::Thread(parker) => parker.unpark(),
-            Self::Task(task) => {
-                // Not called under the lock: it may run the task, which takes it.
-                let waker = task.lock().clone();
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-            }
-            Self::Call(call) => {
-                let _ = catch_unwind(AssertUnwindSafe(call));
-            }
+    fn wake(&self, settled: Settled) {
+        settled.threads.iter().for_each(|parker| parker.unpark());
+        if settled.news_for_teller {
+            self.teller.ring();
         }
+    }
+
+    /// Those whom the teller has to tell by now.
+    pub(crate) fn take_told(&self) -> Vec<Wake> {
+        std::mem::take(&mut self.state.lock().told)
     }
 }
 

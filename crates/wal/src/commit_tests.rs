@@ -7,7 +7,7 @@ fn policy() -> GroupCommit {
 fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
     let bell = Arc::new(Bell::new());
     let space = Space::new(64, 1, Lsn::new(8), Arc::clone(&bell));
-    (CommitQueue::new(policy, bell), space)
+    (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
 }
 
 /// Inserts one byte and releases it.
@@ -106,6 +106,7 @@ mod native {
         for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1]] {
             space.set_durable(space.durable().advance(1));
             queue.wake_settled(&space);
+            queue.take_told().into_iter().for_each(Wake::tell);
             assert_eq!(woken(), expected);
         }
         let late = Wake::Task(Arc::new(Mutex::new(Arc::clone(&tasks[0].1).into())));
@@ -218,7 +219,52 @@ mod loom_models {
             shared.0.wait(&shared.1, lsns[1], true, || shared.1.set_durable(shared.1.released()));
             shared.0.daemon.ring();
             helper.join().unwrap();
+            shared.0.take_told().into_iter().for_each(Wake::tell);
             assert_eq!(called.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// The teller hears of everybody who is queued before the log fails, and ends when it is told to stop.
+    #[test]
+    fn the_teller_leaves_nobody_out() {
+        use duramen_sync::atomic::{AtomicUsize, Ordering};
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let called = Arc::new(AtomicUsize::new(0));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let teller = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("teller", move || {
+                    loop {
+                        let is_stopped = shared.0.teller.is_stopped();
+                        let told = shared.0.take_told();
+                        if told.is_empty() {
+                            if is_stopped {
+                                return;
+                            }
+                            shared.0.teller.wait(None);
+                        }
+                        told.into_iter().for_each(Wake::tell);
+                    }
+                })
+                .unwrap()
+            };
+            for lsn in lsns {
+                let called = Arc::clone(&called);
+                let call = Wake::Call(Box::new(move || {
+                    called.fetch_add(1, Ordering::Relaxed);
+                }));
+                if let Some(wake) = shared.0.queue(&shared.1, lsn, call) {
+                    wake.tell();
+                }
+                shared.1.set_durable(lsn.advance(1));
+                shared.0.wake_settled(&shared.1);
+            }
+            shared.1.fail();
+            shared.0.wake_settled(&shared.1);
+            shared.0.teller.stop();
+            teller.join().unwrap();
+            assert_eq!(called.load(Ordering::Relaxed), 2);
         });
     }
 

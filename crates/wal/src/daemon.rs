@@ -1,16 +1,19 @@
-//! The background threads: the flush daemon, and the keeper that makes segments ahead of need.
+//! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the teller that wakes tasks
+//! and calls functions when what they wait for is hardened.
 //!
-//! They are two, because making a segment takes much longer than a flush that somebody waits for.
+//! They are three, because making a segment takes much longer than a flush that somebody waits for, and nobody knows how
+//! long the teller takes.
 
 use std::time::Duration;
 
 use duramen_sync::clock::Instant;
-use duramen_sync::thread::{JoinHandle, panicking, spawn};
+use duramen_sync::thread::{JoinHandle, is_current, panicking, spawn};
 use duramen_sync::{Arc, Backoff, Mutex};
 
 use crate::commit::Due;
 use crate::error::{Result, WalError};
 use crate::shared::Shared;
+use crate::wake::Wake;
 
 /// How long the daemon sleeps between looks at a record that others wait for and that is still being filled in: its
 /// thread has been descheduled.
@@ -28,6 +31,7 @@ impl Daemons {
         let daemons = Self { handles: Mutex::new(Vec::new()) };
         let start = || -> Result<()> {
             daemons.spawn("duramen-log-flush", shared, flush_loop)?;
+            daemons.spawn("duramen-log-tell", shared, tell_loop)?;
             if shared.options.spare_segments > 0 {
                 daemons.spawn("duramen-log-segments", shared, keep_loop)?;
             }
@@ -45,12 +49,14 @@ impl Daemons {
         Ok(())
     }
 
-    /// Stops them and waits for that. Nothing happens the second time.
+    /// Stops them and waits for that, or, if called by something that the teller runs, for the others. The log has failed
+    /// or is closed. Nothing happens the second time.
     pub(crate) fn stop(&self, shared: &Shared) {
         shared.daemon.stop();
         shared.keeper.stop();
+        shared.teller.stop();
         let handles = std::mem::take(&mut *self.handles.lock());
-        for handle in handles {
+        for handle in handles.into_iter().filter(|handle| !is_current(handle)) {
             // A panic there has been reported on its thread; the log has failed, which users see.
             let _ = handle.join();
         }
@@ -90,6 +96,21 @@ fn flush_loop(shared: &Shared) {
             Due::At(time) => shared.daemon.wait(Some(time.since(Instant::now()))),
             Due::Never => shared.daemon.wait(None),
         }
+    }
+}
+
+/// Ends when it has told everybody: nobody comes any more when it is told to stop.
+fn tell_loop(shared: &Shared) {
+    loop {
+        let is_stopped = shared.teller.is_stopped();
+        let told = shared.queue.take_told();
+        if told.is_empty() {
+            if is_stopped {
+                return;
+            }
+            shared.teller.wait(None);
+        }
+        told.into_iter().for_each(Wake::tell);
     }
 }
 

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::Lsn;
 
-use crate::commit::Wake;
 use crate::error::{Result, WalError};
 use crate::shared::Shared;
+use crate::wake::Wake;
 
 /// A request to harden the log up to and including one record: [`Hardened::wait`] for it, or await it in an async
 /// program. Dropping it does not take the request back.
@@ -49,8 +49,8 @@ impl Hardened {
         }
     }
 
-    /// Has `call` called with the outcome: on a thread of the log, or at once on this one when there is nothing to wait
-    /// for. It should be brief, since others wait for that thread; if it panics, nobody but it is harmed.
+    /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at once on this one when
+    /// there is nothing to wait for. Calls are made one after the other; one that panics harms nobody but itself.
     pub fn on_ready(mut self, call: impl FnOnce(Result<()>) + Send + 'static) {
         if let Some(error) = self.refused.take() {
             return call(Err(error));

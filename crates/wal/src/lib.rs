@@ -28,7 +28,7 @@
 //! | `record` | format of a record |
 //! | `flush` | writes what is released to the segments |
 //! | `commit` | who waits for what, who flushes, group commit |
-//! | `daemon`, `bell` | the background threads and what they sleep at |
+//! | `daemon`, `bell`, `wake` | the background threads, what they sleep at, and how they wake others |
 //! | `segment`, `segments`, `files` | format of a segment file; making and recycling them, reservations; the open ones |
 //! | `scan`, `reader` | reading records in order, from an open log or a closed one |
 //! | `recover` | finding the end of a log after a crash, and clearing what lies behind it |
@@ -91,6 +91,7 @@ mod segments;
 mod shared;
 mod space;
 mod stats;
+mod wake;
 mod wal;
 
 pub use error::{Result, WalError};

@@ -30,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) queue: CommitQueue,
     pub(crate) flusher: Flusher,
     pub(crate) daemon: Arc<Bell>,
+    pub(crate) teller: Arc<Bell>,
     pub(crate) keeper: Bell,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
@@ -55,7 +56,7 @@ impl Shared {
             spare_segments: options.spare_segments,
             ring_bytes: options.ring_bytes as u64,
         };
-        let daemon = Arc::new(Bell::new());
+        let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
         let shape =
             Shape { places: options.array_slots, pool: options.slot_pool, capacity, smallest: HEADER_BYTES as u64 };
@@ -63,9 +64,10 @@ impl Shared {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
             space: Space::new(capacity, BLOCK, end, Arc::clone(&daemon)),
             insertion: AnyInsertion::new(options.insert, shape),
-            queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon)),
+            queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon), Arc::clone(&teller)),
             flusher: Flusher::new(Arc::clone(&files)),
             daemon,
+            teller,
             keeper: Bell::new(),
             opened_at: end,
             ring,

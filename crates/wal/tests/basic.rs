@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -185,7 +186,6 @@ fn group_commit_waits_for_company_or_time() {
 fn hardened_is_a_future() {
     use std::future::Future;
     use std::pin::pin;
-    use std::sync::Arc;
     use std::task::{Context, Poll, Wake, Waker};
 
     struct Unpark(std::thread::Thread);
@@ -217,6 +217,42 @@ fn hardened_is_a_future() {
         wal.close().unwrap();
         block_on(never).unwrap();
         assert!(matches!(block_on(wal.harden(insert(&wal, 51, 10).gsn)), Err(WalError::Closed)));
+    }
+}
+
+#[test]
+fn functions_are_called_when_a_record_is_hardened() {
+    for design in InsertDesign::ALL {
+        let disk = SimDisk::new(1);
+        let wal = Arc::new(create(&disk, design));
+        let (sender, outcomes) = std::sync::mpsc::channel();
+        for number in 0..50 {
+            let sender = sender.clone();
+            let inserted = insert(&wal, number, 10);
+            let reader = Arc::clone(&wal);
+            wal.harden(inserted.gsn).on_ready(move |outcome| {
+                sender.send((number, outcome.is_ok() && reader.is_hardened(inserted.gsn))).unwrap();
+                assert!(number % 7 != 3, "a panic harms nobody else");
+            });
+        }
+        let mut called: Vec<_> = (0..50).map(|_| outcomes.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+        called.sort_unstable();
+        assert_eq!(called, (0..50).map(|number| (number, true)).collect::<Vec<_>>());
+        // The last user of the log may be a function that it calls.
+        let inserted = insert(&wal, 50, 10);
+        let hardened = wal.harden(inserted.gsn);
+        let last = sender.clone();
+        hardened.on_ready(move |outcome| {
+            drop(wal);
+            last.send((50, outcome.is_ok())).unwrap();
+        });
+        assert_eq!(outcomes.recv_timeout(Duration::from_secs(60)), Ok((50, true)));
+        // After the end, and in vain.
+        let wal = open(&disk, design).unwrap();
+        wal.close().unwrap();
+        let late = wal.harden(insert(&wal, 51, 10).gsn);
+        late.on_ready(move |outcome| sender.send((51, matches!(outcome, Err(WalError::Closed)))).unwrap());
+        assert_eq!(outcomes.recv(), Ok((51, true)));
     }
 }
 

@@ -1,0 +1,195 @@
+//! Commits that are on their way: who is told when, and what readers of their changes are told.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use duramen::{CommitMode, Db, Error, Options, Table, Txn};
+use duramen_io::{CrashChoice, DelayDisk, Disk, Fault, SimDisk};
+
+mod common;
+
+const LATENCY: Duration = Duration::from_millis(40);
+
+/// A database on a disk whose log is slow.
+fn slow(commit: CommitMode) -> (SimDisk, Db, Table) {
+    let medium = SimDisk::new(1);
+    let disk = Arc::new(DelayDisk::new(Arc::new(medium.clone()), "log/", Duration::ZERO));
+    let db = Db::open_on(Arc::clone(&disk) as Arc<dyn Disk>, Options { commit, ..common::small() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    disk.set_latency(LATENCY);
+    (medium, db, table)
+}
+
+/// Which keys below `keys` would be there after a power cut at this moment.
+fn durable(medium: &SimDisk, keys: u32) -> Vec<u32> {
+    let image = medium.crash_image(&CrashChoice::Nothing);
+    let db = Db::open_on(Arc::new(image), common::small()).unwrap();
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    (0..keys).filter(|key| txn.get(&table, &key.to_be_bytes()).unwrap().is_some()).collect()
+}
+
+fn put(db: &Db, table: &Table, key: u32) -> duramen::Txn {
+    let mut txn = db.begin();
+    txn.put(table, &key.to_be_bytes(), b"value").unwrap();
+    txn
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_pipelined_commit_is_durable_when_it_says_so_and_not_before() {
+    let (medium, db, table) = slow(CommitMode::Pipelined);
+    let commits: Vec<_> = (0..20).map(|key| put(&db, &table, key).commit_async()).collect();
+    assert!(!commits[19].is_done());
+    assert_eq!(durable(&medium, 20), []);
+    // Others see it all at once, but who only reads is told no sooner than is true.
+    let mut reader = db.begin();
+    assert!(reader.get(&table, &19_u32.to_be_bytes()).unwrap().is_some());
+    reader.commit().unwrap();
+    assert!(commits[19].is_done());
+    assert_eq!(durable(&medium, 20), (0..20).collect::<Vec<_>>());
+    for commit in commits {
+        commit.wait().unwrap();
+    }
+    let metrics = db.metrics();
+    assert!(metrics.log.flushes < 15, "{} flushes for 20 commits", metrics.log.flushes);
+}
+
+#[test]
+fn in_the_other_modes_it_has_happened_on_return() {
+    for commit in [CommitMode::Sync, CommitMode::Elr, CommitMode::Async] {
+        let (medium, db, table) = slow(commit);
+        let outcome = put(&db, &table, 0).commit_async();
+        assert!(outcome.is_done(), "{commit}");
+        outcome.wait().unwrap();
+        let expected: &[u32] = if commit == CommitMode::Async { &[] } else { &[0] };
+        assert_eq!(durable(&medium, 1), expected, "{commit}");
+    }
+}
+
+/// A reader, by commit or by abort, of keys and of ranges, of what is there and of what is not there any more.
+#[test]
+fn who_has_read_what_is_not_hardened_yet_is_told_when_it_is() {
+    type Read = fn(&mut Txn, &Table);
+    let reads: [(&str, Read); 4] = [
+        ("get", |txn, table| assert!(txn.get(table, &1_u32.to_be_bytes()).unwrap().is_some())),
+        ("get of a deleted key", |txn, table| assert!(txn.get(table, &0_u32.to_be_bytes()).unwrap().is_none())),
+        ("scan", |txn, table| assert_eq!(txn.scan(table, ..).count(), 1)),
+        ("get for update", |txn, table| assert!(txn.get_for_update(table, &1_u32.to_be_bytes()).unwrap().is_some())),
+    ];
+    for mode in [CommitMode::Pipelined, CommitMode::Elr] {
+        for (what, read) in reads {
+            for aborts in [false, true] {
+                let (_medium, db, table) = slow(mode);
+                put(&db, &table, 0).commit().unwrap();
+                let (sender, writer) = mpsc::channel();
+                let other = db.clone();
+                let shared = table.clone();
+                let thread = std::thread::spawn(move || {
+                    let mut txn = put(&other, &shared, 1);
+                    txn.delete(&shared, &0_u32.to_be_bytes()).unwrap();
+                    sender.send(()).unwrap();
+                    txn.commit().unwrap();
+                });
+                writer.recv().unwrap();
+                let before = db.metrics().log.durable;
+                let mut reader = db.begin();
+                read(&mut reader, &table);
+                let outcome = if aborts { reader.abort() } else { reader.commit() };
+                outcome.unwrap();
+                assert!(db.metrics().log.durable > before, "{mode}, {what}, aborts: {aborts}");
+                thread.join().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_commit_is_a_future_and_can_be_handed_a_function() {
+    let (_medium, db, table) = slow(CommitMode::Pipelined);
+    block_on(async {
+        let commits: Vec<_> = (0..10).map(|key| put(&db, &table, key).commit_async()).collect();
+        for commit in commits {
+            commit.await.unwrap();
+        }
+        // One without changes has nothing to wait for.
+        db.begin().commit_async().await.unwrap();
+    });
+    let (sender, outcomes) = mpsc::channel();
+    for key in 0..10 {
+        let sender = sender.clone();
+        put(&db, &table, key).commit_async().on_done(move |outcome| {
+            sender.send(outcome).unwrap();
+            assert!(key != 3, "a panic harms nobody else");
+        });
+    }
+    for _ in 0..10 {
+        outcomes.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+    }
+    // The function may be the last user of the database.
+    let commit = put(&db, &table, 10).commit_async();
+    drop(table);
+    commit.on_done(move |outcome| {
+        drop(db);
+        sender.send(outcome).unwrap();
+    });
+    outcomes.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+}
+
+#[test]
+fn a_commit_whose_flush_fails_says_so_in_every_way() {
+    for how in 0..3 {
+        let (medium, db, table) = slow(CommitMode::Pipelined);
+        let commit = put(&db, &table, 0).commit_async();
+        medium.fail_at(medium.operations(), Fault::Eio, true);
+        let (sender, outcomes) = mpsc::channel();
+        let outcome = match how {
+            0 => commit.wait(),
+            1 => block_on(commit),
+            _ => {
+                commit.on_done(move |outcome| sender.send(outcome).unwrap());
+                outcomes.recv_timeout(Duration::from_secs(60)).unwrap()
+            }
+        };
+        assert!(matches!(outcome, Err(Error::Io { .. } | Error::Poisoned { .. })), "{outcome:?}");
+        // It was visible, and must not be acted on by anybody.
+        let mut reader = db.begin();
+        let read = reader.get(&table, &0_u32.to_be_bytes()).and_then(|_| reader.commit());
+        assert!(read.is_err());
+    }
+}
+
+#[test]
+fn an_abandoned_commit_happens_all_the_same() {
+    let (medium, db, table) = slow(CommitMode::Pipelined);
+    drop(put(&db, &table, 0).commit_async());
+    put(&db, &table, 1).commit().unwrap();
+    assert_eq!(durable(&medium, 2), [0, 1]);
+    // Commits keep the database going; they end after its last handle.
+    let commit = put(&db, &table, 2).commit_async();
+    drop((db, table));
+    commit.wait().unwrap();
+    assert_eq!(durable(&medium, 3), [0, 1, 2]);
+}
