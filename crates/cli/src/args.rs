@@ -67,8 +67,8 @@ pub(crate) struct BenchArgs {
     /// Directory of the database [default: ./duramen-data/WORKLOAD]
     #[arg(long, value_name = "PATH")]
     pub(crate) dir: Option<PathBuf>,
-    /// When locks are released and commits acknowledged: sync, elr, async (async loses transactions at a crash)
-    #[arg(long, value_name = "MODE", default_value = "elr", value_parser = axes::commit)]
+    /// When locks are released and commits acknowledged: sync, elr, pipelined, async (async loses transactions at a crash)
+    #[arg(long, value_name = "MODE", default_value = "pipelined", value_parser = axes::commit)]
     pub(crate) commit: CommitMode,
     /// How records enter the log buffer: mutex, consolidated, decoupled, hybrid, delegated, reserved
     /// [default: hybrid; log-insert: each of them]

@@ -24,7 +24,7 @@ const BENCHES: [&str; NAMES.len() + 1] = {
     all
 };
 const WORKLOAD: Axis = Axis { offered: &BENCHES, absent: &[] };
-const COMMIT: Axis = Axis { offered: &["sync", "elr", "async"], absent: &["pipelined"] };
+const COMMIT: Axis = Axis { offered: &["sync", "elr", "pipelined", "async"], absent: &[] };
 const LOG_INSERT: Axis =
     Axis { offered: &["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"], absent: &[] };
 const PARTITION: Axis = Axis { offered: &["transaction"], absent: &["page"] };

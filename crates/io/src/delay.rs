@@ -2,9 +2,9 @@
 //! (Aether, sections 3 and 4, varies it from 0 to 10 ms), and for tests that want a commit to be on its way for a while.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::thread;
 

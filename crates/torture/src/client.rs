@@ -201,7 +201,7 @@ impl Client {
                 session.txn.rollback_to(&session.savepoints[*number])?;
                 session.savepoints.truncate(number + 1);
             }
-            Step::Commit(slot) => self.take_session(*slot).txn.commit()?,
+            Step::Commit(slot) => self.take_session(*slot).txn.commit_async().wait()?,
             Step::Abort(slot) => self.take_session(*slot).txn.abort()?,
             Step::CreateTable(name) => {
                 let table = self.live()?.create_table(name)?;

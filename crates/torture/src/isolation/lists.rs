@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duramen::{CommitMode, Db, Error, Isolation, Options, Table, Txn};
+use duramen::{CommitMode, Db, Error, InsertDesign, Isolation, Options, Table, Txn};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, thread};
@@ -80,7 +80,8 @@ pub fn try_history(shape: Shape, seed: u64) -> Result<u64, String> {
 fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
     let options = Options {
-        commit: *rng.pick(&[CommitMode::Sync, CommitMode::Elr]),
+        commit: *rng.pick(&[CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined]),
+        log_insert: *rng.pick(&InsertDesign::ALL),
         // Deadlocks must be found, not waited out.
         lock_wait_limit: None,
         group_commit_transactions: rng.within(1..4),
@@ -186,7 +187,8 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
         let outcome = transaction(shared, &mut txn, rng, &mut events, &mut undone);
         let mut finished = false;
         let status = match outcome {
-            Ok(true) => match txn.commit() {
+            // The same but under pipelining, where this asks the daemon.
+            Ok(true) => match txn.commit_async().wait() {
                 Ok(()) => Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst)),
                 Err(error) if error.is_retryable() => Status::Aborted,
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => {

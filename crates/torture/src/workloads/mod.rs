@@ -6,11 +6,12 @@ mod transactions;
 
 use std::time::Duration;
 
-use duramen::{CommitMode, Options};
+use duramen::{CommitMode, InsertDesign, Options};
 use duramen_types::PAGE_SIZE;
 
 use crate::crash::CrashWorkload;
 use crate::model::Model;
+use crate::rng::Rng;
 use crate::script::Script;
 use crate::step::Step;
 
@@ -75,11 +76,14 @@ impl CrashWorkload for Workload {
     }
 
     fn options(&self, seed: u64) -> Options {
+        // With one seed, too, the workloads are to differ.
+        let mut rng = Rng::new(self.name.bytes().fold(seed, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)));
         Options {
             pool_bytes: self.sizes.pool_pages * PAGE_SIZE,
             // Redo in many windows, in a few, and in one.
-            redo_memory_bytes: [4 << 10, 64 << 10, 64 << 20][(seed / 2 % 3) as usize],
-            commit: if seed.is_multiple_of(2) { CommitMode::Elr } else { CommitMode::Sync },
+            redo_memory_bytes: *rng.pick(&[4 << 10, 64 << 10, 64 << 20]),
+            commit: *rng.pick(&[CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined]),
+            log_insert: *rng.pick(&InsertDesign::ALL),
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: self.sizes.segment_kib << 10,
             checkpoint_bytes: self.sizes.checkpoint_kib << 10,
