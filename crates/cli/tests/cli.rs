@@ -60,7 +60,7 @@ fn json_is_one_object_with_the_keys_of_the_contract() {
     assert_eq!(keys, contract);
     assert_eq!(object["workload"], "tpcb");
     assert_eq!(object["clients"], 4);
-    assert_eq!(object["commit"], "elr");
+    assert_eq!(object["commit"], "pipelined");
     assert_eq!(object["log_insert"], "hybrid");
     assert_eq!(object["committed"], 100);
     assert_eq!(object["audit"], "ok");
@@ -138,7 +138,6 @@ fn the_table_is_for_people() {
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();
     let refused = [
-        ("--commit", "pipelined", "`sync`, `elr`, `async`"),
         ("--logs", "4", "what there is: 1"),
         ("--partition", "page", "`transaction`"),
         ("--log-device", "nvm", "`file`"),
