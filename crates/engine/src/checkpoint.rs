@@ -200,7 +200,7 @@ impl Core {
         // Before the end record: a group that is counted here is in the log that is hardened next.
         let groups = self.store.space.groups();
         let end = self.log_checkpoint(Kind::CheckpointEnd, &CheckpointEnd { begin, next_txn }.encode());
-        self.scheme().harden(end.gsn)?;
+        self.scheme().harden_at_once(end.gsn)?;
 
         let redo = pages.iter().map(|&(_, gsn)| Lsn::new(gsn.get())).fold(begin, Lsn::min);
         let oldest = txns.iter().map(|entry| entry.first).fold(redo, Lsn::min);
