@@ -51,9 +51,13 @@ pub(crate) struct BenchArgs {
     /// ycsb:a to ycsb:f; or log-insert: the log buffer alone, design by design, beside plain copying
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
-    /// Client threads
+    /// Clients: so many transactions are in progress, or waiting for their commits, at a time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) clients: u32,
+    /// Threads that carry the clients [default: one for each client where a commit holds up its thread (sync, elr), else
+    /// one for each processor]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) agents: Option<u32>,
     /// How long to run
     #[arg(long, value_name = "S", default_value = "10", value_parser = axes::seconds)]
     pub(crate) seconds: f64,

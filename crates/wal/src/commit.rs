@@ -70,6 +70,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Requests {
     count: usize,
+    /// Those of them that hold up a thread.
+    threads: usize,
     /// The highest position among them.
     highest: Lsn,
     /// When the first of them came.
@@ -135,9 +137,10 @@ pub(crate) enum Due {
 }
 
 impl State {
-    fn request(&mut self, lsn: Lsn, at_once: bool) {
+    fn request(&mut self, lsn: Lsn, ask: Ask) {
         self.requests.count += 1;
-        self.requests.at_once |= at_once;
+        self.requests.threads += usize::from(ask == Ask::InCompany);
+        self.requests.at_once |= ask == Ask::AtOnce;
         self.requests.highest = self.requests.highest.max(lsn);
         self.requests.first.get_or_insert_with(Instant::now);
     }
@@ -157,10 +160,11 @@ impl State {
             self.requests.count += served.count;
             self.requests.highest = self.requests.highest.max(served.highest);
             self.requests.first = served.first.or(self.requests.first);
+            self.requests.threads += served.threads;
             self.requests.at_once |= served.at_once;
-            served.count = 0;
+            served.threads = 0;
         }
-        self.count_company(served.count);
+        self.count_company(served.threads);
     }
 
     /// Takes those out who need not wait any more.
@@ -186,7 +190,7 @@ impl State {
             let took = self.began.map_or(Duration::ZERO, Instant::elapsed);
             self.flush_time = (self.flush_time * 7 + took) / 8;
         }
-        let present = served.max(1) + self.requests.count;
+        let present = served.max(1) + self.requests.threads;
         self.company = if present >= self.company { present } else { (self.company * 7 + present) / 8 };
     }
 
@@ -261,7 +265,7 @@ impl CommitQueue {
             }
             let parker = Arc::new(Parker::new());
             if ask != Ask::Requested {
-                state.request(lsn, ask == Ask::AtOnce);
+                state.request(lsn, ask);
             }
             state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)) }));
             let news = state.is_news(&self.policy, space);
@@ -279,7 +283,7 @@ impl CommitQueue {
         if is_settled(space, lsn) {
             return;
         }
-        state.request(lsn, false);
+        state.request(lsn, Ask::Requested);
         let news = state.is_news(&self.policy, space);
         drop(state);
         if news {

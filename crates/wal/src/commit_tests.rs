@@ -76,7 +76,7 @@ mod native {
         queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
         // Behind a flush that somebody else makes, and that cannot serve it.
         let lsn = space.turn().acquire(1, 1);
-        queue.state.lock().request(lsn, true);
+        queue.state.lock().request(lsn, Ask::AtOnce);
         for _ in 0..2 {
             assert_eq!(queue.due(&space), Due::Flush);
             assert!(queue.end_flush(&space));

@@ -11,6 +11,7 @@
 //!   attempts as aborts, and its latency runs from its first attempt.
 //! - Given a seed, each client draws the same inputs in every run.
 
+mod agent;
 mod audit;
 mod error;
 mod histogram;
@@ -37,5 +38,5 @@ pub use store::Store;
 pub use tatp::Tatp;
 pub use tpcb::Tpcb;
 pub use tpcc::Tpcc;
-pub use workload::{Done, LoadOutcome, LoadProgress, Session, Workload};
+pub use workload::{Done, Executed, LoadOutcome, LoadProgress, Session, Workload};
 pub use ycsb::Ycsb;

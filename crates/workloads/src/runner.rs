@@ -1,21 +1,23 @@
 //! Drives a workload with many clients and measures it.
 //!
-//! Clients are threads with no think time. They prepare their sessions, meet at a gate, start together and run until
-//! the limit is reached or one of them meets an error that a retry does not mend. Each counts for itself, on a cache
-//! line of its own; the calling thread samples the counts for progress, so that measuring adds no shared write.
+//! Clients have no think time. They are dealt out to threads (`agent.rs`), which prepare, meet at a gate, start together
+//! and run until the limit is reached or a client meets an error that a retry does not mend. Each client counts for
+//! itself, on a cache line of its own; the calling thread samples the counts for progress, so that measuring adds no
+//! shared write.
 
 use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
-use duramen_sync::{Arc, CachePadded, Condvar, Mutex, thread};
+use duramen_sync::{Arc, CachePadded, Condvar, Mutex};
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 
+use crate::agent::{Agent, Client};
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
 use crate::store::Store;
-use crate::workload::{Done, Session, Workload};
+use crate::workload::Workload;
 
 /// When a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +31,10 @@ pub enum Limit {
 /// How a workload is run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Number of client threads, at least 1.
+    /// Number of clients, at least 1: so many transactions are in progress, or waiting for their commits, at a time.
     pub clients: u32,
+    /// Number of threads that carry the clients, at least 1; no more than there are clients.
+    pub agents: u32,
     /// When the run ends.
     pub limit: Limit,
     /// Seed of the inputs; client `c` draws the same ones in every run with this seed.
@@ -59,7 +63,8 @@ pub struct RunReport {
     pub committed: u64,
     /// Attempts that ended in a retryable error.
     pub aborted: u64,
-    /// From the drawing of a transaction's inputs, which come before its first attempt, to its acknowledged commit.
+    /// From the acknowledgement of a client's transaction to that of its next one. So a latency has in it the failed
+    /// attempts and the time in which the client's thread was busy with other clients.
     pub latencies: Latencies,
     /// For each kind of transaction, in the order of [`Workload::kinds`], how many there were.
     pub tallies: Vec<Tally>,
@@ -75,7 +80,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.done += other.done;
         self.declined += other.declined;
     }
@@ -103,26 +108,25 @@ pub fn run<S: Store>(
     options: &RunOptions,
     observe: &mut dyn FnMut(Progress),
 ) -> Result<RunReport> {
-    if options.clients == 0 {
-        return Err(Error::InvalidParameter { reason: "a run needs at least one client".into() });
+    if options.clients == 0 || options.agents == 0 {
+        return Err(Error::InvalidParameter { reason: "a run needs at least one client, and a thread for it".into() });
     }
+    let kinds = workload.kinds().len();
     let shared = Arc::new(Shared::new(options.clients));
-    let mut clients = Vec::new();
+    let mut agents = Vec::new();
     let mut started = Ok(());
-    for id in 0..options.clients {
-        let client = workload.session(store, id).and_then(|session| {
-            Client {
-                id,
-                session,
-                tallies: vec![Tally::default(); workload.kinds().len()],
-                rng: StdRng::seed_from_u64(client_seed(options.seed, id)),
-                quota: quota(options, id),
-                shared: shared.clone(),
-            }
-            .start()
-        });
-        match client {
-            Ok(client) => clients.push(client),
+    for number in 0..options.agents.min(options.clients) {
+        // Clients go to agents as cards to players.
+        let clients: Result<Vec<_>> = (number..options.clients)
+            .step_by(options.agents as usize)
+            .map(|id| {
+                let rng = StdRng::seed_from_u64(client_seed(options.seed, id));
+                Ok(Client::new(id, workload.session(store, id)?, rng, quota(options, id)))
+            })
+            .collect();
+        let agent = clients.and_then(|clients| Agent::new(clients, kinds, shared.clone()).start(number as usize));
+        match agent {
+            Ok(agent) => agents.push(agent),
             Err(error) => {
                 started = Err(error);
                 break;
@@ -132,15 +136,15 @@ pub fn run<S: Store>(
     if started.is_err() {
         shared.stop.store(true, Ordering::Relaxed);
     }
-    let start = shared.gate.open(clients.len());
+    let start = shared.gate.open(agents.len());
     if started.is_ok() {
         shared.watch(start, options, observe);
     }
     let mut latencies = Latencies::new();
-    let mut tallies = vec![Tally::default(); workload.kinds().len()];
+    let mut tallies = vec![Tally::default(); kinds];
     let mut end = start;
-    for client in clients {
-        match client.join() {
+    for agent in agents {
+        match agent.join() {
             Ok(done) => {
                 latencies.merge(&done.latencies);
                 tallies.iter_mut().zip(&done.tallies).for_each(|(all, one)| all.add(*one));
@@ -173,18 +177,18 @@ fn quota(options: &RunOptions, client: u32) -> u64 {
     }
 }
 
-/// What clients and the calling thread share.
-struct Shared {
-    gate: Gate,
-    stop: AtomicBool,
-    counts: Vec<CachePadded<Counts>>,
+/// What agents and the calling thread share.
+pub(crate) struct Shared {
+    pub(crate) gate: Gate,
+    pub(crate) stop: AtomicBool,
+    pub(crate) counts: Vec<CachePadded<Counts>>,
 }
 
 /// Written by one client, read by the calling thread.
 #[derive(Default)]
-struct Counts {
-    committed: AtomicU64,
-    aborted: AtomicU64,
+pub(crate) struct Counts {
+    pub(crate) committed: AtomicU64,
+    pub(crate) aborted: AtomicU64,
 }
 
 impl Shared {
@@ -201,7 +205,7 @@ impl Shared {
         Progress { elapsed: start.elapsed(), committed: sum(|c| &c.committed), aborted: sum(|c| &c.aborted) }
     }
 
-    /// Waits until the clients are done, observing them; stops them when their time is over.
+    /// Waits until the agents are done, observing them; stops them when their time is over.
     fn watch(&self, start: Instant, options: &RunOptions, observe: &mut dyn FnMut(Progress)) {
         let mut state = self.gate.state.lock();
         while state.running > 0 {
@@ -225,9 +229,9 @@ impl Shared {
     }
 }
 
-/// Where clients wait for the common start and report their end.
+/// Where agents wait for the common start and report their end.
 #[derive(Default)]
-struct Gate {
+pub(crate) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
 }
@@ -241,7 +245,7 @@ struct GateState {
 }
 
 impl Gate {
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut state = self.state.lock();
         state.ready += 1;
         self.changed.notify_all();
@@ -250,116 +254,24 @@ impl Gate {
         }
     }
 
-    /// Lets `clients` clients go as soon as all of them are there; returns the time of the start.
-    fn open(&self, clients: usize) -> Instant {
+    /// Lets `agents` agents go as soon as all of them are there; returns the time of the start.
+    fn open(&self, agents: usize) -> Instant {
         let mut state = self.state.lock();
-        while state.ready < clients {
+        while state.ready < agents {
             self.changed.wait(&mut state);
         }
-        state.running = clients;
+        state.running = agents;
         state.open = true;
         self.changed.notify_all();
         Instant::now()
     }
 
-    fn leave(&self, outcome: Result<()>) {
+    pub(crate) fn leave(&self, outcome: Result<()>) {
         let mut state = self.state.lock();
         state.running -= 1;
         if let Err(error) = outcome {
             state.failure.get_or_insert(error);
         }
         self.changed.notify_all();
-    }
-}
-
-struct Client {
-    id: u32,
-    session: Box<dyn Session>,
-    tallies: Vec<Tally>,
-    rng: StdRng,
-    quota: u64,
-    shared: Arc<Shared>,
-}
-
-struct Finished {
-    latencies: Latencies,
-    tallies: Vec<Tally>,
-    end: Instant,
-}
-
-/// Leaves the gate even when the client panics, so that the calling thread does not wait for it for ever.
-struct Leave<'s> {
-    shared: &'s Shared,
-    outcome: Option<Result<()>>,
-}
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        let outcome = self.outcome.take();
-        if !matches!(outcome, Some(Ok(()))) {
-            self.shared.stop.store(true, Ordering::Relaxed);
-        }
-        self.shared.gate.leave(outcome.unwrap_or(Ok(())));
-    }
-}
-
-impl Client {
-    /// Pause after the first failed attempt; it doubles up to 64 times this, and a random part of it is slept.
-    const FIRST_PAUSE: Duration = Duration::from_micros(20);
-
-    fn start(mut self) -> Result<thread::JoinHandle<Finished>> {
-        let name = format!("client-{}", self.id);
-        thread::spawn(&name, move || {
-            let shared = self.shared.clone();
-            shared.gate.wait();
-            let mut leave = Leave { shared: &shared, outcome: None };
-            let mut latencies = Latencies::new();
-            let outcome = self.work(&mut latencies);
-            let end = Instant::now();
-            leave.outcome = Some(outcome.map_err(|source| Error::Client { client: self.id, source: Box::new(source) }));
-            let tallies = std::mem::take(&mut self.tallies);
-            // The session ends before the run does: its last words must be in when the caller audits.
-            drop(self);
-            drop(leave);
-            Finished { latencies, tallies, end }
-        })
-        .map_err(Error::Thread)
-    }
-
-    fn work(&mut self, latencies: &mut Latencies) -> Result<()> {
-        let shared = self.shared.clone();
-        let counts: &Counts = &shared.counts[self.id as usize];
-        let mut committed = 0;
-        // Read once for each transaction: the end of one is the start of the next.
-        let mut start = Instant::now();
-        while committed < self.quota && !shared.stop.load(Ordering::Relaxed) {
-            self.session.draw(&mut self.rng);
-            let Some(Done { kind, declined }) = self.finish(counts)? else { return Ok(()) };
-            let end = Instant::now();
-            latencies.record(end.since(start));
-            start = end;
-            self.tallies[kind].add(Tally { done: 1, declined: u64::from(declined) });
-            committed += 1;
-            counts.committed.store(committed, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Runs the transaction drawn last until it succeeds; `None` when the run ends first.
-    fn finish(&mut self, counts: &Counts) -> Result<Option<Done>> {
-        let mut pause = Self::FIRST_PAUSE;
-        loop {
-            match self.session.execute() {
-                Ok(done) => return Ok(Some(done)),
-                Err(error) if !error.is_retryable() => return Err(error),
-                Err(_) => {}
-            }
-            counts.aborted.fetch_add(1, Ordering::Relaxed);
-            if self.shared.stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            thread::sleep(pause.mul_f64(self.rng.random()));
-            pause = (pause * 2).min(Self::FIRST_PAUSE * 64);
-        }
     }
 }

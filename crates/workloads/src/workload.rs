@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 
 use crate::audit::AuditReport;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::{Acknowledge, Pending, Store};
 
 /// A benchmark on a store: its population, its transactions, its consistency conditions.
 pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
@@ -44,12 +44,30 @@ pub trait Session: Send {
     /// Draws the inputs of the client's next transaction.
     fn draw(&mut self, rng: &mut StdRng);
 
-    /// Runs the transaction drawn last, up to its acknowledged commit. After a retryable error (see
-    /// [`crate::Error::is_retryable`]) nothing of it took effect, and it may be called again for the same inputs.
+    /// Runs the transaction drawn last, up to its commit, which is acknowledged as the caller wants. After a retryable
+    /// error (see [`crate::Error::is_retryable`]) nothing of it took effect, and it may be called again for the same
+    /// inputs.
     ///
     /// # Errors
     /// The engine's; [`crate::Error::Damaged`] when a row is missing that the population put there.
-    fn execute(&mut self) -> Result<Done>;
+    fn execute(&mut self, acknowledge: Acknowledge) -> Result<Executed>;
+
+    /// Told when the transaction executed last has been acknowledged, before the next one is drawn.
+    ///
+    /// # Errors
+    /// When the client cannot note it.
+    fn acknowledged(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A transaction that has been executed.
+#[derive(Debug)]
+pub struct Executed {
+    /// How it ended, once it is acknowledged.
+    pub done: Done,
+    /// Its acknowledgement.
+    pub pending: Pending,
 }
 
 /// A transaction that was brought to its end.

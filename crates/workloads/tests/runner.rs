@@ -5,8 +5,9 @@ use std::time::Duration;
 use duramen::{Db, Options};
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_workloads::store::{Acknowledge, Pending};
 use duramen_workloads::{
-    AuditReport, Done, Error, Limit, LoadOutcome, LoadProgress, Result, RunOptions, Session, Workload, run,
+    AuditReport, Done, Error, Executed, Limit, LoadOutcome, LoadProgress, Result, RunOptions, Session, Workload, run,
 };
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -59,13 +60,13 @@ impl Session for FlakySession {
         self.input = rng.random_range(0..1 << 20);
     }
 
-    fn execute(&mut self) -> Result<Done> {
+    fn execute(&mut self, _: Acknowledge) -> Result<Executed> {
         if self.left > 0 {
             self.left -= 1;
             return Err(duramen::Error::Deadlock { txn: self.db.begin().id() }.into());
         }
         self.inputs.fetch_add(self.input, Ordering::Relaxed);
-        Ok(Done::committed(0))
+        Ok(Executed { done: Done::committed(0), pending: Pending::default() })
     }
 }
 
@@ -79,7 +80,7 @@ fn retries_are_counted_and_the_limit_is_dealt_out() {
     let db = open(&home);
     let flaky = Flaky { failures: 2, ..Flaky::default() };
     let limit = Limit::Transactions(11);
-    let options = RunOptions { clients: 4, limit, seed: 1, observe_every: Duration::from_millis(1) };
+    let options = RunOptions { clients: 4, agents: 4, limit, seed: 1, observe_every: Duration::from_millis(1) };
     let report = run(&db, &flaky, &options, &mut |_| {}).unwrap();
     assert_eq!((report.committed, report.aborted), (11, 22));
     assert!((report.abort_rate() - 2.0 / 3.0).abs() < 1e-9);
@@ -93,7 +94,7 @@ fn a_seed_fixes_the_inputs_of_every_client() {
     let drawn = |seed| {
         let steady = Flaky::default();
         let limit = Limit::Transactions(300);
-        let options = RunOptions { clients: 3, limit, seed, observe_every: Duration::from_millis(1) };
+        let options = RunOptions { clients: 3, agents: 3, limit, seed, observe_every: Duration::from_millis(1) };
         run(&db, &steady, &options, &mut |_| {}).unwrap();
         steady.inputs.load(Ordering::Relaxed)
     };
@@ -107,7 +108,7 @@ fn time_runs_out_for_a_transaction_that_never_succeeds() {
     let db = open(&home);
     let hopeless = Flaky { failures: u64::MAX, ..Flaky::default() };
     let limit = Limit::Time(Duration::from_millis(50));
-    let options = RunOptions { clients: 2, limit, seed: 1, observe_every: Duration::from_millis(10) };
+    let options = RunOptions { clients: 2, agents: 2, limit, seed: 1, observe_every: Duration::from_millis(10) };
     let report = run(&db, &hopeless, &options, &mut |_| {}).unwrap();
     assert_eq!(report.committed, 0);
     assert!(report.aborted > 0);
@@ -141,13 +142,17 @@ fn an_error_that_is_not_retryable_names_its_client() {
     }
     impl Session for BrokenSession {
         fn draw(&mut self, _: &mut StdRng) {}
-        fn execute(&mut self) -> Result<Done> {
-            if self.0 == 2 { Err(Error::Damaged { reason: "on purpose".into() }) } else { Ok(Done::committed(0)) }
+        fn execute(&mut self, _: Acknowledge) -> Result<Executed> {
+            if self.0 == 2 {
+                Err(Error::Damaged { reason: "on purpose".into() })
+            } else {
+                Ok(Executed { done: Done::committed(0), pending: Pending::default() })
+            }
         }
     }
     let home = tempfile::tempdir().unwrap();
     let limit = Limit::Time(Duration::from_secs(60));
-    let options = RunOptions { clients: 3, limit, seed: 1, observe_every: Duration::from_millis(10) };
+    let options = RunOptions { clients: 3, agents: 3, limit, seed: 1, observe_every: Duration::from_millis(10) };
     let error = run(&open(&home), &Broken, &options, &mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::Client { client: 2, .. }), "{error}");
     assert!(error.is_damage());

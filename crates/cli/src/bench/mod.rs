@@ -7,8 +7,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use duramen::{Db, Options};
+use duramen::{CommitMode, Db, Options};
 use duramen_sync::clock::{Instant, wall_micros};
+use duramen_sync::thread::available_parallelism;
 use duramen_workloads::tpcb::Ledger;
 use duramen_workloads::{Limit, LoadOutcome, Progress, Request, RunOptions, RunReport, Workload, run};
 
@@ -114,9 +115,18 @@ fn load(workload: &dyn Workload<Db>, db: &Db, narrator: Narrator) -> Result<()> 
     Ok(())
 }
 
+/// Number of threads that carry the clients.
+fn agents(args: &BenchArgs) -> u32 {
+    let agents = args.agents.unwrap_or_else(|| match args.commit {
+        CommitMode::Sync | CommitMode::Elr => args.clients,
+        CommitMode::Pipelined | CommitMode::Async => u32::try_from(available_parallelism()).unwrap_or(u32::MAX),
+    });
+    agents.min(args.clients)
+}
+
 fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload<Db>, seed: u64, narrator: Narrator) -> Result<RunReport> {
     let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
-    let options = RunOptions { clients: args.clients, limit, seed, observe_every: REFRESH };
+    let options = RunOptions { clients: args.clients, agents: agents(args), limit, seed, observe_every: REFRESH };
     let length = match limit {
         Limit::Time(time) => time.as_millis() as u64,
         Limit::Transactions(count) => count,

@@ -7,6 +7,7 @@ use duramen::Metrics;
 use duramen_workloads::{AuditReport, RunReport};
 use serde::Serialize;
 
+use super::agents;
 use crate::args::BenchArgs;
 use crate::failure::Result;
 use crate::format;
@@ -116,7 +117,10 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     let mut row = |name: &str, value: String| {
         table.add_row([name.to_owned(), value]);
     };
-    row("workload", format!("{}, {} clients, seed {}", settings.workload, args.clients, settings.seed));
+    row(
+        "workload",
+        format!("{}, {} clients on {} threads, seed {}", settings.workload, args.clients, agents(args), settings.seed),
+    );
     row("database", settings.scale.clone());
     row(
         "commit",

@@ -5,8 +5,9 @@
 //! array of buckets, each a mutex around the heads of the locks that hash to it (`table.rs` has the grant rule).
 //!
 //! - *No wait*: under the bucket's mutex the holder is added to the head. That is all.
-//! - *Wait*: under the bucket's mutex the request joins the queue. Then, without it, the transaction publishes its wait,
-//!   searches for a deadlock (`deadlock.rs` argues why that finds each of them, and nothing else), and parks.
+//! - *Wait*: under the bucket's mutex the request joins the queue. Then, without it, the transaction spins for some
+//!   microseconds, publishes its wait, searches for a deadlock (`deadlock.rs` argues why that finds each of them, and
+//!   nothing else), and parks.
 //! - *Hand-off*: whoever releases a lock or withdraws a request also grants what has become grantable, under the same
 //!   hold of the bucket's mutex: it moves the requests from the queue to the holders and sets the outcome of their
 //!   waiters. It unparks them when it has let go of the mutex. The woken transaction owns the lock already; nobody can
@@ -35,7 +36,7 @@ use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
-use duramen_sync::{Arc, CachePadded, Mutex};
+use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::Gsn;
 
 use super::deadlock::{Detector, Wait, Waits};
@@ -239,6 +240,29 @@ impl LockManager {
     #[cold]
     fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
         let start = Instant::now();
+        // A lock that goes early is often free again before this thread would have fallen asleep.
+        let mut backoff = Backoff::new();
+        while waiter.outcome() == Outcome::Pending && !backoff.is_long() {
+            backoff.snooze();
+        }
+        let result = match waiter.outcome() {
+            Outcome::Granted => Ok(()),
+            Outcome::Closed => Err(LockError::Closed),
+            Outcome::Pending => self.sleep(wait, waiter, start),
+        };
+        let counters = &self.counters;
+        counters.waits.fetch_add(1, Ordering::Relaxed);
+        counters.wait_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        match result {
+            Err(LockError::Deadlock { .. }) => counters.deadlocks.fetch_add(1, Ordering::Relaxed),
+            Err(LockError::Timeout) => counters.timeouts.fetch_add(1, Ordering::Relaxed),
+            Ok(()) | Err(LockError::Closed) => 0,
+        };
+        result
+    }
+
+    /// Waits without using the processor, unless that would close a cycle.
+    fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
         self.waits.publish(wait);
         let deadlock = self.refuse_deadlock(wait);
         #[cfg(test)]
@@ -248,14 +272,6 @@ impl LockManager {
             None => self.park(wait, waiter, start),
         };
         self.waits.withdraw(wait.txn);
-        let counters = &self.counters;
-        counters.waits.fetch_add(1, Ordering::Relaxed);
-        counters.wait_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        match result {
-            Err(LockError::Deadlock { .. }) => counters.deadlocks.fetch_add(1, Ordering::Relaxed),
-            Err(LockError::Timeout) => counters.timeouts.fetch_add(1, Ordering::Relaxed),
-            Ok(()) | Err(LockError::Closed) => 0,
-        };
         result
     }
 

@@ -66,15 +66,28 @@ impl Txn {
     /// ```
     pub fn commit_async(mut self) -> Commit {
         let mode = self.core.options.commit;
-        let unhardened = match self.pre_commit(mode) {
-            Ok(unhardened) => unhardened,
-            Err(error) => return Commit::done(Err(error)),
-        };
-        if mode == CommitMode::Pipelined && !unhardened.is_zero() && !self.core.scheme().is_hardened(unhardened) {
-            let core = Arc::clone(&self.core);
-            Commit::hardening(core.scheme().request_hardening(unhardened), core)
+        match self.pre_commit(mode) {
+            Ok(unhardened) => self.harden_async(unhardened),
+            Err(error) => Commit::done(Err(error)),
+        }
+    }
+
+    /// As [`Txn::abort`], but under [`CommitMode::Pipelined`] it does not wait: the changes are gone when this returns, and
+    /// what the transaction has read may be acted on when what it returns says so.
+    pub fn abort_async(mut self) -> Commit {
+        let seen = self.seen_by_choice();
+        match self.abort_now() {
+            Ok(()) => self.harden_async(seen),
+            Err(error) => Commit::done(Err(error)),
+        }
+    }
+
+    fn harden_async(&self, gsn: Gsn) -> Commit {
+        let is_pipelined = self.core.options.commit == CommitMode::Pipelined;
+        if is_pipelined && !gsn.is_zero() && !self.core.scheme().is_hardened(gsn) {
+            Commit::hardening(self.core.scheme().request_hardening(gsn), Arc::clone(&self.core))
         } else {
-            Commit::done(self.harden(unhardened))
+            Commit::done(self.harden(gsn))
         }
     }
 
@@ -108,11 +121,15 @@ impl Txn {
     /// [`crate::Error::Io`] and others when the rollback could not be completed; the database is out of service then,
     /// and reopening it completes the rollback.
     pub fn abort(mut self) -> Result<()> {
-        let has_failed = self.must_abort;
-        let seen = seen(self.context(), self.core.options.commit);
+        let seen = self.seen_by_choice();
         self.abort_now()?;
-        // A transaction that is to run again learns nothing from this attempt.
-        if has_failed { Ok(()) } else { self.harden(seen) }
+        self.harden(seen)
+    }
+
+    /// What has to be hardened before the application may act on an abort. A transaction that has failed and is to run
+    /// again learns nothing from this attempt.
+    fn seen_by_choice(&self) -> Gsn {
+        if self.must_abort { Gsn::ZERO } else { seen(self.context(), self.core.options.commit) }
     }
 
     pub(super) fn abort_now(&mut self) -> Result<()> {

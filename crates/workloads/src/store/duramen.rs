@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use duramen::{Db, Error as EngineError, Isolation, Table, Txn};
+use duramen::{Commit, Db, Error as EngineError, Isolation, Table, Txn};
 
 use super::{Access, Connection, ScanRange, Store, Transaction};
 use crate::error::Result;
@@ -135,5 +135,51 @@ impl Transaction for DuramenTransaction {
     #[inline]
     fn abort(self) -> Result<()> {
         Ok(self.0.abort()?)
+    }
+
+    #[inline]
+    fn commit_later(self) -> Result<Pending> {
+        Pending::of(self.0.commit_async())
+    }
+
+    #[inline]
+    fn abort_later(self) -> Result<Pending> {
+        Pending::of(self.0.abort_async())
+    }
+}
+
+/// An acknowledgement that is still to come, if there is anything to come. Duramen is the only engine here that has such.
+#[derive(Debug, Default)]
+#[must_use = "the transaction is acknowledged when this says so"]
+pub struct Pending(Option<Commit>);
+
+impl Pending {
+    #[inline]
+    fn of(commit: Commit) -> Result<Self> {
+        if commit.is_done() {
+            commit.wait()?;
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(commit)))
+    }
+
+    /// Whether there was nothing to wait for.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether [`Pending::wait`] would return at once.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.0.as_ref().is_none_or(Commit::is_done)
+    }
+
+    /// Blocks until the acknowledgement is there.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn wait(self) -> Result<()> {
+        Ok(self.0.map_or(Ok(()), Commit::wait)?)
     }
 }

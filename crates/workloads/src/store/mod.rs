@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 
 use crate::error::{Error, Result};
 
-pub use self::duramen::{DuramenConnection, DuramenTransaction};
+pub use self::duramen::{DuramenConnection, DuramenTransaction, Pending};
 
 /// An open database. Clones are handles to the same one.
 pub trait Store: Clone + Send + Sync + 'static {
@@ -153,6 +153,43 @@ pub trait Transaction: Sized {
 
     /// Takes the changes back.
     fn abort(self) -> Result<()>;
+
+    /// As [`Transaction::commit`], but where the engine can tell later that the changes are durable it need not wait.
+    fn commit_later(self) -> Result<Pending> {
+        self.commit().map(|()| Pending::default())
+    }
+
+    /// As [`Transaction::abort`], but where the engine can tell later that what was read may be acted on it need not wait.
+    fn abort_later(self) -> Result<Pending> {
+        self.abort().map(|()| Pending::default())
+    }
+
+    /// Commits so that it is acknowledged as the caller wants.
+    #[inline]
+    fn commit_for(self, acknowledge: Acknowledge) -> Result<Pending> {
+        match acknowledge {
+            Acknowledge::OnReturn => self.commit().map(|()| Pending::default()),
+            Acknowledge::Later => self.commit_later(),
+        }
+    }
+
+    /// Aborts so that it is acknowledged as the caller wants.
+    #[inline]
+    fn abort_for(self, acknowledge: Acknowledge) -> Result<Pending> {
+        match acknowledge {
+            Acknowledge::OnReturn => self.abort().map(|()| Pending::default()),
+            Acknowledge::Later => self.abort_later(),
+        }
+    }
+}
+
+/// When a client learns that its transaction is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acknowledge {
+    /// When the call returns.
+    OnReturn,
+    /// When the engine says so, while the thread does something else (flush pipelining; Aether, section 4).
+    Later,
 }
 
 /// Which rows a scan visits, and in which order.

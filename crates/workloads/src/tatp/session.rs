@@ -16,8 +16,8 @@ use super::row::{
 use super::{Forwardings, Mix, Tables};
 use crate::error::{Error, Result};
 use crate::random::Chooser;
-use crate::store::{Access, Connection, ScanRange, Store, Transaction};
-use crate::workload::{Done, Session};
+use crate::store::{Access, Acknowledge, Connection, Pending, ScanRange, Store, Transaction};
+use crate::workload::{Done, Executed, Session};
 
 /// The kinds of transactions.
 pub(super) const KINDS: [&str; 7] = [
@@ -128,42 +128,51 @@ impl<S: Store> Session for TatpSession<S> {
         self.inputs = Inputs::draw(self.mix, &self.subscribers, rng);
     }
 
-    fn execute(&mut self) -> Result<Done> {
+    fn execute(&mut self, acknowledge: Acknowledge) -> Result<Executed> {
         let (connection, tables) = (&mut self.connection, &self.tables);
-        let succeeded = match self.inputs {
-            Inputs::GetSubscriberData { s_id } => get_subscriber_data(connection, tables, s_id)?,
+        let (succeeded, pending) = match self.inputs {
+            Inputs::GetSubscriberData { s_id } => get_subscriber_data(connection, tables, s_id, acknowledge)?,
             Inputs::GetNewDestination { s_id, sf_type, start_time, end_time } => {
-                get_new_destination(connection, tables, s_id, sf_type, start_time, end_time)?
+                get_new_destination(connection, tables, s_id, sf_type, start_time, end_time, acknowledge)?
             }
-            Inputs::GetAccessData { s_id, ai_type } => get_access_data(connection, tables, s_id, ai_type)?,
+            Inputs::GetAccessData { s_id, ai_type } => get_access_data(connection, tables, s_id, ai_type, acknowledge)?,
             Inputs::UpdateSubscriberData { s_id, bit, sf_type, data_a } => {
-                update_subscriber_data(connection, tables, s_id, bit, sf_type, data_a)?
+                update_subscriber_data(connection, tables, s_id, bit, sf_type, data_a, acknowledge)?
             }
             Inputs::UpdateLocation { sub_nbr, vlr_location } => {
-                update_location(connection, tables, &sub_nbr, vlr_location)?
+                update_location(connection, tables, &sub_nbr, vlr_location, acknowledge)?
             }
             Inputs::InsertCallForwarding { sub_nbr, sf_type, start_time, row } => {
-                let done = insert_call_forwarding(connection, tables, &sub_nbr, sf_type, start_time, &row)?;
+                let (done, pending) =
+                    insert_call_forwarding(connection, tables, &sub_nbr, sf_type, start_time, &row, acknowledge)?;
                 self.added += i64::from(done);
-                done
+                (done, pending)
             }
             Inputs::DeleteCallForwarding { sub_nbr, sf_type, start_time } => {
-                let done = delete_call_forwarding(connection, tables, &sub_nbr, sf_type, start_time)?;
+                let (done, pending) =
+                    delete_call_forwarding(connection, tables, &sub_nbr, sf_type, start_time, acknowledge)?;
                 self.added -= i64::from(done);
-                done
+                (done, pending)
             }
         };
-        Ok(Done { kind: self.inputs.kind(), declined: !succeeded })
+        Ok(Executed { done: Done { kind: self.inputs.kind(), declined: !succeeded }, pending })
     }
 }
 
+/// Whether the transaction succeeded, and its acknowledgement.
+type Outcome = Result<(bool, Pending)>;
+
 #[inline]
-fn get_subscriber_data<C: Connection>(connection: &mut C, tables: &Tables<C::Table>, s_id: u32) -> Result<bool> {
+fn get_subscriber_data<C: Connection>(
+    connection: &mut C,
+    tables: &Tables<C::Table>,
+    s_id: u32,
+    acknowledge: Acknowledge,
+) -> Outcome {
     let mut txn = connection.begin(Access::ReadOnly)?;
     let row = txn.get(&tables.subscriber, &subscriber_key(s_id), Subscriber::decode)?;
     black_box(row.flatten().ok_or_else(|| damaged("subscriber", s_id))?);
-    txn.commit()?;
-    Ok(true)
+    Ok((true, txn.commit_for(acknowledge)?))
 }
 
 /// The numbers to which a call at `start_time` is forwarded until after `end_time`.
@@ -175,7 +184,8 @@ fn get_new_destination<C: Connection>(
     sf_type: u8,
     start_time: u8,
     end_time: u8,
-) -> Result<bool> {
+    acknowledge: Acknowledge,
+) -> Outcome {
     let mut txn = connection.begin(Access::ReadOnly)?;
     let active = txn.get(&tables.special_facility, &kind_key(s_id, sf_type), |row| row.get(IS_ACTIVE) == Some(&1))?;
     let mut found = false;
@@ -192,8 +202,7 @@ fn get_new_destination<C: Connection>(
             ControlFlow::Continue(())
         })?;
     }
-    txn.commit()?;
-    Ok(found)
+    Ok((found, txn.commit_for(acknowledge)?))
 }
 
 #[inline]
@@ -202,13 +211,13 @@ fn get_access_data<C: Connection>(
     tables: &Tables<C::Table>,
     s_id: u32,
     ai_type: u8,
-) -> Result<bool> {
+    acknowledge: Acknowledge,
+) -> Outcome {
     let mut txn = connection.begin(Access::ReadOnly)?;
     let row =
         txn.get(&tables.access_info, &kind_key(s_id, ai_type), |row| super::row::AccessInfo::try_from(row).ok())?;
     let found = black_box(row).is_some();
-    txn.commit()?;
-    Ok(found)
+    Ok((found, txn.commit_for(acknowledge)?))
 }
 
 #[inline]
@@ -219,7 +228,8 @@ fn update_subscriber_data<C: Connection>(
     bit: u8,
     sf_type: u8,
     data_a: u8,
-) -> Result<bool> {
+    acknowledge: Acknowledge,
+) -> Outcome {
     let mut txn = connection.begin(Access::ReadWrite)?;
     txn.modify(&tables.subscriber, &subscriber_key(s_id), |row| set(row, Subscriber::BIT_1, &[bit]))?
         .flatten()
@@ -228,12 +238,10 @@ fn update_subscriber_data<C: Connection>(
     match txn.modify(&tables.special_facility, &facility, |row| set(row, DATA_A, &[data_a]))? {
         Some(changed) => changed.ok_or_else(|| damaged("special facility", s_id))?,
         None => {
-            txn.abort()?;
-            return Ok(false);
+            return Ok((false, txn.abort_for(acknowledge)?));
         }
     }
-    txn.commit()?;
-    Ok(true)
+    Ok((true, txn.commit_for(acknowledge)?))
 }
 
 #[inline]
@@ -242,15 +250,15 @@ fn update_location<C: Connection>(
     tables: &Tables<C::Table>,
     sub_nbr: &[u8; NUMBER_LEN],
     vlr_location: u32,
-) -> Result<bool> {
+    acknowledge: Acknowledge,
+) -> Outcome {
     let mut txn = connection.begin(Access::ReadWrite)?;
     let s_id = find_subscriber(&mut txn, tables, sub_nbr)?;
     let place = vlr_location.to_le_bytes();
     txn.modify(&tables.subscriber, &subscriber_key(s_id), |row| set(row, Subscriber::VLR_LOCATION, &place))?
         .flatten()
         .ok_or_else(|| damaged("subscriber", s_id))?;
-    txn.commit()?;
-    Ok(true)
+    Ok((true, txn.commit_for(acknowledge)?))
 }
 
 /// Inserts a call forwarding, unless there is one or the subscriber has no such special facility.
@@ -262,7 +270,8 @@ fn insert_call_forwarding<C: Connection>(
     sf_type: u8,
     start_time: u8,
     row: &CallForwarding,
-) -> Result<bool> {
+    acknowledge: Acknowledge,
+) -> Outcome {
     let mut txn = connection.begin(Access::ReadWrite)?;
     let s_id = find_subscriber(&mut txn, tables, sub_nbr)?;
     let (first, last) = (kind_key(s_id, 0), kind_key(s_id, u8::MAX));
@@ -272,12 +281,8 @@ fn insert_call_forwarding<C: Connection>(
         ControlFlow::Continue(())
     })?;
     let done = offered && txn.insert(&tables.call_forwarding, &forwarding_key(s_id, sf_type, start_time), row)?;
-    if done {
-        txn.commit()?
-    } else {
-        txn.abort()?
-    }
-    Ok(done)
+    let pending = if done { txn.commit_for(acknowledge)? } else { txn.abort_for(acknowledge)? };
+    Ok((done, pending))
 }
 
 #[inline]
@@ -287,16 +292,13 @@ fn delete_call_forwarding<C: Connection>(
     sub_nbr: &[u8; NUMBER_LEN],
     sf_type: u8,
     start_time: u8,
-) -> Result<bool> {
+    acknowledge: Acknowledge,
+) -> Outcome {
     let mut txn = connection.begin(Access::ReadWrite)?;
     let s_id = find_subscriber(&mut txn, tables, sub_nbr)?;
     let done = txn.delete(&tables.call_forwarding, &forwarding_key(s_id, sf_type, start_time))?;
-    if done {
-        txn.commit()?
-    } else {
-        txn.abort()?
-    }
-    Ok(done)
+    let pending = if done { txn.commit_for(acknowledge)? } else { txn.abort_for(acknowledge)? };
+    Ok((done, pending))
 }
 
 /// Looks the number up in the index.

@@ -13,8 +13,8 @@ use super::scale::Scale;
 use super::{LastAcknowledged, Tables};
 use crate::error::{Error, Result};
 use crate::random::Chooser;
-use crate::store::{Access, Connection, ScanRange, Store, Transaction};
-use crate::workload::{Done, Session};
+use crate::store::{Access, Acknowledge, Connection, ScanRange, Store, Transaction};
+use crate::workload::{Done, Executed, Session};
 
 /// Largest amount moved by one transaction.
 const MOST_DELTA: i64 = 999_999;
@@ -70,7 +70,7 @@ pub(super) struct TpcbSession<S: Store> {
     choosers: Choosers,
     inputs: Inputs,
     terminal: u32,
-    /// Sequence of the terminal's last acknowledged transaction; the next one gets the number behind it, whether or
+    /// Sequence of the terminal's last committed transaction; the next one gets the number behind it, whether or
     /// not attempts fail in between, so that a terminal's history has no holes.
     sequence: u64,
     ledger: Option<Arc<Ledger>>,
@@ -126,7 +126,7 @@ impl<S: Store> Session for TpcbSession<S> {
         self.inputs = Inputs::draw(&self.choosers, rng);
     }
 
-    fn execute(&mut self) -> Result<Done> {
+    fn execute(&mut self, acknowledge: Acknowledge) -> Result<Executed> {
         let Inputs { teller, branch, account, delta } = self.inputs;
         let key = HistoryKey { terminal: self.terminal, sequence: self.sequence + 1 };
         let mut txn = self.connection.begin(Access::ReadWrite)?;
@@ -138,14 +138,18 @@ impl<S: Store> Session for TpcbSession<S> {
         if !txn.insert(&self.tables.history, &key.encode(), &row.encode())? {
             return Err(Error::Damaged { reason: format!("history row {key:?} is there before its transaction") });
         }
-        txn.commit()?;
+        let pending = txn.commit_for(acknowledge)?;
         self.sequence = key.sequence;
         // The transaction's answer to its terminal: nobody looks at it here, but it must have been computed.
         std::hint::black_box(balance);
-        if let Some(ledger) = &self.ledger {
-            ledger.append(&Acknowledgement { key, account, delta })?;
-        }
-        Ok(Done::committed(0))
+        Ok(Executed { done: Done::committed(0), pending })
+    }
+
+    fn acknowledged(&mut self) -> Result<()> {
+        let Some(ledger) = &self.ledger else { return Ok(()) };
+        let Inputs { account, delta, .. } = self.inputs;
+        let key = HistoryKey { terminal: self.terminal, sequence: self.sequence };
+        ledger.append(&Acknowledgement { key, account, delta })
     }
 }
 

@@ -9,8 +9,8 @@ use super::random::Choosers;
 use super::scale::DISTRICTS;
 use super::{Mix, Tables, delivery, key, new_order, order_status, payment, stock_level};
 use crate::error::{Error, Result};
-use crate::store::{Access, Connection, ScanRange, Store, Transaction};
-use crate::workload::{Done, Session};
+use crate::store::{Access, Acknowledge, Connection, ScanRange, Store, Transaction};
+use crate::workload::{Done, Executed, Session};
 
 /// The kinds of transactions.
 pub(super) const KINDS: [&str; 5] = ["new-order", "payment", "order-status", "delivery", "stock-level"];
@@ -89,48 +89,45 @@ impl<S: Store> Session for TpccSession<S> {
         };
     }
 
-    fn execute(&mut self) -> Result<Done> {
+    fn execute(&mut self, acknowledge: Acknowledge) -> Result<Executed> {
         let (context, connection) = (&mut self.context, &mut self.connection);
-        Ok(match &self.inputs {
+        let (done, pending) = match &self.inputs {
             Inputs::NewOrder(inputs) => {
                 let mut txn = connection.begin(Access::ReadWrite)?;
                 if new_order::run(&mut txn, context, inputs, wall_micros())? {
-                    txn.commit()?;
-                    Done::committed(0)
+                    (Done::committed(0), txn.commit_for(acknowledge)?)
                 } else {
-                    txn.abort()?;
-                    Done::declined(0)
+                    (Done::declined(0), txn.abort_for(acknowledge)?)
                 }
             }
             Inputs::Payment(inputs) => {
                 context.history_key = key::history(self.terminal, self.sequence);
                 let mut txn = connection.begin(Access::ReadWrite)?;
                 payment::run(&mut txn, context, inputs, wall_micros())?;
-                txn.commit()?;
+                let pending = txn.commit_for(acknowledge)?;
                 self.sequence += 1;
-                Done::committed(1)
+                (Done::committed(1), pending)
             }
             Inputs::OrderStatus(inputs) => {
                 let mut txn = connection.begin(Access::ReadOnly)?;
                 order_status::run(&mut txn, context, inputs)?;
-                txn.commit()?;
-                Done::committed(2)
+                (Done::committed(2), txn.commit_for(acknowledge)?)
             }
             Inputs::Delivery(inputs) => {
                 let mut txn = connection.begin(Access::ReadWrite)?;
                 let delivered = delivery::run(&mut txn, context, inputs, wall_micros())?;
-                txn.commit()?;
                 // A district without new orders is skipped.
-                Done { kind: 3, declined: delivered < DISTRICTS }
+                let done = Done { kind: 3, declined: delivered < DISTRICTS };
+                (done, txn.commit_for(acknowledge)?)
             }
             Inputs::StockLevel(inputs) => {
                 // Clause 2.8.2.3: committed data suffices.
                 let mut txn = connection.begin(Access::ReadCommitted)?;
                 stock_level::run(&mut txn, context, inputs)?;
-                txn.commit()?;
-                Done::committed(4)
+                (Done::committed(4), txn.commit_for(acknowledge)?)
             }
-        })
+        };
+        Ok(Executed { done, pending })
     }
 }
 

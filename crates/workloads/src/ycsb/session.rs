@@ -13,8 +13,8 @@ use super::row::{self, FIELD_LEN, FIELDS, Field, ROW_LEN};
 use super::scale::Scale;
 use crate::error::{Error, Result};
 use crate::random::{Zipf, scramble};
-use crate::store::{Access, Connection, ScanRange, Store, Transaction};
-use crate::workload::{Done, Session};
+use crate::store::{Access, Acknowledge, Connection, Pending, ScanRange, Store, Transaction};
+use crate::workload::{Done, Executed, Session};
 
 /// The kinds of operations.
 pub(super) const KINDS: [&str; 5] = ["read", "update", "insert", "scan", "read-modify-write"];
@@ -71,14 +71,13 @@ impl<S: Store> YcsbSession<S> {
         end - 1 - self.zipf.draw(rng)
     }
 
-    /// Inserts a record; returns its number, which is another one if a record of an earlier run has this one.
-    fn insert(&mut self, mut number: u64, seed: u64) -> Result<u64> {
+    /// Inserts a record, with another number if a record of an earlier run has this one.
+    fn insert(&mut self, mut number: u64, seed: u64, acknowledge: Acknowledge) -> Result<Pending> {
         loop {
             let row = row::row(number, seed);
             let mut txn = self.connection.begin(Access::ReadWrite)?;
             if txn.insert(&self.table, &row::key(number), &row)? {
-                txn.commit()?;
-                return Ok(number);
+                return txn.commit_for(acknowledge);
             }
             txn.abort()?;
             number = self.records.take();
@@ -104,13 +103,12 @@ impl<S: Store> Session for YcsbSession<S> {
         };
     }
 
-    fn execute(&mut self) -> Result<Done> {
-        Ok(match self.inputs {
+    fn execute(&mut self, acknowledge: Acknowledge) -> Result<Executed> {
+        let (done, pending) = match self.inputs {
             Inputs::Read { number } => {
                 let mut txn = self.connection.begin(Access::ReadOnly)?;
                 let row = txn.get(&self.table, &row::key(number), copy)?;
-                txn.commit()?;
-                match row {
+                let done = match row {
                     // A record whose insert is on its way may be missing.
                     None if number >= self.scale.records => Done::declined(0),
                     None => return Err(missing(number)),
@@ -118,20 +116,20 @@ impl<S: Store> Session for YcsbSession<S> {
                         black_box(row.ok_or_else(|| missing(number))?);
                         Done::committed(0)
                     }
-                }
+                };
+                (done, txn.commit_for(acknowledge)?)
             }
             Inputs::Update { number, field, seed } => {
                 let mut txn = self.connection.begin(Access::ReadWrite)?;
                 let own = row::field(number, seed);
                 let done = txn.modify(&self.table, &row::key(number), |row| set(row, field, &own))?;
                 done.flatten().ok_or_else(|| missing(number))?;
-                txn.commit()?;
-                Done::committed(1)
+                (Done::committed(1), txn.commit_for(acknowledge)?)
             }
             Inputs::Insert { number, seed } => {
-                self.insert(number, seed)?;
+                let pending = self.insert(number, seed, acknowledge)?;
                 self.records.note_insert();
-                Done::committed(2)
+                (Done::committed(2), pending)
             }
             Inputs::Scan { number, len } => {
                 let start = row::key(number);
@@ -140,8 +138,7 @@ impl<S: Store> Session for YcsbSession<S> {
                     black_box(copy(row));
                     ControlFlow::Continue(())
                 })?;
-                txn.commit()?;
-                Done::committed(3)
+                (Done::committed(3), txn.commit_for(acknowledge)?)
             }
             Inputs::ReadModifyWrite { number, field, seed } => {
                 let mut txn = self.connection.begin(Access::ReadWrite)?;
@@ -151,10 +148,10 @@ impl<S: Store> Session for YcsbSession<S> {
                     set(row, field, &own)
                 })?;
                 done.flatten().ok_or_else(|| missing(number))?;
-                txn.commit()?;
-                Done::committed(4)
+                (Done::committed(4), txn.commit_for(acknowledge)?)
             }
-        })
+        };
+        Ok(Executed { done, pending })
     }
 }
 

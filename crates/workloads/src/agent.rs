@@ -1,0 +1,192 @@
+//! A thread that runs the transactions of one client or many.
+//!
+//! With one client it waits for each commit. With many it does as Aether's agent threads do (section 4): a commit is left on
+//! its way, the thread goes on with the transaction of another client, and waits only when all of its clients wait. Commits
+//! are acknowledged in the order in which they were made, which is the order in which the log hardens them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use duramen_sync::atomic::Ordering;
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, thread};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use crate::error::{Error, Result};
+use crate::histogram::Latencies;
+use crate::runner::{Shared, Tally};
+use crate::store::Acknowledge;
+use crate::workload::{Executed, Session};
+
+/// One client of an agent.
+pub(crate) struct Client {
+    pub(crate) id: u32,
+    pub(crate) session: Box<dyn Session>,
+    pub(crate) rng: StdRng,
+    /// Transactions it may still begin.
+    pub(crate) quota: u64,
+    committed: u64,
+    aborted: u64,
+    /// When its transaction before this one was acknowledged: it has no think time.
+    start: Instant,
+    /// Failed attempts of the transaction that has been drawn; `None` when none has been.
+    attempts: Option<u32>,
+}
+
+impl Client {
+    pub(crate) fn new(id: u32, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
+        Self { id, session, rng, quota, committed: 0, aborted: 0, start: Instant::now(), attempts: None }
+    }
+
+    /// What went wrong, with its client's number.
+    fn failure(&self, source: Error) -> Error {
+        Error::Client { client: self.id, source: Box::new(source) }
+    }
+}
+
+/// What an agent did.
+pub(crate) struct Finished {
+    pub(crate) latencies: Latencies,
+    pub(crate) tallies: Vec<Tally>,
+    pub(crate) end: Instant,
+}
+
+/// The thread's state.
+pub(crate) struct Agent {
+    clients: Vec<Client>,
+    /// Clients that have a transaction to run, by their place in `clients`.
+    ready: VecDeque<usize>,
+    /// Clients that wait for an acknowledgement, in the order of their commits.
+    in_flight: VecDeque<(usize, Executed)>,
+    acknowledge: Acknowledge,
+    latencies: Latencies,
+    tallies: Vec<Tally>,
+    shared: Arc<Shared>,
+}
+
+/// Leaves the gate even when the agent panics, so that the calling thread does not wait for it for ever.
+struct Leave<'s> {
+    shared: &'s Shared,
+    outcome: Option<Result<()>>,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take();
+        if !matches!(outcome, Some(Ok(()))) {
+            self.shared.stop.store(true, Ordering::Relaxed);
+        }
+        self.shared.gate.leave(outcome.unwrap_or(Ok(())));
+    }
+}
+
+impl Agent {
+    /// Pause after the first failed attempt, when there is nothing else to do; it doubles up to 64 times this, and a random
+    /// part of it is slept.
+    const FIRST_PAUSE: Duration = Duration::from_micros(20);
+
+    pub(crate) fn new(clients: Vec<Client>, kinds: usize, shared: Arc<Shared>) -> Self {
+        Self {
+            ready: (0..clients.len()).collect(),
+            in_flight: VecDeque::with_capacity(clients.len()),
+            acknowledge: if clients.len() == 1 { Acknowledge::OnReturn } else { Acknowledge::Later },
+            clients,
+            latencies: Latencies::new(),
+            tallies: vec![Tally::default(); kinds],
+            shared,
+        }
+    }
+
+    pub(crate) fn start(mut self, number: usize) -> Result<thread::JoinHandle<Finished>> {
+        thread::spawn(&format!("agent-{number}"), move || {
+            let shared = self.shared.clone();
+            shared.gate.wait();
+            let mut leave = Leave { shared: &shared, outcome: None };
+            let outcome = self.work();
+            let end = Instant::now();
+            leave.outcome = Some(outcome);
+            // The sessions end before the run does: their last words must be in when the caller audits.
+            let Self { clients, latencies, tallies, .. } = self;
+            drop(clients);
+            drop(leave);
+            Finished { latencies, tallies, end }
+        })
+        .map_err(Error::Thread)
+    }
+
+    fn work(&mut self) -> Result<()> {
+        let start = Instant::now();
+        self.clients.iter_mut().for_each(|client| client.start = start);
+        loop {
+            self.acknowledge_what_is_done()?;
+            if self.shared.stop.load(Ordering::Relaxed) {
+                self.ready.clear();
+            }
+            if let Some(client) = self.ready.pop_front() {
+                self.run(client)?;
+            } else if let Some((client, executed)) = self.in_flight.pop_front() {
+                self.settle(client, executed, None)?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn acknowledge_what_is_done(&mut self) -> Result<()> {
+        let mut now = None;
+        while self.in_flight.front().is_some_and(|(_, executed)| executed.pending.is_done()) {
+            let (client, executed) = self.in_flight.pop_front().expect("it was looked at");
+            let now = *now.get_or_insert_with(Instant::now);
+            self.settle(client, executed, Some(now))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the client's transaction up to its commit.
+    fn run(&mut self, at: usize) -> Result<()> {
+        let client = &mut self.clients[at];
+        if client.attempts.is_none() {
+            if client.quota == 0 {
+                return Ok(());
+            }
+            client.quota -= 1;
+            client.session.draw(&mut client.rng);
+        }
+        match client.session.execute(self.acknowledge) {
+            Ok(executed) if executed.pending.is_nothing() => self.settle(at, executed, None),
+            Ok(executed) => {
+                self.in_flight.push_back((at, executed));
+                Ok(())
+            }
+            Err(error) if error.is_retryable() => {
+                client.aborted += 1;
+                self.shared.counts[client.id as usize].aborted.store(client.aborted, Ordering::Relaxed);
+                let attempts = client.attempts.unwrap_or(0) + 1;
+                client.attempts = Some(attempts);
+                if self.ready.is_empty() && self.in_flight.is_empty() && !self.shared.stop.load(Ordering::Relaxed) {
+                    let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
+                    thread::sleep(longest.mul_f64(client.rng.random()));
+                }
+                self.ready.push_back(at);
+                Ok(())
+            }
+            Err(error) => Err(client.failure(error)),
+        }
+    }
+
+    /// Waits for the acknowledgement of the client's transaction, and counts it. `now` is the time, if it is known.
+    fn settle(&mut self, at: usize, executed: Executed, now: Option<Instant>) -> Result<()> {
+        let client = &mut self.clients[at];
+        let Executed { done, pending } = executed;
+        pending.wait().and_then(|()| client.session.acknowledged()).map_err(|error| client.failure(error))?;
+        let now = now.unwrap_or_else(Instant::now);
+        self.latencies.record(now.since(client.start));
+        self.tallies[done.kind].add(Tally { done: 1, declined: u64::from(done.declined) });
+        (client.start, client.attempts) = (now, None);
+        client.committed += 1;
+        self.shared.counts[client.id as usize].committed.store(client.committed, Ordering::Relaxed);
+        self.ready.push_back(at);
+        Ok(())
+    }
+}
