@@ -222,9 +222,9 @@ fn for_each_record_in(
     Ok(())
 }
 
-/// Overwrites `[end, window)` with zeros and makes sure that `[unsure, end)` is durable. That part was read, but whoever
-/// wrote it may have ended before the write was durable, or seen it fail, and then syncing alone would prove nothing: it
-/// is written again.
+/// Overwrites `[end, window)` with zeros and makes sure that `[unsure, end)` is durable. Whatever is read there, zeros too,
+/// proves nothing: whoever wrote it may have ended before the write was durable, or seen it fail, and then syncing alone
+/// would not make it durable. So all of it is written.
 fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()> {
     let (unsure, end) = (unsure.get(), end.get());
     let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
@@ -235,13 +235,12 @@ fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()>
             let len = (piece_end - at).min(CHUNK_BYTES);
             let offset = files.geometry.offset(at);
             let bytes = &mut chunk[..len as usize];
-            file.read_at(bytes, offset)?;
             let kept = end.saturating_sub(at).min(len) as usize;
-            let clean = bytes[kept..].iter().all(|byte| *byte == 0);
-            bytes[kept..].fill(0);
-            if !clean || (kept > 0 && end > unsure) {
-                file.write_at(&[bytes], offset)?;
+            if kept > 0 {
+                file.read_at(bytes, offset)?;
             }
+            bytes[kept..].fill(0);
+            file.write_at(&[bytes], offset)?;
             at += len;
         }
         file.sync()?;
