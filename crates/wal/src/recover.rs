@@ -8,8 +8,9 @@
 //! leaves the end where it is, and the next opening does it again.
 //!
 //! No flush reaches further than the size of the log buffer beyond the durable position, and every segment's header names
-//! that size, so this much is looked at and no more. The size in the header of the last segment is brought up to date
-//! before a log with another buffer size is used.
+//! that size, so this much is looked at and no more. The headers of the last segment and of those made ahead are written
+//! again, with the size that is used from now on, before the log accepts anything: a size that is read in them may be that
+//! of a write that failed.
 //!
 //! A crash cannot destroy what was hardened. A record behind the end that says (by its backlog, see [`crate::record`])
 //! that the log had been durable beyond the end when it was filled in proves damage of another kind, and so does any
@@ -159,10 +160,12 @@ impl Found {
         self.headers.range(..=segment).next_back().map_or(0, |(_, header)| header.ring_bytes)
     }
 
-    /// Numbers of the segments from `end` on whose headers name another size of the log buffer.
-    pub(crate) fn with_other_ring(&self, end: Lsn, ring_bytes: u64) -> Vec<u64> {
-        let segments = self.headers.range(self.files.geometry.segment_of(end.get())..);
-        segments.filter(|(_, header)| header.ring_bytes != ring_bytes).map(|(number, _)| *number).collect()
+    /// Numbers of the segments whose headers must name the size of the log buffer that is used from now on: those that
+    /// can still be written to, and the last one if the log ends behind it.
+    pub(crate) fn from_end(&self, end: Lsn) -> impl Iterator<Item = u64> {
+        let holder = self.files.geometry.segment_of(end.get());
+        let last = self.headers.last_key_value().map_or(holder, |(number, _)| *number);
+        self.headers.range(holder.min(last)..).map(|(number, _)| *number)
     }
 }
 

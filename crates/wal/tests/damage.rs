@@ -198,6 +198,35 @@ fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
     }
 }
 
+/// The size of the log buffer in a segment's header tells the next recovery how far a flush can have reached. A header
+/// whose write failed can be read, but it is not on the medium.
+#[test]
+fn headers_are_written_again_after_a_failed_write() {
+    let design = InsertDesign::Mutex;
+    let large = WalOptions { ring_bytes: 256 << 10, ..options(design) };
+    let open_large = |disk: &SimDisk| Wal::open(arc(disk), large.clone(), DATABASE, None);
+    let ring_on_medium = |disk: &SimDisk, segment: u64| {
+        let bytes = disk.durable_bytes(&format!("log/{segment:016x}.log")).unwrap();
+        u64::from_le_bytes(bytes[72..80].try_into().unwrap())
+    };
+    let disk = SimDisk::new(1);
+    hardened_log(&disk, design, 50, 1500);
+    let before = {
+        let probe = disk.image();
+        open_large(&probe).unwrap();
+        probe.operations()
+    };
+    for failing in 0..before {
+        let disk = disk.image();
+        disk.fail_at(failing, Fault::FailedSync, false);
+        let failed = open_large(&disk).is_err();
+        disk.clear_faults();
+        open_large(&disk).unwrap();
+        // The log ends in the second segment.
+        assert_eq!(ring_on_medium(&disk, 1), 256 << 10, "operation {failing} failed: {failed}");
+    }
+}
+
 #[test]
 fn a_full_disk_fails_reservations_only() {
     for design in InsertDesign::ALL {
