@@ -169,8 +169,8 @@ impl Found {
     }
 }
 
-/// Refuses a log that holds records behind `end` which a crash cannot explain. `window` is the end of what the last flush
-/// may have written.
+/// Refuses a log that holds records behind `end` which a crash cannot explain. `window`, behind the first LSN, is the end of
+/// what the last flush may have written.
 fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<()> {
     let damaged = |proof: Lsn| {
         Err(WalError::Corrupt {
@@ -185,12 +185,14 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<
             proof = proof.or(Some(lsn));
         }
     })?;
-    // Segments behind the window were made ahead and never written to, or the log really is longer.
+    // What is behind the window, in its last segment and in those made ahead, was never written to, or the log really is
+    // longer. The beginnings of these parts tell: records follow each other without gaps.
     let geometry = files.geometry;
-    let last = files.span().map_or(0, |(_, last)| last);
-    for number in geometry.segment_of(window.max(end.get())) + 1..=last {
-        let base = geometry.base(number);
-        for_each_record_in(files, base, base + geometry.data_bytes().min(CHUNK_BYTES), |lsn, _| {
+    let (last_of_window, last) = (geometry.segment_of(window - 1), files.span().map_or(0, |(_, last)| last));
+    let bases = (last_of_window + 1..=last).map(|number| geometry.base(number));
+    for from in std::iter::once(window).chain(bases) {
+        let to = geometry.base(geometry.segment_of(from) + 1).min(from + CHUNK_BYTES).min(files.limit());
+        for_each_record_in(files, from, to, |lsn, _| {
             proof = proof.or(Some(lsn));
         })?;
     }

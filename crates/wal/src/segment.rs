@@ -164,7 +164,7 @@ impl SegmentHeader {
             return Err(corrupt(&format!("the header is that of segment {:016x}", header.number)));
         }
         let whole = header.segment_bytes.is_multiple_of(BLOCK) && (2 * BLOCK..=1 << 40).contains(&header.segment_bytes);
-        if !whole || header.start < FIRST_LSN || header.ring_bytes > 1 << 40 {
+        if !whole || header.start < FIRST_LSN || !(BLOCK..=1 << 40).contains(&header.ring_bytes) {
             return Err(corrupt("the header holds impossible values"));
         }
         Ok(header)

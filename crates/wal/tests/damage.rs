@@ -60,6 +60,26 @@ fn a_flipped_bit_in_the_middle_is_damage() {
     }
 }
 
+/// Destroys all records between the end and as far as a flush can have reached: only those behind tell that the log went on.
+#[test]
+fn records_beyond_the_reach_of_a_flush_are_damage() {
+    let design = InsertDesign::Mutex;
+    // In the window's last segment; at the start of the segment behind, with a window that ends there; one segment on.
+    for (count, end, window) in [(25, 5, 21), (35, 14, 30), (50, 14, 45)] {
+        let disk = SimDisk::new(1);
+        let inserted = hardened_log(&disk, design, count, 4048);
+        assert!(inserted.iter().enumerate().all(|(i, record)| record.lsn.get() == 4096 * (i as u64 + 1)));
+        for record in &inserted[end..window] {
+            let (name, offset) = place(record.lsn.advance(100));
+            disk.flip_bit(&name, offset, 0);
+        }
+        let error = open(&disk, design).map(|wal| wal.end()).unwrap_err();
+        let (name, at) = place(inserted[end].lsn);
+        let WalError::Corrupt { segment, offset, .. } = error else { panic!("{count} records: {error}") };
+        assert_eq!((format!("log/{segment:016x}.log"), offset), (name, at));
+    }
+}
+
 fn open_from(disk: &SimDisk, design: InsertDesign, from: Lsn) -> duramen_wal::Result<Wal> {
     Wal::open(arc(disk), options(design), DATABASE, Some(from))
 }
