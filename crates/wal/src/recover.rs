@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn};
+use duramen_types::Lsn;
 
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
@@ -200,7 +200,7 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<
 }
 
 /// Calls `f` with the LSN of each valid record that starts in `[from, to)`, and up to where the log was durable before it.
-/// Where records start is not known, so every multiple of 8 is tried; with one log, a record's GSN gives it away.
+/// Where records start is not known, so every multiple of 8 is tried; a record's GSN gives it away.
 fn for_each_record_in(
     files: &Arc<SegmentFiles>,
     from: u64,
@@ -215,7 +215,7 @@ fn for_each_record_in(
         let next = (start + CHUNK_BYTES).min(to);
         while at < next {
             let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(()) };
-            if header.gsn() == Gsn::new(at)
+            if header.is_in_place(Lsn::new(at))
                 && header.length().is_some()
                 && let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()?
             {
