@@ -124,6 +124,9 @@ fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File>, SegmentH
 fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<(Lsn, Lsn)> {
     let known = from.is_some();
     let from = from.unwrap_or(start);
+    if from.get() > files.limit() {
+        return Err(WalError::MissingSegment { segment: files.geometry.segment_of(from.get()), lsn: from });
+    }
     let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
     let mut last = None;
     while let Some(record) = scanner.next()? {
