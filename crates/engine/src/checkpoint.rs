@@ -21,6 +21,7 @@ use crate::control::Control;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::record::{Kind, Malformed, Reader, put_number};
+use crate::txn_log::TXN_LIMIT;
 
 /// Entries of a table in one record.
 const ENTRIES: usize = 400;
@@ -45,7 +46,8 @@ impl CheckpointEnd {
     /// Reads the payload of an end record.
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
-        Ok(Self { begin: Lsn::new(reader.number()?), next_txn: TxnId::new(reader.number()?) })
+        let (begin, next_txn) = (Lsn::new(reader.number()?), TxnId::new(reader.number()?));
+        if next_txn > TXN_LIMIT { Err(Malformed) } else { Ok(Self { begin, next_txn }) }
     }
 }
 
@@ -67,12 +69,16 @@ pub(crate) fn decode_txns(payload: &[u8]) -> Result<(Lsn, Vec<TxnEntry>), Malfor
     let begin = Lsn::new(reader.number()?);
     let mut entries = Vec::new();
     while !reader.is_empty() {
-        entries.push(TxnEntry {
+        let entry = TxnEntry {
             txn: TxnId::new(reader.number()?),
             state: TxnState::from_u8(reader.byte()?).ok_or(Malformed)?,
             first: Lsn::new(reader.number()?),
             last: Lsn::new(reader.number()?),
-        });
+        };
+        if entry.txn.is_zero() || entry.txn >= TXN_LIMIT || entry.state == TxnState::Over {
+            return Err(Malformed);
+        }
+        entries.push(entry);
     }
     Ok((begin, entries))
 }
@@ -268,5 +274,12 @@ mod tests {
         assert_eq!(CheckpointEnd::decode(&end.encode()), Ok(end));
         assert_eq!(decode_pages(&[0x80]), Err(Malformed));
         assert_eq!(decode_txns(&[1, 9, 7, 1, 1]), Err(Malformed));
+        let over = TxnEntry { state: TxnState::Over, ..txns[0] };
+        let impossible = [TxnId::ZERO, TXN_LIMIT, TxnId::MAX].map(|txn| TxnEntry { txn, ..txns[0] });
+        for entry in [over].into_iter().chain(impossible) {
+            assert_eq!(decode_txns(&encode_txns(begin, &[txns[1], entry])), Err(Malformed), "{entry:?}");
+        }
+        let end = CheckpointEnd { begin, next_txn: TxnId::MAX };
+        assert_eq!(CheckpointEnd::decode(&end.encode()), Err(Malformed));
     }
 }

@@ -12,6 +12,7 @@ use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::record::{FLAG_HAS_GARBAGE, Kind, PageOps};
+use crate::txn_log::TXN_LIMIT;
 
 /// The state of transactions and pages at the end of the log.
 #[derive(Debug)]
@@ -81,6 +82,9 @@ impl Analysis {
     /// Takes note of one record.
     fn follow(&mut self, record: &RecordRef<'_>) -> Result<()> {
         let kind = kind_of(record)?;
+        if record.txn >= TXN_LIMIT {
+            return Err(malformed(record.lsn));
+        }
         if !record.txn.is_zero() {
             self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
         }
