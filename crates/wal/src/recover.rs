@@ -165,7 +165,7 @@ impl Found {
 
     /// Numbers of the segments whose headers must name the size of the log buffer that is used from now on: those that
     /// can still be written to, and the last one if the log ends behind it.
-    pub(crate) fn from_end(&self, end: Lsn) -> impl Iterator<Item = u64> {
+    pub(crate) fn writable(&self, end: Lsn) -> impl Iterator<Item = u64> {
         let holder = self.files.geometry.segment_of(end.get());
         let last = self.headers.last_key_value().map_or(holder, |(number, _)| *number);
         self.headers.range(holder.min(last)..).map(|(number, _)| *number)

@@ -90,7 +90,7 @@ impl Wal {
         disk.sync_directory(DIRECTORY)?;
         let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
-        for number in found.from_end(end) {
+        for number in found.writable(end) {
             if let Some(file) = shared.files.file(number) {
                 shared.segments.write_header(&*file, number)?;
             }
