@@ -214,7 +214,7 @@ impl Core {
         let groups = self.store.space.groups();
         let end = CheckpointEnd { begin, next_txn }.encode();
         let end = self.log_checkpoint(standing, Kind::CheckpointEnd, &end);
-        self.scheme().harden(end.gsn)?;
+        self.scheme().harden_at_once(end.gsn)?;
 
         let redo = pages.iter().map(|&(_, gsn)| Lsn::new(gsn.get())).fold(begin, Lsn::min);
         let oldest = txns.iter().map(|entry| entry.first).fold(redo, Lsn::min);

@@ -175,7 +175,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
 
     let wal = Wal::create(Arc::clone(shared), wal_options(options), database)?;
     let (begin, end) = first_checkpoint(|kind, payload| wal.insert(kind.record(payload)), FIRST_TXN);
-    wal.wait_hardened(end.gsn)?;
+    wal.harden_at_once(end.gsn)?;
     wal.close()?;
 
     disk.sync_directory("")?;

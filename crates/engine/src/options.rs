@@ -170,6 +170,9 @@ impl Options {
         if self.group_commit_transactions == 0 {
             return wrong("group_commit_transactions", "must be at least 1".into());
         }
+        if self.group_commit_time > Duration::from_secs(10) {
+            return wrong("group_commit_time", "must be at most 10 seconds: so long does a lonely commit wait".into());
+        }
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; leave it out for no limit".into());
         }

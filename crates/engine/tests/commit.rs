@@ -193,3 +193,51 @@ fn an_abandoned_commit_happens_all_the_same() {
     commit.wait().unwrap();
     assert_eq!(durable(&medium, 3), [0, 1, 2]);
 }
+
+#[test]
+fn a_dropped_table_is_seen_to_be_gone_when_that_is_durable() {
+    let (medium, db, table) = slow(CommitMode::Pipelined);
+    let other = db.clone();
+    let thread = std::thread::spawn(move || other.drop_table("t").unwrap());
+    loop {
+        let mut txn = db.begin();
+        match txn.get(&table, b"key") {
+            Ok(_) => txn.abort().unwrap(),
+            Err(error) => {
+                assert!(matches!(error, Error::NoSuchTable { .. }), "{error}");
+                break;
+            }
+        }
+    }
+    let after = Db::open_on(Arc::new(medium.crash_image(&CrashChoice::Nothing)), common::small()).unwrap();
+    assert!(matches!(after.open_table("t"), Err(Error::NoSuchTable { .. })));
+    thread.join().unwrap();
+}
+
+/// Company that does not come holds up commits, for as long as was asked for, and nothing else.
+#[test]
+fn only_commits_wait_for_company() {
+    let options = Options {
+        group_commit_transactions: 1000,
+        group_commit_time: Duration::from_secs(2),
+        pool_bytes: Options::MIN_POOL_PAGES * 8192,
+        commit: CommitMode::Async,
+        ..common::small()
+    };
+    let start = std::time::Instant::now();
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    // More than the pool holds: pages have to be written, and the log before them.
+    for key in 0..200_u32 {
+        let mut txn = db.begin();
+        txn.put(&table, &key.to_be_bytes(), &[7; 7000]).unwrap();
+        txn.commit().unwrap();
+    }
+    db.checkpoint().unwrap();
+    drop(table);
+    db.close().unwrap();
+    // The creation of the table is a commit that waits.
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    let options = Options { group_commit_time: Duration::from_secs(11), ..options };
+    assert!(matches!(Db::open_on(Arc::new(SimDisk::new(1)), options), Err(Error::InvalidOption { .. })));
+}

@@ -74,6 +74,19 @@ struct Requests {
     highest: Lsn,
     /// When the first of them came.
     first: Option<Instant>,
+    /// One of them cannot wait for company.
+    at_once: bool,
+}
+
+/// What one who waits wants of the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// A flush in company of others, as the policy says.
+    InCompany,
+    /// A flush as soon as possible: no commit, but something that commits may have to wait for.
+    AtOnce,
+    /// Nothing: [`CommitQueue::request`] has been called.
+    Requested,
 }
 
 /// One who waits until the durable position is beyond `lsn`.
@@ -122,8 +135,9 @@ pub(crate) enum Due {
 }
 
 impl State {
-    fn request(&mut self, lsn: Lsn) {
+    fn request(&mut self, lsn: Lsn, at_once: bool) {
         self.requests.count += 1;
+        self.requests.at_once |= at_once;
         self.requests.highest = self.requests.highest.max(lsn);
         self.requests.first.get_or_insert_with(Instant::now);
     }
@@ -143,6 +157,7 @@ impl State {
             self.requests.count += served.count;
             self.requests.highest = self.requests.highest.max(served.highest);
             self.requests.first = served.first.or(self.requests.first);
+            self.requests.at_once |= served.at_once;
             served.count = 0;
         }
         self.count_company(served.count);
@@ -187,7 +202,11 @@ impl State {
         } else {
             (policy.transactions, policy.time)
         };
-        if self.requests.count >= enough || unflushed >= policy.bytes as u64 || space.waiting_for_room() > 0 {
+        if self.requests.count >= enough
+            || self.requests.at_once
+            || unflushed >= policy.bytes as u64
+            || space.waiting_for_room() > 0
+        {
             return Due::Flush;
         }
         match self.requests.first {
@@ -216,8 +235,7 @@ impl CommitQueue {
     }
 
     /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes durable what is released.
-    /// `requested` says that [`CommitQueue::request`] has been called for it.
-    pub(crate) fn wait(&self, space: &Space, lsn: Lsn, requested: bool, flush: impl Fn()) {
+    pub(crate) fn wait(&self, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
         let mut backoff = Backoff::new();
         let mut counted = false;
         while !is_settled(space, lsn) {
@@ -227,7 +245,7 @@ impl CommitQueue {
             }
             state.waits += u64::from(!std::mem::replace(&mut counted, true));
             let alone = state.waiters.is_empty() && !state.is_crowded(&self.policy);
-            if !state.flushing && alone && self.policy.transactions == 1 {
+            if !state.flushing && (ask == Ask::AtOnce || alone && self.policy.transactions == 1) {
                 state.begin_flush();
                 state.inline_flushes += 1;
                 drop(state);
@@ -242,8 +260,8 @@ impl CommitQueue {
                 continue;
             }
             let parker = Arc::new(Parker::new());
-            if !requested {
-                state.request(lsn);
+            if ask != Ask::Requested {
+                state.request(lsn, ask == Ask::AtOnce);
             }
             state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)) }));
             let news = state.is_news(&self.policy, space);
@@ -261,7 +279,7 @@ impl CommitQueue {
         if is_settled(space, lsn) {
             return;
         }
-        state.request(lsn);
+        state.request(lsn, false);
         let news = state.is_news(&self.policy, space);
         drop(state);
         if news {

@@ -29,9 +29,9 @@ mod native {
     fn a_lonely_committer_flushes_by_itself() {
         let (queue, space) = fixture(policy());
         let lsn = insert(&space);
-        queue.wait(&space, lsn, false, || space.set_durable(space.released()));
+        queue.wait(&space, lsn, Ask::InCompany, || space.set_durable(space.released()));
         assert_eq!(queue.counts(), (1, 1));
-        queue.wait(&space, lsn, false, || panic!("it is durable"));
+        queue.wait(&space, lsn, Ask::InCompany, || panic!("it is durable"));
         assert_eq!(queue.counts(), (1, 1));
     }
 
@@ -66,6 +66,22 @@ mod native {
         let (queue, space) = fixture(policy);
         queue.request(&space, insert(&space));
         assert_eq!(queue.due(&space), Due::Flush);
+    }
+
+    #[test]
+    fn who_cannot_wait_for_company_does_not() {
+        let policy = GroupCommit { transactions: 2, bytes: 1000, time: Duration::from_secs(3600) };
+        let (queue, space) = fixture(policy);
+        let lsn = insert(&space);
+        queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
+        // Behind a flush that somebody else makes, and that cannot serve it.
+        let lsn = space.turn().acquire(1, 1);
+        queue.state.lock().request(lsn, true);
+        for _ in 0..2 {
+            assert_eq!(queue.due(&space), Due::Flush);
+            assert!(queue.end_flush(&space));
+        }
+        space.release(lsn, lsn.advance(1));
     }
 
     #[test]
@@ -158,7 +174,7 @@ mod loom_models {
                     let shared = Arc::clone(&shared);
                     thread::spawn("committer", move || {
                         let (queue, space) = &*shared;
-                        queue.wait(space, lsn, false, || space.set_durable(space.released()));
+                        queue.wait(space, lsn, Ask::InCompany, || space.set_durable(space.released()));
                         assert!(space.durable() > lsn);
                     })
                     .unwrap()
@@ -216,7 +232,7 @@ mod loom_models {
                 wake.tell();
             }
             shared.0.request(&shared.1, lsns[1]);
-            shared.0.wait(&shared.1, lsns[1], true, || shared.1.set_durable(shared.1.released()));
+            shared.0.wait(&shared.1, lsns[1], Ask::Requested, || shared.1.set_durable(shared.1.released()));
             shared.0.daemon.ring();
             helper.join().unwrap();
             shared.0.take_told().into_iter().for_each(Wake::tell);
@@ -277,7 +293,7 @@ mod loom_models {
             let committer = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("committer", move || {
-                    shared.0.wait(&shared.1, lsn, false, || unreachable!("the policy wants two"));
+                    shared.0.wait(&shared.1, lsn, Ask::InCompany, || unreachable!("the policy wants two"));
                     assert!(shared.1.has_failed());
                 })
                 .unwrap()

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::Lsn;
 
+use crate::commit::Ask;
 use crate::error::{Result, WalError};
 use crate::shared::Shared;
 use crate::wake::Wake;
@@ -45,12 +46,14 @@ impl Hardened {
         match &self.refused {
             Some(error) => Err(error.clone()),
             None if self.shared.is_settled(self.lsn) => self.outcome(),
-            None => self.shared.wait(self.lsn, true),
+            None => self.shared.wait(self.lsn, Ask::Requested),
         }
     }
 
     /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at once on this one when
-    /// there is nothing to wait for. Calls are made one after the other; one that panics harms nobody but itself.
+    /// there is nothing to wait for. Calls are made one after the other, and so are the wakers of
+    /// tasks: one that takes its time delays the others, and one that waits until another is made, or a task is woken,
+    /// waits for ever. One that panics harms nobody but itself.
     pub fn on_ready(mut self, call: impl FnOnce(Result<()>) + Send + 'static) {
         if let Some(error) = self.refused.take() {
             return call(Err(error));
@@ -85,7 +88,10 @@ impl Future for Hardened {
             return Poll::Ready(Err(error.clone()));
         }
         if let Some(task) = &self.task {
-            task.lock().clone_from(context.waker());
+            // Wakers are cloned and dropped without the lock: that is code of others.
+            let waker = context.waker().clone();
+            let previous = std::mem::replace(&mut *task.lock(), waker);
+            drop(previous);
         } else {
             let task = Arc::new(Mutex::new(context.waker().clone()));
             let wake = Wake::Task(Arc::clone(&task));

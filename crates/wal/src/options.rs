@@ -98,6 +98,9 @@ impl WalOptions {
         if self.group_commit.transactions == 0 {
             return invalid("group_commit.transactions", "it must be at least 1");
         }
+        if self.group_commit.time > Duration::from_secs(10) {
+            return invalid("group_commit.time", "it must be at most 10 seconds: so long does a lonely commit wait");
+        }
         if self.group_commit.bytes == 0 {
             return invalid("group_commit.bytes", "it must be at least 1");
         }

@@ -6,6 +6,7 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
 use crate::bell::Bell;
+use crate::commit::Ask;
 use crate::commit::{CommitQueue, is_settled};
 use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
@@ -169,9 +170,9 @@ impl Shared {
         }
     }
 
-    /// Blocks until the durable position is beyond `lsn`. `requested` says that the queue has been asked for it.
-    pub(crate) fn wait(&self, lsn: Lsn, requested: bool) -> Result<()> {
-        self.queue.wait(&self.space, lsn, requested, || {
+    /// Blocks until the durable position is beyond `lsn`.
+    pub(crate) fn wait(&self, lsn: Lsn, ask: Ask) -> Result<()> {
+        self.queue.wait(&self.space, lsn, ask, || {
             let _guard = FailOnPanic(self);
             self.flush();
         });

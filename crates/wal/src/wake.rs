@@ -20,16 +20,18 @@ pub(crate) enum Wake {
 impl Wake {
     /// Tells the waiter. A panic of code that is not the log's ends here: others wait for the thread that calls this.
     pub(crate) fn tell(self) {
-        match self {
+        let told = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Thread(parker) => parker.unpark(),
             Self::Task(task) => {
-                // Not called under the lock: it may run the task, which takes it.
-                let waker = task.lock().clone();
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                // Not called under the lock: it may run the task, which takes it. The task may end with its waker here.
+                let waker = std::mem::replace(&mut *task.lock(), Waker::noop().clone());
+                waker.wake();
             }
-            Self::Call(call) => {
-                let _ = catch_unwind(AssertUnwindSafe(call));
-            }
+            Self::Call(call) => call(),
+        }));
+        if let Err(payload) = told {
+            // Whose destructor may panic, too.
+            std::mem::forget(payload);
         }
     }
 }

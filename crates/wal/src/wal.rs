@@ -6,6 +6,7 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 use std::collections::BTreeMap;
 
+use crate::commit::Ask;
 use crate::daemon::Daemons;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
@@ -132,7 +133,21 @@ impl Wal {
         }
         let lsn = Lsn::new(gsn.get());
         self.shared.check_inserted(lsn)?;
-        self.shared.wait(lsn, false)
+        self.shared.wait(lsn, Ask::InCompany)
+    }
+
+    /// As [`Wal::wait_hardened`], for what is no commit and what commits may have to wait for: it does not wait for the
+    /// company that [`crate::GroupCommit`] asks for.
+    ///
+    /// # Errors
+    /// As [`Wal::wait_hardened`].
+    pub fn harden_at_once(&self, gsn: Gsn) -> Result<()> {
+        if self.is_hardened(gsn) {
+            return Ok(());
+        }
+        let lsn = Lsn::new(gsn.get());
+        self.shared.check_inserted(lsn)?;
+        self.shared.wait(lsn, Ask::AtOnce)
     }
 
     /// Everything below is hardened. Always the end of a record.
@@ -278,11 +293,13 @@ impl Wal {
     /// # Errors
     /// [`WalError::Failed`] when not everything could be hardened.
     pub fn close(&self) -> Result<()> {
+        let was_closed = matches!(self.failure(), Some(WalError::Closed));
         let end = self.end();
-        let outcome = if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1), false) } else { Ok(()) };
+        let outcome =
+            if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };
         self.stop();
         match outcome {
-            Err(WalError::Closed) => Ok(()),
+            Err(WalError::Closed) if was_closed => Ok(()),
             outcome => outcome,
         }
     }

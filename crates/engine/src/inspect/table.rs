@@ -56,6 +56,7 @@ pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
         return Err(Error::Closed);
     }
     let tree = table.tree(&db.core().tables)?;
+    table.check_not_dropped()?;
     let mut report = TableReport {
         name: table.name().to_owned(),
         id: table.id(),

@@ -340,6 +340,9 @@ impl LockManager {
     /// Releases every lock of the transaction, the last taken first; intention locks on tables may stay with the agent.
     pub(crate) fn release_all(&self, txn: &mut TxnLocks) {
         let mut granted = Vec::new();
+        if self.inheritance {
+            self.drop_inherited(txn.take_unused_if_full());
+        }
         while let Some((id, mode)) = txn.pop() {
             let mut bucket = self.bucket(id).lock();
             let is_intent = matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive);

@@ -497,6 +497,26 @@ fn an_inherited_lock_is_used_again_and_revoked_by_who_needs_it() {
 }
 
 #[test]
+fn agents_go_on_to_inherit_when_they_change_tables() {
+    let manager = LockManager::new(16).with_inheritance(true);
+    let mut txn = TxnLocks::new(TxnId::new(1));
+    let mut next = 2;
+    for number in 0..100_u32 {
+        let table = LockId::table(TableId::new(number));
+        for round in 0..3 {
+            manager.acquire(&mut txn, table, IntentExclusive).unwrap();
+            assert!(!manager.is_unlocked(table));
+            manager.release_all(&mut txn);
+            assert!(!manager.is_unlocked(table), "table {number} is inherited, round {round}");
+            txn.renew(TxnId::new(next));
+            next += 1;
+        }
+    }
+    manager.disinherit(&mut txn);
+    assert!(manager.is_empty());
+}
+
+#[test]
 fn an_inherited_lock_can_be_converted() {
     let manager = Arc::new(LockManager::new(8).with_inheritance(true));
     let table = LockId::table(TABLE);

@@ -140,6 +140,15 @@ impl TxnLocks {
         in_use
     }
 
+    /// Takes one out that the transaction has not used, if there are as many as may be: what is used now goes before it.
+    pub(super) fn take_unused_if_full(&mut self) -> Option<Inherited> {
+        if self.may_inherit() {
+            return None;
+        }
+        let at = self.inherited.iter().position(|lock| !lock.in_use)?;
+        Some(self.inherited.remove(at))
+    }
+
     /// Whether one more lock may be inherited.
     pub(super) fn may_inherit(&self) -> bool {
         self.inherited.len() < INHERITED

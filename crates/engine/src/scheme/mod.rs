@@ -24,6 +24,9 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Waits until everything up to and including `gsn` survives a crash.
     fn harden(&self, gsn: Gsn) -> Result<()>;
 
+    /// As [`Self::harden`], for what is no commit: it does not wait until others join it.
+    fn harden_at_once(&self, gsn: Gsn) -> Result<()>;
+
     /// Asks for everything up to and including `gsn` to survive a crash, and does not wait.
     fn request_hardening(&self, gsn: Gsn) -> Hardened;
 

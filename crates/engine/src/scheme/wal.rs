@@ -36,6 +36,10 @@ impl StorageScheme for WalScheme {
         Ok(self.wal.wait_hardened(gsn)?)
     }
 
+    fn harden_at_once(&self, gsn: Gsn) -> Result<()> {
+        Ok(self.wal.harden_at_once(gsn)?)
+    }
+
     fn request_hardening(&self, gsn: Gsn) -> Hardened {
         self.wal.harden(gsn)
     }
@@ -90,7 +94,7 @@ impl WalRule for WalScheme {
         if self.wal.is_hardened(gsn) {
             return Ok(());
         }
-        self.wal.wait_hardened(gsn).map_err(|failure| PoolError::Log { reason: failure.to_string() })
+        self.wal.harden_at_once(gsn).map_err(|failure| PoolError::Log { reason: failure.to_string() })
     }
 
     fn end(&self) -> Gsn {

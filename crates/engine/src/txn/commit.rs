@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 
 /// The outcome of [`crate::Txn::commit_async`]: the transaction is over and its changes are visible, but whoever is told
 /// of it must be told only when this is done. Dropping it does not take the commit back.
+///
+/// Like a transaction it keeps the database in use: a directory can be opened again when all of them are gone.
 #[must_use = "the transaction is durable only when this says so"]
 pub struct Commit(State);
 
@@ -59,7 +61,8 @@ impl Commit {
     }
 
     /// Has `call` called with the outcome: on a thread of the log when the commit is durable, or at once on this one when
-    /// it is already. It should be brief and must not wait for another commit, since all others wait for that thread.
+    /// it is already. That thread makes all such calls and wakes all tasks, one after the other: a call that takes its
+    /// time delays the others, and one that waits until another is made, or a task is woken, waits for ever.
     ///
     /// # Panics
     /// After the outcome has been given out to a task that awaited it.

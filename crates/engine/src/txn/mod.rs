@@ -121,7 +121,8 @@ impl Txn {
     fn enter_table(&mut self, table: &Table, mode: LockMode) -> Result<Tree> {
         let tree = table.tree(&self.core.tables)?;
         self.lock(LockId::table(tree.table), mode)?;
-        table.tree(&self.core.tables)
+        table.check_not_dropped()?;
+        Ok(tree)
     }
 
     /// For the database's own transactions on its catalog, which hold a lock on it as a whole.
