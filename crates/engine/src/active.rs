@@ -7,6 +7,11 @@
 //! `inserting` before the log gave out the begin record's place; so the checkpoint either sees it set and waits, or sees
 //! what was stored after it. Records behind the begin record are found by recovery's analysis itself.
 //!
+//! While the slot is read, a later insertion may be under way, and some of its stores may be seen and others not. That
+//! insertion is behind the begin record, and analysis comes to its record. Only of a transaction's first record would
+//! something wrong remain: its last LSN without its first. Then all the transaction's records are behind the begin record,
+//! and the checkpoint leaves it out.
+//!
 //! Lock order: a shard's mutex is held while its slots are read; nothing is taken under it.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -145,7 +150,9 @@ impl ActiveTxns {
         for shard in &self.shards {
             for slot in shard.lock().iter() {
                 let entry = slot.entry();
-                if entry.state != TxnState::Over && !entry.last.is_zero() {
+                // Without either of them there is nothing before the begin record.
+                let has_records = !entry.first.is_zero() && !entry.last.is_zero();
+                if entry.state != TxnState::Over && has_records {
                     entries.push(entry);
                 }
             }
@@ -186,6 +193,12 @@ mod tests {
         slots[1].insert(TxnState::Over, |_| at(300));
         let expected =
             TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Lsn::new(100), last: Lsn::new(200) };
+        assert_eq!(active.snapshot(), [expected]);
+        // What may be seen while the first record is inserted.
+        slots[2].last.store(400, Ordering::Relaxed);
+        assert_eq!(active.snapshot(), [expected]);
+        slots[2].last.store(0, Ordering::Relaxed);
+        slots[2].first.store(400, Ordering::Relaxed);
         assert_eq!(active.snapshot(), [expected]);
         active.leave(&slots[0], TxnId::new(1));
         assert_eq!(active.snapshot(), []);

@@ -21,6 +21,7 @@ use crate::control::Control;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::record::{Kind, Malformed, Reader, put_number};
+use crate::txn_log::TXN_LIMIT;
 
 /// Entries of a table in one record.
 const ENTRIES: usize = 400;
@@ -35,6 +36,9 @@ pub(crate) struct CheckpointEnd {
 }
 
 impl CheckpointEnd {
+    /// Longest encoding: two numbers of ten bytes.
+    const MAX_BYTES: usize = 20;
+
     fn encode(self) -> Vec<u8> {
         let mut out = Vec::new();
         put_number(&mut out, self.begin.get());
@@ -45,7 +49,8 @@ impl CheckpointEnd {
     /// Reads the payload of an end record.
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
-        Ok(Self { begin: Lsn::new(reader.number()?), next_txn: TxnId::new(reader.number()?) })
+        let (begin, next_txn) = (Lsn::new(reader.number()?), TxnId::new(reader.number()?));
+        if next_txn > TXN_LIMIT { Err(Malformed) } else { Ok(Self { begin, next_txn }) }
     }
 }
 
@@ -67,12 +72,16 @@ pub(crate) fn decode_txns(payload: &[u8]) -> Result<(Lsn, Vec<TxnEntry>), Malfor
     let begin = Lsn::new(reader.number()?);
     let mut entries = Vec::new();
     while !reader.is_empty() {
-        entries.push(TxnEntry {
+        let entry = TxnEntry {
             txn: TxnId::new(reader.number()?),
             state: TxnState::from_u8(reader.byte()?).ok_or(Malformed)?,
             first: Lsn::new(reader.number()?),
             last: Lsn::new(reader.number()?),
-        });
+        };
+        if entry.txn.is_zero() || entry.txn >= TXN_LIMIT || entry.state == TxnState::Over {
+            return Err(Malformed);
+        }
+        entries.push(entry);
     }
     Ok((begin, entries))
 }
@@ -181,7 +190,8 @@ impl Core {
         self.health.check()?;
         self.store.pool.flush_before(flush_before)?;
         self.set_room_aside(standing)?;
-        let begin = self.log_checkpoint(Kind::CheckpointBegin, &[]).lsn;
+        let before = *standing;
+        let begin = self.log_checkpoint(standing, Kind::CheckpointBegin, &[]).lsn;
         let mut txns = self.active.snapshot();
         let mut pages = self.store.pool.dirty_pages();
         if is_on(Bug::CheckpointForgetsTransactions) {
@@ -190,16 +200,20 @@ impl Core {
         if is_on(Bug::CheckpointForgetsDirtyPages) {
             pages.clear();
         }
-        for part in txns.chunks(ENTRIES) {
-            self.log_checkpoint(Kind::CheckpointTransactions, &encode_txns(begin, part));
-        }
-        for part in pages.chunks(ENTRIES) {
-            self.log_checkpoint(Kind::CheckpointPages, &encode_pages(begin, part));
+        let txn_parts = txns.chunks(ENTRIES).map(|part| (Kind::CheckpointTransactions, encode_txns(begin, part)));
+        let page_parts = pages.chunks(ENTRIES).map(|part| (Kind::CheckpointPages, encode_pages(begin, part)));
+        let parts: Vec<(Kind, Vec<u8>)> = txn_parts.chain(page_parts).collect();
+        let bytes = |payload: usize| self.scheme().record_bytes(payload);
+        let room = parts.iter().map(|(_, payload)| bytes(payload.len())).sum::<u64>() + bytes(CheckpointEnd::MAX_BYTES);
+        self.have_room(standing, room)?;
+        for (kind, payload) in &parts {
+            self.log_checkpoint(standing, *kind, payload);
         }
         let next_txn = TxnId::new(self.next_txn.load(Ordering::Relaxed));
         // Before the end record: a group that is counted here is in the log that is hardened next.
         let groups = self.store.space.groups();
-        let end = self.log_checkpoint(Kind::CheckpointEnd, &CheckpointEnd { begin, next_txn }.encode());
+        let end = CheckpointEnd { begin, next_txn }.encode();
+        let end = self.log_checkpoint(standing, Kind::CheckpointEnd, &end);
         self.scheme().harden_at_once(end.gsn)?;
 
         let redo = pages.iter().map(|&(_, gsn)| Lsn::new(gsn.get())).fold(begin, Lsn::min);
@@ -211,35 +225,55 @@ impl Core {
         }
         self.counters.checkpoint_taken();
         self.scheme().recycle_below(oldest)?;
-        // What this checkpoint has used is no longer set aside, but for the next one if there is room at once.
-        let used = (end.end.get() - begin.get()).min(*standing);
-        if self.scheme().reserve(used).is_err() {
-            *standing -= used;
+        // For the next one, if there is room at once.
+        let used = before.saturating_sub(*standing);
+        if self.scheme().reserve(used).is_ok() {
+            *standing += used;
         }
-        self.scheme().unreserve(used);
         Ok(())
     }
 
     /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a full log must never
     /// keep the checkpoint from being taken that would make room, and no checkpoint may use room that others count on.
+    /// How much one takes is not known before its tables are; this is what it mostly takes.
     fn set_room_aside(&self, standing: &mut u64) -> Result<()> {
-        let needed = (64 << 10) + 12 * self.store.pool.frames() as u64;
-        let missing = needed.saturating_sub(*standing);
+        let usual = (64 << 10) + 12 * self.store.pool.frames() as u64;
+        if *standing <= usual / 2 {
+            return self.have_room(standing, usual);
+        }
+        let missing = usual.saturating_sub(*standing);
+        match self.scheme().reserve(missing) {
+            // Most likely there is enough. The log is not to grow beyond its limit for this.
+            Err(Error::Full { .. }) => return Ok(()),
+            other => other?,
+        }
+        *standing += missing;
+        Ok(())
+    }
+
+    /// Sees to it that no less than `bytes` are set aside. The limit of the log must not stand in the way of what makes
+    /// room in it.
+    fn have_room(&self, standing: &mut u64, bytes: u64) -> Result<()> {
+        let missing = bytes.saturating_sub(*standing);
         if missing == 0 {
             return Ok(());
         }
         match self.scheme().reserve(missing) {
-            Err(Error::Full { .. }) if *standing > needed / 2 => return Ok(()),
-            // The limit of the log must not stand in the way of what makes room in it.
             Err(Error::Full { .. }) => self.scheme().reserve_beyond_limit(missing)?,
             other => other?,
         }
-        *standing = needed;
+        *standing += missing;
         Ok(())
     }
 
-    fn log_checkpoint(&self, kind: Kind, payload: &[u8]) -> Inserted {
-        self.scheme().log(kind.record(payload))
+    /// Inserts a record of a checkpoint, in the room set aside for it.
+    fn log_checkpoint(&self, standing: &mut u64, kind: Kind, payload: &[u8]) -> Inserted {
+        let bytes = self.scheme().record_bytes(payload.len());
+        assert!(bytes <= *standing, "room is set aside for what a checkpoint logs");
+        let inserted = self.scheme().log(kind.record(payload));
+        *standing -= bytes;
+        self.scheme().unreserve(bytes);
+        inserted
     }
 }
 
@@ -268,5 +302,48 @@ mod tests {
         assert_eq!(CheckpointEnd::decode(&end.encode()), Ok(end));
         assert_eq!(decode_pages(&[0x80]), Err(Malformed));
         assert_eq!(decode_txns(&[1, 9, 7, 1, 1]), Err(Malformed));
+        let over = TxnEntry { state: TxnState::Over, ..txns[0] };
+        let impossible = [TxnId::ZERO, TXN_LIMIT, TxnId::MAX].map(|txn| TxnEntry { txn, ..txns[0] });
+        for entry in [over].into_iter().chain(impossible) {
+            assert_eq!(decode_txns(&encode_txns(begin, &[txns[1], entry])), Err(Malformed), "{entry:?}");
+        }
+        let end = CheckpointEnd { begin, next_txn: TxnId::MAX };
+        assert_eq!(CheckpointEnd::decode(&end.encode()), Err(Malformed));
+    }
+
+    /// Whatever a checkpoint logs, the segments reach as far as the log does and what others have set aside.
+    #[test]
+    #[cfg(not(loom))]
+    fn tables_larger_than_usual_use_no_room_that_others_count_on() {
+        use crate::open::open;
+        use crate::options::Options;
+        use duramen_io::SimDisk;
+        use duramen_types::PAGE_SIZE;
+
+        let segment_bytes = 1 << 20;
+        let options = Options {
+            pool_bytes: 64 * PAGE_SIZE,
+            log_buffer_bytes: 1 << 20,
+            log_segment_bytes: segment_bytes,
+            log_max_bytes: 4 << 20,
+            checkpoint_bytes: 2 << 20,
+            ..Options::default()
+        };
+        let core = open(Arc::new(SimDisk::new(1)), options).unwrap();
+        while core.scheme().reserve(1 << 10).is_ok() {}
+        for txn in 1_000..41_000 {
+            let (first, last) = (Lsn::new(4096), Lsn::new(4144));
+            let entry = TxnEntry { txn: TxnId::new(txn), state: TxnState::Active, first, last };
+            core.active.enter(&Arc::default(), entry);
+        }
+        for _ in 0..3 {
+            core.checkpoint().unwrap();
+            let stats = core.scheme().stats();
+            assert!(stats.start.get() < segment_bytes, "no segment is recycled");
+            let limit = 4096 + stats.segments_live * (segment_bytes - 4096);
+            let used = stats.end.get() + stats.reserved_bytes;
+            assert!(used <= limit, "{used} bytes are used or set aside, and there are {limit}");
+        }
+        core.checkpointer.stop();
     }
 }

@@ -31,6 +31,9 @@ const STEP_BYTES: u64 = 64 << 10;
 /// Bits of an overflow chain's number that count the chains of one transaction; the others are the transaction's number.
 const CHAIN_BITS: u32 = 20;
 
+/// Transactions' numbers stay below: there is no room for more in the numbers of overflow chains.
+pub(crate) const TXN_LIMIT: TxnId = TxnId::new(1 << (64 - CHAIN_BITS));
+
 /// Chains that one transaction can write.
 const MOST_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
 

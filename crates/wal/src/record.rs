@@ -196,6 +196,12 @@ impl<'a> Header<'a> {
         Gsn::new(self.u64_at(8))
     }
 
+    /// Whether the GSN is one that a record at `lsn` can have. With one log that is the LSN and nothing else, which tells
+    /// the beginning of a record from other bytes. With several, GSNs run ahead of LSNs and this cannot be asked.
+    pub(crate) fn is_in_place(&self, lsn: Lsn) -> bool {
+        self.gsn().get() == lsn.get()
+    }
+
     /// A position up to which the log was durable when the record at `lsn` was filled in, if it tells one.
     fn durable_before(&self, lsn: Lsn) -> Option<Lsn> {
         let blocks = u16::from_le_bytes([self.0[42], self.0[43]]);
@@ -206,7 +212,8 @@ impl<'a> Header<'a> {
 /// Whether the record at `lsn` is what was written there; `bytes` are the whole of it, as long as [`Header::length`] says.
 pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
     let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
-    bytes[..4] == crc.to_le_bytes() || is_on(Bug::IgnoreLogChecksum)
+    let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(lsn));
+    (bytes[..4] == crc.to_le_bytes() && in_place) || is_on(Bug::IgnoreLogChecksum)
 }
 
 /// Reads the record at `lsn`, of which `bytes` are the whole.
@@ -283,6 +290,17 @@ mod tests {
             let length = Header::at(&damaged).unwrap().length();
             assert!(length != Some(bytes.len()) || !is_intact(&damaged, &identity, lsn), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_record_with_the_gsn_of_another_place_is_not_intact() {
+        let lsn = Lsn::new(8200);
+        let mut bytes = encoded(b"payload", lsn);
+        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        bytes[8..16].copy_from_slice(&8208u64.to_le_bytes());
+        let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        assert!(!is_intact(&bytes, &identity, lsn));
     }
 
     #[test]

@@ -8,8 +8,9 @@
 //! leaves the end where it is, and the next opening does it again.
 //!
 //! No flush reaches further than the size of the log buffer beyond the durable position, and every segment's header names
-//! that size, so this much is looked at and no more. The size in the header of the last segment is brought up to date
-//! before a log with another buffer size is used.
+//! that size, so this much is looked at and no more. The headers of the last segment and of those made ahead are written
+//! again, with the size that is used from now on, before the log accepts anything: a size that is read in them may be that
+//! of a write that failed.
 //!
 //! A crash cannot destroy what was hardened. A record behind the end that says (by its backlog, see [`crate::record`])
 //! that the log had been durable beyond the end when it was filled in proves damage of another kind, and so does any
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn};
+use duramen_types::Lsn;
 
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
@@ -123,6 +124,9 @@ fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File>, SegmentH
 fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<(Lsn, Lsn)> {
     let known = from.is_some();
     let from = from.unwrap_or(start);
+    if from.get() > files.limit() {
+        return Err(WalError::MissingSegment { segment: files.geometry.segment_of(from.get()), lsn: from });
+    }
     let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
     let mut last = None;
     while let Some(record) = scanner.next()? {
@@ -159,15 +163,17 @@ impl Found {
         self.headers.range(..=segment).next_back().map_or(0, |(_, header)| header.ring_bytes)
     }
 
-    /// Numbers of the segments from `end` on whose headers name another size of the log buffer.
-    pub(crate) fn with_other_ring(&self, end: Lsn, ring_bytes: u64) -> Vec<u64> {
-        let segments = self.headers.range(self.files.geometry.segment_of(end.get())..);
-        segments.filter(|(_, header)| header.ring_bytes != ring_bytes).map(|(number, _)| *number).collect()
+    /// Numbers of the segments whose headers must name the size of the log buffer that is used from now on: those that
+    /// can still be written to, and the last one if the log ends behind it.
+    pub(crate) fn writable(&self, end: Lsn) -> impl Iterator<Item = u64> {
+        let holder = self.files.geometry.segment_of(end.get());
+        let last = self.headers.last_key_value().map_or(holder, |(number, _)| *number);
+        self.headers.range(holder.min(last)..).map(|(number, _)| *number)
     }
 }
 
-/// Refuses a log that holds records behind `end` which a crash cannot explain. `window` is the end of what the last flush
-/// may have written.
+/// Refuses a log that holds records behind `end` which a crash cannot explain. `window`, behind the first LSN, is the end of
+/// what the last flush may have written.
 fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<()> {
     let damaged = |proof: Lsn| {
         Err(WalError::Corrupt {
@@ -182,12 +188,14 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<
             proof = proof.or(Some(lsn));
         }
     })?;
-    // Segments behind the window were made ahead and never written to, or the log really is longer.
+    // What is behind the window, in its last segment and in those made ahead, was never written to, or the log really is
+    // longer. The beginnings of these parts tell: records follow each other without gaps.
     let geometry = files.geometry;
-    let last = files.span().map_or(0, |(_, last)| last);
-    for number in geometry.segment_of(window.max(end.get())) + 1..=last {
-        let base = geometry.base(number);
-        for_each_record_in(files, base, base + geometry.data_bytes().min(CHUNK_BYTES), |lsn, _| {
+    let (last_of_window, last) = (geometry.segment_of(window - 1), files.span().map_or(0, |(_, last)| last));
+    let bases = (last_of_window + 1..=last).map(|number| geometry.base(number));
+    for from in std::iter::once(window).chain(bases) {
+        let to = geometry.base(geometry.segment_of(from) + 1).min(from + CHUNK_BYTES).min(files.limit());
+        for_each_record_in(files, from, to, |lsn, _| {
             proof = proof.or(Some(lsn));
         })?;
     }
@@ -195,7 +203,7 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<
 }
 
 /// Calls `f` with the LSN of each valid record that starts in `[from, to)`, and up to where the log was durable before it.
-/// Where records start is not known, so every multiple of 8 is tried; with one log, a record's GSN gives it away.
+/// Where records start is not known, so every multiple of 8 is tried; a record's GSN gives it away.
 fn for_each_record_in(
     files: &Arc<SegmentFiles>,
     from: u64,
@@ -210,7 +218,7 @@ fn for_each_record_in(
         let next = (start + CHUNK_BYTES).min(to);
         while at < next {
             let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(()) };
-            if header.gsn() == Gsn::new(at)
+            if header.is_in_place(Lsn::new(at))
                 && header.length().is_some()
                 && let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()?
             {
@@ -222,9 +230,9 @@ fn for_each_record_in(
     Ok(())
 }
 
-/// Overwrites `[end, window)` with zeros and makes sure that `[unsure, end)` is durable. That part was read, but whoever
-/// wrote it may have ended before the write was durable, or seen it fail, and then syncing alone would prove nothing: it
-/// is written again.
+/// Overwrites `[end, window)` with zeros and makes sure that `[unsure, end)` is durable. Whatever is read there, zeros too,
+/// proves nothing: whoever wrote it may have ended before the write was durable, or seen it fail, and then syncing alone
+/// would not make it durable. So all of it is written.
 fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()> {
     let (unsure, end) = (unsure.get(), end.get());
     let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
@@ -235,13 +243,12 @@ fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()>
             let len = (piece_end - at).min(CHUNK_BYTES);
             let offset = files.geometry.offset(at);
             let bytes = &mut chunk[..len as usize];
-            file.read_at(bytes, offset)?;
             let kept = end.saturating_sub(at).min(len) as usize;
-            let clean = bytes[kept..].iter().all(|byte| *byte == 0);
-            bytes[kept..].fill(0);
-            if !clean || (kept > 0 && end > unsure) {
-                file.write_at(&[bytes], offset)?;
+            if kept > 0 {
+                file.read_at(bytes, offset)?;
             }
+            bytes[kept..].fill(0);
+            file.write_at(&[bytes], offset)?;
             at += len;
         }
         file.sync()?;

@@ -93,19 +93,20 @@ impl Scanner {
             return self.invalid("the log's segments end here");
         }
         let header = self.at(HEADER_BYTES).and_then(Header::at);
-        let Some((length, gsn)) = header.and_then(|header| Some((header.length()?, header.gsn()))) else {
+        let position = self.position();
+        let beginning = header.and_then(|header| Some((header.length()?, header.is_in_place(position))));
+        let Some((length, in_place)) = beginning else {
             return self.invalid("there is no record here");
         };
         if !self.fill(length)? {
-            // Segments are made before anything is written that reaches into them. With one log, the GSN tells that this
-            // is the beginning of a record and not just any bytes.
-            self.cut_off = gsn.get() == self.position;
+            // Segments are made before anything is written that reaches into them.
+            self.cut_off = in_place;
             return self.invalid("the record goes on behind the last segment");
         }
         let lsn = self.position();
         let identity = self.files.identity;
         if !self.at(length).is_some_and(|bytes| is_intact(bytes, &identity, lsn)) {
-            return self.invalid("the checksum of the record is wrong");
+            return self.invalid("the checksum of the record is wrong, or its GSN is not its position");
         }
         if matches!(self.end, End::Hardened(end) if end < lsn.get() + length as u64) {
             return self.invalid("the record goes on behind the hardened end of the log");

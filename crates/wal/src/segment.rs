@@ -32,6 +32,9 @@ pub(crate) const DIRECTORY: &str = "log";
 /// Size of a block, and of the header, in bytes.
 pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
 
+/// LSNs stay below: what is added to one never overflows, and the highest bit is free for marks.
+const LSN_LIMIT: u64 = 1 << 62;
+
 const MAGIC: [u8; 8] = *b"DURAMLOG";
 const VERSION: u32 = 1;
 
@@ -55,6 +58,12 @@ impl Geometry {
     /// LSN of the first log byte of segment `number`.
     pub(crate) const fn base(&self, number: u64) -> u64 {
         FIRST_LSN.get() + number * self.data_bytes()
+    }
+
+    /// [`Geometry::base`] for a number that need not make sense: `None` if the segment would go beyond the possible LSNs.
+    fn checked_base(&self, number: u64) -> Option<u64> {
+        let limit = number.checked_add(1)?.checked_mul(self.data_bytes())?.checked_add(FIRST_LSN.get())?;
+        (limit <= LSN_LIMIT).then(|| self.base(number))
     }
 
     /// Byte offset of `lsn` in the file of its segment.
@@ -164,8 +173,11 @@ impl SegmentHeader {
             return Err(corrupt(&format!("the header is that of segment {:016x}", header.number)));
         }
         let whole = header.segment_bytes.is_multiple_of(BLOCK) && (2 * BLOCK..=1 << 40).contains(&header.segment_bytes);
-        if !whole || header.start < FIRST_LSN || header.ring_bytes > 1 << 40 {
+        if !whole || header.start < FIRST_LSN || !(BLOCK..=1 << 40).contains(&header.ring_bytes) {
             return Err(corrupt("the header holds impossible values"));
+        }
+        if (Geometry { segment_bytes: header.segment_bytes }).checked_base(number) != Some(u64_at(48)) {
+            return Err(corrupt("the LSN in the header is not that of the segment"));
         }
         Ok(header)
     }
@@ -209,6 +221,31 @@ mod tests {
         ));
         SegmentHeader::decode(&[0; 100], 5).unwrap_err();
         SegmentHeader::decode(&[0; 4096], 5).unwrap_err();
+    }
+
+    /// A checksum that fits does not make the numbers possible.
+    #[test]
+    fn impossible_headers_are_corrupt() {
+        let refused = |header: SegmentHeader, base: u64| {
+            let mut block = vec![0; BLOCK_SIZE];
+            SegmentHeader { number: 0, ..header }.encode(&mut block);
+            block[40..48].copy_from_slice(&header.number.to_le_bytes());
+            block[48..56].copy_from_slice(&base.to_le_bytes());
+            block[12..16].fill(0);
+            let crc = crc32c(&block[..SECTOR_SIZE]);
+            block[12..16].copy_from_slice(&crc.to_le_bytes());
+            matches!(SegmentHeader::decode(&block, header.number), Err(WalError::Corrupt { offset: 0, .. }))
+        };
+        let base = Geometry { segment_bytes: header().segment_bytes }.base(header().number);
+        assert!(!refused(header(), base));
+        assert!(refused(header(), base + 8));
+        assert!(refused(SegmentHeader { ring_bytes: 0, ..header() }, base));
+        for number in [(1 << 44) - 1, u64::MAX] {
+            for segment_bytes in [64 << 20, 1 << 40] {
+                let base = number.wrapping_mul(segment_bytes - BLOCK).wrapping_add(FIRST_LSN.get());
+                assert!(refused(SegmentHeader { number, segment_bytes, ..header() }, base), "{number} {segment_bytes}");
+            }
+        }
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Wal {
         disk.sync_directory(DIRECTORY)?;
         let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
-        for number in found.with_other_ring(end, shared.options.ring_bytes as u64) {
+        for number in found.writable(end) {
             if let Some(file) = shared.files.file(number) {
                 shared.segments.write_header(&*file, number)?;
             }

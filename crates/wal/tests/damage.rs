@@ -60,6 +60,26 @@ fn a_flipped_bit_in_the_middle_is_damage() {
     }
 }
 
+/// Destroys all records between the end and as far as a flush can have reached: only those behind tell that the log went on.
+#[test]
+fn records_beyond_the_reach_of_a_flush_are_damage() {
+    let design = InsertDesign::Mutex;
+    // In the window's last segment; at the start of the segment behind, with a window that ends there; one segment on.
+    for (count, end, window) in [(25, 5, 21), (35, 14, 30), (50, 14, 45)] {
+        let disk = SimDisk::new(1);
+        let inserted = hardened_log(&disk, design, count, 4048);
+        assert!(inserted.iter().enumerate().all(|(i, record)| record.lsn.get() == 4096 * (i as u64 + 1)));
+        for record in &inserted[end..window] {
+            let (name, offset) = place(record.lsn.advance(100));
+            disk.flip_bit(&name, offset, 0);
+        }
+        let error = open(&disk, design).map(|wal| wal.end()).unwrap_err();
+        let (name, at) = place(inserted[end].lsn);
+        let WalError::Corrupt { segment, offset, .. } = error else { panic!("{count} records: {error}") };
+        assert_eq!((format!("log/{segment:016x}.log"), offset), (name, at));
+    }
+}
+
 fn open_from(disk: &SimDisk, design: InsertDesign, from: Lsn) -> duramen_wal::Result<Wal> {
     Wal::open(arc(disk), options(design), DATABASE, Some(from))
 }
@@ -73,7 +93,9 @@ fn opening_from_a_position_without_a_record_is_refused() {
         assert_eq!(open_from(&disk, design, inserted[20].lsn).unwrap().end(), end);
         assert!(matches!(open_from(&disk, design, inserted[20].lsn.advance(8)), Err(WalError::Corrupt { .. })));
         assert!(matches!(open_from(&disk, design, end), Err(WalError::Corrupt { .. })));
-        assert!(matches!(open_from(&disk, design, Lsn::new(1 << 40)), Err(WalError::MissingSegment { .. })));
+        for beyond in [1 << 40, u64::MAX] {
+            assert!(matches!(open_from(&disk, design, Lsn::new(beyond)), Err(WalError::MissingSegment { .. })));
+        }
         assert!(matches!(open_from(&disk, design, Lsn::ZERO), Err(WalError::OutOfRange { .. })));
         disk.remove("log/0000000000000001.log").unwrap();
         assert!(matches!(
@@ -167,6 +189,63 @@ fn records_behind_a_hole_do_not_come_back() {
             assert_eq!(records.len(), survivors + 1, "seed {seed}");
             assert_eq!(records[survivors].txn.get(), 1000);
         }
+    }
+}
+
+/// The zeros written by an opening whose sync failed can be read, but they are not on the medium: the next opening must
+/// write them again, or the records behind the hole come back with the next power cut.
+#[test]
+fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
+    let design = InsertDesign::Mutex;
+    for seed in 0..30 {
+        let disk = SimDisk::new(1);
+        let wal = create(&disk, design);
+        let inserted: Vec<_> = (0..20).map(|number| insert(&wal, number, 976)).collect();
+        disk.crash_at(disk.operations());
+        wal.wait_hardened(inserted[19].gsn).unwrap_err();
+        drop(wal);
+        let image = disk.crash_image(&CrashChoice::Random(seed));
+        image.fail_at(0, Fault::FailedSync, false);
+        open(&image, design).unwrap_err();
+        let wal = open(&image, design).unwrap();
+        let survivors = read_all(&wal, FIRST_LSN).unwrap().len();
+        for number in 0..8 {
+            let refill = insert(&wal, 1000, 976);
+            wal.wait_hardened(refill.gsn).unwrap();
+            let after = image.crash_image(&CrashChoice::Nothing);
+            let records = read_all(&open(&after, design).unwrap(), FIRST_LSN).unwrap();
+            assert_eq!(records.len(), survivors + number + 1, "seed {seed}");
+            assert!(records[survivors..].iter().all(|record| record.txn.get() == 1000), "seed {seed}");
+        }
+    }
+}
+
+/// The size of the log buffer in a segment's header tells the next recovery how far a flush can have reached. A header
+/// whose write failed can be read, but it is not on the medium.
+#[test]
+fn headers_are_written_again_after_a_failed_write() {
+    let design = InsertDesign::Mutex;
+    let large = WalOptions { ring_bytes: 256 << 10, ..options(design) };
+    let open_large = |disk: &SimDisk| Wal::open(arc(disk), large.clone(), DATABASE, None);
+    let ring_on_medium = |disk: &SimDisk, segment: u64| {
+        let bytes = disk.durable_bytes(&format!("log/{segment:016x}.log")).unwrap();
+        u64::from_le_bytes(bytes[72..80].try_into().unwrap())
+    };
+    let disk = SimDisk::new(1);
+    hardened_log(&disk, design, 50, 1500);
+    let before = {
+        let probe = disk.image();
+        open_large(&probe).unwrap();
+        probe.operations()
+    };
+    for failing in 0..before {
+        let disk = disk.image();
+        disk.fail_at(failing, Fault::FailedSync, false);
+        let failed = open_large(&disk).is_err();
+        disk.clear_faults();
+        open_large(&disk).unwrap();
+        // The log ends in the second segment.
+        assert_eq!(ring_on_medium(&disk, 1), 256 << 10, "operation {failing} failed: {failed}");
     }
 }
 

@@ -42,7 +42,7 @@ pub struct ControlSlot {
 pub struct UnfinishedTransaction {
     /// Its number.
     pub txn: TxnId,
-    /// How far it was: `active`, `committed` (pages were still to be given back) or `over`.
+    /// How far it was: `active`, or `committed` (pages were still to be given back).
     pub state: &'static str,
     /// Its first record.
     pub first: Lsn,

@@ -115,12 +115,16 @@ impl Area {
 }
 
 /// Restores the pages that a crash tore while they were written in place; to be called before anything else reads
-/// `data`. Returns their number. May be repeated.
+/// `data`. Returns their number. May be repeated, and interrupted at any point.
 ///
 /// # Errors
 /// Those of the disk, except that what is missing at the end of a file is not one.
 pub(crate) fn recover(data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
     let Some(area) = read_area(doublewrite)? else { return Ok(0) };
+    // It can be read, but whoever wrote it may have ended before that was durable, or seen it fail; then no page of it has
+    // been touched in place, and none may be before the copies are safe. Where it is durable the same is written over it,
+    // which no power cut can tear.
+    doublewrite.write_durable(&[&area], 0)?;
     let mut in_place = AlignedBuf::zeroed(PAGE_SIZE);
     let mut repaired = 0;
     for (index, copy) in area[PAGES..].chunks_exact(PAGE_SIZE).enumerate() {

@@ -12,6 +12,7 @@ use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::record::{FLAG_HAS_GARBAGE, Kind, PageOps};
+use crate::txn_log::TXN_LIMIT;
 
 /// The state of transactions and pages at the end of the log.
 #[derive(Debug)]
@@ -81,6 +82,9 @@ impl Analysis {
     /// Takes note of one record.
     fn follow(&mut self, record: &RecordRef<'_>) -> Result<()> {
         let kind = kind_of(record)?;
+        if record.txn >= TXN_LIMIT {
+            return Err(malformed(record.lsn));
+        }
         if !record.txn.is_zero() {
             self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
         }
@@ -107,7 +111,9 @@ impl Analysis {
     }
 
     fn advance(&mut self, record: &RecordRef<'_>, state: TxnState) {
-        let first = self.txns.get(&record.txn).map_or(record.lsn, |entry| entry.first);
+        // A checkpoint that has an entry without its first record was taken while that was inserted: it is this one.
+        let known = self.txns.get(&record.txn).map(|entry| entry.first).filter(|first| !first.is_zero());
+        let first = known.unwrap_or(record.lsn);
         self.txns.insert(record.txn, TxnEntry { txn: record.txn, state, first, last: record.lsn });
     }
 
@@ -130,4 +136,36 @@ pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
 /// The position of a record in the one log of a database whose GSNs are its LSNs.
 pub(super) fn lsn_of(gsn: Gsn) -> Lsn {
     Lsn::new(gsn.get())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use duramen_io::SimDisk;
+    use duramen_sync::Arc;
+    use duramen_wal::{NewRecord, WalOptions};
+
+    #[test]
+    fn the_first_record_is_known_from_the_checkpoint_or_from_the_log() {
+        let options = WalOptions { ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
+        let wal = Wal::create(Arc::new(SimDisk::new(1)), options, [1; 16]).unwrap();
+        let [unknown, known, new] = [5, 6, 7].map(TxnId::new);
+        for txn in [unknown, known, new, unknown, known, new] {
+            let garbage = Kind::FreeOnCommit.record(&[]);
+            wal.insert(NewRecord { txn, ..garbage });
+        }
+        wal.wait_hardened(Gsn::new(wal.end().get() - 1)).unwrap();
+        let (earlier, last) = (Lsn::new(100), Lsn::new(5000));
+        let entry = |txn, first| (txn, TxnEntry { txn, state: TxnState::Active, first, last });
+        let txns = HashMap::from([entry(unknown, Lsn::ZERO), entry(known, earlier)]);
+        let mut analysis = Analysis { txns, pages: HashMap::new(), next_txn: TxnId::new(1) };
+        let mut scanner = wal.scan(wal.start());
+        let mut lsns = Vec::new();
+        while let Some(record) = scanner.next().unwrap() {
+            analysis.follow(&record).unwrap();
+            lsns.push(record.lsn);
+        }
+        let found = [unknown, known, new].map(|txn| (analysis.txns[&txn].first, analysis.txns[&txn].last));
+        assert_eq!(found, [(lsns[0], lsns[3]), (earlier, lsns[4]), (lsns[2], lsns[5])]);
+    }
 }

@@ -63,24 +63,30 @@ fn undo(core: &Core, wal: &Wal, log: &mut TxnLog, last: Lsn) -> Result<()> {
     let mut next = last;
     while !next.is_zero() {
         let record = wal.read(next)?;
-        next = match Kind::from_u8(record.kind) {
-            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
+        next = before(&record)?;
+        match Kind::from_u8(record.kind) {
+            Some(Kind::Compensation) => {}
             Some(Kind::Update) => {
                 let undo = undo_of(&record)?;
                 let mut logged = 0;
                 let change = take_back(&core.store, undo, &mut logged)?;
                 log.charge(logged);
-                log.compensate(core.scheme(), record.prev, change);
-                record.prev
+                log.compensate(core.scheme(), next, change);
             }
-            Some(Kind::FreeOnCommit) => {
-                log.compensate(core.scheme(), record.prev, Change::new());
-                record.prev
-            }
+            Some(Kind::FreeOnCommit) => log.compensate(core.scheme(), next, Change::new()),
             _ => return Err(malformed(record.lsn)),
-        };
+        }
     }
     Ok(())
+}
+
+/// Where the chain of a transaction goes on from `record`. It leads back, or it would never end.
+fn before(record: &Record) -> Result<Lsn> {
+    let before = match Kind::from_u8(record.kind) {
+        Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
+        _ => record.prev,
+    };
+    if before < record.lsn { Ok(before) } else { Err(malformed(record.lsn)) }
 }
 
 fn undo_of(record: &Record) -> Result<Undo<'_>> {
@@ -93,15 +99,14 @@ fn promised(wal: &Wal, commit: Lsn) -> Result<Vec<Garbage>> {
     let mut next = commit;
     while !next.is_zero() {
         let record = wal.read(next)?;
-        next = match Kind::from_u8(record.kind) {
-            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
+        next = before(&record)?;
+        match Kind::from_u8(record.kind) {
             Some(Kind::FreeOnCommit) => {
                 garbage.push(Garbage::decode(&record.payload).map_err(|_| malformed(record.lsn))?);
-                record.prev
             }
-            Some(Kind::Update | Kind::Commit) => record.prev,
+            Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
             _ => return Err(malformed(record.lsn)),
-        };
+        }
     }
     Ok(garbage)
 }

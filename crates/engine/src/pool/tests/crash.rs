@@ -4,7 +4,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use duramen_io::CrashChoice;
+use duramen_io::{CrashChoice, Fault};
 
 use super::*;
 
@@ -100,6 +100,44 @@ fn pages_torn_in_place_are_restored_once() {
     data.set_len(5 * PAGE_SIZE as u64).unwrap();
     assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 6, "pages beyond the end are missing, too");
     assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 0);
+}
+
+/// A double-write area whose write failed can be read by the process that opens the disk next, but it is not on the medium:
+/// pages that are written in place from it must not be torn without a good copy.
+#[test]
+fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
+    // A disk on which the area can be read that was to hold a second version of ten pages, and the log.
+    let failed = || {
+        let fixture = Fixture::new(64);
+        fixture.create_pages(11);
+        fixture.pool.flush_all().unwrap();
+        fixture.increment(PageId::new(11)).unwrap();
+        // The area on the medium has another page.
+        fixture.pool.flush_all().unwrap();
+        (1..=10).for_each(|raw| fixture.increment(PageId::new(raw)).unwrap());
+        fixture.disk.fail_at(fixture.disk.operations(), Fault::FailedSync, false);
+        fixture.pool.flush_all().unwrap_err();
+        (fixture.disk, fixture.log)
+    };
+    for operation in 0.. {
+        let (disk, log) = failed();
+        let data = disk.open("data", OpenMode::Existing).unwrap();
+        let doublewrite = disk.open("doublewrite", OpenMode::Existing).unwrap();
+        disk.crash_at(disk.operations() + operation);
+        if recover_double_write(&*data, &*doublewrite).is_ok() {
+            assert!(operation > 10, "each page is written in place");
+            return;
+        }
+        for seed in 0..20 {
+            let image = disk.crash_image(&CrashChoice::Random(seed));
+            let fixture = Fixture::open(image, PoolConfig { frames: 64, ..PoolConfig::default() }, Arc::clone(&log));
+            let pages = fixture.unwrap();
+            for raw in 1..=10 {
+                let counter = pages.counter(PageId::new(raw));
+                assert!(matches!(counter, Ok(0 | 1)), "operation {operation}, seed {seed}, page {raw}: {counter:?}");
+            }
+        }
+    }
 }
 
 /// The suite notices each defect. Defects are global to the process, so these run alone:
