@@ -12,9 +12,11 @@
 //! committer rings for the daemon.
 //!
 //! With the default policy a flush begins as soon as the device is free, but for one thing. When many commit at once
-//! ([`CROWD`]), those whom the last flush has released come back soon: the next flush waits until most of them have, for
-//! at most twice the time that a flush takes. One flush then serves several times as many, and the processor does the
-//! crowd's work meanwhile.
+//! ([`CROWD`]), those whom the last flush has released come back soon, and the next flush waits for them. One flush then
+//! serves several times as many, and the processor does the crowd's work meanwhile. If the crowd is of threads that
+//! sleep, the flush waits until most of them have come back, for at most twice the time that a flush takes. If they go on
+//! without waiting (flush pipelining; Aether, section 4), it waits for half of them, so that the other half keeps the
+//! processors busy while the device works, for at most four times that time.
 //!
 //! No wake-up is lost: a waiter queues, and a flusher ends its flush, under the same lock; a waiter that queues before
 //! the flush ends is seen there, one that comes after sees the new durable position.
@@ -58,6 +60,8 @@ struct State {
     flush_time: Duration,
     /// About how many commit at present: those whom a flush served and those who by then waited for the next.
     company: usize,
+    /// Most of the company sleeps until it is woken.
+    sleeps: bool,
     /// Requests since the last flush began.
     requests: Requests,
     /// Those that the flush in progress is for.
@@ -162,9 +166,9 @@ impl State {
             self.requests.first = served.first.or(self.requests.first);
             self.requests.threads += served.threads;
             self.requests.at_once |= served.at_once;
-            served.threads = 0;
+            served.count = 0;
         }
-        self.count_company(served.threads);
+        self.count_company(&served);
     }
 
     /// Takes those out who need not wait any more.
@@ -185,12 +189,13 @@ impl State {
     }
 
     /// Takes note of how many requests a flush has served, and how long it took.
-    fn count_company(&mut self, served: usize) {
-        if served > 0 {
+    fn count_company(&mut self, served: &Requests) {
+        if served.count > 0 {
+            self.sleeps = 2 * served.threads > served.count;
             let took = self.began.map_or(Duration::ZERO, Instant::elapsed);
             self.flush_time = (self.flush_time * 7 + took) / 8;
         }
-        let present = served.max(1) + self.requests.threads;
+        let present = served.count.max(1) + self.requests.count;
         self.company = if present >= self.company { present } else { (self.company * 7 + present) / 8 };
     }
 
@@ -202,7 +207,8 @@ impl State {
     fn due(&self, policy: &GroupCommit, space: &Space) -> Due {
         let unflushed = space.end().get() - space.durable().get();
         let (enough, patience) = if self.is_crowded(policy) {
-            (self.company * 3 / 4, policy.time.min(self.flush_time * 2))
+            let (share, flushes) = if self.sleeps { (self.company * 3 / 4, 2) } else { (self.company / 2, 4) };
+            (share, policy.time.min(self.flush_time * flushes))
         } else {
             (policy.transactions, policy.time)
         };
@@ -240,6 +246,9 @@ impl CommitQueue {
 
     /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes durable what is released.
     pub(crate) fn wait(&self, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
+        // By the default policy nobody waits long for company.
+        let at_once = ask == Ask::AtOnce && self.policy.transactions > 1;
+        let ask = if ask == Ask::AtOnce && !at_once { Ask::InCompany } else { ask };
         let mut backoff = Backoff::new();
         let mut counted = false;
         while !is_settled(space, lsn) {
@@ -249,7 +258,7 @@ impl CommitQueue {
             }
             state.waits += u64::from(!std::mem::replace(&mut counted, true));
             let alone = state.waiters.is_empty() && !state.is_crowded(&self.policy);
-            if !state.flushing && (ask == Ask::AtOnce || alone && self.policy.transactions == 1) {
+            if !state.flushing && (at_once || alone && self.policy.transactions == 1) {
                 state.begin_flush();
                 state.inline_flushes += 1;
                 drop(state);

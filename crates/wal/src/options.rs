@@ -12,8 +12,9 @@ use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupCommit {
     /// Flush when so many requests to harden wait. With 1, the default, a lone request never waits for company; when many
-    /// threads commit at once, a flush waits for most of those whom the one before has released, for at most twice the
-    /// time that a flush takes. Any other number is taken by the letter.
+    /// commit at once, a flush waits for company: of threads that sleep for most of those whom the one before has released,
+    /// for at most twice the time that a flush takes; otherwise for half of them, for at most four times. Any other
+    /// number is taken by the letter.
     pub transactions: usize,
     /// Flush when so many bytes are in the buffer, even if nobody waits.
     pub bytes: usize,

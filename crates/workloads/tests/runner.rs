@@ -80,7 +80,7 @@ fn retries_are_counted_and_the_limit_is_dealt_out() {
     let db = open(&home);
     let flaky = Flaky { failures: 2, ..Flaky::default() };
     let limit = Limit::Transactions(11);
-    let options = RunOptions { clients: 4, agents: 4, limit, seed: 1, observe_every: Duration::from_millis(1) };
+    let options = RunOptions { clients: 4, agents: 2, limit, seed: 1, observe_every: Duration::from_millis(1) };
     let report = run(&db, &flaky, &options, &mut |_| {}).unwrap();
     assert_eq!((report.committed, report.aborted), (11, 22));
     assert!((report.abort_rate() - 2.0 / 3.0).abs() < 1e-9);
@@ -94,7 +94,7 @@ fn a_seed_fixes_the_inputs_of_every_client() {
     let drawn = |seed| {
         let steady = Flaky::default();
         let limit = Limit::Transactions(300);
-        let options = RunOptions { clients: 3, agents: 3, limit, seed, observe_every: Duration::from_millis(1) };
+        let options = RunOptions { clients: 3, agents: 2, limit, seed, observe_every: Duration::from_millis(1) };
         run(&db, &steady, &options, &mut |_| {}).unwrap();
         steady.inputs.load(Ordering::Relaxed)
     };
@@ -152,7 +152,7 @@ fn an_error_that_is_not_retryable_names_its_client() {
     }
     let home = tempfile::tempdir().unwrap();
     let limit = Limit::Time(Duration::from_secs(60));
-    let options = RunOptions { clients: 3, agents: 3, limit, seed: 1, observe_every: Duration::from_millis(10) };
+    let options = RunOptions { clients: 3, agents: 2, limit, seed: 1, observe_every: Duration::from_millis(10) };
     let error = run(&open(&home), &Broken, &options, &mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::Client { client: 2, .. }), "{error}");
     assert!(error.is_damage());

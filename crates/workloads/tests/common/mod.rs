@@ -16,7 +16,9 @@ pub(crate) fn open(home: &tempfile::TempDir) -> Db {
 /// Runs `count` transactions, the same ones each time.
 pub(crate) fn run_transactions(db: &Db, workload: &dyn Workload<Db>, clients: u32, count: u64) -> RunReport {
     let limit = Limit::Transactions(count);
-    let options = RunOptions { clients, agents: clients, limit, seed: 42, observe_every: Duration::from_millis(5) };
+    // Some threads carry several clients.
+    let options =
+        RunOptions { clients, agents: clients.div_ceil(3), limit, seed: 42, observe_every: Duration::from_millis(5) };
     run(db, workload, &options, &mut |_| {}).unwrap()
 }
 
