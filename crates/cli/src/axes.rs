@@ -25,8 +25,7 @@ const BENCHES: [&str; NAMES.len() + 1] = {
 };
 const WORKLOAD: Axis = Axis { offered: &BENCHES, absent: &[] };
 const COMMIT: Axis = Axis { offered: &["sync", "elr", "pipelined", "async"], absent: &[] };
-const LOG_INSERT: Axis =
-    Axis { offered: &["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"], absent: &[] };
+const LOG_INSERT: Axis = Axis { offered: &InsertDesign::NAMES, absent: &[] };
 const PARTITION: Axis = Axis { offered: &["transaction"], absent: &["page"] };
 const LOG_DEVICE: Axis = Axis { offered: &["file"], absent: &["nvm"] };
 const SCHEME: Axis =

@@ -94,7 +94,7 @@ fn acknowledged_commits_survive_kills() {
             bench.extend(["--pool-mb", random.pick(&["1", "4", "64"])]);
             bench.extend([
                 "--commit",
-                random.pick(&["sync", "elr"]),
+                random.pick(&["sync", "elr", "pipelined", "pipelined"]),
                 "--log-insert",
                 random.pick(&["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"]),
             ]);
@@ -144,6 +144,21 @@ fn acknowledged_commits_survive_kills() {
          {during_recovery} in recovery or check), {checks} checks, {total} acknowledged commits, none lost"
     );
     assert!(kills < KILLS || during_run > 0, "no kill met a running client: nothing was tested");
+}
+
+/// The consistency conditions of TPC-C hold after kills, too.
+#[test]
+fn tpcc_is_consistent_after_kills() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("db");
+    let size = ["--scale", "2", "--rows-per-unit", "60", "--segment-mb", "1", "--checkpoint-mb", "4", "--pool-mb", "4"];
+    let bench = [&["bench", "tpcc", "--clients", "16", "--dir", arg(&dir)], &size[..]].concat();
+    duramen(&[&bench[..], &["--transactions", "100"]].concat()).exits_with(0);
+    for round in 1..=4 {
+        assert!(kill(&[&bench[..], &["--seconds", "60"]].concat(), Duration::from_millis(250 * round)), "it runs on");
+        let ran = duramen(&["check", arg(&dir)]).exits_with(0);
+        assert!(ran.stdout.contains("orders: "), "{ran:#?}");
+    }
 }
 
 /// The proof above is worth something only if a loss would be noticed: unsafe commits are lost, and it is.

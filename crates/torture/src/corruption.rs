@@ -14,6 +14,7 @@ use crate::client::{Client, OnError};
 use crate::harness::{Budget, Coverage, Tally, guarded};
 use crate::model::Model;
 use crate::rng::Rng;
+use crate::variant::Variant;
 use crate::workloads;
 
 /// Longest time for one damage.
@@ -93,6 +94,7 @@ impl Specimen {
             phase.enter(format!("[torture bit-flips --seed {seed}] making the database"));
             let mut rng = Rng::new(seed);
             let options = Options { log_segment_bytes: 64 << 10, ..workloads::test_options() };
+            let options = Variant::of(seed).apply(options);
             let disk = SimDisk::new(seed);
             let mut client = Client::open(&disk, &options, Model::default()).map_err(|error| error.to_string())?;
             client.history = Some(vec![Model::default()]);

@@ -22,4 +22,5 @@ pub mod oracle;
 pub mod rng;
 pub mod script;
 pub mod step;
+pub mod variant;
 pub mod workloads;

@@ -17,6 +17,7 @@ use duramen_torture::hunt::hunt;
 use duramen_torture::isolation::anomalies::{self, Setting};
 use duramen_torture::isolation::lists::{Shape, try_history};
 use duramen_torture::rng::fresh_seed;
+use duramen_torture::variant::Variant;
 use duramen_torture::workloads;
 use duramen_types::planted::Bug;
 
@@ -34,9 +35,12 @@ struct Command {
     /// Everything instead of a sample.
     #[arg(long, global = true)]
     all: bool,
+    /// One after another with every log insertion design in every durable commit mode. (Without this, the seed decides.)
+    #[arg(long, global = true)]
+    matrix: bool,
 }
 
-#[derive(Subcommand)]
+#[derive(Clone, Subcommand)]
 enum Suite {
     /// The power goes off.
     Crash {
@@ -207,38 +211,58 @@ fn single(result: Result<u64, String>) -> Tally {
 }
 
 fn main() -> ExitCode {
-    let Command { suite, seed, seconds, all } = Command::parse();
-    let long = Long { seed: seed.unwrap_or_else(fresh_seed), seconds, all };
+    let Command { suite, seed, seconds, all, matrix } = Command::parse();
+    let seed = seed.unwrap_or_else(fresh_seed);
+    if !matrix {
+        let good = run(&suite, &Long { seed, seconds, all });
+        return if good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let mut failed = Vec::new();
+    for variant in Variant::all() {
+        println!("{variant}");
+        if !run(&suite, &Long { seed: variant.seed(seed), seconds, all }) {
+            failed.push(variant.to_string());
+        }
+    }
+    match failed.is_empty() {
+        true => println!("all {} pairs passed", Variant::all().len()),
+        false => println!("failed: {}", failed.join("; ")),
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs a suite; returns whether all went well.
+fn run(suite: &Suite, long: &Long) -> bool {
     eprintln!("seed {}", long.seed);
     let mut lines = Lines { rows: Vec::new() };
-    let what = match suite {
+    let what = match suite.clone() {
         Suite::Crash { workload, op, image, recovery_op, recovery_image } => {
             let only = Only { image, recovery: recovery_op.zip(recovery_image) };
-            crashes(&long, workload, op, only, &mut lines);
+            crashes(long, workload, op, only, &mut lines);
             "workload"
         }
         Suite::IoErrors { workload, op, fault, persistent, restart, capacity, log_limit } => {
             let sick = if restart { Sick::FaultAndRestart } else { Sick::Fault };
             let case = op.zip(fault).map(|(op, fault)| sick(Case { fault, op, persistent }));
             let sick = case.or(capacity.map(Sick::Full)).or(log_limit.map(Sick::FullLog));
-            io_errors(&long, workload, sick, &mut lines);
+            io_errors(long, workload, sick, &mut lines);
             "workload"
         }
         Suite::BitFlips { crashed, damage } => {
-            bit_flips(&long, crashed, damage, &mut lines);
+            bit_flips(long, crashed, damage, &mut lines);
             "damage"
         }
-        Suite::Planted { bug } => return planted(&long, bug),
+        Suite::Planted { bug } => return planted(long, bug),
         Suite::Isolation { only } => {
-            isolation(&long, only.as_deref(), &mut lines);
+            isolation(long, only.as_deref(), &mut lines);
             "isolation"
         }
     };
     if lines.rows.is_empty() {
         eprintln!("nothing of this name");
-        return ExitCode::FAILURE;
+        return false;
     }
-    if lines.finish(what) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    lines.finish(what)
 }
 
 fn chosen(workload: Option<&'static dyn CrashWorkload>) -> Vec<&'static dyn CrashWorkload> {
@@ -341,7 +365,7 @@ fn isolation(long: &Long, only: Option<&str>, lines: &mut Lines) {
     }
 }
 
-fn planted(long: &Long, bug: Option<Bug>) -> ExitCode {
+fn planted(long: &Long, bug: Option<Bug>) -> bool {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["bug", "caught by", "points", "checks until then", "seconds"]);
@@ -361,5 +385,5 @@ fn planted(long: &Long, bug: Option<Bug>) -> ExitCode {
         table.add_row([format!("{bug:?}"), by, points, checks, format!("{:.1}", hunted.time.as_secs_f64())]);
     }
     println!("{table}");
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    good
 }

@@ -13,6 +13,7 @@ use super::program::{Expr, Op, Predicate, Program, State};
 use super::serial::{read_committed_violation, serial_order};
 use crate::harness::{Budget, Coverage, Tally};
 use crate::rng::Rng;
+use crate::variant::Variant;
 use crate::workloads::test_options;
 use Expr::{Const, ReadPlus, ScanPlus};
 use Op::{
@@ -213,7 +214,7 @@ pub struct Setting {
 pub fn database(seed: u64) -> Result<Interleaver, String> {
     let text = |error: duramen::Error| error.to_string();
     // Waits are part of these suites: only deadlocks may end them.
-    let options = duramen::Options { lock_wait_limit: None, ..test_options() };
+    let options = Variant::of(seed).apply(duramen::Options { lock_wait_limit: None, ..test_options() });
     let db = Db::open_on(Arc::new(SimDisk::new(seed)), options).map_err(text)?;
     let table = db.create_table("small").map_err(text)?;
     Interleaver::new(&db, &table, 3).map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duramen::{CommitMode, Db, Error, InsertDesign, Isolation, Options, Table, Txn};
+use duramen::{Db, Error, Isolation, Options, Table, Txn};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, thread};
@@ -10,6 +10,7 @@ use duramen_sync::{Arc, thread};
 use super::history::{Element, Event, Level, ListKey, Lists, Record, Status, check};
 use crate::harness::{Phase, guarded};
 use crate::rng::Rng;
+use crate::variant::Variant;
 use crate::workloads::test_options;
 
 /// Longest time for one history.
@@ -79,14 +80,12 @@ pub fn try_history(shape: Shape, seed: u64) -> Result<u64, String> {
 
 fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
-    let options = Options {
-        commit: *rng.pick(&[CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined]),
-        log_insert: *rng.pick(&InsertDesign::ALL),
+    let options = Variant::of(seed).apply(Options {
         // Deadlocks must be found, not waited out.
         lock_wait_limit: None,
         group_commit_transactions: rng.within(1..4),
         ..test_options()
-    };
+    });
     let text = |error: Error| error.to_string();
     let mut disk = SimDisk::new(seed);
     let mut db = Db::open_on(Arc::new(disk.clone()), options.clone()).map_err(text)?;

@@ -6,7 +6,7 @@ mod transactions;
 
 use std::time::Duration;
 
-use duramen::{CommitMode, InsertDesign, Options};
+use duramen::Options;
 use duramen_types::PAGE_SIZE;
 
 use crate::crash::CrashWorkload;
@@ -14,6 +14,7 @@ use crate::model::Model;
 use crate::rng::Rng;
 use crate::script::Script;
 use crate::step::Step;
+use crate::variant::Variant;
 
 /// Every workload.
 pub fn all() -> Vec<&'static dyn CrashWorkload> {
@@ -78,17 +79,15 @@ impl CrashWorkload for Workload {
     fn options(&self, seed: u64) -> Options {
         // With one seed, too, the workloads are to differ.
         let mut rng = Rng::new(self.name.bytes().fold(seed, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)));
-        Options {
+        Variant::of(seed).apply(Options {
             pool_bytes: self.sizes.pool_pages * PAGE_SIZE,
             // Redo in many windows, in a few, and in one.
             redo_memory_bytes: *rng.pick(&[4 << 10, 64 << 10, 64 << 20]),
-            commit: *rng.pick(&[CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined]),
-            log_insert: *rng.pick(&InsertDesign::ALL),
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: self.sizes.segment_kib << 10,
             checkpoint_bytes: self.sizes.checkpoint_kib << 10,
             ..test_options()
-        }
+        })
     }
 
     fn script(&self, seed: u64, start: &Model) -> Vec<Step> {

@@ -84,6 +84,9 @@ macro_rules! designs {
             /// Every design.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$design),+];
 
+            /// Their names, in the same order.
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),+];
+
             const fn name(self) -> &'static str {
                 match self {
                     $(Self::$design => $name,)+
