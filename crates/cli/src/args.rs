@@ -48,7 +48,8 @@ pub(crate) struct OpenArgs {
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order,
-    /// ycsb:a to ycsb:f; or log-insert: the log buffer alone, design by design, beside plain copying
+    /// ycsb:a to ycsb:f; log-insert: the log buffer alone, design by design, beside plain copying; or device-sync: durable
+    /// writes of 4 KiB, one after another, to a file in the directory
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Clients: so many transactions are in progress, or waiting for their commits, at a time
@@ -58,6 +59,10 @@ pub(crate) struct BenchArgs {
     /// one for each processor]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) agents: Option<u32>,
+    /// Transactions that all clients together begin in a second, evenly spaced [default: each client begins the next one as
+    /// soon as its last one is acknowledged]
+    #[arg(long, value_name = "N", value_parser = axes::rate)]
+    pub(crate) rate: Option<f64>,
     /// How long to run
     #[arg(long, value_name = "S", default_value = "10", value_parser = axes::seconds)]
     pub(crate) seconds: f64,

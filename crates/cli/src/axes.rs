@@ -12,10 +12,12 @@ struct Axis {
     absent: &'static [&'static str],
 }
 
-/// The one benchmark that is no workload on a database.
+/// The benchmarks that are no workloads on a database: of the log buffer alone, and of the device alone.
 pub(crate) const LOG_INSERT_BENCH: &str = "log-insert";
-const BENCHES: [&str; NAMES.len() + 1] = {
-    let mut all = [LOG_INSERT_BENCH; NAMES.len() + 1];
+pub(crate) const DEVICE_SYNC_BENCH: &str = "device-sync";
+const BENCHES: [&str; NAMES.len() + 2] = {
+    let mut all = [LOG_INSERT_BENCH; NAMES.len() + 2];
+    all[NAMES.len()] = DEVICE_SYNC_BENCH;
     let mut i = 0;
     while i < NAMES.len() {
         all[i] = NAMES[i];
@@ -102,6 +104,15 @@ pub(crate) fn seconds(number: &str) -> Result<f64, String> {
         Ok(seconds) if seconds > 0.0 && seconds <= 366.0 * 86_400.0 => Ok(seconds),
         Ok(_) => Err("a run takes more than 0 seconds and at most a year".into()),
         Err(_) => Err("it is not a number of seconds".into()),
+    }
+}
+
+/// Transactions in a second.
+pub(crate) fn rate(number: &str) -> Result<f64, String> {
+    match number.parse::<f64>() {
+        Ok(rate) if (1e-3..=1e9).contains(&rate) => Ok(rate),
+        Ok(_) => Err("a rate is from 0.001 to 1000000000 transactions a second".into()),
+        Err(_) => Err("it is not a number of transactions a second".into()),
     }
 }
 

@@ -125,6 +125,17 @@ fn the_log_buffer_is_measured_alone() {
 }
 
 #[test]
+fn the_device_is_measured_alone() {
+    let home = Home::new();
+    let ran = duramen(&["bench", "device-sync", "--dir", arg(&home.dir), "--seconds", "0.2", "--json"]).exits_with(0);
+    let object = object(&ran);
+    assert!(object["writes"].as_u64().unwrap() > 0 && object["p50_us"].as_f64() <= object["max_us"].as_f64());
+    assert_eq!(std::fs::read_dir(&home.dir).unwrap().count(), 0, "nothing is left behind");
+    let ran = duramen(&["bench", "device-sync", "--dir", arg(&home.dir), "--seconds", "0.1"]).exits_with(0);
+    assert!(ran.stdout.contains("durable writes") && ran.stdout.contains("p99"), "{ran:#?}");
+}
+
+#[test]
 fn the_table_is_for_people() {
     let home = Home::new();
     let ran = duramen(&home.bench(&["--seconds", "0.3", "--seed", "7"])).exits_with(0);
@@ -152,6 +163,7 @@ fn what_does_not_exist_is_refused_with_the_choice() {
     duramen(&home.bench(&["--seconds", "0"])).exits_with(2).says(&["--seconds"]);
     duramen(&home.bench(&["--seconds", "1", "--transactions", "5"])).exits_with(2).says(&["--transactions"]);
     duramen(&["bench", "log-insert", "--dir", arg(&home.dir)]).exits_with(2).says(&["--dir", "log-insert"]);
+    duramen(&["bench", "device-sync", "--dir", arg(&home.dir), "--seed", "1"]).exits_with(2).says(&["--seed"]);
     duramen(&["bench", "tpcx", "--dir", arg(&home.dir)]).exits_with(2).says(&["unknown", "`tpcb`"]);
     duramen(&["frobnicate"]).exits_with(2);
     assert!(!home.dir.exists(), "a refused command makes nothing");

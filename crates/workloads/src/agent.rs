@@ -28,7 +28,7 @@ pub(crate) struct Client {
     pub(crate) quota: u64,
     committed: u64,
     aborted: u64,
-    /// When its transaction before this one was acknowledged: it has no think time.
+    /// When its transaction begins: when the one before was acknowledged, for it has no think time, or as the pace says.
     start: Instant,
     /// Failed attempts of the transaction that has been drawn; `None` when none has been.
     attempts: Option<u32>,
@@ -42,6 +42,26 @@ impl Client {
     /// What went wrong, with its client's number.
     fn failure(&self, source: Error) -> Error {
         Error::Client { client: self.id, source: Box::new(source) }
+    }
+}
+
+/// When clients begin their transactions if not as soon as they can.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Between two transactions of one client.
+    interval: Duration,
+    clients: u32,
+}
+
+impl Pace {
+    /// All clients together begin `rate` transactions in a second.
+    pub(crate) fn new(rate: f64, clients: u32) -> Self {
+        Self { interval: Duration::from_secs_f64(f64::from(clients) / rate), clients }
+    }
+
+    /// When client `id` begins its first transaction: they take turns.
+    fn first(&self, start: Instant, id: u32) -> Instant {
+        start.after(self.interval.mul_f64(f64::from(id) / f64::from(self.clients)))
     }
 }
 
@@ -60,6 +80,7 @@ pub(crate) struct Agent {
     /// Clients that wait for an acknowledgement, in the order of their commits.
     in_flight: VecDeque<(usize, Executed)>,
     acknowledge: Acknowledge,
+    pace: Option<Pace>,
     latencies: Latencies,
     tallies: Vec<Tally>,
     shared: Arc<Shared>,
@@ -86,8 +107,12 @@ impl Agent {
     /// part of it is slept.
     const FIRST_PAUSE: Duration = Duration::from_micros(20);
 
-    pub(crate) fn new(clients: Vec<Client>, kinds: usize, shared: Arc<Shared>) -> Self {
+    /// After so long at most, a thread without work looks whether the run is over.
+    const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+
+    pub(crate) fn new(clients: Vec<Client>, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
         Self {
+            pace,
             ready: (0..clients.len()).collect(),
             in_flight: VecDeque::with_capacity(clients.len()),
             acknowledge: if clients.len() == 1 { Acknowledge::OnReturn } else { Acknowledge::Later },
@@ -117,20 +142,42 @@ impl Agent {
 
     fn work(&mut self) -> Result<()> {
         let start = Instant::now();
-        self.clients.iter_mut().for_each(|client| client.start = start);
+        for client in &mut self.clients {
+            client.start = self.pace.map_or(start, |pace| pace.first(start, client.id));
+        }
         loop {
             self.acknowledge_what_is_done()?;
             if self.shared.stop.load(Ordering::Relaxed) {
                 self.ready.clear();
             }
-            if let Some(client) = self.ready.pop_front() {
+            if let Some(client) = self.take_ready() {
                 self.run(client)?;
+            } else if !self.ready.is_empty() {
+                self.idle();
             } else if let Some((client, executed)) = self.in_flight.pop_front() {
                 self.settle(client, executed, None)?;
             } else {
                 return Ok(());
             }
         }
+    }
+
+    /// Takes out a client whose time has come.
+    fn take_ready(&mut self) -> Option<usize> {
+        if self.pace.is_none() {
+            return self.ready.pop_front();
+        }
+        let now = Instant::now();
+        let due = self.ready.iter().position(|at| self.clients[*at].start <= now)?;
+        self.ready.remove(due)
+    }
+
+    /// Sleeps until the next client's time has come, but not for long: commits on their way are looked at, too.
+    fn idle(&self) {
+        let longest = if self.in_flight.is_empty() { Self::LONGEST_SLEEP } else { Self::FIRST_PAUSE };
+        let now = Instant::now();
+        let next = self.ready.iter().map(|at| self.clients[*at].start.since(now)).min();
+        thread::sleep(next.unwrap_or(longest).min(longest));
     }
 
     fn acknowledge_what_is_done(&mut self) -> Result<()> {
@@ -183,7 +230,8 @@ impl Agent {
         let now = now.unwrap_or_else(Instant::now);
         self.latencies.record(now.since(client.start));
         self.tallies[done.kind].add(Tally { done: 1, declined: u64::from(done.declined) });
-        (client.start, client.attempts) = (now, None);
+        client.start = self.pace.map_or(now, |pace| client.start.after(pace.interval));
+        client.attempts = None;
         client.committed += 1;
         self.shared.counts[client.id as usize].committed.store(client.committed, Ordering::Relaxed);
         self.ready.push_back(at);

@@ -13,7 +13,7 @@ use duramen_sync::{Arc, CachePadded, Condvar, Mutex};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::agent::{Agent, Client};
+use crate::agent::{Agent, Client, Pace};
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
 use crate::store::Store;
@@ -35,6 +35,9 @@ pub struct RunOptions {
     pub clients: u32,
     /// Number of threads that carry the clients, at least 1; no more than there are clients.
     pub agents: u32,
+    /// Transactions that all clients together begin in a second, evenly spaced, whether or not earlier ones are done in
+    /// time; `None` when each client begins the next one as soon as its last one is acknowledged.
+    pub rate: Option<f64>,
     /// When the run ends.
     pub limit: Limit,
     /// Seed of the inputs; client `c` draws the same ones in every run with this seed.
@@ -63,8 +66,9 @@ pub struct RunReport {
     pub committed: u64,
     /// Attempts that ended in a retryable error.
     pub aborted: u64,
-    /// From the acknowledgement of a client's transaction to that of its next one. So a latency has in it the failed
-    /// attempts and the time in which the client's thread was busy with other clients.
+    /// From the acknowledgement of a client's transaction to that of its next one; with [`RunOptions::rate`] from the time
+    /// at which it was to begin. So a latency has in it the failed attempts, and the time in which the client's thread was
+    /// busy with other clients, or late.
     pub latencies: Latencies,
     /// For each kind of transaction, in the order of [`Workload::kinds`], how many there were.
     pub tallies: Vec<Tally>,
@@ -111,6 +115,9 @@ pub fn run<S: Store>(
     if options.clients == 0 || options.agents == 0 {
         return Err(Error::InvalidParameter { reason: "a run needs at least one client, and a thread for it".into() });
     }
+    if options.rate.is_some_and(|rate| !(1e-3..=1e9).contains(&rate)) {
+        return Err(Error::InvalidParameter { reason: "a rate is from 0.001 to 10^9 transactions a second".into() });
+    }
     let kinds = workload.kinds().len();
     let shared = Arc::new(Shared::new(options.clients));
     let mut agents = Vec::new();
@@ -124,7 +131,8 @@ pub fn run<S: Store>(
                 Ok(Client::new(id, workload.session(store, id)?, rng, quota(options, id)))
             })
             .collect();
-        let agent = clients.and_then(|clients| Agent::new(clients, kinds, shared.clone()).start(number as usize));
+        let pace = options.rate.map(|rate| Pace::new(rate, options.clients));
+        let agent = clients.and_then(|clients| Agent::new(clients, kinds, pace, shared.clone()).start(number as usize));
         match agent {
             Ok(agent) => agents.push(agent),
             Err(error) => {

@@ -13,6 +13,7 @@ use duramen_wal::WalError;
 use duramen_wal::measure::{Load, Rate, copies, insertions};
 use serde::Serialize;
 
+use super::refuse;
 use crate::args::BenchArgs;
 use crate::axes::LOG_INSERT_BENCH;
 use crate::failure::{Failure, Result};
@@ -47,19 +48,7 @@ struct Line {
 }
 
 pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -> Result<()> {
-    let of_databases = [
-        ("--transactions", args.transactions.is_some()),
-        ("--scale", args.scale.is_some()),
-        ("--dir", args.dir.is_some()),
-        ("--seed", args.seed.is_some()),
-        ("--skew", args.skew.is_some()),
-        ("--ledger", args.ledger.is_some()),
-    ];
-    if let Some((option, _)) = of_databases.iter().find(|(_, given)| *given) {
-        return Err(Failure::Usage(format!(
-            "`{option}` is for benchmarks that run on a database; `log-insert` has none"
-        )));
-    }
+    refuse(args, &[("--dir", args.dir.is_some())])?;
     let designs = args.log_insert.map_or(InsertDesign::ALL.to_vec(), |design| vec![design]);
     let subjects: Vec<Subject> = std::iter::once(None).chain(designs.into_iter().map(Some)).collect();
     let mut threads = vec![1, args.clients as usize];

@@ -1,5 +1,6 @@
 //! `duramen bench`.
 
+mod device_sync;
 mod log_insert;
 mod report;
 
@@ -14,7 +15,7 @@ use duramen_workloads::tpcb::Ledger;
 use duramen_workloads::{Limit, LoadOutcome, Progress, Request, RunOptions, RunReport, Workload, run};
 
 use crate::args::BenchArgs;
-use crate::axes::LOG_INSERT_BENCH;
+use crate::axes::{DEVICE_SYNC_BENCH, LOG_INSERT_BENCH};
 use crate::database;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -28,6 +29,9 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let narrator = Narrator::new(args.json);
     if args.workload == LOG_INSERT_BENCH {
         return log_insert::bench(args, narrator, out);
+    }
+    if args.workload == DEVICE_SYNC_BENCH {
+        return device_sync::bench(args, out);
     }
     if args.record_bytes.is_some() {
         return Err(Failure::Usage(format!(
@@ -63,6 +67,26 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         report::table(args, &settings, &measured, out)?;
     }
     if audit.is_ok() { Ok(()) } else { Err(Failure::Damage(format!("the audit failed: {audit}"))) }
+}
+
+/// Refuses options that mean nothing without a database, and `others`.
+fn refuse(args: &BenchArgs, others: &[(&str, bool)]) -> Result<()> {
+    let of_databases = [
+        ("--transactions", args.transactions.is_some()),
+        ("--rate", args.rate.is_some()),
+        ("--agents", args.agents.is_some()),
+        ("--scale", args.scale.is_some()),
+        ("--seed", args.seed.is_some()),
+        ("--skew", args.skew.is_some()),
+        ("--ledger", args.ledger.is_some()),
+    ];
+    match of_databases.iter().chain(others).find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "`{option}` is for benchmarks that run on a database; `{}` has no use for it",
+            args.workload
+        ))),
+    }
 }
 
 /// The workload without its variant: `tatp` of `tatp:update-location`. Variants share a database.
@@ -126,7 +150,14 @@ fn agents(args: &BenchArgs) -> u32 {
 
 fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload<Db>, seed: u64, narrator: Narrator) -> Result<RunReport> {
     let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
-    let options = RunOptions { clients: args.clients, agents: agents(args), limit, seed, observe_every: REFRESH };
+    let options = RunOptions {
+        clients: args.clients,
+        agents: agents(args),
+        rate: args.rate,
+        limit,
+        seed,
+        observe_every: REFRESH,
+    };
     let length = match limit {
         Limit::Time(time) => time.as_millis() as u64,
         Limit::Transactions(count) => count,

@@ -17,8 +17,14 @@ pub(crate) fn open(home: &tempfile::TempDir) -> Db {
 pub(crate) fn run_transactions(db: &Db, workload: &dyn Workload<Db>, clients: u32, count: u64) -> RunReport {
     let limit = Limit::Transactions(count);
     // Some threads carry several clients.
-    let options =
-        RunOptions { clients, agents: clients.div_ceil(3), limit, seed: 42, observe_every: Duration::from_millis(5) };
+    let options = RunOptions {
+        clients,
+        agents: clients.div_ceil(3),
+        rate: None,
+        limit,
+        seed: 42,
+        observe_every: Duration::from_millis(5),
+    };
     run(db, workload, &options, &mut |_| {}).unwrap()
 }
 
