@@ -18,8 +18,16 @@ impl Txn {
     /// [`crate::Error::NoSuchTable`], [`crate::Error::KeyTooLarge`]; [`crate::Error::Deadlock`] and the others that leave
     /// only an abort.
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(table, key, <[u8]>::to_vec)
+    }
+
+    /// As [`Txn::get`], but calls `read` with the value and returns what it returns, and so saves a copy.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn get_with<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.check_usable()?;
-        let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared);
+        let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared, read);
         self.settle(result)
     }
 
@@ -29,8 +37,21 @@ impl Txn {
     /// # Errors
     /// As [`Txn::get`].
     pub fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_for_update_with(table, key, <[u8]>::to_vec)
+    }
+
+    /// As [`Txn::get_for_update`], but calls `read` with the value and returns what it returns, and so saves a copy.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn get_for_update_with<R>(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
         self.check_usable()?;
-        let result = self.get_locked(table, key, LockMode::IntentExclusive, LockMode::Exclusive);
+        let result = self.get_locked(table, key, LockMode::IntentExclusive, LockMode::Exclusive, read);
         self.settle(result)
     }
 
@@ -47,7 +68,14 @@ impl Txn {
         self.scan_tree(tree).collect()
     }
 
-    fn get_locked(&mut self, table: &Table, key: &[u8], intent: LockMode, mode: LockMode) -> Result<Option<Vec<u8>>> {
+    fn get_locked<R>(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        intent: LockMode,
+        mode: LockMode,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
         check_key(key)?;
         let tree = self.enter_table(table, intent)?;
         let record = LockId::record(tree.table, key);
@@ -58,7 +86,7 @@ impl Txn {
         if !skip {
             self.lock(record, mode)?;
         }
-        let result = self.read_value(tree, key);
+        let result = self.read_value(tree, key, read);
         if momentary && !skip {
             let (core, _, context) = self.parts();
             core.locks.release_one(&mut context.locks, record);
@@ -67,7 +95,7 @@ impl Txn {
     }
 
     /// Reads under the record lock, and locks the gap when there is nothing.
-    fn read_value(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn read_value<R>(&mut self, tree: Tree, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let flags = if self.isolation == Isolation::Serializable {
             self.look_and_lock_gap(tree, key)?
         } else {
@@ -76,7 +104,10 @@ impl Txn {
         };
         let Some(flags) = flags else { return Ok(None) };
         let (_, store, context) = self.parts();
-        materialize(store, tree, &context.value, flags).map(Some)
+        if !flags.contains(SlotFlags::OVERFLOW) {
+            return Ok(Some(read(&context.value)));
+        }
+        materialize(store, tree, &context.value, flags).map(|value| Some(read(&value)))
     }
 
     /// Looks at `key`; when neither a record nor a ghost is there, makes sure that none can come: the gap around it is

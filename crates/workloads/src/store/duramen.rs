@@ -65,12 +65,12 @@ impl Transaction for DuramenTransaction {
 
     #[inline]
     fn get<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        Ok(self.0.get(table, key)?.map(|row| read(&row)))
+        Ok(self.0.get_with(table, key, read)?)
     }
 
     #[inline]
     fn get_for_update<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        Ok(self.0.get_for_update(table, key)?.map(|row| read(&row)))
+        Ok(self.0.get_for_update_with(table, key, read)?)
     }
 
     #[inline]
