@@ -152,6 +152,11 @@ impl TxnLog {
         on_full: impl FnOnce() -> Result<()>,
     ) -> Result<bool> {
         let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(false) };
+        if self.txn >= TXN_LIMIT {
+            return Err(Error::Poisoned {
+                reason: "the numbers for transactions are used up: copy the data".to_owned(),
+            });
+        }
         // What has become records is no longer to be set aside.
         let step = missing.next_multiple_of(STEP_BYTES);
         match scheme.reserve(step) {

@@ -53,7 +53,8 @@ impl Hardened {
     /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at once on this one when
     /// there is nothing to wait for. Calls are made one after the other, and so are the wakers of
     /// tasks: one that takes its time delays the others, and one that waits until another is made, or a task is woken,
-    /// waits for ever. One that panics harms nobody but itself.
+    /// waits for ever. Closing or dropping the log waits for the call that is being made. One that panics harms nobody but
+    /// itself.
     pub fn on_ready(mut self, call: impl FnOnce(Result<()>) + Send + 'static) {
         if let Some(error) = self.refused.take() {
             return call(Err(error));

@@ -293,7 +293,7 @@ impl Wal {
     /// # Errors
     /// [`WalError::Failed`] when not everything could be hardened.
     pub fn close(&self) -> Result<()> {
-        let was_closed = matches!(self.failure(), Some(WalError::Closed));
+        let was_closed = matches!(self.shared.failure(), Some(WalError::Closed));
         let end = self.end();
         let outcome =
             if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };

@@ -262,6 +262,7 @@ fn functions_are_called_when_a_record_is_hardened() {
         let wal = open(&disk, design).unwrap();
         wal.close().unwrap();
         let late = wal.harden(insert(&wal, 51, 10).gsn);
+        wal.close().unwrap();
         late.on_ready(move |outcome| sender.send((51, matches!(outcome, Err(WalError::Closed)))).unwrap());
         assert_eq!(outcomes.recv(), Ok((51, true)));
     }

@@ -32,11 +32,19 @@ pub(crate) struct Client {
     start: Instant,
     /// Failed attempts of the transaction that has been drawn; `None` when none has been.
     attempts: Option<u32>,
+    /// After a failed attempt the next one is not made before this.
+    again: Instant,
 }
 
 impl Client {
     pub(crate) fn new(id: u32, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
-        Self { id, session, rng, quota, committed: 0, aborted: 0, start: Instant::now(), attempts: None }
+        let now = Instant::now();
+        Self { id, session, rng, quota, committed: 0, aborted: 0, start: now, attempts: None, again: now }
+    }
+
+    /// When it has something to do.
+    fn due(&self) -> Instant {
+        self.start.max(self.again)
     }
 
     /// What went wrong, with its client's number.
@@ -113,7 +121,7 @@ impl Agent {
     pub(crate) fn new(clients: Vec<Client>, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
         Self {
             pace,
-            ready: (0..clients.len()).collect(),
+            ready: (0..clients.len()).filter(|at| clients[*at].quota > 0).collect(),
             in_flight: VecDeque::with_capacity(clients.len()),
             acknowledge: if clients.len() == 1 { Acknowledge::OnReturn } else { Acknowledge::Later },
             clients,
@@ -168,7 +176,7 @@ impl Agent {
             return self.ready.pop_front();
         }
         let now = Instant::now();
-        let due = self.ready.iter().position(|at| self.clients[*at].start <= now)?;
+        let due = self.ready.iter().position(|at| self.clients[*at].due() <= now)?;
         self.ready.remove(due)
     }
 
@@ -176,7 +184,7 @@ impl Agent {
     fn idle(&self) {
         let longest = if self.in_flight.is_empty() { Self::LONGEST_SLEEP } else { Self::FIRST_PAUSE };
         let now = Instant::now();
-        let next = self.ready.iter().map(|at| self.clients[*at].start.since(now)).min();
+        let next = self.ready.iter().map(|at| self.clients[*at].due().since(now)).min();
         thread::sleep(next.unwrap_or(longest).min(longest));
     }
 
@@ -194,9 +202,6 @@ impl Agent {
     fn run(&mut self, at: usize) -> Result<()> {
         let client = &mut self.clients[at];
         if client.attempts.is_none() {
-            if client.quota == 0 {
-                return Ok(());
-            }
             client.quota -= 1;
             client.session.draw(&mut client.rng);
         }
@@ -211,9 +216,12 @@ impl Agent {
                 self.shared.counts[client.id as usize].aborted.store(client.aborted, Ordering::Relaxed);
                 let attempts = client.attempts.unwrap_or(0) + 1;
                 client.attempts = Some(attempts);
-                if self.ready.is_empty() && self.in_flight.is_empty() && !self.shared.stop.load(Ordering::Relaxed) {
-                    let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
-                    thread::sleep(longest.mul_f64(client.rng.random()));
+                let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
+                let pause = longest.mul_f64(client.rng.random());
+                client.again = Instant::now().after(pause);
+                // At a fixed rate, `idle` waits. Otherwise the other clients' transactions are pause enough.
+                if self.pace.is_none() && self.ready.is_empty() && !self.shared.stop.load(Ordering::Relaxed) {
+                    thread::sleep(pause);
                 }
                 self.ready.push_back(at);
                 Ok(())
@@ -234,7 +242,9 @@ impl Agent {
         client.attempts = None;
         client.committed += 1;
         self.shared.counts[client.id as usize].committed.store(client.committed, Ordering::Relaxed);
-        self.ready.push_back(at);
+        if client.quota > 0 {
+            self.ready.push_back(at);
+        }
         Ok(())
     }
 }

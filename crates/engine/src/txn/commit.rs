@@ -62,7 +62,8 @@ impl Commit {
 
     /// Has `call` called with the outcome: on a thread of the log when the commit is durable, or at once on this one when
     /// it is already. That thread makes all such calls and wakes all tasks, one after the other: a call that takes its
-    /// time delays the others, and one that waits until another is made, or a task is woken, waits for ever.
+    /// time delays the others, and one that waits until another is made, or a task is woken, waits for ever. Closing the
+    /// database waits for the call that is being made.
     ///
     /// # Panics
     /// After the outcome has been given out to a task that awaited it.

@@ -73,6 +73,8 @@ pub(super) struct TpcbSession<S: Store> {
     /// Sequence of the terminal's last committed transaction; the next one gets the number behind it, whether or
     /// not attempts fail in between, so that a terminal's history has no holes.
     sequence: u64,
+    /// Sequence of its last acknowledged transaction.
+    acknowledged: u64,
     ledger: Option<Arc<Ledger>>,
     last_acknowledged: Arc<Mutex<LastAcknowledged>>,
 }
@@ -89,7 +91,17 @@ impl<S: Store> TpcbSession<S> {
         let mut connection = store.connect()?;
         let sequence = last_sequence(&mut connection, &tables.history, terminal)?;
         let inputs = Inputs { teller: 0, branch: 0, account: 0, delta: 0 };
-        Ok(Self { connection, tables, choosers, inputs, terminal, sequence, ledger, last_acknowledged })
+        Ok(Self {
+            connection,
+            tables,
+            choosers,
+            inputs,
+            terminal,
+            sequence,
+            acknowledged: sequence,
+            ledger,
+            last_acknowledged,
+        })
     }
 }
 
@@ -146,6 +158,7 @@ impl<S: Store> Session for TpcbSession<S> {
     }
 
     fn acknowledged(&mut self) -> Result<()> {
+        self.acknowledged = self.sequence;
         let Some(ledger) = &self.ledger else { return Ok(()) };
         let Inputs { account, delta, .. } = self.inputs;
         let key = HistoryKey { terminal: self.terminal, sequence: self.sequence };
@@ -155,7 +168,7 @@ impl<S: Store> Session for TpcbSession<S> {
 
 impl<S: Store> Drop for TpcbSession<S> {
     fn drop(&mut self) {
-        self.last_acknowledged.lock().insert(self.terminal, self.sequence);
+        self.last_acknowledged.lock().insert(self.terminal, self.acknowledged);
     }
 }
 
