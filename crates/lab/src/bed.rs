@@ -1,6 +1,6 @@
 //! Where experiments measure: a database in a memory file system, with a log device as slow as the experiment wants it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use duramen::{CommitMode, Db, InsertDesign, Options};
@@ -108,6 +108,11 @@ impl Bed {
         Ok(Rig { db, disk, commit: system.commit })
     }
 
+    /// The directory of the database.
+    pub(crate) fn path(&self) -> &Path {
+        self.home.path()
+    }
+
     /// Populates the database.
     pub(crate) fn load(&self, workload: &dyn Workload<Db>) -> Result<()> {
         const LOADER: System = System::new("loading", CommitMode::Pipelined, InsertDesign::Hybrid);
@@ -161,6 +166,11 @@ impl Rig {
         })
     }
 
+    /// The database.
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+
     /// Closes the database.
     pub(crate) fn close(self) -> Result<()> {
         self.disk.set_latency(Duration::ZERO);
@@ -207,8 +217,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]

@@ -1,6 +1,10 @@
 //! The experiments, a file each.
 
+mod a11_components;
+mod a16_dependencies;
+mod a17_breakdown;
 mod a1_elr_skew;
+mod a2_elr_tpcc;
 mod a3_switches;
 mod a4_pipelining;
 mod bank;
@@ -9,8 +13,15 @@ mod sweep;
 use crate::experiment::Experiment;
 
 /// All of them, in the order of their claims.
-pub const EXPERIMENTS: &[&dyn Experiment] =
-    &[&a1_elr_skew::ElrSkew, &a3_switches::Switches, &a4_pipelining::Pipelining];
+pub const EXPERIMENTS: &[&dyn Experiment] = &[
+    &a1_elr_skew::ElrSkew,
+    &a2_elr_tpcc::ElrTpcc,
+    &a3_switches::Switches,
+    &a4_pipelining::Pipelining,
+    &a11_components::Components,
+    &a16_dependencies::Dependencies,
+    &a17_breakdown::Breakdown,
+];
 
 /// The experiment for the claim `id`, in capitals or not.
 pub fn find(id: &str) -> Option<&'static dyn Experiment> {

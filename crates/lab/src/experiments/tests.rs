@@ -45,3 +45,23 @@ fn a3_goes_through() {
 fn a4_goes_through() {
     goes_through("A4");
 }
+
+#[test]
+fn a2_goes_through() {
+    goes_through("A2");
+}
+
+#[test]
+fn a11_goes_through() {
+    goes_through("A11");
+}
+
+#[test]
+fn a16_goes_through() {
+    goes_through("A16");
+}
+
+#[test]
+fn a17_goes_through() {
+    goes_through("A17");
+}
