@@ -87,12 +87,15 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> Result<()> {
         "{} ({}; {:.0} s{quick}): {}",
         outcome.id,
         outcome.source,
-        outcome.seconds,
+        outcome.conditions.seconds,
         outcome.verdict().name()
     )?;
     let mut table = grid(&["part of the finding", "paper", "ours", "wanted", "holds"]);
     for check in &outcome.checks {
         table.add_row(cells(check));
+    }
+    if let Some(others) = outcome.conditions.others {
+        writeln!(out, "other programs kept {others:.2} processors busy meanwhile, on average")?;
     }
     Ok(writeln!(out, "{table}")?)
 }

@@ -6,7 +6,7 @@ use crate::bounds::number;
 use crate::experiment::Experiment;
 use crate::experiments::EXPERIMENTS;
 use crate::figure::{Figure, Shape};
-use crate::outcome::Outcome;
+use crate::outcome::{Conditions, Outcome};
 use crate::result_files::FOLDER;
 
 const HEAD: &str = "\
@@ -78,7 +78,11 @@ fn section(text: &mut String, outcome: &Outcome) {
     for sentence in &outcome.setting {
         let _ = writeln!(text, "{sentence}");
     }
-    let _ = writeln!(text, "Machine: {}; {}. Took {:.0} s.", outcome.machine, outcome.world, outcome.seconds);
+    let Conditions { seconds, others, machine } = &outcome.conditions;
+    let _ = writeln!(text, "Machine: {machine}; {}. Took {seconds:.0} s.", outcome.world);
+    if let Some(others) = others {
+        let _ = writeln!(text, "Other programs kept {others:.2} of the processors busy meanwhile, on average.");
+    }
     let _ = write!(text, "\n```sh\n{}\n```\n", outcome.command());
 }
 
@@ -124,14 +128,21 @@ mod tests {
         let check = Check::new("peak at 10 ms", "35", 34.0, Bound::AtLeast(10.0));
         let findings = Findings { setting: vec!["On a test.".into()], figures: vec![figure], checks: vec![check] };
         let effort = if quick { Effort::Quick } else { Effort::Full };
-        Outcome::new(EXPERIMENTS[0].about(), effort, 1.0, Machine::here(), findings)
+        let conditions = Conditions { seconds: 1.0, others: Some(0.25), machine: Machine::here() };
+        Outcome::new(EXPERIMENTS[0].about(), effort, conditions, findings)
     }
 
     #[test]
     fn the_page_has_figures_bounds_and_the_command() {
         let page = document(&[outcome(false)]);
-        for words in ["| 1.50 | 35 |", "(reproduction/a1.svg)", "at least 10", "**reproduced**", "duramen lab run A1\n"]
-        {
+        for words in [
+            "| 1.50 | 35 |",
+            "kept 0.25 of",
+            "(reproduction/a1.svg)",
+            "at least 10",
+            "**reproduced**",
+            "duramen lab run A1\n",
+        ] {
             assert!(page.contains(words), "no `{words}` in {page}");
         }
         assert!(!page.contains("quick run"), "{page}");

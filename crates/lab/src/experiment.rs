@@ -1,12 +1,13 @@
 //! What an experiment is, and how it is run.
 
 use duramen_sync::clock::Instant;
+use duramen_sync::usage::Usage;
 
 use crate::bounds::Check;
 use crate::error::Result;
 use crate::figure::Figure;
-use crate::machine::Machine;
-use crate::outcome::Outcome;
+use crate::machine::{Machine, processor_time};
+use crate::outcome::{Conditions, Outcome};
 
 /// What an experiment repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,8 +126,13 @@ impl Context<'_> {
 /// As [`Experiment::run`].
 pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(&Step)) -> Result<Outcome> {
     let start = Instant::now();
+    let (all, own) = (processor_time(), Usage::now());
     let mut context = Context { effort, observe, step: Step::default() };
     let findings = experiment.run(&mut context)?;
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Outcome::new(experiment.about(), effort, seconds, Machine::here(), findings))
+    let own = Usage::now().since(&own).processor();
+    let others = all
+        .zip(processor_time())
+        .map(|(before, after)| after.saturating_sub(before).saturating_sub(own).as_secs_f64() / seconds.max(1e-9));
+    Ok(Outcome::new(experiment.about(), effort, Conditions { seconds, others, machine: Machine::here() }, findings))
 }

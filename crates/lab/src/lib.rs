@@ -31,5 +31,5 @@ pub use experiment::{About, Context, Effort, Experiment, Findings, Step, run};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;
-pub use outcome::Outcome;
+pub use outcome::{Conditions, Outcome};
 pub use result_files::{load_all, save};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::read_to_string;
+use std::time::Duration;
 
 use duramen_sync::thread::available_parallelism;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,18 @@ impl fmt::Display for Machine {
     }
 }
 
+/// Processor time that all programs have had since the machine was started; nothing where the system does not say.
+pub(crate) fn processor_time() -> Option<Duration> {
+    busy(read_to_string("/proc/stat").ok()?.lines().next()?)
+}
+
+/// The time in a line `cpu user nice system idle iowait irq softirq steal ...`, whose unit is a hundredth of a second.
+fn busy(line: &str) -> Option<Duration> {
+    let times: Vec<u64> = line.strip_prefix("cpu ")?.split_whitespace().map_while(|time| time.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = times[..] else { return None };
+    Some(Duration::from_millis((user + nice + system + irq + softirq) * 10))
+}
+
 /// The value of the first line `key : value`.
 fn value(text: &str, key: &str) -> Option<String> {
     text.lines().find_map(|line| {
@@ -66,6 +79,8 @@ mod tests {
         assert_eq!(value(text, "model name").as_deref(), Some("A chip"));
         assert_eq!(value(text, "MemTotal").and_then(|text| kibibytes(&text)), Some(2048));
         assert_eq!(value(text, "flags"), None);
+        assert_eq!(busy("cpu  1 2 3 400 500 6 7 8 9 10"), Some(Duration::from_millis(190)));
+        assert_eq!(busy("cpu0 1 2 3"), None);
         let here = Machine::here();
         assert!(here.processors >= 1 && here.memory_mib > 0 && here.kernel.starts_with("Linux"), "{here}");
     }

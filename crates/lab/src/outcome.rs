@@ -24,10 +24,8 @@ pub struct Outcome {
     pub wanted: String,
     /// Whether it was a quick run: few points, each measured for a moment.
     pub quick: bool,
-    /// How long it took.
-    pub seconds: f64,
-    /// The machine it ran on.
-    pub machine: Machine,
+    /// Under which conditions it ran.
+    pub conditions: Conditions,
     /// How it was set up.
     pub setting: Vec<String>,
     /// The series.
@@ -36,8 +34,19 @@ pub struct Outcome {
     pub checks: Vec<Check>,
 }
 
+/// Under which conditions an experiment ran.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Conditions {
+    /// How long it took.
+    pub seconds: f64,
+    /// Processors that other programs kept busy meanwhile, on average; nothing where the system does not say.
+    pub others: Option<f64>,
+    /// The machine.
+    pub machine: Machine,
+}
+
 impl Outcome {
-    pub(crate) fn new(about: About, effort: Effort, seconds: f64, machine: Machine, findings: Findings) -> Self {
+    pub(crate) fn new(about: About, effort: Effort, conditions: Conditions, findings: Findings) -> Self {
         let Findings { setting, figures, checks } = findings;
         Self {
             id: about.id.to_owned(),
@@ -47,8 +56,7 @@ impl Outcome {
             found: about.found.to_owned(),
             wanted: about.wanted.to_owned(),
             quick: effort != Effort::Full,
-            seconds: (seconds * 10.0).round() / 10.0,
-            machine,
+            conditions,
             setting,
             figures,
             checks,

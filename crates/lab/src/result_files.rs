@@ -60,7 +60,9 @@ pub fn load_all(directory: &Path) -> Result<Vec<Outcome>> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(failed("read", &path)(error.to_string())),
         };
-        outcomes.push(serde_json::from_str(&text).map_err(|error| failed("read", &path)(error.to_string()))?);
+        let remedy = "remove it, or choose another directory";
+        let unreadable = |error: serde_json::Error| failed("read", &path)(format!("{error}; {remedy}"));
+        outcomes.push(serde_json::from_str(&text).map_err(unreadable)?);
     }
     Ok(outcomes)
 }

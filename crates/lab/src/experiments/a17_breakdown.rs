@@ -24,8 +24,8 @@ const SYSTEMS: [System; 4] = [
 ];
 /// As in the paper.
 const CLIENTS: u32 = 60;
-/// The device at which the baseline waits as it does in the paper: a fast magnetic one.
-const LATENCY: Duration = Duration::from_millis(1);
+/// A fast flash drive.
+const LATENCY: Duration = Duration::from_micros(100);
 
 impl Experiment for Breakdown {
     fn about(&self) -> About {
@@ -51,8 +51,8 @@ impl Experiment for Breakdown {
             systems: &SYSTEMS,
             clients: &[clients],
             latency: LATENCY,
-            time: Duration::from_millis(context.pick(3_000, 800, 20)),
-            rounds: context.pick(5, 1, 1),
+            time: Duration::from_millis(context.pick(2_000, 800, 20)),
+            rounds: context.pick(3, 1, 1),
         };
         let swept = sweep.run(context)?;
         let mut setting = vec![bank.bed.setting(), bank.setting(), sweep.setting()];

@@ -50,9 +50,9 @@ impl Experiment for ElrTpcc {
             bed: &bed,
             workload: &*workload,
             systems: &SYSTEMS,
-            clients: context.pick(&[50, 100, 150, 200, 300, 400], &[150, 200, 400], &[2, 4]),
+            clients: context.pick(&[100, 150, 200, 300, 400], &[150, 200, 400], &[2, 4]),
             latency: LATENCY,
-            time: Duration::from_millis(context.pick(3_000, 600, 50)),
+            time: Duration::from_millis(context.pick(2_000, 600, 50)),
             rounds: context.pick(3, 1, 1),
         };
         let swept = sweep.run(context)?;

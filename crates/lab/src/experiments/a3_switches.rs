@@ -45,9 +45,9 @@ impl Experiment for Switches {
             bed: &bank.bed,
             workload: &*workload,
             systems: &SYSTEMS,
-            clients: context.pick(&[1, 2, 4, 8, 16, 24, 32, 48, 64], &[1, 8, 32, 64], &[1, 4]),
+            clients: context.pick(&[1, 2, 4, 8, 16, 32, 48, 64], &[1, 8, 32, 64], &[1, 4]),
             latency: LATENCY,
-            time: Duration::from_millis(context.pick(1_000, 300, 20)),
+            time: Duration::from_millis(context.pick(700, 300, 20)),
             rounds: context.pick(3, 1, 1),
         };
         let swept = sweep.run(context)?;
