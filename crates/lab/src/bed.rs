@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 
 /// Where the log is within a database.
 const LOG: &str = "log/";
+/// A memory file system that is smaller does not hold the experiments' databases.
+const LEAST_KIB: u64 = 3 << 20;
 /// Before a measurement the same load runs for this share of its time.
 const WARM_UP: f64 = 0.2;
 
@@ -192,8 +194,8 @@ pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
 fn place(mounts: &str) -> (PathBuf, String) {
     const MEMORY: &str = "/dev/shm";
     let is_memory = mounts.lines().any(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        fields.next() == Some(MEMORY) && fields.next() == Some("tmpfs")
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        matches!(fields[..], [_, MEMORY, "tmpfs", options, ..] if size_kib(options).is_none_or(|size| size >= LEAST_KIB))
     });
     if is_memory {
         (MEMORY.into(), "a memory file system (tmpfs), which has no latency of its own".into())
@@ -203,6 +205,11 @@ fn place(mounts: &str) -> (PathBuf, String) {
             "the file system of temporary files, whose own latency is added to what is injected".into(),
         )
     }
+}
+
+/// The size in the options of a memory file system, `rw,size=65536k`; nothing when they have none.
+fn size_kib(options: &str) -> Option<u64> {
+    options.split(',').find_map(|option| option.strip_prefix("size=")?.strip_suffix('k')?.parse().ok())
 }
 
 /// The median; not a number when there are none.
@@ -224,9 +231,12 @@ mod tests {
         let (directory, what) = place("tmpfs /dev/shm tmpfs rw 0 0\n");
         assert_eq!(directory, Path::new("/dev/shm"));
         assert!(what.contains("memory"), "{what}");
-        let (directory, what) = place("/dev/sda1 /dev/shm ext4 rw 0 0\n");
-        assert_eq!(directory, std::env::temp_dir());
-        assert!(what.contains("own latency"), "{what}");
+        assert_eq!(place("tmpfs /dev/shm tmpfs rw,relatime,size=24684096k 0 0\n").0, Path::new("/dev/shm"));
+        for other in ["/dev/sda1 /dev/shm ext4 rw 0 0\n", "shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0\n", ""] {
+            let (directory, what) = place(other);
+            assert_eq!(directory, std::env::temp_dir());
+            assert!(what.contains("own latency"), "{what}");
+        }
     }
 
     #[test]

@@ -56,8 +56,8 @@ fn row(text: &mut String, experiment: &dyn Experiment, outcomes: &[Outcome]) {
 
 fn section(text: &mut String, outcome: &Outcome) {
     let _ = write!(text, "\n## {}: {}\n\n", outcome.id, outcome.title);
-    let _ = write!(text, "{}. What the paper found: {}\n\n", outcome.source, outcome.found);
-    let _ = write!(text, "Counts as reproduced when: {}\n\n", outcome.wanted);
+    let _ = write!(text, "{}. What the paper found: {}.\n\n", outcome.source, outcome.found);
+    let _ = write!(text, "Counts as reproduced when: {}.\n\n", outcome.wanted);
     let _ = write!(text, "**{}**\n\n", outcome.verdict());
     text.push_str("| part of the finding | paper | ours | wanted | holds |\n|---|---|---|---|---|\n");
     for check in &outcome.checks {
