@@ -26,6 +26,9 @@ pub(crate) enum Command {
     /// Look into a closed database's log, pages, tables or last checkpoint
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArgs),
+    /// Repeat experiments of the papers that Duramen is built on, and say what comes out
+    #[command(after_help = EXIT_CODES)]
+    Lab(LabArgs),
     /// Open a database and print its files, counters and what recovery did
     #[command(after_help = EXIT_CODES)]
     Stats(StatsArgs),
@@ -188,6 +191,42 @@ pub(crate) enum Inspect {
     Checkpoint {
         /// Directory of the database
         dir: PathBuf,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) what: Lab,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Lab {
+    /// Print the experiments there are
+    List,
+    /// Run experiments; write their figures as CSV and SVG, and a page about all that have been run
+    Run {
+        /// Experiments as `lab list` names them, or `all`
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        /// Few points, each measured for a moment: all experiments together take about a minute
+        #[arg(long)]
+        quick: bool,
+        /// Next to nothing is measured, for tests
+        #[arg(long, hide = true, conflicts_with = "quick")]
+        tiny: bool,
+        /// Directory for the results
+        #[arg(long, value_name = "DIR", default_value = "lab-results")]
+        out: PathBuf,
+    },
+    /// Print what the papers found beside what was measured, and the verdicts
+    Claims {
+        /// Print one JSON object for each claim, on a line of its own
+        #[arg(long)]
+        json: bool,
+        /// Directory with the results
+        #[arg(long, value_name = "DIR", default_value = "lab-results")]
+        out: PathBuf,
     },
 }
 

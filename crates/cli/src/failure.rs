@@ -71,6 +71,19 @@ impl From<duramen_workloads::Error> for Failure {
     }
 }
 
+impl From<duramen_lab::Error> for Failure {
+    fn from(error: duramen_lab::Error) -> Self {
+        use duramen_lab::Error;
+        let sentence = error.to_string();
+        match error {
+            Error::Workload(error) => error.into(),
+            Error::Engine(error) => error.into(),
+            Error::Audit(_) => Self::Damage(sentence),
+            _ => Self::Run(sentence),
+        }
+    }
+}
+
 impl From<DiskError> for Failure {
     fn from(error: DiskError) -> Self {
         Self::Run(error.to_string())

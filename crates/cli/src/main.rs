@@ -11,6 +11,7 @@ mod database;
 mod failure;
 mod format;
 mod inspect;
+mod lab;
 mod progress;
 mod stats;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(args, &mut out),
         Command::Check(args) => check::check(args, &mut out),
         Command::Inspect(args) => inspect::inspect(args, &mut out),
+        Command::Lab(args) => lab::lab(args, &mut out),
         Command::Stats(args) => stats::stats(args, &mut out),
     };
     let outcome = outcome.and(out.flush().map_err(Failure::from));

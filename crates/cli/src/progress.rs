@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use duramen_lab::Step;
 use duramen_sync::clock::Instant;
 use duramen_workloads::{LoadProgress, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -67,6 +68,15 @@ impl Bar {
     pub(crate) fn load(&mut self, progress: LoadProgress) {
         let LoadProgress { rows, total } = progress;
         self.show(rows, &format!("{} of {} rows", format::count(rows), format::count(total)));
+    }
+
+    /// Shows how far an experiment is.
+    pub(crate) fn experiment(&mut self, step: &Step) {
+        let Step { done, total, next } = step;
+        if let Some(bar) = &self.bar {
+            bar.set_length((*total).max(1));
+        }
+        self.show(*done, &if *total == 0 { next.clone() } else { format!("{done} of {total}: {next}") });
     }
 
     /// Shows how far a run is, with the throughput since `before`.

@@ -21,6 +21,7 @@ mod imp;
 #[cfg(not(loom))]
 #[path = "native.rs"]
 mod imp;
+pub mod usage;
 
 pub use backoff::Backoff;
 pub use crossbeam_utils::CachePadded;

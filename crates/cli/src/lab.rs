@@ -1,0 +1,149 @@
+//! `duramen lab`.
+
+use std::io::Write;
+use std::path::Path;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use duramen_lab::{Check, EXPERIMENTS, Effort, Experiment, Outcome, Verdict};
+use serde::Serialize;
+
+use crate::args::{Lab, LabArgs};
+use crate::failure::{Failure, Result};
+use crate::progress::Narrator;
+
+/// Columns of a table where nobody says how wide the terminal is.
+const WIDTH: u16 = 118;
+
+pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
+    match &args.what {
+        Lab::List => list(out),
+        Lab::Run { ids, quick, tiny, out: directory } => {
+            let effort = match (quick, tiny) {
+                (_, true) => Effort::Tiny,
+                (true, _) => Effort::Quick,
+                _ => Effort::Full,
+            };
+            run(&chosen(ids)?, effort, directory, out)
+        }
+        Lab::Claims { json, out: directory } => claims(*json, directory, out),
+    }
+}
+
+/// The experiments called `ids`, in the order of the claims, each once.
+fn chosen(ids: &[String]) -> Result<Vec<&'static dyn Experiment>> {
+    for id in ids {
+        if !id.eq_ignore_ascii_case("all") && duramen_lab::find(id).is_none() {
+            let known: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.about().id).collect();
+            return Err(Failure::Usage(format!(
+                "there is no experiment `{id}`; there are {}, and all",
+                known.join(", ")
+            )));
+        }
+    }
+    let named = |name: &str| ids.iter().any(|id| id.eq_ignore_ascii_case(name));
+    let wanted = |experiment: &&dyn Experiment| named("all") || named(experiment.about().id);
+    Ok(EXPERIMENTS.iter().copied().filter(wanted).collect())
+}
+
+fn grid(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_BORDERS_ONLY).set_header(header);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    table
+}
+
+fn list(out: &mut dyn Write) -> Result<()> {
+    let mut table = grid(&["id", "experiment", "repeats", "runs"]);
+    for experiment in EXPERIMENTS {
+        let about = experiment.about();
+        table.add_row([about.id, about.title, about.source, about.world]);
+    }
+    Ok(writeln!(out, "{table}")?)
+}
+
+fn run(experiments: &[&dyn Experiment], effort: Effort, directory: &Path, out: &mut dyn Write) -> Result<()> {
+    let narrator = Narrator::new(false);
+    for experiment in experiments {
+        let about = experiment.about();
+        narrator.say(&format!("{}: {}", about.id, about.title));
+        let mut bar = narrator.bar(about.id, 1);
+        let outcome = duramen_lab::run(*experiment, effort, &mut |step| bar.experiment(step));
+        bar.finish();
+        let outcome = outcome?;
+        let files = duramen_lab::save(directory, &outcome)?;
+        print(&outcome, out)?;
+        for file in files {
+            writeln!(out, "  {}", file.display())?;
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn print(outcome: &Outcome, out: &mut dyn Write) -> Result<()> {
+    let quick = if outcome.quick { ", quick run" } else { "" };
+    writeln!(
+        out,
+        "{} ({}; {:.0} s{quick}): {}",
+        outcome.id,
+        outcome.source,
+        outcome.conditions.seconds,
+        outcome.verdict().name()
+    )?;
+    let mut table = grid(&["part of the finding", "paper", "ours", "wanted", "holds"]);
+    for check in &outcome.checks {
+        table.add_row(cells(check));
+    }
+    if let Some(others) = outcome.conditions.others {
+        writeln!(out, "other programs kept {others:.2} processors busy meanwhile, on average")?;
+    }
+    Ok(writeln!(out, "{table}")?)
+}
+
+fn cells(check: &Check) -> [String; 5] {
+    let holds = if check.holds() { "yes" } else { "no" };
+    [check.what.clone(), check.paper.clone(), format!("{:.2}", check.ours), check.wanted.to_string(), holds.into()]
+}
+
+/// The object of `lab claims --json`. Scripts rely on these names.
+#[derive(Serialize)]
+struct Claim<'a> {
+    id: &'a str,
+    source: &'a str,
+    found: &'a str,
+    wanted: &'a str,
+    /// Nothing when it was not run.
+    checks: &'a [Check],
+    quick: bool,
+    verdict: &'a str,
+    reasons: &'a [String],
+}
+
+fn claims(json: bool, directory: &Path, out: &mut dyn Write) -> Result<()> {
+    let outcomes = duramen_lab::load_all(directory)?;
+    let mut table = grid(&["claim", "paper", "what it found", "ours", "verdict"]);
+    for experiment in EXPERIMENTS {
+        let about = experiment.about();
+        let outcome = outcomes.iter().find(|outcome| outcome.id == about.id);
+        let checks = outcome.map_or(&[][..], |outcome| &outcome.checks);
+        let verdict = outcome.map(Outcome::verdict);
+        let name = verdict.as_ref().map_or("not run", Verdict::name);
+        let quick = outcome.is_some_and(|outcome| outcome.quick);
+        if json {
+            let reasons = verdict.as_ref().map_or(&[][..], Verdict::reasons);
+            let (id, source, found, wanted) = (about.id, about.source, about.found, about.wanted);
+            let claim = Claim { id, source, found, wanted, checks, quick, verdict: name, reasons };
+            serde_json::to_writer(&mut *out, &claim).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            let ours: Vec<String> = checks.iter().map(|check| format!("{}: {:.2}", check.what, check.ours)).collect();
+            let verdict = verdict.map_or_else(|| name.to_owned(), |verdict| verdict.to_string());
+            let verdict = if quick { format!("{verdict} (quick run)") } else { verdict };
+            table.add_row([about.id, about.source, about.found, &ours.join("\n"), &verdict]);
+        }
+    }
+    if !json {
+        writeln!(out, "{table}")?;
+    }
+    Ok(())
+}

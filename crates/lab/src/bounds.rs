@@ -1,0 +1,169 @@
+//! When a finding counts as reproduced.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a measured number must be.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+    /// From the first to the second.
+    Within(f64, f64),
+}
+
+impl Bound {
+    /// Whether `value` is as it must be. What is no number never is.
+    pub fn holds(&self, value: f64) -> bool {
+        match *self {
+            Self::AtLeast(least) => value >= least,
+            Self::AtMost(most) => value <= most,
+            Self::Within(least, most) => value >= least && value <= most,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::AtLeast(least) => write!(f, "at least {}", number(least)),
+            Self::AtMost(most) => write!(f, "at most {}", number(most)),
+            Self::Within(least, most) => write!(f, "{} to {}", number(least), number(most)),
+        }
+    }
+}
+
+/// One part of a finding: a measured number and what it must be.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Check {
+    /// What was measured.
+    pub what: String,
+    /// What the paper has there, in words.
+    pub paper: String,
+    /// Our number.
+    pub ours: f64,
+    /// What it must be.
+    pub wanted: Bound,
+}
+
+impl Check {
+    /// A check of `ours`.
+    pub fn new(what: impl Into<String>, paper: impl Into<String>, ours: f64, wanted: Bound) -> Self {
+        Self { what: what.into(), paper: paper.into(), ours, wanted }
+    }
+
+    /// Whether our number is as it must be.
+    pub fn holds(&self) -> bool {
+        self.wanted.holds(self.ours)
+    }
+}
+
+/// What the checks of an experiment come to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "verdict", content = "reasons", rename_all = "snake_case")]
+pub enum Verdict {
+    /// All of them hold.
+    Reproduced,
+    /// Some hold; the others, in words.
+    Partly(Vec<String>),
+    /// None holds; all of them, in words.
+    NotReproduced(Vec<String>),
+}
+
+impl Verdict {
+    /// The verdict on `checks`.
+    pub fn of(checks: &[Check]) -> Self {
+        let failed: Vec<String> = checks
+            .iter()
+            .filter(|check| !check.holds())
+            .map(|check| format!("{}: {}, wanted {}", check.what, number(check.ours), check.wanted))
+            .collect();
+        match failed.len() {
+            0 if !checks.is_empty() => Self::Reproduced,
+            count if count == checks.len() => Self::NotReproduced(failed),
+            _ => Self::Partly(failed),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Partly(_) => "partly reproduced",
+            Self::NotReproduced(_) => "not reproduced",
+        }
+    }
+
+    /// The checks that do not hold, in words.
+    pub fn reasons(&self) -> &[String] {
+        match self {
+            Self::Reproduced => &[],
+            Self::Partly(reasons) | Self::NotReproduced(reasons) => reasons,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        if !self.reasons().is_empty() {
+            write!(f, ": {}", self.reasons().join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// A number with about three digits that say something.
+pub(crate) fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0 => 0,
+        size if size >= 100.0 || value.fract() == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 0.1 => 2,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ours: f64, wanted: Bound) -> Check {
+        Check::new("speed-up", "35", ours, wanted)
+    }
+
+    #[test]
+    fn bounds_include_their_ends() {
+        assert!(Bound::AtLeast(1.5).holds(1.5) && !Bound::AtLeast(1.5).holds(1.4));
+        assert!(Bound::AtMost(1.5).holds(1.5) && !Bound::AtMost(1.5).holds(1.6));
+        assert!(Bound::Within(1.0, 2.0).holds(1.0) && Bound::Within(1.0, 2.0).holds(2.0));
+        assert!(!Bound::Within(1.0, 2.0).holds(0.9) && !Bound::Within(1.0, 2.0).holds(2.1));
+        for bound in [Bound::AtLeast(0.0), Bound::AtMost(0.0), Bound::Within(0.0, 1.0)] {
+            assert!(!bound.holds(f64::NAN), "what was not measured proves nothing");
+        }
+    }
+
+    #[test]
+    fn the_verdict_follows_from_the_checks() {
+        let (good, bad) = (check(12.0, Bound::AtLeast(10.0)), check(3.0, Bound::AtLeast(10.0)));
+        assert_eq!(Verdict::of(&[good.clone(), good.clone()]), Verdict::Reproduced);
+        let reason = vec!["speed-up: 3, wanted at least 10".to_owned()];
+        assert_eq!(Verdict::of(&[good, bad.clone()]), Verdict::Partly(reason.clone()));
+        assert_eq!(Verdict::of(std::slice::from_ref(&bad)), Verdict::NotReproduced(reason));
+        assert_eq!(Verdict::of(&[bad]).to_string(), "not reproduced: speed-up: 3, wanted at least 10");
+        assert_eq!(Verdict::of(&[]), Verdict::NotReproduced(Vec::new()), "without a measurement nothing is shown");
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_matter() {
+        assert_eq!(
+            [0.0, 64.0, 12345.6, 34.56, 1.234, 0.01234].map(number),
+            ["0", "64", "12346", "34.6", "1.23", "0.0123"]
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! Results as pages for people.
+
+use std::fmt::Write;
+
+use crate::bounds::number;
+use crate::experiment::Experiment;
+use crate::experiments::EXPERIMENTS;
+use crate::figure::{Figure, Shape};
+use crate::outcome::{Conditions, Outcome};
+use crate::result_files::FOLDER;
+
+const HEAD: &str = "\
+# Reproduction
+
+What the papers found that Duramen is built on, and what Duramen shows on the machine named in each section. This page is
+generated: `duramen lab run ID... --out DIR` measures, and writes this page and the files that it shows.
+
+A finding counts as *reproduced* when each of its parts is within its bound, as *partly reproduced* when some are. The bounds
+ask for the shape of the paper's figure, and for its ratios within a tolerance; absolute figures belong to the papers' machines.
+Every verdict is computed from the measured figures.
+
+";
+
+/// A page about `outcomes`.
+pub fn document(outcomes: &[Outcome]) -> String {
+    let mut text = HEAD.to_owned();
+    text.push_str(&table(outcomes));
+    for outcome in outcomes {
+        section(&mut text, outcome);
+    }
+    text
+}
+
+/// A table of all experiments; those without an outcome have not been run.
+pub fn table(outcomes: &[Outcome]) -> String {
+    let mut text = "| claim | paper | what it found | ours | verdict |\n|---|---|---|---|---|\n".to_owned();
+    for experiment in EXPERIMENTS {
+        row(&mut text, *experiment, outcomes);
+    }
+    text
+}
+
+fn row(text: &mut String, experiment: &dyn Experiment, outcomes: &[Outcome]) {
+    let about = experiment.about();
+    let (ours, verdict) = match outcomes.iter().find(|outcome| outcome.id == about.id) {
+        Some(outcome) => {
+            let ours: Vec<String> =
+                outcome.checks.iter().map(|check| format!("{}: {}", check.what, number(check.ours))).collect();
+            let quick = if outcome.quick { " (quick run)" } else { "" };
+            (ours.join("; "), format!("{}{quick}", outcome.verdict().name()))
+        }
+        None => ("-".to_owned(), "not run".to_owned()),
+    };
+    let _ = writeln!(text, "| {} | {} | {} | {ours} | {verdict} |", about.id, about.source, about.found);
+}
+
+fn section(text: &mut String, outcome: &Outcome) {
+    let _ = write!(text, "\n## {}: {}\n\n", outcome.id, outcome.title);
+    let _ = write!(text, "{}. What the paper found: {}.\n\n", outcome.source, outcome.found);
+    let _ = write!(text, "Counts as reproduced when: {}.\n\n", outcome.wanted);
+    let _ = write!(text, "**{}**\n\n", outcome.verdict());
+    text.push_str("| part of the finding | paper | ours | wanted | holds |\n|---|---|---|---|---|\n");
+    for check in &outcome.checks {
+        let holds = if check.holds() { "yes" } else { "no" };
+        let (ours, wanted) = (number(check.ours), check.wanted);
+        let _ = writeln!(text, "| {} | {} | {ours} | {wanted} | {holds} |", check.what, check.paper);
+    }
+    for figure in &outcome.figures {
+        let _ = write!(text, "\n![{}]({FOLDER}/{}.svg)\n\n", figure.title, figure.name);
+        numbers(text, figure);
+    }
+    text.push('\n');
+    if outcome.quick {
+        text.push_str(
+            "A quick run: few points, each measured for a moment. Its figures show the direction, not more.\n",
+        );
+    }
+    for sentence in &outcome.setting {
+        let _ = writeln!(text, "{sentence}");
+    }
+    let Conditions { seconds, others, machine } = &outcome.conditions;
+    let _ = writeln!(text, "Machine: {machine}; {}. Took {seconds:.0} s.", outcome.world);
+    if let Some(others) = others {
+        let _ = writeln!(text, "Other programs kept {others:.2} of the processors busy meanwhile, on average.");
+    }
+    let _ = write!(text, "\n```sh\n{}\n```\n", outcome.command());
+}
+
+/// The figure's numbers as a table, unless there are too many for a page.
+fn numbers(text: &mut String, figure: &Figure) {
+    let file = format!("[{0}.csv]({FOLDER}/{0}.csv)", figure.name);
+    if figure.shape == Shape::Edges {
+        let _ = writeln!(text, "The edges are in {file}.");
+        return;
+    }
+    let names: Vec<&str> = figure.series.iter().map(|series| series.name.as_str()).collect();
+    let _ = writeln!(text, "| {} | {} |", figure.x.label, names.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---|".repeat(names.len()));
+    for x in figure.xs() {
+        let label = match &figure.shape {
+            Shape::Stacks(bars) => bars.get(x as usize).cloned().unwrap_or_default(),
+            _ => number(x),
+        };
+        let cells: Vec<String> =
+            figure.series.iter().map(|series| series.at(x).map_or_else(|| "-".to_owned(), number)).collect();
+        let _ = writeln!(text, "| {label} | {} |", cells.join(" | "));
+    }
+    let _ = write!(text, "\n{}, as {file}.\n", figure.y.label);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds::{Bound, Check};
+    use crate::experiment::{Effort, Findings};
+    use crate::figure::{Axis, Series};
+    use crate::machine::Machine;
+
+    fn outcome(quick: bool) -> Outcome {
+        let figure = Figure {
+            name: "a1".into(),
+            title: "Speed-up".into(),
+            x: Axis::linear("skew"),
+            y: Axis::log("speed-up"),
+            shape: Shape::Lines,
+            series: vec![Series::ours("10 ms", vec![(0.0, 1.0), (1.5, 35.0)])],
+        };
+        let check = Check::new("peak at 10 ms", "35", 34.0, Bound::AtLeast(10.0));
+        let findings = Findings { setting: vec!["On a test.".into()], figures: vec![figure], checks: vec![check] };
+        let effort = if quick { Effort::Quick } else { Effort::Full };
+        let conditions = Conditions { seconds: 1.0, others: Some(0.25), machine: Machine::here() };
+        Outcome::new(EXPERIMENTS[0].about(), effort, conditions, findings)
+    }
+
+    #[test]
+    fn the_page_has_figures_bounds_and_the_command() {
+        let page = document(&[outcome(false)]);
+        for words in [
+            "| 1.50 | 35 |",
+            "kept 0.25 of",
+            "(reproduction/a1.svg)",
+            "at least 10",
+            "**reproduced**",
+            "duramen lab run A1\n",
+        ] {
+            assert!(page.contains(words), "no `{words}` in {page}");
+        }
+        assert!(!page.contains("quick run"), "{page}");
+        let page = document(&[outcome(true)]);
+        assert!(page.contains("reproduced (quick run)") && page.contains("A quick run:"), "{page}");
+    }
+
+    #[test]
+    fn what_was_not_run_is_said_to_be_so() {
+        let page = table(&[outcome(false)]);
+        assert_eq!(page.matches("not run").count(), EXPERIMENTS.len() - 1, "{page}");
+    }
+
+    #[test]
+    fn outcomes_survive_their_file() {
+        let outcome = outcome(true);
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+    }
+}

@@ -1,0 +1,138 @@
+//! What an experiment is, and how it is run.
+
+use duramen_sync::clock::Instant;
+use duramen_sync::usage::Usage;
+
+use crate::bounds::Check;
+use crate::error::Result;
+use crate::figure::Figure;
+use crate::machine::{Machine, processor_time};
+use crate::outcome::{Conditions, Outcome};
+
+/// What an experiment repeats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct About {
+    /// Its name on the command line: the claim's.
+    pub id: &'static str,
+    /// What it shows, in a line.
+    pub title: &'static str,
+    /// The paper and its figure.
+    pub source: &'static str,
+    /// Where it runs: natively, or on a simulated machine.
+    pub world: &'static str,
+    /// What the paper found.
+    pub found: &'static str,
+    /// What must be measured for the finding to count as reproduced.
+    pub wanted: &'static str,
+}
+
+/// An experiment of a paper.
+pub trait Experiment: Sync {
+    /// What it repeats.
+    fn about(&self) -> About;
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Those of the engine and the workload, and an audit that fails.
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings>;
+}
+
+/// What an experiment measured.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Findings {
+    /// How it was set up, a sentence each.
+    pub setting: Vec<String>,
+    /// The series.
+    pub figures: Vec<Figure>,
+    /// The finding, part by part.
+    pub checks: Vec<Check>,
+}
+
+/// How much work an experiment is to make of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effort {
+    /// All points, measured long enough.
+    Full,
+    /// Few points, measured for a moment: shows that things work, and roughly how it looks.
+    Quick,
+    /// Next to nothing: for tests. The figures mean nothing.
+    Tiny,
+}
+
+/// How far an experiment is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Step {
+    /// Measurements that are done.
+    pub done: u64,
+    /// Measurements there will be.
+    pub total: u64,
+    /// What is done next.
+    pub next: String,
+}
+
+/// What an experiment is told and whom it tells how far it is.
+pub struct Context<'a> {
+    effort: Effort,
+    observe: &'a mut dyn FnMut(&Step),
+    step: Step,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("effort", &self.effort).field("step", &self.step).finish()
+    }
+}
+
+impl Context<'_> {
+    /// How much work to make of it.
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// The one of three values that fits the effort.
+    pub(crate) fn pick<T>(&self, full: T, quick: T, tiny: T) -> T {
+        match self.effort {
+            Effort::Full => full,
+            Effort::Quick => quick,
+            Effort::Tiny => tiny,
+        }
+    }
+
+    /// Says how many measurements there will be.
+    pub(crate) fn expect(&mut self, total: usize) {
+        self.step.total = total as u64;
+    }
+
+    /// Says what comes now, before any measurement.
+    pub(crate) fn prepare(&mut self, what: &str) {
+        what.clone_into(&mut self.step.next);
+        (self.observe)(&self.step);
+    }
+
+    /// Makes one of the measurements.
+    pub(crate) fn measure<T>(&mut self, what: String, measure: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.prepare(&what);
+        let measured = measure()?;
+        self.step.done += 1;
+        (self.observe)(&self.step);
+        Ok(measured)
+    }
+}
+
+/// Runs `experiment`; `observe` is called before and after each measurement.
+///
+/// # Errors
+/// As [`Experiment::run`].
+pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(&Step)) -> Result<Outcome> {
+    let start = Instant::now();
+    let (all, own) = (processor_time(), Usage::now());
+    let mut context = Context { effort, observe, step: Step::default() };
+    let findings = experiment.run(&mut context)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let own = Usage::now().since(&own).processor();
+    let others = all
+        .zip(processor_time())
+        .map(|(before, after)| after.saturating_sub(before).saturating_sub(own).as_secs_f64() / seconds.max(1e-9));
+    Ok(Outcome::new(experiment.about(), effort, Conditions { seconds, others, machine: Machine::here() }, findings))
+}

@@ -1,0 +1,86 @@
+//! A4: flush pipelining beside asynchronous commit and the baseline.
+
+use std::time::Duration;
+
+use duramen::{CommitMode, InsertDesign};
+
+use super::bank::Bank;
+use super::sweep::Sweep;
+use crate::bed::System;
+use crate::bounds::{Bound, Check};
+use crate::error::Result;
+use crate::experiment::{About, Context, Experiment, Findings};
+use crate::figure::{Axis, Figure, Shape};
+
+/// Throughput of TPC-B by kind of commit.
+pub(super) struct Pipelining;
+
+const BASELINE: &str = "baseline (sync)";
+const PIPELINED: &str = "flush pipelining";
+const ASYNCHRONOUS: &str = "asynchronous commit (unsafe)";
+const SYSTEMS: [System; 4] = [
+    System::new(BASELINE, CommitMode::Sync, InsertDesign::Hybrid),
+    System::new("early lock release", CommitMode::Elr, InsertDesign::Hybrid),
+    System::new(PIPELINED, CommitMode::Pipelined, InsertDesign::Hybrid),
+    System::new(ASYNCHRONOUS, CommitMode::Async, InsertDesign::Hybrid),
+];
+/// A fast flash drive.
+const LATENCY: Duration = Duration::from_micros(100);
+
+impl Experiment for Pipelining {
+    fn about(&self) -> About {
+        About {
+            id: "A4",
+            title: "flush pipelining beside asynchronous commit and the baseline, TPC-B",
+            source: "Aether (VLDB Journal 2012), Fig. 6",
+            world: "native",
+            found: "flush pipelining with early lock release does as much as asynchronous commit, and up to 22 % more than the \
+                    baseline",
+            wanted: "at the largest number of clients it is within 5 % of asynchronous commit, and its best throughput is at \
+                     least 1.22 times the baseline's",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        let bank = Bank::hundred_tellers(context)?;
+        let workload = bank.workload(None);
+        let sweep = Sweep {
+            bed: &bank.bed,
+            workload: &*workload,
+            systems: &SYSTEMS,
+            clients: context.pick(&[1, 2, 4, 8, 16, 32, 48, 64], &[1, 8, 32, 64], &[1, 4]),
+            latency: LATENCY,
+            time: Duration::from_millis(context.pick(700, 300, 20)),
+            rounds: context.pick(3, 1, 1),
+        };
+        let swept = sweep.run(context)?;
+        let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting()];
+        bank.audit(context)?;
+        let throughput = |system| swept.series(system, |measured| measured.throughput);
+        let (baseline, pipelined, asynchronous) =
+            (throughput(BASELINE), throughput(PIPELINED), throughput(ASYNCHRONOUS));
+        let checks = vec![
+            Check::new(
+                "flush pipelining by asynchronous commit, at most clients",
+                "1",
+                pipelined.last() / asynchronous.last(),
+                Bound::AtLeast(0.95),
+            ),
+            Check::new(
+                "best of flush pipelining by best of the baseline",
+                "1.22",
+                pipelined.peak() / baseline.peak(),
+                Bound::AtLeast(1.22),
+            ),
+        ];
+        let figure = Figure {
+            name: "A4".into(),
+            title: "Throughput by kind of commit, TPC-B".into(),
+            x: Axis::linear("clients"),
+            y: Axis::linear("throughput (thousands of transactions/s)"),
+            shape: Shape::Lines,
+            series: swept.all(|measured| measured.throughput / 1e3),
+        };
+        Ok(Findings { setting, figures: vec![figure], checks })
+    }
+}

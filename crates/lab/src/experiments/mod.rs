@@ -1,0 +1,32 @@
+//! The experiments, a file each.
+
+mod a11_components;
+mod a16_dependencies;
+mod a17_breakdown;
+mod a1_elr_skew;
+mod a2_elr_tpcc;
+mod a3_switches;
+mod a4_pipelining;
+mod bank;
+mod sweep;
+
+use crate::experiment::Experiment;
+
+/// All of them, in the order of their claims.
+pub const EXPERIMENTS: &[&dyn Experiment] = &[
+    &a1_elr_skew::ElrSkew,
+    &a2_elr_tpcc::ElrTpcc,
+    &a3_switches::Switches,
+    &a4_pipelining::Pipelining,
+    &a11_components::Components,
+    &a16_dependencies::Dependencies,
+    &a17_breakdown::Breakdown,
+];
+
+/// The experiment for the claim `id`, in capitals or not.
+pub fn find(id: &str) -> Option<&'static dyn Experiment> {
+    EXPERIMENTS.iter().copied().find(|experiment| experiment.about().id.eq_ignore_ascii_case(id))
+}
+
+#[cfg(test)]
+mod tests;

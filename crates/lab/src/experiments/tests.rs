@@ -1,0 +1,67 @@
+use super::*;
+use crate::experiment::{Effort, Step};
+
+#[test]
+fn ids_are_unique_and_found_in_either_case() {
+    for (index, experiment) in EXPERIMENTS.iter().enumerate() {
+        let id = experiment.about().id;
+        assert_eq!(EXPERIMENTS.iter().position(|other| other.about().id == id), Some(index));
+        assert_eq!(find(&id.to_lowercase()).map(|found| found.about()), Some(experiment.about()));
+    }
+    assert!(find("Z9").is_none());
+}
+
+/// Runs the experiment as small as it goes, and keeps what it finds.
+fn goes_through(id: &str) {
+    let experiment = find(id).unwrap();
+    let mut last = Step::default();
+    let outcome = crate::run(experiment, Effort::Tiny, &mut |step| last = step.clone()).unwrap();
+    assert_eq!((last.done, last.done > 0), (last.total, true), "{id} keeps its word about the number of measurements");
+    assert!(outcome.quick && !outcome.checks.is_empty() && !outcome.figures.is_empty(), "{outcome:?}");
+    for figure in &outcome.figures {
+        for point in figure.series.iter().flat_map(|series| &series.points) {
+            assert!(point.1.is_finite(), "{id}, {}: {point:?}", figure.name);
+        }
+    }
+    let home = tempfile::tempdir().unwrap();
+    let files = crate::save(home.path(), &outcome).unwrap();
+    assert!(files.iter().all(|file| file.metadata().unwrap().len() > 0), "{files:?}");
+    let kept = crate::load_all(home.path()).unwrap();
+    assert_eq!(kept.iter().map(|kept| kept.id.as_str()).collect::<Vec<_>>(), [id]);
+    assert_eq!(kept[0].verdict(), outcome.verdict());
+}
+
+#[test]
+fn a1_goes_through() {
+    goes_through("A1");
+}
+
+#[test]
+fn a3_goes_through() {
+    goes_through("A3");
+}
+
+#[test]
+fn a4_goes_through() {
+    goes_through("A4");
+}
+
+#[test]
+fn a2_goes_through() {
+    goes_through("A2");
+}
+
+#[test]
+fn a11_goes_through() {
+    goes_through("A11");
+}
+
+#[test]
+fn a16_goes_through() {
+    goes_through("A16");
+}
+
+#[test]
+fn a17_goes_through() {
+    goes_through("A17");
+}
