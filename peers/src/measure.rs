@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use duramen_peers::engines::{Durability, Engine, Peer, Visit};
+use duramen_peers::engines::{Durability, Engine, OwnCounts, Peer, Visit};
 use duramen_workloads::{Limit, LoadOutcome, Request, RunOptions, RunReport, Workload, run};
 use serde::{Deserialize, Serialize};
 
@@ -42,12 +42,14 @@ pub(crate) struct Measurement {
     pub(crate) p95_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) max_us: f64,
-    /// `write_bytes` of `/proc/self/io`.
-    pub(crate) bytes_written: Option<u64>,
+    /// Bytes that were written by calls of the C library, or, where the engine goes past it, the engine's own count.
+    pub(crate) written: u64,
+    /// `write_bytes` of `/proc/self/io`. The kernel counts a whole folio when a part of it is made dirty.
+    pub(crate) write_bytes: Option<u64>,
     /// What made data durable: the C library's calls, or, where the engine goes past it, the engine's own count.
     pub(crate) syncs: u64,
     /// `libc` or `engine`: who counted.
-    pub(crate) syncs_counted_by: String,
+    pub(crate) counted_by: String,
     pub(crate) calls: Counts,
     /// Context switches of threads that waited.
     pub(crate) voluntary_switches: u64,
@@ -59,11 +61,11 @@ pub(crate) struct Measurement {
 impl Measurement {
     /// A header and a row for each line of a table that other programs read.
     pub(crate) const CSV_HEADER: &str = "workload,engine,durability,clients,threads,run,seconds,committed,aborted,tps,\
-        p50_us,p95_us,p99_us,max_us,bytes_written,syncs,syncs_counted_by,fsync,fdatasync,msync,sync_file_range,\
+        p50_us,p95_us,p99_us,max_us,written,write_bytes,syncs,counted_by,fsync,fdatasync,msync,sync_file_range,\
         sync_writes,voluntary_switches,involuntary_switches,audit";
 
     pub(crate) fn csv(&self) -> String {
-        let Counts { fsync, fdatasync, msync, sync_file_range, sync_writes } = self.calls;
+        let Counts { fsync, fdatasync, msync, sync_file_range, sync_writes, .. } = self.calls;
         let fields = [
             self.workload.clone(),
             self.engine.clone(),
@@ -79,9 +81,10 @@ impl Measurement {
             self.p95_us.to_string(),
             self.p99_us.to_string(),
             self.max_us.to_string(),
-            self.bytes_written.map_or(String::new(), |bytes| bytes.to_string()),
+            self.written.to_string(),
+            self.write_bytes.map_or(String::new(), |bytes| bytes.to_string()),
             self.syncs.to_string(),
-            self.syncs_counted_by.clone(),
+            self.counted_by.clone(),
             fsync.to_string(),
             fdatasync.to_string(),
             msync.to_string(),
@@ -132,7 +135,7 @@ fn workload<P: Peer>(order: &Order, store: &P) -> Outcome<Box<dyn Workload<P>>> 
 /// The counts that are taken before and after.
 struct Taken {
     calls: Counts,
-    own: Option<u64>,
+    own: Option<OwnCounts>,
     bytes: Option<u64>,
     switches: (u64, u64),
 }
@@ -141,7 +144,7 @@ impl Taken {
     fn now<P: Peer>(store: &P) -> Self {
         Self {
             calls: Counts::now(),
-            own: store.own_syncs(),
+            own: store.own_counts(),
             bytes: syscalls::bytes_written(),
             switches: syscalls::context_switches(),
         }
@@ -179,7 +182,10 @@ fn measure_one<P: Peer>(order: &Order, home: &Path) -> Outcome<Measurement> {
     store.close()?;
 
     let calls = after.calls.since(before.calls);
-    let own = after.own.zip(before.own).map(|(after, before)| after - before);
+    let own = after.own.zip(before.own).map(|(after, before)| OwnCounts {
+        syncs: after.syncs - before.syncs,
+        written: after.written - before.written,
+    });
     let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
     let quantile = |quantile| micros(report.latencies.quantile(quantile));
     Ok(Measurement {
@@ -198,9 +204,10 @@ fn measure_one<P: Peer>(order: &Order, home: &Path) -> Outcome<Measurement> {
         p95_us: quantile(0.95),
         p99_us: quantile(0.99),
         max_us: micros(report.latencies.max()),
-        bytes_written: after.bytes.zip(before.bytes).map(|(after, before)| after - before),
-        syncs: own.unwrap_or_else(|| calls.syncs()),
-        syncs_counted_by: if own.is_some() { "engine" } else { "libc" }.to_owned(),
+        write_bytes: after.bytes.zip(before.bytes).map(|(after, before)| after - before),
+        syncs: own.map_or(calls.syncs(), |own| own.syncs),
+        written: own.map_or(calls.written, |own| own.written),
+        counted_by: if own.is_some() { "engine" } else { "libc" }.to_owned(),
         calls,
         voluntary_switches: after.switches.0 - before.switches.0,
         involuntary_switches: after.switches.1 - before.switches.1,

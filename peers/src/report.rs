@@ -32,10 +32,13 @@ struct Medians<'c> {
     p95_us: f64,
     p99_us: f64,
     abort_rate: f64,
-    bytes_per_commit: Option<f64>,
+    /// By the count of `counted_by`.
+    written_per_commit: f64,
+    /// By the kernel's count.
+    write_bytes_per_commit: Option<f64>,
     syncs: f64,
     commits_per_sync: Option<f64>,
-    syncs_counted_by: &'c str,
+    counted_by: &'c str,
     fsync: f64,
     fdatasync: f64,
     msync: f64,
@@ -78,7 +81,7 @@ impl Cell {
         let first = self.runs.first()?;
         let per_commit = |count: u64, m: &Measurement| count as f64 / m.committed.max(1) as f64;
         let synced = self.runs.iter().all(|m| m.syncs > 0);
-        let wrote = self.runs.iter().all(|m| m.bytes_written.is_some());
+        let wrote = self.runs.iter().all(|m| m.write_bytes.is_some());
         Some(Medians {
             workload: &first.workload,
             scale: &first.scale,
@@ -94,10 +97,11 @@ impl Cell {
             p95_us: self.median(|m| m.p95_us),
             p99_us: self.median(|m| m.p99_us),
             abort_rate: self.median(|m| m.aborted as f64 / (m.aborted + m.committed).max(1) as f64),
-            bytes_per_commit: wrote.then(|| self.median(|m| per_commit(m.bytes_written.unwrap_or(0), m))),
+            written_per_commit: self.median(|m| per_commit(m.written, m)),
+            write_bytes_per_commit: wrote.then(|| self.median(|m| per_commit(m.write_bytes.unwrap_or(0), m))),
             syncs: self.median(|m| m.syncs as f64),
             commits_per_sync: synced.then(|| self.median(|m| m.committed as f64 / m.syncs as f64)),
-            syncs_counted_by: &first.syncs_counted_by,
+            counted_by: &first.counted_by,
             fsync: self.median(|m| m.calls.fsync as f64),
             fdatasync: self.median(|m| m.calls.fdatasync as f64),
             msync: self.median(|m| m.calls.msync as f64),
@@ -206,7 +210,8 @@ fn details(medians: &[Medians<'_>]) {
         "p95",
         "p99",
         "aborts",
-        "bytes/commit",
+        "written/commit",
+        "write_bytes/commit",
         "syncs",
         "commits/sync",
         "waits/commit",
@@ -223,7 +228,8 @@ fn details(medians: &[Medians<'_>]) {
             latency(m.p95_us),
             latency(m.p99_us),
             format!("{:.1} %", m.abort_rate * 100.0),
-            m.bytes_per_commit.map_or("?".to_owned(), count),
+            count(m.written_per_commit.round()),
+            m.write_bytes_per_commit.map_or("?".to_owned(), |bytes| count(bytes.round())),
             count(m.syncs),
             m.commits_per_sync.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
             format!("{:.2}", m.waits_per_commit),
@@ -246,7 +252,8 @@ fn footnotes(cells: &[Cell], medians: &[Medians<'_>]) {
         let star = if info.isolation == Isolation::Serializable { "" } else { "* " };
         println!("{star}{name}: {}; {}{}", info.isolation, info.use_, calls(name, medians));
     }
-    println!("bytes: write_bytes of /proc/self/io; waits: voluntary context switches of the whole process, per commit");
+    println!("written: bytes in write calls; write_bytes: the kernel's count in /proc/self/io, of whole folios made dirty");
+    println!("waits: voluntary context switches of the whole process, per commit");
     for cell in cells {
         for failure in &cell.failures {
             println!("failed: {} with {} clients: {failure}", cell.engine.name(), cell.clients);
@@ -257,8 +264,8 @@ fn footnotes(cells: &[Cell], medians: &[Medians<'_>]) {
 /// Which calls the engine's syncs were, over all numbers of clients.
 fn calls(engine: &str, medians: &[Medians<'_>]) -> String {
     let own: Vec<&Medians<'_>> = medians.iter().filter(|m| m.engine == engine).collect();
-    if own.iter().any(|m| m.syncs_counted_by != "libc") {
-        return "; syncs as the engine counts them".to_owned();
+    if own.iter().any(|m| m.counted_by != "libc") {
+        return "; syncs and bytes written as the engine counts them".to_owned();
     }
     let sum = |of: fn(&Medians<'_>) -> f64| own.iter().map(|m| of(m)).sum::<f64>();
     let kinds = [

@@ -4,7 +4,7 @@
 //! the linker gives them to every engine in it, Rust, C or C++ (what a preloaded library would do). Each counts and makes
 //! the system call. Descriptors that were opened with `O_SYNC` or `O_DSYNC` are remembered: each write to one of them is a
 //! sync, too. What goes past the C library, by io_uring or bare system calls, is not seen here: an engine that does so must
-//! count for itself (`Peer::own_syncs`).
+//! count for itself (`Peer::own_counts`).
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,6 +17,7 @@ static FDATASYNC: AtomicU64 = AtomicU64::new(0);
 static MSYNC: AtomicU64 = AtomicU64::new(0);
 static RANGE: AtomicU64 = AtomicU64::new(0);
 static SYNC_WRITE: AtomicU64 = AtomicU64::new(0);
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Descriptors with numbers beyond this are not remembered.
 const DESCRIPTORS: usize = 65_536;
@@ -36,6 +37,8 @@ pub(crate) struct Counts {
     pub(crate) sync_file_range: u64,
     /// Writes to descriptors with `O_SYNC` or `O_DSYNC`, and `pwritev2` with `RWF_SYNC` or `RWF_DSYNC`.
     pub(crate) sync_writes: u64,
+    /// Bytes written by calls, to whatever it was.
+    pub(crate) written: u64,
 }
 
 impl Counts {
@@ -47,6 +50,7 @@ impl Counts {
             msync: MSYNC.load(Relaxed),
             sync_file_range: RANGE.load(Relaxed),
             sync_writes: SYNC_WRITE.load(Relaxed),
+            written: WRITTEN.load(Relaxed),
         }
     }
 
@@ -58,6 +62,7 @@ impl Counts {
             msync: self.msync - before.msync,
             sync_file_range: self.sync_file_range - before.sync_file_range,
             sync_writes: self.sync_writes - before.sync_writes,
+            written: self.written - before.written,
         }
     }
 
@@ -106,6 +111,16 @@ fn count_write(fd: c_int) {
     }
 }
 
+/// Counts the bytes of a write that went well.
+fn wrote(bytes: c_long) -> ssize_t {
+    WRITTEN.fetch_add(u64::try_from(bytes).unwrap_or(0), Relaxed);
+    bytes as ssize_t
+}
+
+fn status(status: c_long) -> c_int {
+    status as c_int
+}
+
 fn opened(fd: c_long, flags: c_int) -> c_int {
     let fd = fd as c_int;
     // O_SYNC has the bit of O_DSYNC.
@@ -115,7 +130,7 @@ fn opened(fd: c_long, flags: c_int) -> c_int {
 
 /// A function of the C library that goes straight to the system call, after counting.
 macro_rules! interpose {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $call:expr, $count:expr;)*) => {$(
+    ($($name:ident($($argument:ident: $type:ty),*) -> $finish:ident $result:ty = $call:expr, $count:expr;)*) => {$(
         /// Counts and makes the system call.
         ///
         /// # Safety
@@ -124,24 +139,24 @@ macro_rules! interpose {
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             $count;
             // SAFETY: the caller keeps the C library's promises, which are the system call's.
-            unsafe { libc::syscall($call, $($argument),*) as $result }
+            $finish(unsafe { libc::syscall($call, $($argument),*) })
         }
     )*};
 }
 
 interpose! {
-    fsync(fd: c_int) -> c_int = libc::SYS_fsync, FSYNC.fetch_add(1, Relaxed);
-    fdatasync(fd: c_int) -> c_int = libc::SYS_fdatasync, FDATASYNC.fetch_add(1, Relaxed);
-    msync(address: *mut c_void, length: size_t, flags: c_int) -> c_int = libc::SYS_msync,
+    fsync(fd: c_int) -> status c_int = libc::SYS_fsync, FSYNC.fetch_add(1, Relaxed);
+    fdatasync(fd: c_int) -> status c_int = libc::SYS_fdatasync, FDATASYNC.fetch_add(1, Relaxed);
+    msync(address: *mut c_void, length: size_t, flags: c_int) -> status c_int = libc::SYS_msync,
         if flags & libc::MS_SYNC != 0 { MSYNC.fetch_add(1, Relaxed); };
-    sync_file_range(fd: c_int, offset: off64_t, bytes: off64_t, flags: c_uint) -> c_int = libc::SYS_sync_file_range,
+    sync_file_range(fd: c_int, offset: off64_t, bytes: off64_t, flags: c_uint) -> status c_int = libc::SYS_sync_file_range,
         RANGE.fetch_add(1, Relaxed);
-    close(fd: c_int) -> c_int = libc::SYS_close, remember(fd, false);
-    write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t = libc::SYS_write, count_write(fd);
-    pwrite(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> ssize_t = libc::SYS_pwrite64, count_write(fd);
-    pwrite64(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off64_t) -> ssize_t = libc::SYS_pwrite64,
+    close(fd: c_int) -> status c_int = libc::SYS_close, remember(fd, false);
+    write(fd: c_int, buffer: *const c_void, bytes: size_t) -> wrote ssize_t = libc::SYS_write, count_write(fd);
+    pwrite(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> wrote ssize_t = libc::SYS_pwrite64, count_write(fd);
+    pwrite64(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off64_t) -> wrote ssize_t = libc::SYS_pwrite64,
         count_write(fd);
-    writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = libc::SYS_writev, count_write(fd);
+    writev(fd: c_int, parts: *const iovec, count: c_int) -> wrote ssize_t = libc::SYS_writev, count_write(fd);
 }
 
 // The kernel takes the offset of these in two halves; on 64-bit machines the second is not looked at.
@@ -155,7 +170,7 @@ const HIGH: c_long = 0;
 pub(crate) unsafe extern "C" fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
     count_write(fd);
     // SAFETY: as the caller promises.
-    unsafe { libc::syscall(libc::SYS_pwritev, fd, parts, count, offset, HIGH) as ssize_t }
+    unsafe { wrote(libc::syscall(libc::SYS_pwritev, fd, parts, count, offset, HIGH)) }
 }
 
 /// Counts and makes the system call.
@@ -187,7 +202,7 @@ pub(crate) unsafe extern "C" fn pwritev2(
         count_write(fd);
     }
     // SAFETY: as the caller promises.
-    unsafe { libc::syscall(libc::SYS_pwritev2, fd, parts, count, offset, HIGH, flags) as ssize_t }
+    unsafe { wrote(libc::syscall(libc::SYS_pwritev2, fd, parts, count, offset, HIGH, flags)) }
 }
 
 /// Counts and makes the system call.

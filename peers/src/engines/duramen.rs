@@ -5,7 +5,7 @@ use std::path::Path;
 use duramen::{CommitMode, Db, Options};
 use duramen_workloads::Result;
 
-use super::{CACHE_BYTES, Durability, Info, Isolation, Peer};
+use super::{CACHE_BYTES, Durability, Info, Isolation, OwnCounts, Peer};
 
 pub(super) const USE_OF_THREADS: &str = "one thread per client, `commit()`; relaxed: `CommitMode::Async`";
 
@@ -27,7 +27,8 @@ impl Peer for Db {
         Ok(Db::close(self)?)
     }
 
-    fn own_syncs(&self) -> Option<u64> {
-        Some(self.metrics().disk.syncs)
+    fn own_counts(&self) -> Option<OwnCounts> {
+        let disk = self.metrics().disk;
+        Some(OwnCounts { syncs: disk.syncs, written: disk.written_bytes })
     }
 }

@@ -81,6 +81,15 @@ pub struct Info {
     pub use_: &'static str,
 }
 
+/// What an engine counts itself.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnCounts {
+    /// How often it has made something durable.
+    pub syncs: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
 /// An engine that can be measured.
 pub trait Peer: Store {
     /// What to say about it.
@@ -98,9 +107,9 @@ pub trait Peer: Store {
     /// The engine's.
     fn close(self) -> Result<()>;
 
-    /// How often the engine has made something durable, by its own count: for an engine that does it by other means than
-    /// the C library's functions.
-    fn own_syncs(&self) -> Option<u64> {
+    /// How often the engine has made something durable, and how many bytes it has written, by its own count: for an engine
+    /// that does it by other means than the C library's functions.
+    fn own_counts(&self) -> Option<OwnCounts> {
         None
     }
 }
