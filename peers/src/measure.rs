@@ -163,6 +163,7 @@ fn measure_one<P: Peer>(order: &Order, home: &Path) -> Outcome<Measurement> {
     let drive = |seconds: f64, seed: u64| -> Outcome<RunReport> {
         let options = RunOptions {
             clients: order.clients,
+            rate: None,
             agents: order.engine.threads(order.clients),
             limit: Limit::Time(Duration::from_secs_f64(seconds)),
             seed,

@@ -61,6 +61,7 @@ impl Visit for Audited {
         workload.load(&store, &mut |_| {}).unwrap();
         let options = RunOptions {
             clients: 4,
+            rate: None,
             agents: 4,
             limit: Limit::Transactions(200),
             seed: 1,

@@ -146,6 +146,7 @@ impl Rig {
     pub(crate) fn measure(&self, workload: &dyn Workload<Db>, load: Load) -> Result<Measured> {
         let options = |time, seed| RunOptions {
             clients: load.clients,
+            rate: None,
             agents: agents(self.commit, load.clients),
             limit: Limit::Time(time),
             seed,
