@@ -252,7 +252,9 @@ fn footnotes(cells: &[Cell], medians: &[Medians<'_>]) {
         let star = if info.isolation == Isolation::Serializable { "" } else { "* " };
         println!("{star}{name}: {}; {}{}", info.isolation, info.use_, calls(name, medians));
     }
-    println!("written: bytes in write calls; write_bytes: the kernel's count in /proc/self/io, of whole folios made dirty");
+    println!(
+        "written: bytes in write calls; write_bytes: the kernel's count in /proc/self/io, of whole folios made dirty"
+    );
     println!("waits: voluntary context switches of the whole process, per commit");
     for cell in cells {
         for failure in &cell.failures {

@@ -1,7 +1,8 @@
 //! SurrealKV: a log-structured merge tree with snapshots, optimistic commits, and an asynchronous commit pipeline that
 //! groups the syncs of its log.
 //!
-//! Durable is `Durability::Immediate`; relaxed is `Durability::Eventual`. Each client is a thread that blocks on the
+//! Durable is `Durability::Immediate`; relaxed is `Durability::Eventual`. The log is preallocated, as
+//! Duramen's is. Each client is a thread that blocks on the
 //! future of its commit; the store has a tokio runtime for the engine's own tasks. Tables are key prefixes.
 
 use std::ops::ControlFlow;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use duramen_workloads::store::{Access, Connection, ScanRange, Transaction};
 use duramen_workloads::{Error, Result, Store};
-use surrealkv::{Durability as Immediacy, LSMIterator, Mode, ReadOptions, Tree, TreeBuilder};
+use surrealkv::{Durability as Immediacy, LSMIterator, Mode, Options, ReadOptions, Tree, TreeBuilder};
 use tokio::runtime::{Builder, Runtime};
 
 use super::prefix::{self, Number};
@@ -53,8 +54,12 @@ impl Peer for SurrealkvStore {
         };
         let tree = {
             let _inside = runtime.enter();
-            let options = TreeBuilder::new().with_path(home.to_owned());
-            options.with_block_cache_capacity(CACHE_BYTES as u64).build().map_err(failed)?
+            // Without the last one every commit would change the size of the log file, which costs a second sync.
+            let options = Options::new()
+                .with_path(home.to_owned())
+                .with_block_cache_capacity(CACHE_BYTES as u64)
+                .with_wal_preallocation(true);
+            TreeBuilder::with_options(options).build().map_err(failed)?
         };
         Ok(Self(Arc::new(Shared { tree, runtime, immediacy })))
     }
