@@ -1,0 +1,94 @@
+//! Which lines a cache holds.
+
+use super::Line;
+use crate::description::Cache;
+
+/// The tags of a set-associative cache; each set is ordered from the line used last to the one that leaves next.
+#[derive(Debug)]
+pub(super) struct Tags {
+    ways: usize,
+    sets: u32,
+    /// Line number plus one; zero is an empty way.
+    tags: Vec<u32>,
+}
+
+impl Tags {
+    pub(super) fn new(cache: &Cache) -> Self {
+        let sets = u32::try_from(cache.sets).expect("checked by the description");
+        Self { ways: cache.ways, sets, tags: vec![0; cache.sets * cache.ways] }
+    }
+
+    /// Uses the line. Returns whether it is there.
+    pub(super) fn use_line(&mut self, line: Line) -> bool {
+        let (tag, set) = self.find(line);
+        let Some(way) = set.iter().position(|&held| held == tag) else { return false };
+        set[..=way].rotate_right(1);
+        true
+    }
+
+    /// Puts the line in, used last. Returns the line that has left for it.
+    pub(super) fn insert(&mut self, line: Line) -> Option<Line> {
+        let (tag, set) = self.find(line);
+        let way = set.iter().position(|&held| held == tag || held == 0).unwrap_or(set.len() - 1);
+        let old = std::mem::replace(&mut set[way], tag);
+        set[..=way].rotate_right(1);
+        (old != 0 && old != tag).then(|| Line(u64::from(old - 1)))
+    }
+
+    /// Takes the line out, if it is there.
+    pub(super) fn remove(&mut self, line: Line) {
+        let (tag, set) = self.find(line);
+        if let Some(way) = set.iter().position(|&held| held == tag) {
+            set[way..].rotate_left(1);
+            *set.last_mut().expect("a set has a way") = 0;
+        }
+    }
+
+    fn find(&mut self, line: Line) -> (u32, &mut [u32]) {
+        let number = u32::try_from(line.0).ok().filter(|&number| number < u32::MAX).expect("fewer than 2^32 - 1 lines");
+        let set = (number % self.sets) as usize * self.ways;
+        (number + 1, &mut self.tags[set..set + self.ways])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+
+    fn tags() -> Tags {
+        Tags::new(&Cache { sets: 2, ways: 2, latency: Time::ZERO })
+    }
+
+    #[test]
+    fn the_line_used_least_recently_leaves() {
+        let mut tags = tags();
+        assert_eq!(tags.insert(Line(0)), None);
+        assert_eq!(tags.insert(Line(2)), None);
+        assert_eq!(tags.insert(Line(1)), None, "another set");
+        assert!(tags.use_line(Line(0)));
+        assert_eq!(tags.insert(Line(4)), Some(Line(2)));
+        assert!(!tags.use_line(Line(2)));
+        assert!(tags.use_line(Line(0)) && tags.use_line(Line(1)) && tags.use_line(Line(4)));
+    }
+
+    #[test]
+    fn a_line_is_held_once() {
+        let mut tags = tags();
+        assert_eq!(tags.insert(Line(0)), None);
+        assert_eq!(tags.insert(Line(0)), None);
+        assert_eq!(tags.insert(Line(2)), None);
+    }
+
+    #[test]
+    fn a_removed_line_leaves_room() {
+        let mut tags = tags();
+        tags.insert(Line(0));
+        tags.insert(Line(2));
+        tags.remove(Line(2));
+        tags.remove(Line(2));
+        assert!(!tags.use_line(Line(2)));
+        assert_eq!(tags.insert(Line(4)), None);
+        assert!(tags.use_line(Line(0)));
+    }
+}
