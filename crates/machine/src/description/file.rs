@@ -133,7 +133,11 @@ fn check(holds: bool, field: &'static str, problem: impl Into<String>) -> Result
 fn cache(size: Bytes, ways: usize, latency: Time, field: &'static str) -> Result<Cache, DescriptionError> {
     let lines = size.0 as usize / LINE_BYTES;
     check(ways > 0, field, "has no ways")?;
-    check(lines > 0 && lines.is_multiple_of(ways), field, format!("has {lines} lines, which {ways} ways do not divide"))?;
+    check(
+        lines > 0 && lines.is_multiple_of(ways),
+        field,
+        format!("has {lines} lines, which {ways} ways do not divide"),
+    )?;
     check(lines < 1 << 26, field, "has more than 4 GiB")?;
     Ok(Cache { sets: lines / ways, ways, latency })
 }
@@ -207,6 +211,11 @@ impl File {
         check(last.latency <= memory_latency, "memory.latency", "is less than the shared cache's")?;
         let remote_latency = memory.remote_latency.map_or(memory_latency, time);
         check(memory_latency <= remote_latency, "memory.remote_latency", "is less than the local memory's")?;
+        check(
+            memory.duplex || memory.read == memory.write,
+            "memory.write",
+            "is not `memory.read`, though both go the same way",
+        )?;
         check((1..=64).contains(&memory.controllers), "memory.controllers", "is not in 1..=64")?;
         check(time(pipeline.alone) > Time::ZERO, "pipeline.alone", "is zero")?;
         check(time(pipeline.pause) > Time::ZERO, "pipeline.pause", "is zero: a spin loop would not end")?;

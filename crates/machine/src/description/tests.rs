@@ -180,6 +180,7 @@ fn errors_say_what_is_wrong() {
     assert!(problem(&[("\"150 ns\"", "\"50 ns\"")]).contains("`memory.remote_latency` is less"));
     assert!(problem(&[("\"32 B\"", "\"24 B\"")]).contains("`stores.width` does not divide"));
     assert!(problem(&[("\"16 GB/s\"", "\"0 GB/s\"")]).contains("`coherence.interconnect` moves nothing"));
+    assert!(problem(&[("duplex = true", "duplex = false")]).contains("`memory.write` is not `memory.read`"));
     assert!(problem(&[("entries = 4", "entries = 0")]).contains("`stores.entries`"));
     assert!(problem(&[("outstanding_reads = 2", "outstanding_reads = 65")]).contains("1..=64"));
     assert!(problem(&[("\"7 cycles\"", "\"0 cycles\"")]).contains("`pipeline.pause`"));

@@ -6,6 +6,9 @@ use crate::Time;
 use crate::description::WritePolicy;
 use crate::line::LINE_BYTES;
 
+/// Lines that can wait at a controller to be written before those wait that take their places in the cache.
+const WRITE_QUEUE: u64 = 16;
+
 /// Where a line comes from that a core does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
@@ -36,13 +39,13 @@ impl Memory {
         let at = self.ways(context, line, source, begin);
         let at = self.delay(at, |memory, at| memory.cores[core].fill.line(at));
         let arrival = at + self.latency(context, line, source);
+        let arrival = arrival.max(self.put(core, cluster, line, &mut entry, at));
         let everyones = source == Source::Shared
             || matches!(source, Source::Cluster | Source::Socket(_)) && entry.owner().or(entry.dirty()).is_none();
         let back = self.description.write_policy == WritePolicy::Back;
-        let alone = back && entry.sharers() == 0 && entry.clusters & !(1 << cluster) == 0;
+        let alone = back && entry.sharers() == 1 << core && entry.clusters == 1 << cluster;
         entry.free_at = if everyones && !alone { at + self.description.service } else { arrival };
         entry.set_owner(alone.then_some(core));
-        self.put(core, cluster, line, &mut entry, at);
         *self.directory.entry(line) = entry;
         arrival
     }
@@ -77,11 +80,11 @@ impl Memory {
             arrival += self.description.shared.latency;
         }
         self.end_copies(&mut entry, line, core, cluster);
+        arrival = arrival.max(self.put(core, cluster, line, &mut entry, begin));
         entry.set_owner(Some(core));
         entry.set_dirty(Some(cluster));
         entry.write(context);
         entry.free_at = arrival;
-        self.put(core, cluster, line, &mut entry, arrival);
         *self.directory.entry(line) = entry;
         arrival
     }
@@ -160,8 +163,7 @@ impl Memory {
         let (core, cluster, socket) = self.place(context);
         let mut entry = *self.directory.entry(line);
         let begin = self.free(&entry, now);
-        let parts = (self.description.stores_per_line / count) as u64;
-        let at = self.delay(begin, |memory, at| memory.cores[core].drain.part(at, parts));
+        let at = self.delay(begin, |memory, at| memory.cores[core].drain.parts(at, count as u64));
         let source = self.source(&entry, cluster);
         let elsewhere = entry.clusters & !(1 << cluster) != 0;
         let arrived = self.ways_to_cluster(context, line, source, at);
@@ -177,7 +179,7 @@ impl Memory {
         entry.set_sharers(kept);
         entry.set_dirty(Some(cluster));
         entry.write(context);
-        self.put_shared(cluster, line, &mut entry, arrival);
+        arrival = arrival.max(self.put_shared(cluster, line, &mut entry, at));
         *self.directory.entry(line) = entry;
         (arrival, (source == Source::Shared && !elsewhere).then_some(at))
     }
@@ -285,7 +287,7 @@ impl Memory {
         let controller = self.controller(home, line);
         let controller = &mut self.controllers[controller];
         if home.nvm {
-            controller.nvm_writes.as_mut().unwrap_or(&mut controller.nvm_reads).line(at)
+            controller.nvm_writes.line(at)
         } else {
             controller.writes.as_mut().unwrap_or(&mut controller.reads).line(at)
         }
@@ -339,11 +341,11 @@ impl Memory {
         entry.clusters &= 1 << cluster;
     }
 
-    /// Puts a line into the core's caches and its cluster's.
-    fn put(&mut self, core: usize, cluster: usize, line: Line, entry: &mut Entry, at: Time) {
-        self.put_shared(cluster, line, entry, at);
+    /// Puts a line into the core's caches and its cluster's. Returns when there is room for it at the earliest.
+    fn put(&mut self, core: usize, cluster: usize, line: Line, entry: &mut Entry, at: Time) -> Time {
+        let room = self.put_shared(cluster, line, entry, at);
         if entry.sharers() & 1 << core != 0 {
-            return;
+            return room;
         }
         entry.set_sharers(entry.sharers() | 1 << core);
         let caches = &mut self.cores[core];
@@ -358,7 +360,7 @@ impl Memory {
                 gone
             }
         };
-        let Some(gone) = gone else { return };
+        let Some(gone) = gone else { return room };
         let mut left = *self.directory.entry(gone);
         left.set_sharers(left.sharers() & !(1 << core));
         if left.owner() == Some(core) {
@@ -368,17 +370,18 @@ impl Memory {
             }
         }
         *self.directory.entry(gone) = left;
+        room
     }
 
-    /// Puts a line into a cluster's cache.
-    fn put_shared(&mut self, cluster: usize, line: Line, entry: &mut Entry, at: Time) {
+    /// Puts a line into a cluster's cache. Returns when there is room for it at the earliest.
+    fn put_shared(&mut self, cluster: usize, line: Line, entry: &mut Entry, at: Time) -> Time {
         let bit = 1 << cluster;
         if entry.clusters & bit != 0 {
             self.clusters[cluster].tags.use_line(line);
-            return;
+            return at;
         }
         entry.clusters |= bit;
-        let Some(gone) = self.clusters[cluster].tags.insert(line) else { return };
+        let Some(gone) = self.clusters[cluster].tags.insert(line) else { return at };
         let mut left = *self.directory.entry(gone);
         let cores = self.description.cores_per_cluster;
         let here = (u128::MAX >> (128 - cores)) << (cluster * cores);
@@ -395,11 +398,17 @@ impl Memory {
             left.set_dirty(None);
         }
         *self.directory.entry(gone) = left;
-        if owes {
-            let socket = cluster / self.description.clusters_per_socket;
-            let home = self.directory.home(gone, socket);
-            self.to_memory(socket, home, gone, at);
+        if !owes {
+            return at;
         }
+        let socket = cluster / self.description.clusters_per_socket;
+        let home = self.directory.home(gone, socket);
+        let written = self.to_memory(socket, home, gone, at);
+        let line = match self.description.nvm {
+            Some(nvm) if home.nvm => nvm.write_line,
+            _ => self.description.write_line,
+        };
+        at.max(written.saturating_sub(line.times(WRITE_QUEUE)))
     }
 
     /// Takes a line out of a core's private caches.

@@ -16,7 +16,7 @@
 //!
 //! **Bandwidth.** The ways into and out of a core, the shared cache, its port to memory, the ways between sockets and the
 //! controllers move one line at a time ([`channel`]). Writing a line that is not cached reads it first; a written line
-//! costs a write when it leaves the shared cache.
+//! costs a write when it leaves the shared cache, and what takes its place waits if too many such writes wait already.
 //!
 //! Memory belongs to the node of whoever touches its 4 KiB page first, unless it was bound.
 //!
@@ -48,7 +48,7 @@ use self::cache::Tags;
 use self::channel::Channel;
 use self::directory::{Directory, Home};
 use crate::description::{MAX_READS, WritePolicy};
-use crate::line::{LINE_BYTES, Line};
+use crate::line::Line;
 use crate::{Description, Time};
 
 /// An atomic operation on a line.
@@ -106,14 +106,14 @@ struct Cluster {
     memory_port: Channel,
 }
 
-/// A memory controller, with what it knows of its DRAM and its non-volatile memory.
+/// A memory controller.
 #[derive(Debug)]
 struct Controller {
     /// Reads, and writes unless there is a way of their own for them.
     reads: Channel,
     writes: Option<Channel>,
     nvm_reads: Channel,
-    nvm_writes: Option<Channel>,
+    nvm_writes: Channel,
 }
 
 impl Memory {
@@ -123,24 +123,21 @@ impl Memory {
             first: Tags::new(&machine.l1),
             second: machine.l2.as_ref().map(Tags::new),
             fill: Channel::new(machine.fill_line),
-            drain: Channel::new(machine.drain_line),
+            drain: Channel::with_parts(machine.drain_line, machine.stores_per_line as u64),
         };
         let cluster = |_| Cluster {
             tags: Tags::new(&machine.shared),
             reads: Channel::new(machine.shared_line),
             memory_port: Channel::new(machine.memory_port_line.unwrap_or(Time::ZERO)),
         };
-        let writes = |line| machine.duplex.then(|| Channel::new(line));
-        let (nvm_read, nvm_write) =
-            machine.nvm.map_or((machine.read_line, machine.write_line), |nvm| (nvm.read_line, nvm.write_line));
+        let (nvm_read, nvm_write) = machine.nvm.map_or((Time::ZERO, Time::ZERO), |nvm| (nvm.read_line, nvm.write_line));
         let controller = |_| Controller {
             reads: Channel::new(machine.read_line),
-            writes: writes(machine.write_line),
+            writes: machine.duplex.then(|| Channel::new(machine.write_line)),
             nvm_reads: Channel::new(nvm_read),
-            nvm_writes: writes(nvm_write),
+            nvm_writes: Channel::new(nvm_write),
         };
-        let buffers =
-            |_| Buffers::new(machine.store_entries, machine.outstanding_stores, machine.write_combining);
+        let buffers = |_| Buffers::new(machine.store_entries, machine.outstanding_stores, machine.write_combining);
         Self {
             directory: Directory::default(),
             cores: (0..machine.cores()).map(core).collect(),

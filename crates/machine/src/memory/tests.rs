@@ -166,7 +166,7 @@ fn a_store_costs_its_issue_and_the_line_comes_later() {
     assert_eq!(memory.load(1, 0, 2), 101, "the neighbour waits for the line");
     assert_eq!(memory.load(2, 0, 3), 120, "and the other core for its transfer");
     assert_eq!(memory.fence(0, 4), 103, "100 until the line is there, 3 for the fence");
-    assert_eq!(memory.rmw(2, 1, 4), 109, "another context's stores do not matter; the controller is busy until 8");
+    assert_eq!(memory.rmw(2, 1, 4), 113, "others' stores do not matter, but that the controller is busy until 8");
 }
 
 #[test]
@@ -188,7 +188,11 @@ fn a_full_store_buffer_makes_its_context_wait() {
     }
     // Two lines at a time are asked for: at 0 and 1, 100 and 108, 200 and 208. The second begins at 8, when the controller
     // has read the first.
-    assert_eq!(posted, [1, 2, 3, 4, 101, 109], "the fifth store waits for the first to leave, the sixth for the second");
+    assert_eq!(
+        posted,
+        [1, 2, 3, 4, 101, 109],
+        "the fifth store waits for the first to leave, the sixth for the second"
+    );
     assert_eq!(memory.fence(0, 109), 311, "the sixth line is there at 308");
     assert_eq!(memory.counters().full_buffer_waits, ns(96 + 7));
 }
@@ -211,7 +215,11 @@ fn writing_reads_the_line_first_and_writes_it_back_when_it_leaves() {
     for nth in 1..=4 {
         assert_eq!(memory.load(2, nth * 4, nth * 1000), nth * 1000 + 100);
     }
-    assert_eq!(memory.counters().memory_written, [64, 0], "lines 0, 4, 8, 12 and 16 have four ways in the shared cache");
+    assert_eq!(
+        memory.counters().memory_written,
+        [64, 0],
+        "lines 0, 4, 8, 12 and 16 have four ways in the shared cache"
+    );
     assert_eq!(memory.load(0, 0, 9000), 9100, "and line 0 is in no private cache either");
     memory.check(20);
 }
@@ -246,13 +254,24 @@ fn a_long_copy_is_limited_by_the_controller() {
 
 #[test]
 fn a_written_line_comes_and_goes() {
-    let slow = [("write = \"4 GB/s\"", "write = \"0.5 GB/s\""), ("duplex = true", "duplex = false")];
-    let mut memory = Memory::new(&tiny_with(&slow));
-    let done = memory.bulk(0, 0, 1000, Bulk::Write, 0);
-    let written = memory.counters().memory_written[0] / 64;
-    assert_eq!((memory.counters().memory_read[0] / 64, written), (1000, 1000 - 16), "16 are in the cache still");
-    let busy = 1000 * 8 + (1000 - 16) * 128;
-    assert!((busy - 128 * 32..=busy + 200).contains(&done), "{done} is about {busy}, when the channel has moved all");
+    let shared = [
+        ("\"8 GB/s\"", "\"1 GB/s\""),
+        ("write = \"4 GB/s\"", "write = \"1 GB/s\""),
+        ("duplex = true", "duplex = false"),
+    ];
+    let split = [("write = \"4 GB/s\"", "write = \"1 GB/s\"")];
+    for (changes, line) in [(&shared[..], 128), (&split[..], 64)] {
+        let mut memory = Memory::new(&tiny_with(changes));
+        let done = memory.bulk(0, 0, 1000, Bulk::Write, 0);
+        let counters = memory.counters();
+        assert_eq!(counters.memory_read[0] / 64, 1000);
+        assert_eq!(counters.memory_written[0] / 64, 1000 - 16, "16 are in the cache still");
+        let channel = 984 * line;
+        assert!(
+            (channel - 64 * 32..channel + 64 * 32).contains(&done),
+            "{done} is about {channel}: what is written waits"
+        );
+    }
 }
 
 #[test]
@@ -342,9 +361,9 @@ fn non_volatile_memory_has_its_own_times() {
     let mut memory = machine();
     memory.bind_nvm(Line(0), 64, 0);
     assert_eq!(memory.load(0, 0, 0), 200);
-    // The ways take the lines at 1000 and 1032; each is durable 380 later.
-    memory.bulk(0, 8, 2, Bulk::Stream, 1000);
-    assert_eq!(memory.fence(0, 1000), 1415);
+    // The controller takes the lines at 1024 and 1056; each is durable 380 later.
+    memory.bulk(0, 8, 2, Bulk::Stream, 1024);
+    assert_eq!(memory.fence(0, 1024), 1439);
     let mut dram_only = Memory::new(&tiny_with(&[(
         "[nvm]\nlatency = \"200 ns\"\nwrite_latency = \"300 ns\"\nread = \"4 GB/s\"\nwrite = \"2 GB/s\"",
         "",
