@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use duramen_lab::{Check, EXPERIMENTS, Effort, Experiment, Outcome, Verdict};
+use duramen_lab::{Check, EXPERIMENTS, Effort, Experiment, Outcome, SIMULATED, Verdict};
 use serde::Serialize;
 
 use crate::args::{Lab, LabArgs};
@@ -23,10 +23,44 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
                 (true, _) => Effort::Quick,
                 _ => Effort::Full,
             };
-            run(&chosen(ids)?, effort, directory, out)
+            let (simulated, native): (Vec<_>, Vec<_>) =
+                chosen(ids)?.into_iter().partition(|experiment| experiment.about().world == SIMULATED);
+            #[cfg(not(machine))]
+            if !simulated.is_empty() {
+                elsewhere(&simulated, effort, directory, out)?;
+            }
+            #[cfg(machine)]
+            run(&simulated, effort, directory, out)?;
+            if cfg!(not(machine)) {
+                run(&native, effort, directory, out)?;
+            } else if !native.is_empty() {
+                return Err(Failure::Usage(format!("{} runs natively; this is the machine build", native[0].about().id)));
+            }
+            Ok(())
         }
         Lab::Claims { json, out: directory } => claims(*json, directory, out),
     }
+}
+
+/// Has the machine build run `experiments`.
+#[cfg(not(machine))]
+fn elsewhere(
+    experiments: &[&'static dyn Experiment],
+    effort: Effort,
+    directory: &Path,
+    out: &mut dyn Write,
+) -> Result<()> {
+    out.flush()?;
+    let directory = directory.to_string_lossy();
+    let mut args = vec!["lab", "run"];
+    args.extend(experiments.iter().map(|experiment| experiment.about().id));
+    args.extend(match effort {
+        Effort::Full => None,
+        Effort::Quick => Some("--quick"),
+        Effort::Tiny => Some("--tiny"),
+    });
+    args.extend(["--out", &directory]);
+    crate::machine_build::run(&args, Narrator::new(false))
 }
 
 /// The experiments called `ids`, in the order of the claims, each once.

@@ -65,6 +65,7 @@ mod health;
 pub mod inspect;
 mod lock;
 mod metrics;
+mod mix;
 mod open;
 mod options;
 mod overflow;

@@ -23,11 +23,16 @@ mod machine;
 mod outcome;
 mod plot;
 mod result_files;
+#[cfg(machine)]
+mod simulation;
+
+#[cfg(machine)]
+pub use duramen_machine::Allocator;
 
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{About, Context, Effort, Experiment, Findings, Step, run};
+pub use experiment::{SIMULATED, About, Context, Effort, Experiment, Findings, Step, run};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;

@@ -1,6 +1,6 @@
 //! Waiting for another thread that is expected to be done in well under a microsecond.
 
-use crate::imp::{spin_hint, thread};
+use crate::imp::{pause, thread};
 
 /// Spins with growing pauses, then yields the processor, so that a waiter never starves the thread it waits for.
 #[derive(Debug, Default)]
@@ -22,9 +22,7 @@ impl Backoff {
         if cfg!(loom) || self.step > Self::SPIN_STEPS {
             thread::yield_now();
         } else {
-            for _ in 0..1 << self.step {
-                spin_hint();
-            }
+            pause(1 << self.step);
         }
         self.step = self.step.saturating_add(1);
     }

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use duramen_sync::clock;
 use duramen_sync::thread::{self, Parker};
 use duramen_sync::{Arc, Mutex, OnceLock};
 
@@ -51,9 +52,9 @@ pub fn guarded<T: Send + 'static>(
     })
     .map_err(|error| format!("no thread to work on: {error}"))?;
 
-    let deadline = Instant::now() + limit;
+    let deadline = clock::Instant::now().after(limit);
     loop {
-        let woken = result.1.park_timeout(deadline.saturating_duration_since(Instant::now()));
+        let woken = result.1.park_timeout(deadline.since(clock::Instant::now()));
         if let Some(outcome) = result.0.lock().take() {
             let engine_panic = engine_panics().lock().pop();
             let outcome = outcome.and_then(|value| engine_panic.map_or(Ok(value), Err));
@@ -62,7 +63,7 @@ pub fn guarded<T: Send + 'static>(
                 text => format!("{text}: {failure}"),
             });
         }
-        if !woken && Instant::now() >= deadline {
+        if !woken && clock::Instant::now() >= deadline {
             return Err(format!("{}: hangs (no end after {} s)", phase.text(), limit.as_secs()));
         }
     }
@@ -88,8 +89,7 @@ fn install_hook() {
     ONCE.call_once(|| {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or_default();
+            let name = thread::current_name();
             if name.starts_with(ENGINE) {
                 let text = format!("panic on the engine's thread `{name}`: {info}");
                 engine_panics().lock().push(text);

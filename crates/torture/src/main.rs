@@ -17,9 +17,16 @@ use duramen_torture::hunt::hunt;
 use duramen_torture::isolation::anomalies::{self, Setting};
 use duramen_torture::isolation::lists::{Shape, try_history};
 use duramen_torture::rng::fresh_seed;
+#[cfg(machine)]
+use duramen_torture::simulation::Plan;
 use duramen_torture::variant::Variant;
 use duramen_torture::workloads;
 use duramen_types::planted::Bug;
+
+/// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
+#[cfg(machine)]
+#[global_allocator]
+static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
 
 /// Crash, fault, corruption and isolation suites for Duramen. Exits with 1 if anything failed.
 #[derive(Parser)]
@@ -96,6 +103,20 @@ enum Suite {
     /// Deliberate defects are noticed.
     Planted {
         /// One bug instead of all.
+        #[arg(long, value_parser = bug)]
+        bug: Option<Bug>,
+    },
+    /// The engine on a simulated machine, with any interleaving of its threads, crashes and faults: seed after seed.
+    /// In the machine build only: `cargo sim`.
+    #[cfg(machine)]
+    Sim {
+        /// So many seeds, from `--seed` on; without it, until the time is over.
+        #[arg(long)]
+        seeds: Option<u64>,
+        /// This plan alone, as a failure prints it.
+        #[arg(long)]
+        plan: Option<Plan>,
+        /// Plant this bug, and say after how many seeds it is noticed.
         #[arg(long, value_parser = bug)]
         bug: Option<Bug>,
     },
@@ -253,6 +274,11 @@ fn run(suite: &Suite, long: &Long) -> bool {
             "damage"
         }
         Suite::Planted { bug } => return planted(long, bug),
+        #[cfg(machine)]
+        Suite::Sim { seeds, plan, bug } => {
+            simulations(long, seeds, plan, bug, &mut lines);
+            "simulation"
+        }
         Suite::Isolation { only } => {
             isolation(long, only.as_deref(), &mut lines);
             "isolation"
@@ -363,6 +389,38 @@ fn isolation(long: &Long, only: Option<&str>, lines: &mut Lines) {
             tally
         });
     }
+}
+
+/// Tries to make a failing plan smaller.
+#[cfg(machine)]
+const SHRINKING: usize = 200;
+
+#[cfg(machine)]
+fn simulations(long: &Long, seeds: Option<u64>, plan: Option<Plan>, bug: Option<Bug>, lines: &mut Lines) {
+    let _planted = bug.map(duramen_types::planted::plant);
+    let seeds = if plan.is_some() { Some(1) } else { seeds };
+    let limit = if seeds.is_some() && long.seconds.is_none() { u64::from(u32::MAX) } else { 60 };
+    let budget = Budget::lasting(long.time(limit));
+    lines.add("seeds", |progress| {
+        let mut tally = Tally::default();
+        for seed in long.seed.. {
+            if budget.is_spent(&tally) || seeds.is_some_and(|seeds| tally.points == seeds) {
+                break;
+            }
+            let plan = plan.unwrap_or_else(|| Plan::of(seed));
+            let simulated = plan.run();
+            tally.add(single(simulated.result.clone().map_err(|failure| {
+                let small = plan.shrink(if bug.is_some() { 0 } else { SHRINKING });
+                let smaller = small.run().result.err().unwrap_or_default();
+                format!("seed {seed}: {failure}\n  smaller: cargo sim --plan '{small}'\n  {smaller}")
+            })));
+            if tally.points == 1 && seeds == Some(1) {
+                println!("operations {}, digest {:016x}", simulated.operations, simulated.digest);
+            }
+            progress(&tally, seeds.unwrap_or(0) as usize);
+        }
+        tally
+    });
 }
 
 fn planted(long: &Long, bug: Option<Bug>) -> bool {

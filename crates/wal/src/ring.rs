@@ -6,6 +6,7 @@
 use std::io;
 use std::ptr::NonNull;
 
+use duramen_sync::cost;
 use duramen_types::Lsn;
 
 /// Memory of the log buffer.
@@ -67,7 +68,13 @@ impl Ring {
                 return Err(io::Error::last_os_error());
             }
         }
+        cost::map(base.as_ptr(), size, 2);
         Ok(ring)
+    }
+
+    /// Bytes in it.
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 
     fn at(&self, lsn: Lsn, len: usize) -> *mut u8 {

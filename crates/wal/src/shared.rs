@@ -1,6 +1,7 @@
 //! What the users of a log and its background threads share.
 
 use duramen_io::{AlignedBuf, Disk};
+use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, OnceLock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
@@ -19,6 +20,9 @@ use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};
 use crate::space::Space;
+
+/// Instructions that the checksum of a record takes, besides one for every eight bytes.
+const CHECKSUM_INSTRUCTIONS: u64 = 40;
 
 /// An open log.
 #[derive(Debug)]
@@ -102,6 +106,7 @@ impl Shared {
             record.payload.len(),
             self.options.max_payload()
         );
+        let _log = cost::scope(Category::Log);
         let bytes = record_bytes(record.payload.len());
         let lsn = self.insertion.insert(&self.space, bytes as u64, |lsn| self.fill(lsn, bytes, record));
         let end = lsn.advance(bytes as u64);
@@ -127,6 +132,9 @@ impl Shared {
         let gsn = Gsn::new(lsn.get());
         debug_assert!(gsn > record.after, "a change comes after what it changes");
         encode(space, record, &self.files.identity, lsn, gsn, durable);
+        cost::read(record.payload.as_ptr(), record.payload.len());
+        cost::write(space.as_ptr(), bytes);
+        cost::work(CHECKSUM_INSTRUCTIONS + bytes as u64 / 8);
     }
 
     /// Flushes what is released; returns whether that was anything. The caller has the right to (see [`CommitQueue`]).

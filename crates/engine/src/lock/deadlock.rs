@@ -30,7 +30,8 @@ use std::collections::HashSet;
 use duramen_sync::{CachePadded, Mutex};
 use duramen_types::TxnId;
 
-use super::id::{BuildNumberHasher, LockId};
+use super::id::LockId;
+use crate::mix::BuildNumberHasher;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 

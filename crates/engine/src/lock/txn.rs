@@ -7,7 +7,8 @@ use duramen_sync::atomic::{AtomicU32, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_types::{Gsn, TxnId};
 
-use super::id::{BuildNumberHasher, LockId};
+use super::id::LockId;
+use crate::mix::BuildNumberHasher;
 use super::inherit::Agent;
 use super::mode::LockMode;
 

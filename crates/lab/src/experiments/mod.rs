@@ -8,6 +8,7 @@ mod a2_elr_tpcc;
 mod a3_switches;
 mod a4_pipelining;
 mod bank;
+mod simulated;
 mod sweep;
 
 use crate::experiment::Experiment;
@@ -18,6 +19,11 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &a2_elr_tpcc::ElrTpcc,
     &a3_switches::Switches,
     &a4_pipelining::Pipelining,
+    &simulated::a6_threads::Threads,
+    &simulated::a7_record_size::RecordSize,
+    &simulated::a7_record_size::ThreadLocal,
+    &simulated::a9_skew::Skew,
+    &simulated::a10_slots::Slots,
     &a11_components::Components,
     &a16_dependencies::Dependencies,
     &a17_breakdown::Breakdown,

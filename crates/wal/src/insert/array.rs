@@ -11,7 +11,6 @@
 //! pool ago; if it is not, the next one is tried. Groups are bounded, so that they always fit in the log buffer; a record
 //! above the bound does not join but waits for the lock by itself.
 
-use std::cell::Cell;
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Backoff, CachePadded};
@@ -190,19 +189,5 @@ impl<'a> Part<'a> {
 /// A cheap random number, different from thread to thread.
 #[inline]
 pub(super) fn random() -> u32 {
-    thread_local! {
-        static STATE: Cell<u64> = const { Cell::new(0) };
-    }
-    STATE.with(|state| {
-        let mut x = state.get();
-        if x == 0 {
-            // The address of a thread-local variable tells threads apart.
-            x = std::ptr::from_ref(state) as u64 | 1;
-        }
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        state.set(x);
-        (x >> 32) as u32
-    })
+    (duramen_sync::thread::random() >> 32) as u32
 }

@@ -1,0 +1,74 @@
+//! Where the time of simulated threads goes.
+
+use crate::Time;
+
+/// What a thread works on; the categories of the papers' time breakdowns (Aether, Figs. 2, 8 and 12).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Category {
+    /// Anything else: the transaction's own work.
+    #[default]
+    Work,
+    /// The log: records and the log buffer.
+    Log,
+    /// The lock manager.
+    Lock,
+    /// Latches of pages.
+    Latch,
+    /// The buffer pool.
+    Buffer,
+    /// Beginning, committing and aborting transactions.
+    Commit,
+}
+
+impl Category {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 6] = [Self::Work, Self::Log, Self::Lock, Self::Latch, Self::Buffer, Self::Commit];
+
+    /// For tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Log => "log",
+            Self::Lock => "lock",
+            Self::Latch => "latch",
+            Self::Buffer => "buffer",
+            Self::Commit => "commit",
+        }
+    }
+}
+
+/// Time on the processor by category; in each the time spent getting on, and the time spent waiting for other threads.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Breakdown {
+    busy: [Time; Category::ALL.len()],
+    waiting: [Time; Category::ALL.len()],
+}
+
+impl Breakdown {
+    pub(crate) fn add(&mut self, category: Category, waiting: bool, time: Time) {
+        let times = if waiting { &mut self.waiting } else { &mut self.busy };
+        times[category as usize] += time;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for category in Category::ALL {
+            self.add(category, false, other.busy(category));
+            self.add(category, true, other.waiting(category));
+        }
+    }
+
+    /// Time spent getting on.
+    pub fn busy(&self, category: Category) -> Time {
+        self.busy[category as usize]
+    }
+
+    /// Time spent spinning for others.
+    pub fn waiting(&self, category: Category) -> Time {
+        self.waiting[category as usize]
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Time {
+        self.busy.iter().chain(&self.waiting).fold(Time::ZERO, |sum, &time| sum + time)
+    }
+}

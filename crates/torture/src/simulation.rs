@@ -1,0 +1,250 @@
+//! The engine on a simulated machine, under a scheduler that chance drives: every interleaving of threads at the level of
+//! single operations on shared memory may happen, together with crashes and faults of the disk, and every one that did
+//! can be repeated.
+//!
+//! A [`Plan`] says everything there is to know about a run: what the clients do, when the disk fails, how threads are
+//! scheduled. The plan of a seed is drawn from a weighted grammar. A plan that fails is shrunk: smaller ones are tried as
+//! long as they fail, too.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use duramen::Isolation;
+use duramen_machine::{Description, Outcome, Schedule, Time};
+
+use crate::crash::{CrashWorkload, Only, Thoroughness, count_operations, try_point};
+use crate::faults::{Case, FAULTS, try_fault, try_full_disk};
+use crate::harness::Coverage;
+use crate::isolation::lists::{Shape, try_history};
+use crate::rng::Rng;
+use crate::workloads;
+
+/// Virtual time after which a run counts as hanging.
+const LIMIT: Time = Time::from_nanos(600_000_000_000);
+/// Operations on shared memory after which a run counts as hanging.
+const MOST_OPERATIONS: u64 = 60_000_000;
+
+/// What happens in a run.
+#[derive(Clone, Copy)]
+pub enum Scenario {
+    /// Threads append to lists and scan them, the power goes off, recovery, more threads.
+    Lists(Shape),
+    /// A script; the power goes off at this part of its disk operations, in millionths, and again later and in recovery.
+    Crash(&'static dyn CrashWorkload, u32),
+    /// A script; at this part of its disk operations, in millionths, the disk fails.
+    Fault(&'static dyn CrashWorkload, u32, usize, bool),
+    /// A script on a disk of so many bytes.
+    FullDisk(&'static dyn CrashWorkload, u64),
+}
+
+/// Everything a run depends on.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    /// Where the random choices of clients and disk begin.
+    pub seed: u64,
+    /// What happens.
+    pub scenario: Scenario,
+    /// Who runs when.
+    pub schedule: Schedule,
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// Databases and histories compared, or what was wrong.
+    pub result: Result<u64, String>,
+    /// Operations on shared memory.
+    pub operations: u64,
+    /// Of the path that the run took.
+    pub digest: u64,
+}
+
+impl Plan {
+    /// The plan of this seed.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x51_u64.rotate_left(40));
+        let all = workloads::all();
+        let workload = *rng.pick(&all);
+        let part = (rng.bits() % 1_000_000) as u32;
+        let scenario = match rng.within(0..100) {
+            0..60 => {
+                let shape = Shape::of(seed);
+                Scenario::Lists(Shape { transactions: shape.transactions / 2, ..shape })
+            }
+            60..80 => Scenario::Crash(workload, part),
+            80..95 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),
+            _ => Scenario::FullDisk(workload, 1 << rng.within(19..23)),
+        };
+        let schedule = if rng.percent(60) {
+            Schedule::Random { seed: rng.bits() }
+        } else {
+            Schedule::Priorities { seed: rng.bits(), changes: rng.within(1..12) as u32, steps: 1 << rng.within(12..20) }
+        };
+        Self { seed, scenario, schedule }
+    }
+
+    /// Runs it.
+    pub fn run(&self) -> Simulated {
+        let plan = *self;
+        let description = Description::named("server-2x64").expect("the machine exists");
+        let run = duramen_machine::Plan {
+            schedule: self.schedule,
+            limit: LIMIT,
+            max_operations: MOST_OPERATIONS,
+            seed: self.seed,
+            ..duramen_machine::Plan::new(description)
+        };
+        let report = duramen_machine::run(&run, move || plan.scenario());
+        let result = match &report.outcome {
+            // Copied, because the original lies in memory that goes with the run.
+            Outcome::Done(result) => result.clone(),
+            Outcome::Stopped => Err("stopped".to_owned()),
+            Outcome::OutOfTime(threads) => Err(format!("makes no progress; its threads:\n{threads}")),
+            Outcome::Deadlock(threads) => Err(format!("all threads wait for each other:\n{threads}")),
+        };
+        Simulated { result, operations: report.operations, digest: report.digest }
+    }
+
+    fn scenario(&self) -> Result<u64, String> {
+        let seed = self.seed;
+        let thoroughness = Thoroughness {
+            points: Coverage::Sample(1),
+            random_images: 1,
+            recovery_points: Coverage::Sample(1),
+            limit: Duration::from_secs(100_000),
+        };
+        let at = |workload, part: u32| {
+            count_operations(workload, seed).map(|count| count * u64::from(part) / 1_000_000)
+        };
+        match self.scenario {
+            Scenario::Lists(shape) => try_history(shape, seed),
+            Scenario::Crash(workload, part) => {
+                try_point(workload, seed, at(workload, part)?, thoroughness, Only::default())
+            }
+            Scenario::Fault(workload, part, fault, persistent) => {
+                let case = Case { fault: FAULTS[fault].1, op: at(workload, part)?, persistent };
+                try_fault(workload, seed, case)
+            }
+            Scenario::FullDisk(workload, capacity) => try_full_disk(workload, seed, capacity),
+        }
+    }
+
+    /// Smaller plans that fail as well, as long as there are any, trying at most `tries`; the smallest found.
+    pub fn shrink(&self, tries: usize) -> Self {
+        let (mut smallest, mut left) = (*self, tries);
+        'smaller: loop {
+            for plan in smallest.smaller() {
+                if left == 0 {
+                    break 'smaller;
+                }
+                left -= 1;
+                if plan.run().result.is_err() {
+                    smallest = plan;
+                    continue 'smaller;
+                }
+            }
+            break;
+        }
+        smallest
+    }
+
+    /// Plans that are a little smaller, the smallest first.
+    fn smaller(&self) -> Vec<Self> {
+        let mut plans = Vec::new();
+        if let Scenario::Lists(shape) = self.scenario {
+            let shapes = [
+                Shape { transactions: shape.transactions / 2, ..shape },
+                Shape { threads: shape.threads - 1, ..shape },
+                Shape { crashes: shape.crashes.saturating_sub(1), ..shape },
+                Shape { keys: shape.keys / 2, ..shape },
+                Shape { transactions: shape.transactions - 1, ..shape },
+            ];
+            let smaller = |new: &Shape| {
+                let size = |shape: &Shape| shape.transactions * shape.threads + shape.crashes + usize::from(shape.keys);
+                size(new) < size(&shape) && new.threads > 0 && new.transactions > 0 && new.keys > 0
+            };
+            plans.extend(shapes.into_iter().filter(smaller).map(|shape| Self {
+                scenario: Scenario::Lists(shape),
+                ..*self
+            }));
+        }
+        if let Schedule::Priorities { seed, changes, steps } = self.schedule
+            && changes > 0
+        {
+            plans.push(Self { schedule: Schedule::Priorities { seed, changes: changes - 1, steps }, ..*self });
+        }
+        plans
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{};", self.seed)?;
+        match self.scenario {
+            Scenario::Lists(Shape { threads, transactions, keys, crashes, isolation }) => {
+                write!(f, "lists,{threads},{transactions},{keys},{crashes},{isolation}")?;
+            }
+            Scenario::Crash(workload, part) => write!(f, "crash,{},{part}", workload.name())?,
+            Scenario::Fault(workload, part, fault, persistent) => {
+                write!(f, "fault,{},{part},{},{persistent}", workload.name(), FAULTS[fault].0)?;
+            }
+            Scenario::FullDisk(workload, bytes) => write!(f, "full-disk,{},{bytes}", workload.name())?,
+        }
+        match self.schedule {
+            Schedule::Time => write!(f, ";time"),
+            Schedule::Random { seed } => write!(f, ";random,{seed}"),
+            Schedule::Priorities { seed, changes, steps } => write!(f, ";priorities,{seed},{changes},{steps}"),
+        }
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Plan {
+    type Err = String;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, String> {
+        fn number<T: FromStr>(text: &str) -> Result<T, String> {
+            text.parse().map_err(|_| format!("`{text}` is not what belongs there"))
+        }
+        let workload = |name: &str| workloads::named(name).ok_or_else(|| format!("there is no workload `{name}`"));
+        let [seed, scenario, schedule] = text.split(';').collect::<Vec<_>>()[..] else {
+            return Err("a plan has three parts, SEED;SCENARIO;SCHEDULE, as a failure prints it".to_owned());
+        };
+        let scenario = match scenario.split(',').collect::<Vec<_>>()[..] {
+            ["lists", threads, transactions, keys, crashes, isolation] => Scenario::Lists(Shape {
+                threads: number(threads)?,
+                transactions: number(transactions)?,
+                keys: number(keys)?,
+                crashes: number(crashes)?,
+                isolation: [Isolation::Serializable, Isolation::ReadCommitted]
+                    .into_iter()
+                    .find(|level| level.to_string() == isolation)
+                    .ok_or_else(|| format!("there is no isolation level `{isolation}`"))?,
+            }),
+            ["crash", name, part] => Scenario::Crash(workload(name)?, number(part)?),
+            ["fault", name, part, fault, persistent] => {
+                let known = FAULTS.iter().position(|(known, _)| *known == fault);
+                let fault = known.ok_or_else(|| format!("there is no fault `{fault}`"))?;
+                Scenario::Fault(workload(name)?, number(part)?, fault, number(persistent)?)
+            }
+            ["full-disk", name, bytes] => Scenario::FullDisk(workload(name)?, number(bytes)?),
+            _ => return Err(format!("`{scenario}` is no scenario")),
+        };
+        let schedule = match schedule.split(',').collect::<Vec<_>>()[..] {
+            ["time"] => Schedule::Time,
+            ["random", seed] => Schedule::Random { seed: number(seed)? },
+            ["priorities", seed, changes, steps] => {
+                Schedule::Priorities { seed: number(seed)?, changes: number(changes)?, steps: number(steps)? }
+            }
+            _ => return Err(format!("`{schedule}` is no schedule")),
+        };
+        Ok(Self { seed: number(seed)?, scenario, schedule })
+    }
+}
