@@ -68,12 +68,12 @@ impl Plan {
         let workload = *rng.pick(&all);
         let part = (rng.bits() % 1_000_000) as u32;
         let scenario = match rng.within(0..100) {
-            0..60 => {
+            0..80 => {
                 let shape = Shape::of(seed);
                 Scenario::Lists(Shape { transactions: shape.transactions / 2, ..shape })
             }
-            60..80 => Scenario::Crash(workload, part),
-            80..95 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),
+            80..90 => Scenario::Crash(workload, part),
+            90..97 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),
             _ => Scenario::FullDisk(workload, 1 << rng.within(19..23)),
         };
         let schedule = if rng.percent(60) {

@@ -22,31 +22,41 @@ impl Tags {
     pub(super) fn use_line(&mut self, line: Line) -> bool {
         let (tag, set) = self.find(line);
         let Some(way) = set.iter().position(|&held| held == tag) else { return false };
-        set[..=way].rotate_right(1);
+        for way in (0..way).rev() {
+            set[way + 1] = set[way];
+        }
+        set[0] = tag;
         true
     }
 
     /// Puts the line in, used last. Returns the line that has left for it.
     pub(super) fn insert(&mut self, line: Line) -> Option<Line> {
         let (tag, set) = self.find(line);
-        let way = set.iter().position(|&held| held == tag || held == 0).unwrap_or(set.len() - 1);
-        let old = std::mem::replace(&mut set[way], tag);
-        set[..=way].rotate_right(1);
-        (old != 0 && old != tag).then(|| Line(u64::from(old - 1)))
+        let mut moved = tag;
+        for held in set {
+            std::mem::swap(held, &mut moved);
+            if moved == tag || moved == 0 {
+                return None;
+            }
+        }
+        Some(Line(u64::from(moved - 1)))
     }
 
     /// Takes the line out, if it is there.
     pub(super) fn remove(&mut self, line: Line) {
         let (tag, set) = self.find(line);
         if let Some(way) = set.iter().position(|&held| held == tag) {
-            set[way..].rotate_left(1);
-            *set.last_mut().expect("a set has a way") = 0;
+            for way in way + 1..set.len() {
+                set[way - 1] = set[way];
+            }
+            set[set.len() - 1] = 0;
         }
     }
 
     fn find(&mut self, line: Line) -> (u32, &mut [u32]) {
         let number = u32::try_from(line.0).ok().filter(|&number| number < u32::MAX).expect("fewer than 2^32 - 1 lines");
-        let set = (number % self.sets) as usize * self.ways;
+        let set = if self.sets.is_power_of_two() { number & (self.sets - 1) } else { number % self.sets };
+        let set = set as usize * self.ways;
         (number + 1, &mut self.tags[set..set + self.ways])
     }
 }

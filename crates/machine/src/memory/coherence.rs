@@ -1,7 +1,7 @@
 //! How lines change hands.
 
 use super::directory::{Entry, Home};
-use super::{Line, Memory};
+use super::{Line, Memory, Place};
 use crate::Time;
 use crate::description::WritePolicy;
 use crate::line::LINE_BYTES;
@@ -26,7 +26,7 @@ enum Source {
 impl Memory {
     /// Loads from a line. Returns when the value is there.
     pub(super) fn read(&mut self, context: usize, line: Line, now: Time) -> Time {
-        let (core, cluster, _) = self.place(context);
+        let Place { core, cluster, .. } = self.places[context];
         let mut entry = *self.directory.entry(line);
         if entry.sharers() & 1 << core != 0 {
             // A context's own store is in its buffer, and forwarded; a neighbour's must have arrived.
@@ -52,12 +52,12 @@ impl Memory {
 
     /// Whether the context may write the line at once.
     pub(super) fn is_owned(&mut self, context: usize, line: Line) -> bool {
-        self.directory.entry(line).owner() == Some(self.description.core_of(context))
+        self.directory.entry(line).owner() == Some(self.places[context].core)
     }
 
     /// Makes the line the core's alone and writes it. Returns when that is done.
     pub(super) fn own(&mut self, context: usize, line: Line, now: Time) -> Time {
-        let (core, cluster, socket) = self.place(context);
+        let Place { core, cluster, socket } = self.places[context];
         let mut entry = *self.directory.entry(line);
         if entry.owner() == Some(core) {
             let begin = if entry.written_by(context) { now } else { self.free(&entry, now) };
@@ -117,7 +117,7 @@ impl Memory {
 
     /// Writes a line to memory past the caches. Returns when it is durable there, if the memory is.
     pub(super) fn write_around(&mut self, context: usize, line: Line, now: Time) -> Time {
-        let (core, _, socket) = self.place(context);
+        let Place { core, socket, .. } = self.places[context];
         let mut entry = *self.directory.entry(line);
         let begin = self.free(&entry, now);
         for sharer in bits(entry.sharers()) {
@@ -160,7 +160,7 @@ impl Memory {
         now: Time,
         atomic: bool,
     ) -> (Time, Option<Time>) {
-        let (core, cluster, socket) = self.place(context);
+        let Place { core, cluster, socket } = self.places[context];
         let mut entry = *self.directory.entry(line);
         let begin = self.free(&entry, now);
         let at = self.delay(begin, |memory, at| memory.cores[core].drain.parts(at, count as u64));
@@ -231,7 +231,7 @@ impl Memory {
 
     /// Takes the line along the ways from its source to the context's core. Returns when it can set out.
     fn ways(&mut self, context: usize, line: Line, source: Source, begin: Time) -> Time {
-        let (_, cluster, _) = self.place(context);
+        let cluster = self.places[context].cluster;
         match source {
             Source::Shared => {
                 self.counters.shared_hits += 1;
@@ -247,7 +247,7 @@ impl Memory {
 
     /// The same as far as the shared cache.
     fn ways_to_cluster(&mut self, context: usize, line: Line, source: Source, begin: Time) -> Time {
-        let (_, cluster, socket) = self.place(context);
+        let Place { cluster, socket, .. } = self.places[context];
         match source {
             Source::Shared | Source::Core(_) => {
                 self.counters.shared_hits += 1;
@@ -294,7 +294,7 @@ impl Memory {
     }
 
     fn latency(&mut self, context: usize, line: Line, source: Source) -> Time {
-        let (_, _, socket) = self.place(context);
+        let socket = self.places[context].socket;
         match source {
             Source::Shared => self.description.shared.latency,
             Source::Core(_) => self.description.between_cores,
@@ -421,13 +421,6 @@ impl Memory {
     }
 
     // ----- places -----
-
-    /// The core, the cluster and the socket of a context.
-    fn place(&self, context: usize) -> (usize, usize, usize) {
-        let core = self.description.core_of(context);
-        let cluster = core / self.description.cores_per_cluster;
-        (core, cluster, cluster / self.description.clusters_per_socket)
-    }
 
     fn clusters_of(&self, socket: usize) -> u16 {
         let per_socket = self.description.clusters_per_socket;

@@ -72,7 +72,7 @@ pub(super) struct Home {
 
 #[derive(Debug)]
 struct Chunk {
-    entries: [Entry; CHUNK_LINES],
+    entries: Box<[Entry]>,
     /// Of each page: 0 for nobody has touched it, else the node plus one; the highest bit for non-volatile memory.
     homes: [u8; CHUNK_LINES / PAGE_LINES],
 }
@@ -82,7 +82,7 @@ const NVM: u8 = 0x80;
 /// The entries of all lines, made as they are first used.
 #[derive(Default, Debug)]
 pub(super) struct Directory {
-    chunks: Vec<Option<Box<Chunk>>>,
+    chunks: Vec<Option<Chunk>>,
 }
 
 impl Directory {
@@ -92,7 +92,7 @@ impl Directory {
 
     /// What is known of the line, which may never have been used.
     pub(super) fn version(&self, line: Line) -> u32 {
-        let chunk = self.chunks.get(line.0 as usize / CHUNK_LINES).and_then(Option::as_deref);
+        let chunk = self.chunks.get(line.0 as usize / CHUNK_LINES).and_then(Option::as_ref);
         chunk.map_or(0, |chunk| chunk.entries[line.0 as usize % CHUNK_LINES].version)
     }
 
@@ -120,11 +120,18 @@ impl Directory {
 
     fn chunk(&mut self, line: Line) -> &mut Chunk {
         let number = line.0 as usize / CHUNK_LINES;
+        if self.chunks.get(number).is_none_or(Option::is_none) {
+            self.make(number);
+        }
+        self.chunks[number].as_mut().expect("made just now")
+    }
+
+    #[cold]
+    fn make(&mut self, number: usize) {
         if number >= self.chunks.len() {
             self.chunks.resize_with(number + 1, || None);
         }
-        self.chunks[number].get_or_insert_with(|| {
-            Box::new(Chunk { entries: [Entry::default(); CHUNK_LINES], homes: [0; CHUNK_LINES / PAGE_LINES] })
-        })
+        let entries = vec![Entry::default(); CHUNK_LINES].into();
+        self.chunks[number] = Some(Chunk { entries, homes: [0; CHUNK_LINES / PAGE_LINES] });
     }
 }

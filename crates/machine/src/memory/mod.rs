@@ -79,6 +79,8 @@ pub(crate) enum Bulk {
 #[derive(Debug)]
 pub(crate) struct Memory {
     description: Description,
+    /// Of each context.
+    places: Vec<Place>,
     directory: Directory,
     cores: Vec<Core>,
     clusters: Vec<Cluster>,
@@ -89,6 +91,14 @@ pub(crate) struct Memory {
     /// Of each context.
     buffers: Vec<Buffers>,
     counters: Counters,
+}
+
+/// Where a context is, counted through the machine.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    core: usize,
+    cluster: usize,
+    socket: usize,
 }
 
 #[derive(Debug)]
@@ -138,7 +148,12 @@ impl Memory {
             nvm_writes: Channel::new(nvm_write),
         };
         let buffers = |_| Buffers::new(machine.store_entries, machine.outstanding_stores, machine.write_combining);
+        let place = |context| {
+            let core = machine.core_of(context);
+            Place { core, cluster: core / machine.cores_per_cluster, socket: machine.socket_of(context) }
+        };
         Self {
+            places: (0..machine.contexts()).map(place).collect(),
             directory: Directory::default(),
             cores: (0..machine.cores()).map(core).collect(),
             clusters: (0..machine.clusters()).map(cluster).collect(),

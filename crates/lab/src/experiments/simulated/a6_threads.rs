@@ -23,7 +23,7 @@ impl Experiment for Threads {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let niagara = context.pick(&[1, 2, 4, 8, 16, 24, 32, 48, 64][..], &[1, 4, 16, 64], &[1, 4]);
+        let niagara = context.pick(&[1, 2, 4, 8, 16, 24, 32, 48, 64][..], &[1, 4, 16, 64], &[1, 4, 16, 64]);
         let server = context.pick(&[1, 2, 4, 8, 16, 32, 64, 128, 256][..], &[1, 64], &[1]);
         context.expect((niagara.len() + server.len()) * DESIGNS.len());
         let ours = series(context, NIAGARA, niagara)?;

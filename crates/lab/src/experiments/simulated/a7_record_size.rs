@@ -33,7 +33,7 @@ impl Experiment for RecordSize {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let sizes = context.pick(&SIZES[..], &FEW, &[48, 512]);
+        let sizes = context.pick(&SIZES[..], &FEW, &FEW);
         let machines: &[_] = context.pick(&[NIAGARA, SERVER], &[NIAGARA], &[NIAGARA]);
         context.expect(sizes.len() * DESIGNS.len() * machines.len());
         let (mut figures, mut findings) = (Vec::new(), Vec::new());
@@ -101,7 +101,7 @@ impl Experiment for ThreadLocal {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let sizes = context.pick(&SIZES[..], &FEW, &[48, 512]);
+        let sizes = context.pick(&SIZES[..], &FEW, &FEW);
         context.expect(sizes.len() * 2);
         let cd = DESIGNS[3];
         let mut series = Vec::new();

@@ -28,7 +28,7 @@ impl Experiment for Skew {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let sizes = context.pick(&OUTLIERS[..], &[48, 8192, 131_072], &[48, 8192]);
+        let sizes = context.pick(&OUTLIERS[..], &[48, 8192, 131_072], &[48, 8192, 131_072]);
         let designs = [DESIGNS[3], DESIGNS[4], DESIGNS[5]];
         context.expect(sizes.len() * designs.len());
         let mut series = Vec::new();
