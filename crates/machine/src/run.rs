@@ -10,7 +10,7 @@ use crate::fiber::{self, Fiber};
 use crate::memory::Counters;
 use crate::thread::ThreadId;
 use crate::world::{End, World};
-use crate::{Description, Schedule, Time};
+use crate::{Description, Schedule, Time, Tracing};
 
 /// What a run depends on, besides the code.
 #[derive(Clone, Debug)]
@@ -25,12 +25,14 @@ pub struct Plan {
     pub max_operations: u64,
     /// Where the threads' random numbers begin.
     pub seed: u64,
+    /// Whether and how the run is traced. Changes nothing else.
+    pub trace: Option<Tracing>,
 }
 
 impl Plan {
     /// A run for figures on this computer.
     pub fn new(description: Description) -> Self {
-        Self { description, schedule: Schedule::Time, limit: Time::NEVER, max_operations: u64::MAX, seed: 1 }
+        Self { description, schedule: Schedule::Time, limit: Time::NEVER, max_operations: u64::MAX, seed: 1, trace: None }
     }
 }
 
@@ -49,6 +51,10 @@ pub struct Report<T> {
     pub memory: Counters,
     /// Of everything that happened, in order: two runs with the same digest took the same path.
     pub digest: u64,
+    /// How often each rare branch was taken ([`crate::probe`]), by number; those with higher numbers never.
+    pub probes: Vec<u64>,
+    /// The trace, if one was wanted.
+    pub trace: Vec<String>,
     /// What the threads have allocated and left, which `outcome` may point into.
     heap: Box<Heap>,
 }
@@ -60,6 +66,8 @@ pub enum Outcome<T> {
     Done(T),
     /// [`crate::threads::stop`] was called: the power is off.
     Stopped,
+    /// [`crate::threads::abort`] was called: a thread could not go on, which it said why.
+    Aborted(String),
     /// A limit of the plan was reached.
     OutOfTime(String),
     /// Every thread waited for another: what each one waited for, a line each.
@@ -82,6 +90,14 @@ thread_local! {
 #[inline]
 pub fn is_simulated() -> bool {
     WORLD.get().is_some()
+}
+
+/// Calls `f`; what it allocates belongs to the host and outlives the run. `f` must do nothing that waits for other threads.
+pub fn on_host<R>(f: impl FnOnce() -> R) -> R {
+    let heap = arena::switch(None);
+    let result = f();
+    arena::switch(heap);
+    result
 }
 
 /// Calls `f` with the run that the caller is in. What `f` allocates belongs to the host.
@@ -151,6 +167,7 @@ pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Repor
     let outcome = match end {
         End::Done => Outcome::Done(result.take().expect("the first thread has returned")),
         End::Stopped => Outcome::Stopped,
+        End::Aborted => Outcome::Aborted(std::mem::take(&mut world.abortion)),
         End::OutOfTime => Outcome::OutOfTime(world.waits()),
         End::Deadlock => Outcome::Deadlock(world.waits()),
     };
@@ -161,6 +178,8 @@ pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Repor
         breakdown,
         memory: world.memory.counters(),
         digest: world.digest,
+        probes: std::mem::take(&mut world.probes),
+        trace: world.trace.take().map(|trace| trace.finish()).unwrap_or_default(),
         heap,
     }
 }

@@ -21,6 +21,7 @@ use crate::pipeline::Pipelines;
 use crate::run::Plan;
 use crate::schedule::{Chance, Queue};
 use crate::thread::{State, Thread, ThreadId, Wait};
+use crate::trace::Recorder;
 use crate::{Description, Schedule, Time};
 
 /// Time that an operation takes when no figures are wanted.
@@ -33,6 +34,7 @@ const AROUND: u64 = 4;
 pub(crate) enum End {
     Done,
     Stopped,
+    Aborted,
     OutOfTime,
     Deadlock,
 }
@@ -101,6 +103,10 @@ pub(crate) struct World {
     pub(crate) operations: u64,
     pub(crate) digest: u64,
     seed: u64,
+    /// Why a thread could not go on.
+    pub(crate) abortion: String,
+    pub(crate) probes: Vec<u64>,
+    pub(crate) trace: Option<Box<Recorder>>,
 }
 
 impl World {
@@ -137,6 +143,9 @@ impl World {
             operations: 0,
             digest: 0,
             seed: plan.seed,
+            abortion: String::new(),
+            probes: Vec::new(),
+            trace: plan.trace.map(|tracing| Box::new(Recorder::new(tracing))),
         }
     }
 
@@ -189,6 +198,7 @@ impl World {
         let chance = self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(u64::from(id.0));
         self.threads.push(Thread::new(name, fiber, now, context, priority, chance));
         self.make_ready(id, now);
+        self.trace(id, |_| "starts".to_owned());
         id
     }
 
@@ -197,6 +207,7 @@ impl World {
         if thread.0 == 0 {
             self.end.get_or_insert(End::Done);
         }
+        self.trace(thread, |_| "ends".to_owned());
         let now = self.threads[thread.index()].now;
         self.thread_mut(thread).state = State::Ended;
         for joiner in std::mem::take(&mut self.thread_mut(thread).joiners) {
@@ -408,6 +419,12 @@ impl World {
     /// The running thread gives up its context until [`World::wake`] or `deadline`.
     pub(crate) fn block(&mut self, why: Wait, deadline: Time) {
         let thread = self.running;
+        self.trace(thread, |threads| match why {
+            Wait::Sleep => format!("sleeps until {} us", deadline.nanos() / 1000),
+            Wait::Word(_) if deadline == Time::NEVER => "waits".to_owned(),
+            Wait::Word(_) => format!("waits until {} us", deadline.nanos() / 1000),
+            Wait::End(other) => format!("waits for the end of {}", threads[other.index()].name),
+        });
         let blocked = self.current();
         blocked.wait += 1;
         blocked.woken = false;
@@ -423,6 +440,8 @@ impl World {
     /// Ends the wait of a blocked thread at `at`.
     pub(crate) fn wake(&mut self, thread: ThreadId, at: Time) {
         assert!(matches!(self.threads[thread.index()].state, State::Blocked(_)), "only who is blocked is woken");
+        let waker = self.running;
+        self.trace(waker, |threads| format!("wakes {}", threads[thread.index()].name));
         self.thread_mut(thread).woken = true;
         let at = at + self.description.wake();
         self.unblock(thread, at);
@@ -515,6 +534,9 @@ impl World {
         let line = self.lines.of(address);
         let thread = self.running;
         let (now, context) = (self.current().now, self.current().context);
+        if let Some(trace) = &mut self.trace {
+            trace.operation(thread, &self.threads, op, line);
+        }
         self.mix(u64::from(thread.0) << 48 ^ line.0 << 3 ^ op as u64 ^ now.picos().rotate_left(20));
         if self.by_time() {
             let computed = self.pipelines.compute(context, AROUND, now);
@@ -587,6 +609,31 @@ impl World {
         if !waiting.is_empty() {
             self.words.insert(address, waiting);
         }
+    }
+
+    // ----- what is noted -----
+
+    /// `thread` does what has a line in the trace.
+    fn trace(&mut self, thread: ThreadId, what: impl FnOnce(&[Thread]) -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.event(thread, &self.threads, &what(&self.threads));
+        }
+    }
+
+    /// The running thread says what it does.
+    pub(crate) fn note(&mut self, what: &str) {
+        let thread = self.running;
+        self.trace(thread, |_| what.to_owned());
+    }
+
+    /// The running thread takes a rare branch.
+    pub(crate) fn reach(&mut self, number: usize, name: &str) {
+        if self.probes.len() <= number {
+            self.probes.resize(number + 1, 0);
+        }
+        self.probes[number] += 1;
+        let thread = self.running;
+        self.trace(thread, |_| format!("reaches {name}"));
     }
 
     /// What each thread does, for people.

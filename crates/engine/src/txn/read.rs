@@ -1,5 +1,6 @@
 //! Point reads.
 
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key};
@@ -124,6 +125,10 @@ impl Txn {
                 return Ok(None);
             }
             self.lock(gap, LockMode::Shared)?;
+            if is_on(Bug::GapTrustedUnseen) {
+                return Ok(None);
+            }
+            reach(Probe::GapLockedAgain);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Inserting, changing and deleting records.
 
 use duramen_sync::Backoff;
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key, check_value};
@@ -258,6 +259,7 @@ fn insert_slot<'s>(
     if !is_on(Bug::SkipGapLock) {
         if !core.locks.check_instant(&context.locks, gap, LockMode::IntentExclusive) {
             drop(leaf);
+            reach(Probe::InsertionWaitedForGap);
             let waited = core.locks.acquire_instant(&mut context.locks, gap, LockMode::IntentExclusive);
             return again(core, context, waited);
         }
