@@ -6,24 +6,29 @@
 //! scheduled. The plan of a seed is drawn from a weighted grammar. A plan that fails is shrunk: smaller ones are tried as
 //! long as they fail, too.
 
+#[path = "simulation_hunt.rs"]
+mod hunt;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use duramen::Isolation;
-use duramen_machine::{Description, Outcome, Schedule, Time};
+use duramen_machine::{Description, Outcome, Schedule, Time, Tracing};
 
 use crate::crash::{CrashWorkload, Only, Thoroughness, count_operations, try_point};
 use crate::faults::{Case, FAULTS, try_fault, try_full_disk};
-use crate::harness::Coverage;
+use crate::harness::{Coverage, install_hook};
 use crate::isolation::lists::{Shape, try_history};
 use crate::rng::Rng;
 use crate::workloads;
 
+pub use hunt::{Hunted, Reached, hunt};
+
 /// Virtual time after which a run counts as hanging.
-const LIMIT: Time = Time::from_nanos(600_000_000_000);
+const LIMIT: Time = Time::from_nanos(20_000_000_000);
 /// Operations on shared memory after which a run counts as hanging.
-const MOST_OPERATIONS: u64 = 60_000_000;
+const MOST_OPERATIONS: u64 = 20_000_000;
 
 /// What happens in a run.
 #[derive(Clone, Copy)]
@@ -58,6 +63,10 @@ pub struct Simulated {
     pub operations: u64,
     /// Of the path that the run took.
     pub digest: u64,
+    /// How often each rare branch was taken; those with higher numbers never.
+    pub probes: Vec<u64>,
+    /// The trace, if one was wanted.
+    pub trace: Vec<String>,
 }
 
 impl Plan {
@@ -86,6 +95,23 @@ impl Plan {
 
     /// Runs it.
     pub fn run(&self) -> Simulated {
+        self.run_traced(None)
+    }
+
+    /// Runs it, with a trace if one is wanted.
+    ///
+    /// The run has a host thread of its own: a simulated thread that is stopped in the middle of something may leave
+    /// traces in variables of its host thread, and they go with it.
+    ///
+    /// # Panics
+    /// When the host has no thread to give.
+    pub fn run_traced(&self, trace: Option<Tracing>) -> Simulated {
+        // What outlives runs must not lie in the memory of one.
+        install_hook();
+        std::thread::scope(|scope| scope.spawn(|| self.run_here(trace)).join().expect("a run ends with a report"))
+    }
+
+    fn run_here(&self, trace: Option<Tracing>) -> Simulated {
         let plan = *self;
         let description = Description::named("server-2x64").expect("the machine exists");
         let run = duramen_machine::Plan {
@@ -93,17 +119,25 @@ impl Plan {
             limit: LIMIT,
             max_operations: MOST_OPERATIONS,
             seed: self.seed,
+            trace,
             ..duramen_machine::Plan::new(description)
         };
-        let report = duramen_machine::run(&run, move || plan.scenario());
+        let mut report = duramen_machine::run(&run, move || plan.scenario());
         let result = match &report.outcome {
             // Copied, because the original lies in memory that goes with the run.
             Outcome::Done(result) => result.clone(),
             Outcome::Stopped => Err("stopped".to_owned()),
+            Outcome::Aborted(why) => Err(why.clone()),
             Outcome::OutOfTime(threads) => Err(format!("makes no progress; its threads:\n{threads}")),
             Outcome::Deadlock(threads) => Err(format!("all threads wait for each other:\n{threads}")),
         };
-        Simulated { result, operations: report.operations, digest: report.digest }
+        Simulated {
+            result,
+            operations: report.operations,
+            digest: report.digest,
+            probes: std::mem::take(&mut report.probes),
+            trace: std::mem::take(&mut report.trace),
+        }
     }
 
     fn scenario(&self) -> Result<u64, String> {
@@ -158,10 +192,15 @@ impl Plan {
                 Shape { threads: shape.threads - 1, ..shape },
                 Shape { crashes: shape.crashes.saturating_sub(1), ..shape },
                 Shape { keys: shape.keys / 2, ..shape },
+                Shape { tight: false, ..shape },
+                Shape { padding: shape.padding / 2, ..shape },
                 Shape { transactions: shape.transactions - 1, ..shape },
             ];
             let smaller = |new: &Shape| {
-                let size = |shape: &Shape| shape.transactions * shape.threads + shape.crashes + usize::from(shape.keys);
+                let size = |shape: &Shape| {
+                    let Shape { threads, transactions, keys, crashes, padding, tight, .. } = *shape;
+                    transactions * threads + crashes + usize::from(keys) + padding + usize::from(tight)
+                };
                 size(new) < size(&shape) && new.threads > 0 && new.transactions > 0 && new.keys > 0
             };
             plans.extend(shapes.into_iter().filter(smaller).map(|shape| Self {
@@ -182,8 +221,8 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{};", self.seed)?;
         match self.scenario {
-            Scenario::Lists(Shape { threads, transactions, keys, crashes, isolation }) => {
-                write!(f, "lists,{threads},{transactions},{keys},{crashes},{isolation}")?;
+            Scenario::Lists(Shape { threads, transactions, keys, crashes, isolation, padding, tight }) => {
+                write!(f, "lists,{threads},{transactions},{keys},{crashes},{isolation},{padding},{tight}")?;
             }
             Scenario::Crash(workload, part) => write!(f, "crash,{},{part}", workload.name())?,
             Scenario::Fault(workload, part, fault, persistent) => {
@@ -218,7 +257,7 @@ impl FromStr for Plan {
             return Err("a plan has three parts, SEED;SCENARIO;SCHEDULE, as a failure prints it".to_owned());
         };
         let scenario = match scenario.split(',').collect::<Vec<_>>()[..] {
-            ["lists", threads, transactions, keys, crashes, isolation] => Scenario::Lists(Shape {
+            ["lists", threads, transactions, keys, crashes, isolation, padding, tight] => Scenario::Lists(Shape {
                 threads: number(threads)?,
                 transactions: number(transactions)?,
                 keys: number(keys)?,
@@ -227,6 +266,8 @@ impl FromStr for Plan {
                     .into_iter()
                     .find(|level| level.to_string() == isolation)
                     .ok_or_else(|| format!("there is no isolation level `{isolation}`"))?,
+                padding: number(padding)?,
+                tight: number(tight)?,
             }),
             ["crash", name, part] => Scenario::Crash(workload(name)?, number(part)?),
             ["fault", name, part, fault, persistent] => {
