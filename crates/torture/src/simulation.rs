@@ -20,6 +20,7 @@ use crate::crash::{CrashWorkload, Only, Thoroughness, count_operations, try_poin
 use crate::faults::{Case, FAULTS, try_fault, try_full_disk};
 use crate::harness::{Coverage, install_hook};
 use crate::isolation::lists::{Shape, try_history};
+use crate::log::{Load, try_load};
 use crate::rng::Rng;
 use crate::workloads;
 
@@ -35,6 +36,8 @@ const MOST_OPERATIONS: u64 = 20_000_000;
 pub enum Scenario {
     /// Threads append to lists and scan them, the power goes off, recovery, more threads.
     Lists(Shape),
+    /// Threads insert into a log and harden, the power goes off, recovery, more threads.
+    Log(Load),
     /// A script; the power goes off at this part of its disk operations, in millionths, and again later and in recovery.
     Crash(&'static dyn CrashWorkload, u32),
     /// A script; at this part of its disk operations, in millionths, the disk fails.
@@ -77,7 +80,8 @@ impl Plan {
         let workload = *rng.pick(&all);
         let part = (rng.bits() % 1_000_000) as u32;
         let scenario = match rng.within(0..100) {
-            0..80 => {
+            0..30 => Scenario::Log(Load::of(seed)),
+            30..80 => {
                 let shape = Shape::of(seed);
                 Scenario::Lists(Shape { transactions: shape.transactions / 2, ..shape })
             }
@@ -153,6 +157,7 @@ impl Plan {
         };
         match self.scenario {
             Scenario::Lists(shape) => try_history(shape, seed),
+            Scenario::Log(load) => try_load(load, seed),
             Scenario::Crash(workload, part) => {
                 try_point(workload, seed, at(workload, part)?, thoroughness, Only::default())
             }
@@ -208,6 +213,21 @@ impl Plan {
                 ..*self
             }));
         }
+        if let Scenario::Log(load) = self.scenario {
+            let loads = [
+                Load { records: load.records / 2, ..load },
+                Load { threads: load.threads - 1, ..load },
+                Load { crashes: load.crashes.saturating_sub(1), ..load },
+                Load { largest: load.largest / 2, ..load },
+                Load { records: load.records - 1, ..load },
+            ];
+            let smaller = |new: &Load| {
+                let size = |load: &Load| load.threads * load.records + load.crashes + load.largest;
+                size(new) < size(&load) && new.threads > 0 && new.records > 0
+            };
+            let plan = |load| Self { scenario: Scenario::Log(load), ..*self };
+            plans.extend(loads.into_iter().filter(smaller).map(plan));
+        }
         if let Schedule::Priorities { seed, changes, steps } = self.schedule
             && changes > 0
         {
@@ -223,6 +243,9 @@ impl fmt::Display for Plan {
         match self.scenario {
             Scenario::Lists(Shape { threads, transactions, keys, crashes, isolation, padding, tight }) => {
                 write!(f, "lists,{threads},{transactions},{keys},{crashes},{isolation},{padding},{tight}")?;
+            }
+            Scenario::Log(Load { design, threads, records, largest, harden_one_in, crashes }) => {
+                write!(f, "log,{design},{threads},{records},{largest},{harden_one_in},{crashes}")?;
             }
             Scenario::Crash(workload, part) => write!(f, "crash,{},{part}", workload.name())?,
             Scenario::Fault(workload, part, fault, persistent) => {
@@ -268,6 +291,14 @@ impl FromStr for Plan {
                     .ok_or_else(|| format!("there is no isolation level `{isolation}`"))?,
                 padding: number(padding)?,
                 tight: number(tight)?,
+            }),
+            ["log", design, threads, records, largest, harden_one_in, crashes] => Scenario::Log(Load {
+                design: number(design)?,
+                threads: number(threads)?,
+                records: number(records)?,
+                largest: number(largest)?,
+                harden_one_in: number(harden_one_in)?,
+                crashes: number(crashes)?,
             }),
             ["crash", name, part] => Scenario::Crash(workload(name)?, number(part)?),
             ["fault", name, part, fault, persistent] => {
