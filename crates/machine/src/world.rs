@@ -26,6 +26,8 @@ use crate::{Description, Schedule, Time};
 
 /// Time that an operation takes when no figures are wanted.
 const STEP: Time = Time::from_nanos(20);
+/// The shortest time for which a thread loses its processor.
+const SHORTEST_STALL: Time = Time::from_nanos(1000);
 /// Instructions around each operation on shared memory: address, comparison, branch.
 const AROUND: u64 = 4;
 
@@ -114,7 +116,7 @@ impl World {
         let description = plan.description.clone();
         let (seed, changes, steps) = match plan.schedule {
             Schedule::Time => (plan.seed, 0, 1),
-            Schedule::Random { seed } => (seed, 0, 1),
+            Schedule::Random { seed } | Schedule::Stalls { seed, .. } => (seed, 0, 1),
             Schedule::Priorities { seed, changes, steps } => (seed, changes, steps.max(1)),
         };
         let mut chance = Chance::new(seed);
@@ -384,6 +386,14 @@ impl World {
                 self.changes.pop();
                 let lowest = self.changes.len() as u64;
                 self.current().priority = lowest;
+            }
+            if let Schedule::Stalls { one_in, .. } = self.schedule
+                && self.chance.below(u64::from(one_in)) == 0
+            {
+                let until = self.clock + SHORTEST_STALL.times(1 << self.chance.below(8));
+                let wait = self.current().wait;
+                self.queue.push(until, thread, wait);
+                return true;
             }
             self.ready.push(thread);
             self.chosen = self.choose();

@@ -89,10 +89,14 @@ impl Plan {
             90..97 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),
             _ => Scenario::FullDisk(workload, 1 << rng.within(19..23)),
         };
-        let schedule = if rng.percent(60) {
-            Schedule::Random { seed: rng.bits() }
-        } else {
-            Schedule::Priorities { seed: rng.bits(), changes: rng.within(1..12) as u32, steps: 1 << rng.within(12..20) }
+        let seed_of_schedule = rng.bits();
+        let schedule = match rng.within(0..10) {
+            0..4 => Schedule::Random { seed: seed_of_schedule },
+            4..7 => Schedule::Stalls { seed: seed_of_schedule, one_in: *rng.pick(&[100, 1000, 10_000]) },
+            _ => {
+                let (changes, steps) = (rng.within(1..12) as u32, 1 << rng.within(12..20));
+                Schedule::Priorities { seed: seed_of_schedule, changes, steps }
+            }
         };
         Self { seed, scenario, schedule }
     }
@@ -256,6 +260,7 @@ impl fmt::Display for Plan {
         match self.schedule {
             Schedule::Time => write!(f, ";time"),
             Schedule::Random { seed } => write!(f, ";random,{seed}"),
+            Schedule::Stalls { seed, one_in } => write!(f, ";stalls,{seed},{one_in}"),
             Schedule::Priorities { seed, changes, steps } => write!(f, ";priorities,{seed},{changes},{steps}"),
         }
     }
@@ -312,6 +317,7 @@ impl FromStr for Plan {
         let schedule = match schedule.split(',').collect::<Vec<_>>()[..] {
             ["time"] => Schedule::Time,
             ["random", seed] => Schedule::Random { seed: number(seed)? },
+            ["stalls", seed, one_in] => Schedule::Stalls { seed: number(seed)?, one_in: number(one_in)? },
             ["priorities", seed, changes, steps] => {
                 Schedule::Priorities { seed: number(seed)?, changes: number(changes)?, steps: number(steps)? }
             }

@@ -33,7 +33,12 @@ impl Store {
         let mut logged = 0;
         loop {
             match retry(|| self.try_split(tree, key, level, room, purpose))? {
-                Split::Done => return Ok(logged),
+                Split::Done => {
+                    if logged == 0 {
+                        reach(Probe::SplitByAnother);
+                    }
+                    return Ok(logged);
+                }
                 Split::Progress(bytes) => logged += bytes,
                 Split::ParentLacks(room) => logged += self.split(tree, key, level + 1, room, purpose)?,
             }
@@ -53,7 +58,6 @@ impl Store {
         let parent = parent.upgrade()?;
         let node = node.upgrade()?;
         if room.is_in(&node) {
-            reach(Probe::SplitByAnother);
             return Ok(Split::Done);
         }
         let view = Node(&node[..]);
