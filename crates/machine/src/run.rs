@@ -1,8 +1,10 @@
 //! A run: simulated threads, from the first one's start to its end.
 
+use std::any::Any;
 use std::cell::Cell;
-use std::panic::resume_unwind;
+use std::panic::{self, resume_unwind};
 use std::ptr::NonNull;
+use std::sync::Once;
 
 use crate::arena::{self, Heap};
 use crate::breakdown::Breakdown;
@@ -32,7 +34,14 @@ pub struct Plan {
 impl Plan {
     /// A run for figures on this computer.
     pub fn new(description: Description) -> Self {
-        Self { description, schedule: Schedule::Time, limit: Time::NEVER, max_operations: u64::MAX, seed: 1, trace: None }
+        Self {
+            description,
+            schedule: Schedule::Time,
+            limit: Time::NEVER,
+            max_operations: u64::MAX,
+            seed: 1,
+            trace: None,
+        }
     }
 }
 
@@ -121,12 +130,35 @@ pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     }
 }
 
+/// What a simulated thread has panicked with, in a form that may outlive its run.
+fn outlive(panic: Box<dyn Any + Send>, heap: Box<Heap>) -> Box<dyn Any + Send> {
+    if let Some(text) = panic.downcast_ref::<&'static str>() {
+        return Box::new(*text);
+    }
+    if let Some(text) = panic.downcast_ref::<String>() {
+        return Box::new(text.clone());
+    }
+    // It lies in the heap.
+    std::mem::forget(heap);
+    panic
+}
+
+/// Lets panics be reported with the host's memory: backtraces are made with tables that are kept.
+fn report_panics_on_host() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| on_host(|| report(info))));
+    });
+}
+
 /// Runs `main` as the first simulated thread, to its end.
 ///
 /// # Panics
 /// When `main` does; when the caller is itself a simulated thread.
 pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Report<T> {
     assert!(!is_simulated(), "a simulated machine cannot run within another");
+    report_panics_on_host();
     let mut heap = Heap::new();
     let mut world = Box::new(World::new(plan, heap.base()));
     let result = std::rc::Rc::new(Cell::new(None));
@@ -162,7 +194,7 @@ pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Repor
         }
     }
     if let Some(panic) = panic {
-        resume_unwind(panic);
+        resume_unwind(outlive(panic, heap));
     }
     let outcome = match end {
         End::Done => Outcome::Done(result.take().expect("the first thread has returned")),

@@ -91,6 +91,8 @@ pub(crate) struct World {
     chance: Chance,
     /// Operation numbers at which a priority changes, the next one last.
     changes: Vec<u64>,
+    /// The lowest priority that any thread has, and none above zero.
+    lowest: i64,
     running: ThreadId,
     /// Time of the last turn.
     clock: Time,
@@ -134,6 +136,7 @@ impl World {
             schedule: plan.schedule,
             chance,
             changes,
+            lowest: 0,
             running: ThreadId(0),
             clock: Time::ZERO,
             limit: plan.limit,
@@ -196,7 +199,7 @@ impl World {
         let id = ThreadId(u32::try_from(self.threads.len()).expect("fewer than 2^32 threads"));
         let now = if id.0 == 0 { Time::ZERO } else { self.current().now };
         let context = self.description.placement(id.index()) % self.contexts.len();
-        let priority = self.chance.next() >> 1;
+        let priority = (self.chance.next() >> 1) as i64;
         let chance = self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(u64::from(id.0));
         self.threads.push(Thread::new(name, fiber, now, context, priority, chance));
         self.make_ready(id, now);
@@ -384,8 +387,8 @@ impl World {
             }
             if self.changes.last().is_some_and(|&change| change <= self.operations) {
                 self.changes.pop();
-                let lowest = self.changes.len() as u64;
-                self.current().priority = lowest;
+                let low = self.changes.len() as i64;
+                self.current().priority = low;
             }
             if let Schedule::Stalls { one_in, .. } = self.schedule
                 && self.chance.below(u64::from(one_in)) == 0
@@ -524,9 +527,9 @@ impl World {
         let until = self.current().now + self.description.yield_call();
         self.current().spend(until, true);
         if !self.by_time() {
-            // A loop that yields waits for somebody else: let it not run on alone.
-            let lowest = self.current().priority >> 1;
-            self.current().priority = lowest;
+            // A loop that yields waits for somebody else: everyone else comes first.
+            self.lowest -= 1;
+            self.current().priority = self.lowest;
             return self.turn();
         }
         let context = self.current().context;
