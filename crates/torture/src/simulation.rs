@@ -19,6 +19,7 @@ use duramen_machine::{Description, Outcome, Schedule, Time, Tracing};
 use crate::crash::{CrashWorkload, Only, Thoroughness, count_operations, try_point};
 use crate::faults::{Case, FAULTS, try_fault, try_full_disk};
 use crate::harness::{Coverage, install_hook};
+use crate::isolation::history::ListKey;
 use crate::isolation::lists::{Shape, try_history};
 use crate::log::{Load, try_load};
 use crate::rng::Rng;
@@ -83,7 +84,16 @@ impl Plan {
             0..30 => Scenario::Log(Load::of(seed)),
             30..80 => {
                 let shape = Shape::of(seed);
-                Scenario::Lists(Shape { transactions: shape.transactions / 2, ..shape })
+                let calm = Shape { transactions: shape.transactions / 2, ..shape };
+                // Many crashes, and few keys, so that what the last transactions before them saw matters.
+                let stormy = Shape {
+                    transactions: rng.within(3..10),
+                    crashes: rng.within(3..9),
+                    keys: rng.within(2..8) as ListKey,
+                    padding: rng.within(0..300),
+                    ..shape
+                };
+                Scenario::Lists(if rng.percent(35) { stormy } else { calm })
             }
             80..90 => Scenario::Crash(workload, part),
             90..97 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),

@@ -98,7 +98,7 @@ bugs! {
         InheritedLockKept,
         /// A wait is published after the search for deadlocks, not before.
         WaitPublishedLate,
-        /// A gap that has been locked is taken for what it was before.
+        /// A scan does not look whether its range has changed before it was locked.
         GapTrustedUnseen,
         /// Optimistic reads are not validated.
         ReadNotValidated,

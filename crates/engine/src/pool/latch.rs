@@ -286,12 +286,12 @@ impl ParkingLot {
         let mut guard = slot.lock.lock();
         let mut now = word.load(Ordering::Relaxed);
         loop {
-            if now & obstacles == 0 {
-                return;
-            }
             if is_on(Bug::LatchWakeLost) {
                 word.fetch_or(PARKED, Ordering::Relaxed);
                 break;
+            }
+            if now & obstacles == 0 {
+                return;
             }
             match word.compare_exchange_weak(now, now | PARKED, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,

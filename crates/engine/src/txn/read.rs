@@ -125,9 +125,6 @@ impl Txn {
                 return Ok(None);
             }
             self.lock(gap, LockMode::Shared)?;
-            if is_on(Bug::GapTrustedUnseen) {
-                return Ok(None);
-            }
             reach(Probe::GapLockedAgain);
         }
     }

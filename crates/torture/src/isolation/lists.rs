@@ -51,9 +51,12 @@ impl Shape {
             padding: *rng.pick(&[0, 0, 0, 300, 2000, 9000]),
             tight: rng.percent(40),
         };
-        // Enough for pages to be replaced in the smallest pool.
-        let keys = if shape.tight && shape.padding > 2000 { shape.keys + 40 } else { shape.keys };
-        Self { keys, ..shape }
+        Self { keys: if shape.exceeds_pool() { shape.keys + 80 } else { shape.keys }, ..shape }
+    }
+
+    /// Whether there are to be more pages than the pool has frames.
+    fn exceeds_pool(&self) -> bool {
+        self.tight && self.padding > 2000
     }
 }
 
@@ -132,11 +135,16 @@ fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
     db.create_table("lists").map_err(text)?;
     let mut records: Vec<Record> = Vec::new();
     let (mut clock, mut elements) = (1, 1);
+    if shape.exceeds_pool() {
+        records.push(load(&db, shape, &mut clock, &mut elements).map_err(text)?);
+    }
     for round in 0..=shape.crashes {
         let table = db.open_table("lists").map_err(text)?;
         let is_last = round == shape.crashes;
         if !is_last {
-            disk.crash_at(disk.operations() + rng.within(1..300) as u64);
+            // About where the last transactions would be.
+            let operations = 10 + shape.threads * shape.transactions;
+            disk.crash_at(disk.operations() + rng.within(1..operations) as u64);
         }
         let shared = Arc::new(Shared {
             db: db.clone(),
@@ -177,6 +185,21 @@ fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
     };
     check(&records, &last, level).map_err(|violation| violation.to_string())?;
     Ok(records.len() as u64)
+}
+
+/// Gives each key a list, in one transaction.
+fn load(db: &Db, shape: Shape, clock: &mut u64, elements: &mut Element) -> Result<Record, Error> {
+    let table = db.open_table("lists")?;
+    let mut txn = db.begin();
+    let mut events = Vec::new();
+    for key in 0..shape.keys {
+        events.push(Event::Append(key, *elements));
+        txn.put(&table, &stored_key(key), &stored_list(&[*elements], shape.padding))?;
+        *elements += 1;
+    }
+    txn.commit()?;
+    *clock += 2;
+    Ok(Record { begun: *clock - 2, events, status: Status::Committed(*clock - 1) })
 }
 
 fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
@@ -228,7 +251,7 @@ fn run_threads(shared: &Arc<Shared>, rng: &mut Rng) -> Result<Vec<Record>, Strin
 fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for _ in 0..shared.shape.transactions {
-        if shared.shape.tight && rng.percent(8) {
+        if shared.shape.tight && rng.percent(12) {
             match come_and_go(shared, rng) {
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => break,
                 Err(Error::NoSuchTable { .. } | Error::TableExists { .. }) | Ok(()) => {}
@@ -328,9 +351,9 @@ fn come_and_go(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
             let table = shared.db.open_table(NAME)?;
             for _ in 0..rng.within(1..4) {
                 let mut txn = shared.db.begin();
-                for _ in 0..rng.within(1..4) {
-                    let key = rng.within(0..30) as ListKey;
-                    if rng.percent(30) {
+                for _ in 0..rng.within(1..12) {
+                    let key = rng.within(0..60) as ListKey;
+                    if rng.percent(45) {
                         txn.delete(&table, &stored_key(key))?;
                     } else {
                         txn.put(&table, &stored_key(key), &vec![PADDING; rng.within(1..2000)])?;
@@ -352,9 +375,11 @@ fn transaction(
     undone: &mut Vec<Event>,
 ) -> Result<bool, Error> {
     let padding = shared.shape.padding;
+    // Who only reads is told of its end by other rules.
+    let choices = if rng.percent(25) { 9..19 } else { 0..20 };
     for _ in 0..rng.within(1..6) {
         let key = rng.within(0..usize::from(shared.shape.keys)) as ListKey;
-        match rng.within(0..20) {
+        match rng.within(choices.clone()) {
             0..9 => {
                 let locked = shared.shape.isolation == Isolation::ReadCommitted || rng.percent(70);
                 if !append(shared, txn, key, locked, events)? {
