@@ -64,7 +64,10 @@ fn one(plan: &Plan, sim: &Sim) -> bool {
     let tracing = traced.then_some(Tracing { lines: sim.trace_lines, operations: sim.trace_operations });
     let Simulated { result, operations, digest, trace, probes } = plan.run_traced(tracing);
     trace.iter().for_each(|line| eprintln!("{line}"));
-    println!("operations {operations}, digest {digest:016x}, rare branches {}", probes.iter().filter(|n| **n > 0).count());
+    println!(
+        "operations {operations}, digest {digest:016x}, rare branches {}",
+        probes.iter().filter(|n| **n > 0).count()
+    );
     match &result {
         Ok(checks) => println!("passed, {checks} checks"),
         Err(failure) => println!("FAILED {failure}"),
@@ -151,7 +154,10 @@ fn planted(long: &Long, sim: &Sim) -> bool {
         let seconds = format!("{:.1}", hunted.time.as_secs_f64());
         let (seeds, noticed) = match &hunted.caught {
             Some((plan, failure)) => {
-                eprintln!("{bug:?}: seed {}, {seconds} s: cargo sim --bug {bug:?} --plan '{plan}'\n  {failure}", plan.seed);
+                eprintln!(
+                    "{bug:?}: seed {}, {seconds} s: cargo sim --bug {bug:?} --plan '{plan}'\n  {failure}",
+                    plan.seed
+                );
                 (hunted.seeds.to_string(), summary(failure))
             }
             None => {

@@ -26,9 +26,9 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use duramen_sync::clock::Instant;
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Backoff, Mutex};
-use duramen_sync::probe::{Probe, reach};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 

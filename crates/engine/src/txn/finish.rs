@@ -134,7 +134,11 @@ impl Txn {
     /// What has to be hardened before the application may act on an abort. A transaction that has failed and is to run
     /// again learns nothing from this attempt.
     fn seen_by_choice(&self) -> Gsn {
-        if self.must_abort || is_on(Bug::AbortAcknowledgedEarly) { Gsn::ZERO } else { seen(self.context(), self.core.options.commit) }
+        if self.must_abort || is_on(Bug::AbortAcknowledgedEarly) {
+            Gsn::ZERO
+        } else {
+            seen(self.context(), self.core.options.commit)
+        }
     }
 
     pub(super) fn abort_now(&mut self) -> Result<()> {

@@ -210,14 +210,7 @@ fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
     Ok(lists)
 }
 
-fn scan(
-    txn: &mut Txn,
-    table: &Table,
-    from: ListKey,
-    to: ListKey,
-    down: bool,
-    padding: usize,
-) -> Result<Lists, Error> {
+fn scan(txn: &mut Txn, table: &Table, from: ListKey, to: ListKey, down: bool, padding: usize) -> Result<Lists, Error> {
     let (from, to) = (stored_key(from), stored_key(to));
     let range = &from[..]..=&to[..];
     let records = if down { txn.scan_rev(table, range) } else { txn.scan(table, range) };
@@ -390,6 +383,7 @@ fn transaction(
             14..19 => {
                 let to = key + rng.within(0..8) as ListKey;
                 let (from, to) = if rng.percent(15) { (0, ListKey::MAX) } else { (key, to) };
+                trace::note(|| format!("{} scans keys {from} to {to}", txn.id()));
                 events.push(Event::Scan(from, to, scan(txn, &shared.table, from, to, rng.percent(40), padding)?));
             }
             _ => {
