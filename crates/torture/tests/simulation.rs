@@ -78,7 +78,7 @@ fn memory() -> (u64, usize) {
 #[test]
 fn failed_runs_leave_nothing_behind() {
     let _alone = alone();
-    let _planted = plant(Bug::DelegatedReleaseForgotten);
+    let _planted = plant(Bug::TellerNotRung);
     let failing = (1..).map(Plan::of).find(|plan| plan.run().result.is_err()).expect("some seed fails");
     let run = |times: usize| (0..times).for_each(|_| assert!(failing.run().result.is_err(), "{failing}"));
     run(10);
