@@ -130,13 +130,13 @@ impl Memory {
     pub(crate) fn new(description: &Description) -> Self {
         let machine = description;
         let core = |_| Core {
-            first: Tags::new(&machine.l1),
-            second: machine.l2.as_ref().map(Tags::new),
+            first: Tags::new(&machine.l1, false),
+            second: machine.l2.as_ref().map(|l2| Tags::new(l2, false)),
             fill: Channel::new(machine.fill_line),
             drain: Channel::with_parts(machine.drain_line, machine.stores_per_line as u64),
         };
         let cluster = |_| Cluster {
-            tags: Tags::new(&machine.shared),
+            tags: Tags::new(&machine.shared, true),
             reads: Channel::new(machine.shared_line),
             memory_port: Channel::new(machine.memory_port_line.unwrap_or(Time::ZERO)),
         };
