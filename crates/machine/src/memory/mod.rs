@@ -23,6 +23,8 @@
 //! **Simplifications**, to keep in mind when a figure looks odd:
 //! - A request's outcome is fixed when it is made: a later one with an earlier time (a context inside a long copy is ahead of
 //!   the others) finds the caches as the copy leaves them, but not the ways and controllers, which it may use before.
+//! - A context waits for what it reads before it computes on: only the lines of one touch come at the same time, and what
+//!   is posted. An out-of-order core would hide more.
 //! - Latencies are averages over a socket or a mesh: no banks, no rings, no DRAM pages, no refresh; sockets are all equally
 //!   far. The directory is never full; its look-ups cost nothing but the latencies given.
 //! - A line read from another socket while modified stays owed to memory by that socket (as MOESI would have it).
@@ -38,6 +40,8 @@ mod channel;
 mod coherence;
 mod counters;
 mod directory;
+#[cfg(test)]
+mod measured;
 #[cfg(test)]
 mod tests;
 
