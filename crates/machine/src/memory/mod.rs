@@ -31,6 +31,7 @@
 //! - AMD's last level is modelled as inclusive, though it holds what its cores' second levels have evicted.
 //! - No instruction fetches, no translation look-aside buffers, no hardware prefetch beyond the lines of one touch.
 //! - A core's contexts share its private caches without competing for their bandwidth, but for that of the ways in and out.
+//! - A line of plain data that is written in part counts as written whole: it fills the store buffer as a whole line does.
 //! - A copy for reading that is still on its way to a core is there already for the core's other contexts.
 //! - Who waits longest for a line gets it next: no core's neighbours are favoured.
 
@@ -217,6 +218,7 @@ impl Memory {
     }
 
     /// Makes the pages of the lines non-volatile memory of a node; DRAM, on a machine that has no other.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for whoever simulates persistent memory"))]
     pub(crate) fn bind_nvm(&mut self, first: Line, lines: u64, node: usize) {
         let nvm = self.description.nvm.is_some();
         self.bind_to(first, lines, Home { node, nvm });
