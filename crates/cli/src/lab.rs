@@ -34,7 +34,10 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
             if cfg!(not(machine)) {
                 run(&native, effort, directory, out)?;
             } else if !native.is_empty() {
-                return Err(Failure::Usage(format!("{} runs natively; this is the machine build", native[0].about().id)));
+                return Err(Failure::Usage(format!(
+                    "{} runs natively; this is the machine build",
+                    native[0].about().id
+                )));
             }
             Ok(())
         }

@@ -24,6 +24,8 @@ mod outcome;
 mod plot;
 mod result_files;
 #[cfg(machine)]
+mod simulated_bed;
+#[cfg(machine)]
 mod simulation;
 
 #[cfg(machine)]
@@ -32,7 +34,7 @@ pub use duramen_machine::Allocator;
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{SIMULATED, About, Context, Effort, Experiment, Findings, Step, run};
+pub use experiment::{About, Context, Effort, Experiment, Findings, SIMULATED, Step, run};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;

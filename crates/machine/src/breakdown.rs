@@ -57,6 +57,17 @@ impl Breakdown {
         }
     }
 
+    /// What was spent from `earlier` to `self`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut spent = *self;
+        for at in 0..Category::ALL.len() {
+            spent.busy[at] = self.busy[at].saturating_sub(earlier.busy[at]);
+            spent.waiting[at] = self.waiting[at].saturating_sub(earlier.waiting[at]);
+        }
+        spent
+    }
+
     /// Time spent getting on.
     pub fn busy(&self, category: Category) -> Time {
         self.busy[category as usize]
@@ -70,5 +81,22 @@ impl Breakdown {
     /// All of it.
     pub fn total(&self) -> Time {
         self.busy.iter().chain(&self.waiting).fold(Time::ZERO, |sum, &time| sum + time)
+    }
+}
+
+/// Visits to things that wander between sockets, such as pages.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Visits {
+    /// Visits.
+    pub all: u64,
+    /// Those that came from another socket than the visit before.
+    pub migrated: u64,
+}
+
+impl Visits {
+    /// The visits from `earlier` to `self`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self { all: self.all - earlier.all, migrated: self.migrated - earlier.migrated }
     }
 }

@@ -49,6 +49,14 @@ pub fn work(instructions: u64) {
     }
 }
 
+/// The caller visits something with this number, a page: counted, by where the visit before came from.
+#[inline]
+pub fn visit(thing: u64) {
+    if is_simulated() {
+        world(|world| world.visit(thing));
+    }
+}
+
 /// The `len` bytes at `base` are mapped by the caller, `copies` times in a row.
 pub fn map(base: *const u8, len: usize, copies: usize) {
     if is_simulated() {

@@ -27,7 +27,7 @@ mod time;
 mod world;
 
 pub use arena::Allocator;
-pub use breakdown::{Breakdown, Category};
+pub use breakdown::{Breakdown, Category, Visits};
 pub use description::{Description, DescriptionError};
 pub use memory::Counters;
 pub use run::{Outcome, Plan, Report, is_simulated, run};

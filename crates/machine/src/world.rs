@@ -21,10 +21,12 @@ use crate::pipeline::Pipelines;
 use crate::run::Plan;
 use crate::schedule::{Chance, Queue};
 use crate::thread::{State, Thread, ThreadId, Wait};
-use crate::{Description, Schedule, Time};
+use crate::{Description, Schedule, Time, Visits};
 
 /// Time that an operation takes when no figures are wanted.
 const STEP: Time = Time::from_nanos(20);
+/// Operations that a thread has in a row when nothing is charged.
+const SHARE: u64 = 10_000;
 /// Instructions around each operation on shared memory: address, comparison, branch.
 const AROUND: u64 = 4;
 
@@ -98,6 +100,9 @@ pub(crate) struct World {
     /// Threads that wait at a word, each with the number of its wait.
     pub(crate) words: NumberMap<usize, VecDeque<(ThreadId, u64)>>,
     pub(crate) end: Option<End>,
+    pub(crate) visits: Visits,
+    /// The socket that something was visited from last.
+    visited_from: NumberMap<u64, usize>,
     pub(crate) operations: u64,
     pub(crate) digest: u64,
     seed: u64,
@@ -107,7 +112,7 @@ impl World {
     pub(crate) fn new(plan: &Plan, heap: usize) -> Self {
         let description = plan.description.clone();
         let (seed, changes, steps) = match plan.schedule {
-            Schedule::Time => (plan.seed, 0, 1),
+            Schedule::Time | Schedule::Free => (plan.seed, 0, 1),
             Schedule::Random { seed } => (seed, 0, 1),
             Schedule::Priorities { seed, changes, steps } => (seed, changes, steps.max(1)),
         };
@@ -134,6 +139,8 @@ impl World {
             watchers: NumberMap::default(),
             words: NumberMap::default(),
             end: None,
+            visits: Visits::default(),
+            visited_from: NumberMap::default(),
             operations: 0,
             digest: 0,
             seed: plan.seed,
@@ -142,6 +149,10 @@ impl World {
 
     fn by_time(&self) -> bool {
         self.schedule == Schedule::Time
+    }
+
+    fn is_free(&self) -> bool {
+        self.schedule == Schedule::Free
     }
 
     pub(crate) fn current(&mut self) -> &mut Thread {
@@ -366,7 +377,7 @@ impl World {
         let thread = self.running;
         if !self.by_time() {
             self.clock += STEP;
-            if std::thread::panicking() {
+            if std::thread::panicking() || self.is_free() && !self.operations.is_multiple_of(SHARE) {
                 return false;
             }
             if self.changes.last().is_some_and(|&change| change <= self.operations) {
@@ -400,7 +411,7 @@ impl World {
     /// As [`World::turn`], for one of many small reads under an optimistic protocol: only some of them are turns, and
     /// only when no figures are wanted.
     pub(crate) fn turn_among_races(&mut self) -> bool {
-        !self.by_time() && self.chance.below(8) == 0 && self.turn()
+        !self.by_time() && !self.is_free() && self.chance.below(8) == 0 && self.turn()
     }
 
     // ----- waiting -----
@@ -437,6 +448,11 @@ impl World {
     /// whether it waits.
     pub(crate) fn spin(&mut self, longest: Time) -> bool {
         let thread = self.running;
+        if self.is_free() {
+            self.clock += longest;
+            self.ready.push(thread);
+            return true;
+        }
         let watched = std::mem::take(&mut self.current().watched);
         let pause = self.description.pause();
         let changed = watched.iter().any(|&(line, version)| self.memory.version(line) != version);
@@ -498,6 +514,10 @@ impl World {
             // A loop that yields waits for somebody else: let it not run on alone.
             let lowest = self.current().priority >> 1;
             self.current().priority = lowest;
+            if self.is_free() {
+                self.ready.push(self.running);
+                return true;
+            }
             return self.turn();
         }
         let context = self.current().context;
@@ -512,6 +532,9 @@ impl World {
 
     /// The running thread performs an atomic operation, in its turn.
     pub(crate) fn access(&mut self, address: usize, op: Op) {
+        if self.is_free() {
+            return;
+        }
         let line = self.lines.of(address);
         let thread = self.running;
         let (now, context) = (self.current().now, self.current().context);
@@ -556,6 +579,17 @@ impl World {
             let (now, context) = (self.current().now, self.current().context);
             let done = self.pipelines.compute(context, instructions, now);
             self.current().spend(done, false);
+        }
+    }
+
+    /// The running thread visits `thing`.
+    pub(crate) fn visit(&mut self, thing: u64) {
+        if self.by_time() {
+            let context = self.current().context;
+            let socket = self.description.socket_of(context);
+            self.visits.all += 1;
+            let before = self.visited_from.insert(thing, socket);
+            self.visits.migrated += u64::from(before.is_some_and(|before| before != socket));
         }
     }
 

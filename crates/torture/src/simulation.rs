@@ -114,9 +114,8 @@ impl Plan {
             recovery_points: Coverage::Sample(1),
             limit: Duration::from_secs(100_000),
         };
-        let at = |workload, part: u32| {
-            count_operations(workload, seed).map(|count| count * u64::from(part) / 1_000_000)
-        };
+        let at =
+            |workload, part: u32| count_operations(workload, seed).map(|count| count * u64::from(part) / 1_000_000);
         match self.scenario {
             Scenario::Lists(shape) => try_history(shape, seed),
             Scenario::Crash(workload, part) => {
@@ -164,10 +163,9 @@ impl Plan {
                 let size = |shape: &Shape| shape.transactions * shape.threads + shape.crashes + usize::from(shape.keys);
                 size(new) < size(&shape) && new.threads > 0 && new.transactions > 0 && new.keys > 0
             };
-            plans.extend(shapes.into_iter().filter(smaller).map(|shape| Self {
-                scenario: Scenario::Lists(shape),
-                ..*self
-            }));
+            plans.extend(
+                shapes.into_iter().filter(smaller).map(|shape| Self { scenario: Scenario::Lists(shape), ..*self }),
+            );
         }
         if let Schedule::Priorities { seed, changes, steps } = self.schedule
             && changes > 0

@@ -8,6 +8,7 @@
 //! choice, since its caller may act on what it has read; one that has to run again tells nobody anything.
 
 use duramen_sync::Arc;
+use duramen_sync::cost::{self, Category};
 use duramen_types::Gsn;
 
 use super::Txn;
@@ -97,6 +98,7 @@ impl Txn {
             let _ = self.abort_now();
             return Err(error);
         }
+        let _commit = cost::scope(Category::Commit);
         let mut context = self.context.take().expect("the transaction is not over");
         match commit(&self.core, &mut context, mode) {
             Ok(unhardened) => {

@@ -11,7 +11,6 @@
 //! pool ago; if it is not, the next one is tried. Groups are bounded, so that they always fit in the log buffer; a record
 //! above the bound does not join but waits for the lock by itself.
 
-
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Backoff, CachePadded};
 use duramen_types::Lsn;

@@ -101,12 +101,8 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     load.validate()?;
     let system = |error: std::io::Error| WalError::System { what: "memory".to_owned(), reason: error.to_string() };
     let capacity = load.ring_bytes as u64;
-    let shape = Shape {
-        places: load.array_slots,
-        pool: 64.max(2 * load.array_slots),
-        capacity,
-        smallest: HEADER_BYTES as u64,
-    };
+    let shape =
+        Shape { places: load.array_slots, pool: 64.max(2 * load.array_slots), capacity, smallest: HEADER_BYTES as u64 };
     let buffer = Arc::new(Buffer {
         insertion: AnyInsertion::new(design, shape),
         space: Space::new(capacity, BLOCK_SIZE as u64, FIRST_LSN, Arc::new(Bell::new())),
@@ -128,10 +124,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         rate.elapsed = rate.elapsed.max(end.since(start));
     }
     rate.consolidated = buffer.insertion.consolidated();
-    assert!(
-        buffer.space.end() == FIRST_LSN.advance(rate.bytes),
-        "every byte handed out is accounted for"
-    );
+    assert!(buffer.space.end() == FIRST_LSN.advance(rate.bytes), "every byte handed out is accounted for");
     Ok(rate)
 }
 
@@ -176,7 +169,10 @@ impl BufferLoad {
             return invalid("array_slots", "it must be from 1 to 64");
         }
         if !self.ring_bytes.is_power_of_two() || self.threads == 0 || self.ring_bytes < 4 * self.threads * most {
-            return invalid("ring_bytes", "it must be a power of two, at least four times what all threads insert at a time");
+            return invalid(
+                "ring_bytes",
+                "it must be a power of two, at least four times what all threads insert at a time",
+            );
         }
         Ok(())
     }
