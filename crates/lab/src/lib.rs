@@ -14,6 +14,7 @@
 
 mod bed;
 mod bounds;
+mod calibration;
 mod document;
 mod error;
 mod experiment;
@@ -30,6 +31,8 @@ mod simulation;
 
 #[cfg(machine)]
 pub use duramen_machine::Allocator;
+
+pub use calibration::{Calibrated, calibrate};
 
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};

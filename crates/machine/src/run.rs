@@ -23,6 +23,8 @@ pub struct Plan {
     pub limit: Time,
     /// Operations on shared memory after which the run is stopped.
     pub max_operations: u64,
+    /// The contexts that threads may run on, in the order in which they get them; without it, all.
+    pub contexts: Option<Vec<usize>>,
     /// Where the threads' random numbers begin.
     pub seed: u64,
 }
@@ -30,7 +32,14 @@ pub struct Plan {
 impl Plan {
     /// A run for figures on this computer.
     pub fn new(description: Description) -> Self {
-        Self { description, schedule: Schedule::Time, limit: Time::NEVER, max_operations: u64::MAX, seed: 1 }
+        Self {
+            description,
+            schedule: Schedule::Time,
+            limit: Time::NEVER,
+            max_operations: u64::MAX,
+            contexts: None,
+            seed: 1,
+        }
     }
 }
 

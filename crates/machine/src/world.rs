@@ -27,8 +27,9 @@ use crate::{Description, Schedule, Time, Visits};
 const STEP: Time = Time::from_nanos(20);
 /// Operations that a thread has in a row when nothing is charged.
 const SHARE: u64 = 10_000;
-/// Instructions around each operation on shared memory: address, comparison, branch.
-const AROUND: u64 = 4;
+/// Instructions that stand for the code around each operation on shared memory, and each small read of a page: calibrated
+/// against native runs (`duramen lab calibrate`).
+const AROUND: u64 = 6;
 
 /// Why a run is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +81,8 @@ pub(crate) struct World {
     pub(crate) pipelines: Pipelines,
     pub(crate) threads: Vec<Thread>,
     contexts: Vec<Context>,
+    /// The contexts that threads may run on, in the order in which they get them.
+    places: Vec<usize>,
     queue: Queue,
     /// Threads that can run, when chance chooses among them.
     ready: Vec<ThreadId>,
@@ -124,6 +127,9 @@ impl World {
             pipelines: Pipelines::new(&description),
             threads: Vec::new(),
             contexts: (0..description.contexts()).map(|_| Context::default()).collect(),
+            places: plan.contexts.clone().unwrap_or_else(|| {
+                (0..description.contexts()).map(|nth| description.placement(nth) % description.contexts()).collect()
+            }),
             description,
             queue: Queue::default(),
             ready: Vec::new(),
@@ -195,7 +201,7 @@ impl World {
     pub(crate) fn start(&mut self, name: String, fiber: Fiber) -> ThreadId {
         let id = ThreadId(u32::try_from(self.threads.len()).expect("fewer than 2^32 threads"));
         let now = if id.0 == 0 { Time::ZERO } else { self.current().now };
-        let context = self.description.placement(id.index()) % self.contexts.len();
+        let context = self.places[id.index() % self.places.len()];
         let priority = self.chance.next() >> 1;
         let chance = self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(u64::from(id.0));
         self.threads.push(Thread::new(name, fiber, now, context, priority, chance));
@@ -229,13 +235,12 @@ impl World {
         let place = if idle(&self.contexts[home]) {
             Some(home)
         } else {
-            let all = self.contexts.len();
-            (0..all).map(|nth| self.description.placement(nth) % all).find(|&context| idle(&self.contexts[context]))
+            self.places.iter().copied().find(|&context| idle(&self.contexts[context]))
         };
         match place {
             Some(context) => self.run_on(thread, context, at),
             None => {
-                let shortest = (0..self.contexts.len())
+                let shortest = (self.places.iter().copied())
                     .min_by_key(|&context| (self.contexts[context].queue.len(), context != home, context))
                     .expect("a machine has a context");
                 self.thread_mut(thread).state = State::Queued;
@@ -566,7 +571,10 @@ impl World {
             let piece = self.lines.piece(address, end - address);
             let first = self.lines.of(address);
             let lines = (address % LINE_BYTES + piece).div_ceil(LINE_BYTES) as u64;
-            let (now, context) = (self.current().now, self.current().context);
+            let (mut now, context) = (self.current().now, self.current().context);
+            if how != Bulk::Read {
+                now = self.pipelines.compute(context, lines * self.description.copy_instructions(), now);
+            }
             let done = self.memory.touch(context, first, lines, how, now);
             self.current().spend(done, false);
             address += piece;

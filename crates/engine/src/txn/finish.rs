@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::options::CommitMode;
 use crate::record::Garbage;
 use crate::txn_log::Mark;
+use crate::work;
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any crash (not so under
@@ -99,6 +100,7 @@ impl Txn {
             return Err(error);
         }
         let _commit = cost::scope(Category::Commit);
+        cost::work(work::COMMIT);
         let mut context = self.context.take().expect("the transaction is not over");
         match commit(&self.core, &mut context, mode) {
             Ok(unhardened) => {

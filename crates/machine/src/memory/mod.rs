@@ -29,7 +29,8 @@
 //!   far. The directory is never full; its look-ups cost nothing but the latencies given.
 //! - A line read from another socket while modified stays owed to memory by that socket (as MOESI would have it).
 //! - AMD's last level is modelled as inclusive, though it holds what its cores' second levels have evicted.
-//! - No instruction fetches, no translation look-aside buffers, no hardware prefetch beyond the lines of one touch.
+//! - No instruction fetches, no translation look-aside buffers, no hardware prefetch but of the lines of one touch
+//!   and of those behind a stream of writes.
 //! - A core's contexts share its private caches without competing for their bandwidth, but for that of the ways in and out.
 //! - A line of plain data that is written in part counts as written whole: it fills the store buffer as a whole line does.
 //! - A copy for reading that is still on its way to a core is there already for the core's other contexts.
@@ -95,6 +96,8 @@ pub(crate) struct Memory {
     controllers: Vec<Controller>,
     /// Of each context.
     buffers: Vec<Buffers>,
+    /// The line behind the last one that a context wrote plain data to.
+    streams: Vec<u64>,
     counters: Counters,
 }
 
@@ -131,6 +134,9 @@ struct Controller {
     nvm_writes: Channel,
 }
 
+/// Lines that are fetched in advance of a stream of writes.
+const PREFETCH: u64 = 4;
+
 impl Memory {
     pub(crate) fn new(description: &Description) -> Self {
         let machine = description;
@@ -165,6 +171,7 @@ impl Memory {
             links: (0..machine.sockets()).map(|_| Channel::new(machine.interconnect_line)).collect(),
             controllers: (0..machine.nodes() * machine.controllers).map(controller).collect(),
             buffers: (0..machine.contexts()).map(buffers).collect(),
+            streams: vec![u64::MAX; machine.contexts()],
             counters: Counters::new(machine.nodes()),
             description: description.clone(),
         }
@@ -201,7 +208,9 @@ impl Memory {
             }
             Bulk::Write => {
                 let stores = self.description.stores_per_line;
-                touched.fold(now, |at, line| self.store(context, line, stores, at))
+                let done = touched.fold(now, |at, line| self.store(context, line, stores, at));
+                self.prefetch(context, first, lines, done);
+                done
             }
             Bulk::Stream => touched.fold(now, |at, line| self.stream(context, line, at)),
         }
@@ -262,6 +271,20 @@ impl Memory {
         let accepted = self.write_around(context, line, posted);
         self.buffers[context].stream(accepted);
         posted
+    }
+
+    /// A context that writes on where it has written before gets the next lines in advance, where the hardware does that.
+    fn prefetch(&mut self, context: usize, first: Line, lines: u64, now: Time) {
+        let next = first.0 + lines;
+        let goes_on = (first.0..=first.0 + 1).contains(&self.streams[context]);
+        self.streams[context] = next;
+        if goes_on && self.description.outstanding_reads > 1 {
+            for line in (next..next + PREFETCH).map(Line) {
+                if !self.is_owned(context, line) {
+                    self.own(context, line, now);
+                }
+            }
+        }
     }
 
     /// When the context's buffers are empty.

@@ -39,7 +39,7 @@ fn bench(context: &Context<'_>) -> Bench {
         workload: "tpcb",
         scale: 10,
         rows_per_unit: context.pick(1_000, 200, 50),
-        in_flight: 8,
+        in_flight: 64,
         time: Duration::from_millis(context.pick(10, 4, 2)),
     }
 }

@@ -35,7 +35,7 @@ impl Experiment for LogContention {
             workload: "tatp:update-location",
             scale: 1,
             rows_per_unit: context.pick(10_000, 2_000, 500),
-            in_flight: 8,
+            in_flight: 64,
             time: Duration::from_millis(context.pick(10, 4, 2)),
         };
         let threads = context.pick(&[1, 4, 8, 16, 32, 48, 60, 64][..], &[1, 16, 60], &[1, 60]);
