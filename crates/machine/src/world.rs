@@ -427,6 +427,7 @@ impl World {
         let blocked = self.current();
         blocked.wait += 1;
         blocked.woken = false;
+        blocked.blocked_since = blocked.now;
         blocked.voluntary_switches += 1;
         blocked.state = State::Blocked(why);
         let (wait, deadline) = (blocked.wait, deadline.max(blocked.now));
@@ -445,7 +446,12 @@ impl World {
     }
 
     fn unblock(&mut self, thread: ThreadId, at: Time) {
-        self.thread_mut(thread).wait += 1;
+        let blocked = self.thread_mut(thread);
+        blocked.wait += 1;
+        if blocked.state != State::Blocked(Wait::Sleep) {
+            let time = at.saturating_sub(blocked.blocked_since);
+            blocked.breakdown.add_blocked(blocked.category, time);
+        }
         self.make_ready(thread, at);
     }
 

@@ -41,14 +41,24 @@ pub(crate) struct Setup {
 /// Where the processors' time went, in shares of what the threads' contexts had; what is left is idle.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(crate) struct Shares {
-    /// Waiting for other threads at the log buffer.
+    /// Waiting for other threads at the log buffer, spinning or asleep.
     pub(crate) log_contention: f64,
+    /// Asleep until a lock is granted.
+    pub(crate) lock_waits: f64,
     /// Getting on with log records.
     pub(crate) log_work: f64,
     /// Waiting for other threads anywhere else.
     pub(crate) other_contention: f64,
     /// Everything else.
     pub(crate) other_work: f64,
+}
+
+impl Shares {
+    /// The rest of the time.
+    pub(crate) fn idle(&self) -> f64 {
+        let Self { log_contention, log_work, lock_waits, other_contention, other_work } = self;
+        (1.0 - log_contention - log_work - lock_waits - other_contention - other_work).max(0.0)
+    }
 }
 
 /// What a measurement gave.
@@ -115,7 +125,8 @@ impl Populated {
         Ok(Measured {
             throughput: point.throughput,
             shares: Shares {
-                log_contention: seconds(point.spent.waiting(Category::Log)) / all,
+                log_contention: seconds(point.spent.waiting(Category::Log) + point.spent.blocked(Category::Log)) / all,
+                lock_waits: seconds(point.spent.blocked(Category::Lock)) / all,
                 log_work: seconds(point.spent.busy(Category::Log)) / all,
                 other_contention: waiting / all,
                 other_work: busy / all,
@@ -134,15 +145,13 @@ impl Populated {
 /// A figure of stacked shares: a bar for each of `measured`, by its name.
 pub(super) fn breakdown(name: &str, title: &str, measured: &[(String, Measured)]) -> Figure {
     type Share = fn(&Shares) -> f64;
-    let parts: [(&str, Share); 5] = [
+    let parts: [(&str, Share); 6] = [
         ("log contention", |shares| shares.log_contention),
         ("log work", |shares| shares.log_work),
+        ("waiting for locks", |shares| shares.lock_waits),
         ("other contention", |shares| shares.other_contention),
         ("other work", |shares| shares.other_work),
-        ("idle", |shares| {
-            let Shares { log_contention, log_work, other_contention, other_work } = shares;
-            (1.0 - log_contention - log_work - other_contention - other_work).max(0.0)
-        }),
+        ("idle", Shares::idle),
     ];
     let series = parts.map(|(part, share)| {
         let points = measured.iter().enumerate();
