@@ -315,26 +315,24 @@ impl World {
             }
             return Err(End::Deadlock);
         }
-        loop {
-            while let Some(time) = self.queue.first()
-                && (time <= self.clock || self.ready.is_empty())
-            {
-                self.clock = self.clock.max(time);
-                let (time, thread, wait) = self.queue.pop().expect("there is a first entry");
-                if self.threads[thread.index()].wait == wait && self.due(thread, time) {
-                    self.ready.push(thread);
-                }
+        while let Some(time) = self.queue.first()
+            && (time <= self.clock || self.ready.is_empty() && self.chosen.is_none())
+        {
+            self.clock = self.clock.max(time);
+            let (time, thread, wait) = self.queue.pop().expect("there is a first entry");
+            if self.threads[thread.index()].wait == wait && self.due(thread, time) {
+                self.ready.push(thread);
             }
-            if self.clock > self.limit {
-                return Err(End::OutOfTime);
-            }
-            let Some(thread) = self.chosen.take().or_else(|| self.choose()) else { return Err(End::Deadlock) };
-            self.running = thread;
-            let clock = self.clock;
-            let running = self.current();
-            running.now = running.now.max(clock);
-            return Ok(thread);
         }
+        if self.clock > self.limit {
+            return Err(End::OutOfTime);
+        }
+        let Some(thread) = self.chosen.take().or_else(|| self.choose()) else { return Err(End::Deadlock) };
+        self.running = thread;
+        let clock = self.clock;
+        let running = self.current();
+        running.now = running.now.max(clock);
+        Ok(thread)
     }
 
     /// An entry of the queue has come up: whether the thread runs on now.

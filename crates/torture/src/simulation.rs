@@ -191,6 +191,7 @@ impl fmt::Display for Plan {
         }
         match self.schedule {
             Schedule::Time => write!(f, ";time"),
+            Schedule::Free => write!(f, ";free"),
             Schedule::Random { seed } => write!(f, ";random,{seed}"),
             Schedule::Priorities { seed, changes, steps } => write!(f, ";priorities,{seed},{changes},{steps}"),
         }
@@ -237,6 +238,7 @@ impl FromStr for Plan {
         };
         let schedule = match schedule.split(',').collect::<Vec<_>>()[..] {
             ["time"] => Schedule::Time,
+            ["free"] => Schedule::Free,
             ["random", seed] => Schedule::Random { seed: number(seed)? },
             ["priorities", seed, changes, steps] => {
                 Schedule::Priorities { seed: number(seed)?, changes: number(changes)?, steps: number(steps)? }
