@@ -114,6 +114,7 @@ fn finished<'a, T>(machine: &'static str, outcome: &'a Outcome<Result<T>>) -> Re
         Outcome::Done(Ok(value)) => return Ok(value),
         Outcome::Done(Err(error)) => error.to_string(),
         Outcome::Stopped => "it was stopped".to_owned(),
+        Outcome::Aborted(reason) => reason.clone(),
         Outcome::OutOfTime(threads) => format!("it ran out of time; its threads:\n{threads}"),
         Outcome::Deadlock(threads) => format!("all its threads wait for each other:\n{threads}"),
     };

@@ -21,6 +21,7 @@ pub(crate) fn run_on<T: 'static>(
     match duramen_machine::run(&plan, work).outcome {
         Outcome::Done(result) => result,
         Outcome::Stopped => Err(simulation("it was stopped".to_owned())),
+        Outcome::Aborted(reason) => Err(simulation(reason)),
         Outcome::OutOfTime(threads) => Err(simulation(format!("it ran out of time; its threads:\n{threads}"))),
         Outcome::Deadlock(threads) => Err(simulation(format!("all its threads wait for each other:\n{threads}"))),
     }

@@ -10,8 +10,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Address space of one heap.
 pub(crate) const HEAP_BYTES: usize = 1 << 36;
@@ -107,8 +107,34 @@ impl Heap {
     }
 }
 
+/// Memory that simulated threads have mapped: address, length, and the heap of their run.
+static MAPPED: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
+
+/// Takes note of memory that a simulated thread has mapped: should the run end before it is unmapped, it goes with it.
+pub(crate) fn own(base: usize, len: usize) {
+    let Some(current) = switch(None) else { return };
+    // SAFETY: the heap outlives the run that has set it, and only this host thread uses it.
+    let index = unsafe { current.as_ref() }.index;
+    MAPPED.lock().expect("nobody panics with it locked").push((base, len, index));
+    switch(Some(current));
+}
+
+/// The memory mapped at `base` is about to be unmapped.
+pub(crate) fn disown(base: usize) {
+    let heap = switch(None);
+    MAPPED.lock().expect("nobody panics with it locked").retain(|mapped| mapped.0 != base);
+    switch(heap);
+}
+
 impl Drop for Heap {
     fn drop(&mut self) {
+        MAPPED.lock().expect("nobody panics with it locked").retain(|&(base, len, heap)| {
+            if heap == self.index {
+                // SAFETY: mapped by a thread of the run, which is over, and not unmapped since, or it were not noted here.
+                unsafe { libc::munmap(base as *mut libc::c_void, len) };
+            }
+            heap != self.index
+        });
         protect(self.base, libc::PROT_NONE);
         IN_USE.fetch_and(!(1 << self.index), Ordering::AcqRel);
     }

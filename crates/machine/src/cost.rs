@@ -3,6 +3,7 @@
 //! Calls from outside a run do nothing.
 
 use crate::Category;
+use crate::arena;
 use crate::memory::Bulk;
 use crate::run::{is_simulated, world, world_then_wait};
 use crate::world::World;
@@ -67,7 +68,13 @@ pub fn visit(thing: u64) {
 pub fn map(base: *const u8, len: usize, copies: usize) {
     if is_simulated() {
         world(|world| world.lines.map(base as usize, len, copies));
+        arena::own(base as usize, len * copies);
     }
+}
+
+/// What was mapped at `base` is about to be unmapped.
+pub fn unmap(base: *const u8) {
+    arena::disown(base as usize);
 }
 
 /// The `len` bytes at `base` lie in the memory of `node`; memory that nobody binds belongs to the node that touches it first.

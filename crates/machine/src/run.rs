@@ -1,8 +1,10 @@
 //! A run: simulated threads, from the first one's start to its end.
 
+use std::any::Any;
 use std::cell::Cell;
-use std::panic::resume_unwind;
+use std::panic::{self, resume_unwind};
 use std::ptr::NonNull;
+use std::sync::Once;
 
 use crate::arena::{self, Heap};
 use crate::breakdown::Breakdown;
@@ -10,7 +12,7 @@ use crate::fiber::{self, Fiber};
 use crate::memory::Counters;
 use crate::thread::ThreadId;
 use crate::world::{End, World};
-use crate::{Description, Schedule, Time};
+use crate::{Description, Schedule, Time, Tracing};
 
 /// What a run depends on, besides the code.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct Plan {
     pub contexts: Option<Vec<usize>>,
     /// Where the threads' random numbers begin.
     pub seed: u64,
+    /// Whether and how the run is traced. Changes nothing else.
+    pub trace: Option<Tracing>,
 }
 
 impl Plan {
@@ -39,6 +43,7 @@ impl Plan {
             max_operations: u64::MAX,
             contexts: None,
             seed: 1,
+            trace: None,
         }
     }
 }
@@ -58,6 +63,10 @@ pub struct Report<T> {
     pub memory: Counters,
     /// Of everything that happened, in order: two runs with the same digest took the same path.
     pub digest: u64,
+    /// How often each rare branch was taken ([`crate::probe`]), by number; those with higher numbers never.
+    pub probes: Vec<u64>,
+    /// The trace, if one was wanted.
+    pub trace: Vec<String>,
     /// What the threads have allocated and left, which `outcome` may point into.
     heap: Box<Heap>,
 }
@@ -69,6 +78,8 @@ pub enum Outcome<T> {
     Done(T),
     /// [`crate::threads::stop`] was called: the power is off.
     Stopped,
+    /// [`crate::threads::abort`] was called: a thread could not go on, which it said why.
+    Aborted(String),
     /// A limit of the plan was reached.
     OutOfTime(String),
     /// Every thread waited for another: what each one waited for, a line each.
@@ -93,6 +104,14 @@ pub fn is_simulated() -> bool {
     WORLD.get().is_some()
 }
 
+/// Calls `f`; what it allocates belongs to the host and outlives the run. `f` must do nothing that waits for other threads.
+pub fn on_host<R>(f: impl FnOnce() -> R) -> R {
+    let heap = arena::switch(None);
+    let result = f();
+    arena::switch(heap);
+    result
+}
+
 /// Calls `f` with the run that the caller is in. What `f` allocates belongs to the host.
 #[inline]
 pub(crate) fn world<R>(f: impl FnOnce(&mut World) -> R) -> R {
@@ -114,12 +133,35 @@ pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     }
 }
 
+/// What a simulated thread has panicked with, in a form that may outlive its run.
+fn outlive(panic: Box<dyn Any + Send>, heap: Box<Heap>) -> Box<dyn Any + Send> {
+    if let Some(text) = panic.downcast_ref::<&'static str>() {
+        return Box::new(*text);
+    }
+    if let Some(text) = panic.downcast_ref::<String>() {
+        return Box::new(text.clone());
+    }
+    // It lies in the heap.
+    std::mem::forget(heap);
+    panic
+}
+
+/// Lets panics be reported with the host's memory: backtraces are made with tables that are kept.
+fn report_panics_on_host() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| on_host(|| report(info))));
+    });
+}
+
 /// Runs `main` as the first simulated thread, to its end.
 ///
 /// # Panics
 /// When `main` does; when the caller is itself a simulated thread.
 pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Report<T> {
     assert!(!is_simulated(), "a simulated machine cannot run within another");
+    report_panics_on_host();
     let mut heap = Heap::new();
     let mut world = Box::new(World::new(plan, heap.base()));
     let result = std::rc::Rc::new(Cell::new(None));
@@ -155,11 +197,12 @@ pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Repor
         }
     }
     if let Some(panic) = panic {
-        resume_unwind(panic);
+        resume_unwind(outlive(panic, heap));
     }
     let outcome = match end {
         End::Done => Outcome::Done(result.take().expect("the first thread has returned")),
         End::Stopped => Outcome::Stopped,
+        End::Aborted => Outcome::Aborted(std::mem::take(&mut world.abortion)),
         End::OutOfTime => Outcome::OutOfTime(world.waits()),
         End::Deadlock => Outcome::Deadlock(world.waits()),
     };
@@ -170,6 +213,8 @@ pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Repor
         breakdown,
         memory: world.memory.counters(),
         digest: world.digest,
+        probes: std::mem::take(&mut world.probes),
+        trace: world.trace.take().map(|trace| trace.finish()).unwrap_or_default(),
         heap,
     }
 }

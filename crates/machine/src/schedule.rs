@@ -18,6 +18,13 @@ pub enum Schedule {
         /// Where chance begins.
         seed: u64,
     },
+    /// As [`Schedule::Random`], but a thread may lose its processor for long: for bugs that need one that is late.
+    Stalls {
+        /// Where chance begins.
+        seed: u64,
+        /// One in so many operations, on average, is followed by a stall of 1 to 128 microseconds.
+        one_in: u32,
+    },
     /// The one with the highest priority; priorities are dealt at random and `changes` times, at random moments of the
     /// first `steps` operations, the running thread's becomes the lowest (Burckhardt and others, "A randomized scheduler with
     /// probabilistic guarantees of finding bugs", ASPLOS 2010): for bugs that need few, unlikely switches.

@@ -82,11 +82,11 @@ pub(crate) struct Thread {
     /// State of its random numbers.
     pub(crate) chance: u64,
     /// Rank under [`crate::Schedule::Priorities`].
-    pub(crate) priority: u64,
+    pub(crate) priority: i64,
 }
 
 impl Thread {
-    pub(crate) fn new(name: String, fiber: Fiber, now: Time, context: usize, priority: u64, chance: u64) -> Self {
+    pub(crate) fn new(name: String, fiber: Fiber, now: Time, context: usize, priority: i64, chance: u64) -> Self {
         Self {
             name,
             fiber: Some(fiber),

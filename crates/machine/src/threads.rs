@@ -139,6 +139,17 @@ pub fn usage() -> Usage {
     })
 }
 
+/// Ends the run where it is, because the caller cannot go on: nothing is unwound, nothing that any thread holds is dropped.
+pub fn abort(why: &str) -> ! {
+    world_then_wait(|world| {
+        world.note(why);
+        why.clone_into(&mut world.abortion);
+        world.end = Some(End::Aborted);
+        true
+    });
+    unreachable!("an aborted run is not resumed")
+}
+
 /// Switches the power off: no simulated thread runs on, and nothing they hold is dropped.
 pub fn stop() -> ! {
     world_then_wait(|world| {

@@ -21,10 +21,13 @@ use crate::pipeline::Pipelines;
 use crate::run::Plan;
 use crate::schedule::{Chance, Queue};
 use crate::thread::{State, Thread, ThreadId, Wait};
+use crate::trace::Recorder;
 use crate::{Description, Schedule, Time, Visits};
 
 /// Time that an operation takes when no figures are wanted.
 const STEP: Time = Time::from_nanos(20);
+/// The shortest time for which a thread loses its processor.
+const SHORTEST_STALL: Time = Time::from_nanos(1000);
 /// Operations that a thread has in a row when nothing is charged.
 const SHARE: u64 = 10_000;
 /// Instructions that stand for the code around each operation on shared memory, and each small read of a page: calibrated
@@ -36,6 +39,7 @@ const AROUND: u64 = 6;
 pub(crate) enum End {
     Done,
     Stopped,
+    Aborted,
     OutOfTime,
     Deadlock,
 }
@@ -92,6 +96,8 @@ pub(crate) struct World {
     chance: Chance,
     /// Operation numbers at which a priority changes, the next one last.
     changes: Vec<u64>,
+    /// The lowest priority that any thread has, and none above zero.
+    lowest: i64,
     running: ThreadId,
     /// Time of the last turn.
     clock: Time,
@@ -109,6 +115,10 @@ pub(crate) struct World {
     pub(crate) operations: u64,
     pub(crate) digest: u64,
     seed: u64,
+    /// Why a thread could not go on.
+    pub(crate) abortion: String,
+    pub(crate) probes: Vec<u64>,
+    pub(crate) trace: Option<Box<Recorder>>,
 }
 
 impl World {
@@ -116,7 +126,7 @@ impl World {
         let description = plan.description.clone();
         let (seed, changes, steps) = match plan.schedule {
             Schedule::Time | Schedule::Free => (plan.seed, 0, 1),
-            Schedule::Random { seed } => (seed, 0, 1),
+            Schedule::Random { seed } | Schedule::Stalls { seed, .. } => (seed, 0, 1),
             Schedule::Priorities { seed, changes, steps } => (seed, changes, steps.max(1)),
         };
         let mut chance = Chance::new(seed);
@@ -137,6 +147,7 @@ impl World {
             schedule: plan.schedule,
             chance,
             changes,
+            lowest: 0,
             running: ThreadId(0),
             clock: Time::ZERO,
             limit: plan.limit,
@@ -150,6 +161,9 @@ impl World {
             operations: 0,
             digest: 0,
             seed: plan.seed,
+            abortion: String::new(),
+            probes: Vec::new(),
+            trace: plan.trace.map(|tracing| Box::new(Recorder::new(tracing))),
         }
     }
 
@@ -202,10 +216,11 @@ impl World {
         let id = ThreadId(u32::try_from(self.threads.len()).expect("fewer than 2^32 threads"));
         let now = if id.0 == 0 { Time::ZERO } else { self.current().now };
         let context = self.places[id.index() % self.places.len()];
-        let priority = self.chance.next() >> 1;
+        let priority = (self.chance.next() >> 1) as i64;
         let chance = self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(u64::from(id.0));
         self.threads.push(Thread::new(name, fiber, now, context, priority, chance));
         self.make_ready(id, now);
+        self.trace(id, |_| "starts".to_owned());
         id
     }
 
@@ -214,6 +229,7 @@ impl World {
         if thread.0 == 0 {
             self.end.get_or_insert(End::Done);
         }
+        self.trace(thread, |_| "ends".to_owned());
         let now = self.threads[thread.index()].now;
         self.thread_mut(thread).state = State::Ended;
         for joiner in std::mem::take(&mut self.thread_mut(thread).joiners) {
@@ -385,8 +401,16 @@ impl World {
             }
             if self.changes.last().is_some_and(|&change| change <= self.operations) {
                 self.changes.pop();
-                let lowest = self.changes.len() as u64;
-                self.current().priority = lowest;
+                let low = self.changes.len() as i64;
+                self.current().priority = low;
+            }
+            if let Schedule::Stalls { one_in, .. } = self.schedule
+                && self.chance.below(u64::from(one_in)) == 0
+            {
+                let until = self.clock + SHORTEST_STALL.times(1 << self.chance.below(8));
+                let wait = self.current().wait;
+                self.queue.push(until, thread, wait);
+                return true;
             }
             self.ready.push(thread);
             self.chosen = self.choose();
@@ -422,6 +446,12 @@ impl World {
     /// The running thread gives up its context until [`World::wake`] or `deadline`.
     pub(crate) fn block(&mut self, why: Wait, deadline: Time) {
         let thread = self.running;
+        self.trace(thread, |threads| match why {
+            Wait::Sleep => format!("sleeps until {} us", deadline.nanos() / 1000),
+            Wait::Word(_) if deadline == Time::NEVER => "waits".to_owned(),
+            Wait::Word(_) => format!("waits until {} us", deadline.nanos() / 1000),
+            Wait::End(other) => format!("waits for the end of {}", threads[other.index()].name),
+        });
         let blocked = self.current();
         blocked.wait += 1;
         blocked.woken = false;
@@ -438,6 +468,8 @@ impl World {
     /// Ends the wait of a blocked thread at `at`.
     pub(crate) fn wake(&mut self, thread: ThreadId, at: Time) {
         assert!(matches!(self.threads[thread.index()].state, State::Blocked(_)), "only who is blocked is woken");
+        let waker = self.running;
+        self.trace(waker, |threads| format!("wakes {}", threads[thread.index()].name));
         self.thread_mut(thread).woken = true;
         let at = at + self.description.wake();
         self.unblock(thread, at);
@@ -520,9 +552,9 @@ impl World {
         let until = self.current().now + self.description.yield_call();
         self.current().spend(until, true);
         if !self.by_time() {
-            // A loop that yields waits for somebody else: let it not run on alone.
-            let lowest = self.current().priority >> 1;
-            self.current().priority = lowest;
+            // A loop that yields waits for somebody else: everyone else comes first.
+            self.lowest -= 1;
+            self.current().priority = self.lowest;
             if self.is_free() {
                 self.ready.push(self.running);
                 return true;
@@ -547,6 +579,9 @@ impl World {
         let line = self.lines.of(address);
         let thread = self.running;
         let (now, context) = (self.current().now, self.current().context);
+        if let Some(trace) = &mut self.trace {
+            trace.operation(thread, &self.threads, op, line);
+        }
         self.mix(u64::from(thread.0) << 48 ^ line.0 << 3 ^ op as u64 ^ now.picos().rotate_left(20));
         if self.by_time() {
             let computed = self.pipelines.compute(context, AROUND, now);
@@ -633,6 +668,31 @@ impl World {
         if !waiting.is_empty() {
             self.words.insert(address, waiting);
         }
+    }
+
+    // ----- what is noted -----
+
+    /// `thread` does what has a line in the trace.
+    fn trace(&mut self, thread: ThreadId, what: impl FnOnce(&[Thread]) -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.event(thread, &self.threads, &what(&self.threads));
+        }
+    }
+
+    /// The running thread says what it does.
+    pub(crate) fn note(&mut self, what: &str) {
+        let thread = self.running;
+        self.trace(thread, |_| what.to_owned());
+    }
+
+    /// The running thread takes a rare branch.
+    pub(crate) fn reach(&mut self, number: usize, name: &str) {
+        if self.probes.len() <= number {
+            self.probes.resize(number + 1, 0);
+        }
+        self.probes[number] += 1;
+        let thread = self.running;
+        self.trace(thread, |_| format!("reaches {name}"));
     }
 
     /// What each thread does, for people.

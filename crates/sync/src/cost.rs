@@ -6,10 +6,10 @@
 #[cfg(machine)]
 pub use duramen_machine::Category;
 #[cfg(machine)]
-pub use duramen_machine::cost::{Scope, bind, map, read, read_racing, scope, stream, visit, work, write};
+pub use duramen_machine::cost::{Scope, bind, map, read, read_racing, scope, stream, unmap, visit, work, write};
 
 #[cfg(not(machine))]
-pub use empty::{Category, Scope, bind, map, read, read_racing, scope, stream, visit, work, write};
+pub use empty::{Category, Scope, bind, map, read, read_racing, scope, stream, unmap, visit, work, write};
 
 #[cfg(not(machine))]
 mod empty {
@@ -68,6 +68,10 @@ mod empty {
     /// The `len` bytes at `base` are mapped by the caller, `copies` times in a row.
     #[inline(always)]
     pub fn map(_base: *const u8, _len: usize, _copies: usize) {}
+
+    /// What was mapped at `base` is about to be unmapped.
+    #[inline(always)]
+    pub fn unmap(_base: *const u8) {}
 
     /// The `len` bytes at `base` lie in the memory of `node`.
     #[inline(always)]

@@ -9,7 +9,8 @@
 //! | *machine* | `--cfg machine` | simulated threads in virtual time on a simulated multi-socket computer |
 //!
 //! What code does between two operations on shared memory is charged by the annotations of [`cost`], which are nothing
-//! in the other builds.
+//! in the other builds; so are [`trace`], what threads say for the trace of a simulated run, and [`probe`], which counts
+//! rare branches.
 //!
 //! Rules for users: no `static` atomics that a model would have to see; waiting is done by [`Mutex`], [`Condvar`],
 //! [`thread::Parker`] or [`Backoff`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
@@ -30,6 +31,8 @@ mod imp;
 mod imp;
 #[cfg(not(loom))]
 mod plain_cell;
+pub mod probe;
+pub mod trace;
 pub mod usage;
 
 pub use backoff::Backoff;

@@ -1,5 +1,8 @@
 //! `torture`: the long versions of the suites, with progress and a table at the end.
 
+#[cfg(machine)]
+mod sim;
+
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,8 +20,6 @@ use duramen_torture::hunt::hunt;
 use duramen_torture::isolation::anomalies::{self, Setting};
 use duramen_torture::isolation::lists::{Shape, try_history};
 use duramen_torture::rng::fresh_seed;
-#[cfg(machine)]
-use duramen_torture::simulation::Plan;
 use duramen_torture::variant::Variant;
 use duramen_torture::workloads;
 use duramen_types::planted::Bug;
@@ -100,7 +101,7 @@ enum Suite {
         #[arg(long)]
         damage: Option<Damage>,
     },
-    /// Deliberate defects are noticed.
+    /// Deliberate defects of durability are noticed.
     Planted {
         /// One bug instead of all.
         #[arg(long, value_parser = bug)]
@@ -109,17 +110,7 @@ enum Suite {
     /// The engine on a simulated machine, with any interleaving of its threads, crashes and faults: seed after seed.
     /// In the machine build only: `cargo sim`.
     #[cfg(machine)]
-    Sim {
-        /// So many seeds, from `--seed` on; without it, until the time is over.
-        #[arg(long)]
-        seeds: Option<u64>,
-        /// This plan alone, as a failure prints it.
-        #[arg(long)]
-        plan: Option<Plan>,
-        /// Plant this bug, and say after how many seeds it is noticed.
-        #[arg(long, value_parser = bug)]
-        bug: Option<Bug>,
-    },
+    Sim(sim::Sim),
     /// Transactions look as if they ran one after another.
     Isolation {
         /// One anomaly, `random` or `lists`.
@@ -275,10 +266,7 @@ fn run(suite: &Suite, long: &Long) -> bool {
         }
         Suite::Planted { bug } => return planted(long, bug),
         #[cfg(machine)]
-        Suite::Sim { seeds, plan, bug } => {
-            simulations(long, seeds, plan, bug, &mut lines);
-            "simulation"
-        }
+        Suite::Sim(sim) => return sim::run(long, &sim),
         Suite::Isolation { only } => {
             isolation(long, only.as_deref(), &mut lines);
             "isolation"
@@ -391,44 +379,12 @@ fn isolation(long: &Long, only: Option<&str>, lines: &mut Lines) {
     }
 }
 
-/// Tries to make a failing plan smaller.
-#[cfg(machine)]
-const SHRINKING: usize = 200;
-
-#[cfg(machine)]
-fn simulations(long: &Long, seeds: Option<u64>, plan: Option<Plan>, bug: Option<Bug>, lines: &mut Lines) {
-    let _planted = bug.map(duramen_types::planted::plant);
-    let seeds = if plan.is_some() { Some(1) } else { seeds };
-    let limit = if seeds.is_some() && long.seconds.is_none() { u64::from(u32::MAX) } else { 60 };
-    let budget = Budget::lasting(long.time(limit));
-    lines.add("seeds", |progress| {
-        let mut tally = Tally::default();
-        for seed in long.seed.. {
-            if budget.is_spent(&tally) || seeds.is_some_and(|seeds| tally.points == seeds) {
-                break;
-            }
-            let plan = plan.unwrap_or_else(|| Plan::of(seed));
-            let simulated = plan.run();
-            tally.add(single(simulated.result.clone().map_err(|failure| {
-                let small = plan.shrink(if bug.is_some() { 0 } else { SHRINKING });
-                let smaller = small.run().result.err().unwrap_or_default();
-                format!("seed {seed}: {failure}\n  smaller: cargo sim --plan '{small}'\n  {smaller}")
-            })));
-            if tally.points == 1 && seeds == Some(1) {
-                println!("operations {}, digest {:016x}", simulated.operations, simulated.digest);
-            }
-            progress(&tally, seeds.unwrap_or(0) as usize);
-        }
-        tally
-    });
-}
-
 fn planted(long: &Long, bug: Option<Bug>) -> bool {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["bug", "caught by", "points", "checks until then", "seconds"]);
     let mut good = true;
-    for bug in bug.map_or_else(|| Bug::ALL.to_vec(), |bug| vec![bug]) {
+    for bug in bug.map_or_else(|| Bug::DURABILITY.to_vec(), |bug| vec![bug]) {
         let hunted = hunt(bug, long.seed, long.time(120));
         let by = match &hunted.caught {
             Some((suite, failure)) => {

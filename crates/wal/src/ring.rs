@@ -106,6 +106,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        cost::unmap(self.base.as_ptr());
         // SAFETY: this is the reservation of `map`, and the borrow rules say that no slice of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * self.size) };
     }

@@ -40,8 +40,10 @@
 use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, RawMutex};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
 use crate::bell::Bell;
 
@@ -183,6 +185,7 @@ impl Space {
     /// Waits, without a reservation, until it looks as if there were room for `bytes`.
     #[cold]
     fn back_off(&self, bytes: u64) {
+        reach(Probe::BackedOff);
         let end = || self.next.lsn.load(Ordering::Relaxed) + bytes;
         if !self.has_room(end(), self.durable()) {
             self.wait_for_room(end);
@@ -205,6 +208,7 @@ impl Space {
     /// Waits until there is room up to `end`, which may move meanwhile, or the log has failed.
     #[cold]
     fn wait_for_room(&self, end: impl Fn() -> u64) {
+        reach(Probe::BufferFull);
         let mut guard = self.room.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -234,7 +238,8 @@ impl Space {
     /// 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
-        if self.released() != lsn && !self.is_turn_soon(lsn) {
+        if !is_on(Bug::ReleaseOutOfOrder) && self.released() != lsn && !self.is_turn_soon(lsn) {
+            reach(Probe::NoteLeft);
             self.leave_note(lsn, end);
             return;
         }
@@ -269,6 +274,9 @@ impl Space {
             return;
         }
         notes.insert(lsn.get(), end.get());
+        if is_on(Bug::NoteNotAnnounced) {
+            return;
+        }
         self.follow_notes(&mut notes);
     }
 
@@ -282,6 +290,7 @@ impl Space {
             if released != *first.key() {
                 return;
             }
+            reach(Probe::NoteFollowed);
             // The space at `released` is the noted one, so nobody else moves `released`.
             self.released.store(first.remove(), Ordering::Release);
         }
@@ -290,9 +299,10 @@ impl Space {
     /// Declares everything below `lsn` durable. Only the flusher calls this.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
+        let unseen = is_on(Bug::RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
         self.durable.store(lsn.get(), Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.waiting.load(Ordering::Relaxed) > 0 && !unseen {
             // With the lock held: a waiter that saw the old position is then asleep, not about to be.
             let _room = self.room.lock();
             self.room_made.notify_all();

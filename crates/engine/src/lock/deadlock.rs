@@ -27,6 +27,7 @@
 
 use std::collections::HashSet;
 
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{CachePadded, Mutex};
 use duramen_types::TxnId;
 
@@ -97,6 +98,7 @@ impl Detector {
             if self.confirm(&mut blockers) {
                 return Some(self.cycle.len());
             }
+            reach(Probe::DeadlockDissolved);
         }
         None
     }

@@ -37,8 +37,10 @@ use std::time::Duration;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::Gsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::deadlock::{Detector, Wait, Waits};
 use super::head::Request;
@@ -266,12 +268,20 @@ impl LockManager {
 
     /// Waits without using the processor, unless that would close a cycle.
     fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
-        self.waits.publish(wait);
+        if !is_on(Bug::WaitPublishedLate) {
+            self.waits.publish(wait);
+        }
         let deadlock = self.refuse_deadlock(wait);
+        if is_on(Bug::WaitPublishedLate) {
+            self.waits.publish(wait);
+        }
         #[cfg(test)]
         self.counters.searches.fetch_add(1, Ordering::Relaxed);
         let result = match deadlock {
-            Some(cycle) => Err(LockError::Deadlock { cycle }),
+            Some(cycle) => {
+                reach(Probe::DeadlockVictim);
+                Err(LockError::Deadlock { cycle })
+            }
             None => self.park(wait, waiter, start),
         };
         self.waits.withdraw(wait.txn);
@@ -311,6 +321,9 @@ impl LockManager {
     fn withdraw(&self, wait: Wait) -> bool {
         let mut granted = Vec::new();
         let withdrawn = self.bucket(wait.lock).lock().withdraw(wait.txn, wait.lock, &mut granted);
+        if !granted.is_empty() {
+            reach(Probe::GrantedByWithdrawal);
+        }
         wake(&granted);
         withdrawn
     }
@@ -349,7 +362,7 @@ impl LockManager {
         let mut granted = Vec::new();
         txn.retain_coarse(|txn, id, mode| {
             let mut bucket = self.bucket(id).lock();
-            if mode == LockMode::Exclusive {
+            if mode == LockMode::Exclusive && !is_on(Bug::EarlyReleaseNotTold) {
                 bucket.pre_committed = bucket.pre_committed.max(pre_committed);
             }
             bucket.release(txn, id, mode, &mut granted);
@@ -375,6 +388,7 @@ impl LockManager {
             bucket.release(txn.txn(), id, mode, &mut granted);
         }
         while let Some(inherited) = txn.settle_inherited() {
+            reach(Probe::InheritedLockGivenBack);
             self.end_use(txn, &inherited, &mut granted);
         }
         txn.clear_index();
@@ -470,7 +484,9 @@ fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) 
 
 /// Unparks those whose outcome was set.
 fn wake(waiters: &[Arc<Waiter>]) {
-    for waiter in waiters {
+    let woken = waiters.len() - usize::from(is_on(Bug::HandOffLost) && waiters.len() > 1);
+    for waiter in &waiters[..woken] {
+        reach(Probe::LockHandedOff);
         waiter.parker().unpark();
     }
 }

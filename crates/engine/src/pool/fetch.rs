@@ -25,7 +25,9 @@ use std::time::Duration;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::error::Damage;
@@ -285,7 +287,8 @@ impl Pool {
         let Some(frame) = self.claim(id)? else { return Ok(None) };
         match self.read_in(id, frame) {
             Ok(()) => {
-                self.frames.header(frame).latch.release_exclusive(true, &self.lot);
+                let changed = !is_on(Bug::FrameReusedUnseen);
+                self.frames.header(frame).latch.release_exclusive(changed, &self.lot);
                 Ok(Some(frame))
             }
             Err(error) => {
@@ -307,6 +310,7 @@ impl Pool {
             header.referenced.store(true, Ordering::Relaxed);
             return Ok(Some(frame));
         }
+        reach(Probe::FrameRaceLost);
         self.release_empty(frame);
         Ok(None)
     }
@@ -381,6 +385,7 @@ impl Pool {
             }
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
             if self.clean_for_eviction()? {
+                reach(Probe::EvictorCleaned);
                 stuck_since = None;
                 continue;
             }
@@ -430,12 +435,14 @@ impl Pool {
                 continue;
             }
             let page = header.page.load(Ordering::Relaxed);
-            if page == 0 || header.recovery_gsn.is_dirty() {
+            if page == 0 || header.recovery_gsn.is_dirty() && !is_on(Bug::DirtyPageEvicted) {
+                reach(Probe::FrameRaceLost);
                 header.latch.release_exclusive(false, &self.lot);
                 continue;
             }
             self.table.remove(PageId::new(page), frame);
             header.page.store(0, Ordering::Relaxed);
+            reach(Probe::PageEvicted);
             self.counters.evictions.fetch_add(1, Ordering::Relaxed);
             return Some(frame);
         }

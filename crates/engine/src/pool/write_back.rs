@@ -15,6 +15,7 @@
 
 use duramen_io::File;
 use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PageId};
@@ -233,6 +234,7 @@ impl Pool {
                 continue;
             }
             if !header.latch.try_shared() {
+                reach(Probe::WriterSkippedLatched);
                 skipped = Some(frame);
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use crate::work;
 use duramen_sync::cost;
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key};
@@ -127,6 +128,7 @@ impl Txn {
                 return Ok(None);
             }
             self.lock(gap, LockMode::Shared)?;
+            reach(Probe::GapLockedAgain);
         }
     }
 }

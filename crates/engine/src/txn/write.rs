@@ -1,6 +1,7 @@
 //! Inserting, changing and deleting records.
 
 use crate::work;
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
 use duramen_types::planted::{Bug, is_on};
 
@@ -261,6 +262,7 @@ fn insert_slot<'s>(
     if !is_on(Bug::SkipGapLock) {
         if !core.locks.check_instant(&context.locks, gap, LockMode::IntentExclusive) {
             drop(leaf);
+            reach(Probe::InsertionWaitedForGap);
             let waited = core.locks.acquire_instant(&mut context.locks, gap, LockMode::IntentExclusive);
             return again(core, context, waited);
         }

@@ -12,6 +12,7 @@
 //! above the bound does not join but waits for the lock by itself.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded};
 use duramen_types::Lsn;
 
@@ -99,7 +100,10 @@ impl ConsolidationArray {
         let (index, joined) = self.join(bytes);
         let slot = &*self.pool[index];
         let ((group_lsn, group_bytes), offset) = match joined {
-            Join::Member { offset } => (slot.wait(), offset),
+            Join::Member { offset } => {
+                reach(Probe::GroupJoined);
+                (slot.wait(), offset)
+            }
             _ => {
                 let mut turn = space.turn();
                 self.replace(slot.place());
@@ -153,6 +157,7 @@ impl ConsolidationArray {
                 return index;
             }
             if probes % self.pool.len() == 0 {
+                reach(Probe::SlotsExhausted);
                 // All are in use. Those closed earlier become free without anyone's turn, so this ends.
                 backoff.snooze();
             }

@@ -12,6 +12,7 @@
 //! the lock waits for one to be freed: the pool bounds how many spaces can wait to be released, as the buffer bounds their
 //! bytes.
 
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::Lsn;
 
 use super::array::{ConsolidationArray, random};
@@ -45,6 +46,7 @@ impl DelegatedInsertion {
     #[inline]
     fn release(&self, space: &Space, index: usize) {
         if self.slot(index).node().delegate(random().is_multiple_of(PATIENT_ONE_IN)) {
+            reach(Probe::ReleaseDelegated);
             return;
         }
         let mut granted = Some(index);

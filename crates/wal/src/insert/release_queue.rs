@@ -35,6 +35,8 @@
 
 use duramen_sync::Backoff;
 use duramen_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use duramen_sync::probe::{Probe, reach};
+use duramen_types::planted::{Bug, is_on};
 
 const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
@@ -107,6 +109,9 @@ impl Node {
         };
         // Release: as above. Acquire: the next space is filled in, if it has been delegated.
         let granted = node(next).status.compare_exchange(WAITING, GRANTED, Ordering::AcqRel, Ordering::Acquire);
-        granted.is_err().then_some(next)
+        if granted.is_err() {
+            reach(Probe::DelegatedReleased);
+        }
+        (granted.is_err() && !is_on(Bug::DelegatedReleaseForgotten)).then_some(next)
     }
 }

@@ -20,8 +20,9 @@
 //! On a log that has failed nobody waits for room, and a reservation without room is neither filled in nor linked: its
 //! link's place may still be in use. `released` ends before it, which does not matter, since nothing is flushed any more.
 
-use duramen_sync::Mutex;
+use duramen_sync::{Mutex, thread};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::links::Links;
 use super::{Insertion, Shape};
@@ -44,6 +45,10 @@ impl Insertion for ReservedInsertion {
     fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
         let lsn = space.reserve(bytes);
         let end = lsn.advance(bytes);
+        if is_on(Bug::LinkedBeforeFilled) && space.durable_if_room(end).is_some() {
+            self.links.add(lsn, end);
+            thread::yield_now();
+        }
         fill(lsn);
         if space.durable_if_room(end).is_some() {
             self.links.add(lsn, end);
