@@ -66,10 +66,10 @@ impl Recorder {
     }
 
     /// `thread` performs an operation on shared memory.
-    pub(crate) fn operation(&mut self, thread: ThreadId, threads: &[Thread], op: Op, line: Line) {
+    pub(crate) fn operation(&mut self, thread: ThreadId, threads: &[Thread], op: Op, line: Line, now: Time) {
         if self.tracing.operations {
-            let Thread { name, now, .. } = &threads[thread.index()];
-            self.push(format!("{} {name:<20}   {op:?} {:#x}", stamp(*now), line.0));
+            let name = &threads[thread.index()].name;
+            self.push(format!("{} {name:<20}   {op:?} {:#x}", stamp(now), line.0));
             return;
         }
         self.quiet.operations += 1;
@@ -79,15 +79,15 @@ impl Recorder {
     }
 
     /// `thread` does something that has a line of its own.
-    pub(crate) fn event(&mut self, thread: ThreadId, threads: &[Thread], what: &str) {
+    pub(crate) fn event(&mut self, now: Time, thread: ThreadId, threads: &[Thread], what: &str) {
         let quiet = std::mem::take(&mut self.quiet);
         if quiet.turns > 1 {
             let names: Vec<&str> = quiet.threads.iter().map(|thread| threads[thread.index()].name.as_str()).collect();
             let (operations, turns) = (quiet.operations, quiet.turns);
             self.push(format!("{:14} ... {operations} operations in {turns} turns of {}", "", names.join(", ")));
         }
-        let Thread { name, now, .. } = &threads[thread.index()];
-        self.push(format!("{} {name:<20} {what}", stamp(*now)));
+        let name = &threads[thread.index()].name;
+        self.push(format!("{} {name:<20} {what}", stamp(now)));
     }
 
     /// The lines, the first of which may say how many came before.

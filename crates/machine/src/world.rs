@@ -580,7 +580,7 @@ impl World {
         let thread = self.running;
         let (now, context) = (self.current().now, self.current().context);
         if let Some(trace) = &mut self.trace {
-            trace.operation(thread, &self.threads, op, line);
+            trace.operation(thread, &self.threads, op, line, now);
         }
         self.mix(u64::from(thread.0) << 48 ^ line.0 << 3 ^ op as u64 ^ now.picos().rotate_left(20));
         if self.by_time() {
@@ -674,8 +674,9 @@ impl World {
 
     /// `thread` does what has a line in the trace.
     fn trace(&mut self, thread: ThreadId, what: impl FnOnce(&[Thread]) -> String) {
+        let now = if self.by_time() { self.threads[thread.index()].now } else { self.clock };
         if let Some(trace) = &mut self.trace {
-            trace.event(thread, &self.threads, &what(&self.threads));
+            trace.event(now, thread, &self.threads, &what(&self.threads));
         }
     }
 

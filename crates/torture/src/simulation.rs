@@ -28,7 +28,7 @@ use crate::workloads;
 pub use hunt::{Hunted, Reached, hunt};
 
 /// Virtual time after which a run counts as hanging.
-const LIMIT: Time = Time::from_nanos(20_000_000_000);
+const LIMIT: Time = Time::from_nanos(8_000_000_000);
 /// Operations on shared memory after which a run counts as hanging.
 const MOST_OPERATIONS: u64 = 20_000_000;
 
@@ -93,7 +93,13 @@ impl Plan {
                     padding: rng.within(0..300),
                     ..shape
                 };
-                Scenario::Lists(if rng.percent(35) { stormy } else { calm })
+                // More pages than frames.
+                let crowded = Shape { tight: true, padding: 9000, keys: 80 + shape.keys % 80, ..calm };
+                Scenario::Lists(match rng.within(0..10) {
+                    0..3 => stormy,
+                    3..5 => crowded,
+                    _ => calm,
+                })
             }
             80..90 => Scenario::Crash(workload, part),
             90..97 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),

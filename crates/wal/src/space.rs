@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, RawMutex};
+use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, RawMutex, thread};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
@@ -300,6 +300,10 @@ impl Space {
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
         let unseen = is_on(Bug::RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
+        if is_on(Bug::RoomFenceDropped) {
+            // As long as the store waits in a store buffer.
+            thread::yield_now();
+        }
         self.durable.store(lsn.get(), Ordering::Release);
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 && !unseen {

@@ -383,6 +383,7 @@ fn transaction(
             14..19 => {
                 let to = key + rng.within(0..8) as ListKey;
                 let (from, to) = if rng.percent(15) { (0, ListKey::MAX) } else { (key, to) };
+                trace::note(|| format!("{} scans keys {from} to {to}", txn.id()));
                 events.push(Event::Scan(from, to, scan(txn, &shared.table, from, to, rng.percent(40), padding)?));
             }
             _ => {
