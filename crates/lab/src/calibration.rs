@@ -50,6 +50,7 @@ impl Operation {
                     outlier: None,
                     thread_local: false,
                     logs: 1,
+                    arrays: 1,
                     array_slots: 4,
                     ring_bytes: 64 << 20,
                     time,

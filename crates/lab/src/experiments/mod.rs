@@ -27,6 +27,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &simulated::a10_slots::Slots,
     &a11_components::Components,
     &simulated::a11_components::Components,
+    &simulated::a12_sockets::Sockets,
     &simulated::a14_migration::Migration,
     &a16_dependencies::Dependencies,
     &a17_breakdown::Breakdown,

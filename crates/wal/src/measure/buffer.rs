@@ -31,6 +31,8 @@ pub struct BufferLoad {
     pub thread_local: bool,
     /// Buffers: one for all threads, or so many, of which each memory node has its own.
     pub logs: usize,
+    /// Consolidation arrays, shared out to the memory nodes.
+    pub arrays: usize,
     /// Slots of the consolidation array.
     pub array_slots: usize,
     /// Size of the buffer, a power of two: at least four times what all threads insert at a time.
@@ -103,8 +105,13 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     load.validate()?;
     let system = |error: std::io::Error| WalError::System { what: "memory".to_owned(), reason: error.to_string() };
     let capacity = load.ring_bytes as u64;
-    let shape =
-        Shape { places: load.array_slots, pool: 64.max(2 * load.array_slots), capacity, smallest: HEADER_BYTES as u64 };
+    let shape = Shape {
+        places: load.array_slots,
+        arrays: load.arrays,
+        pool: 64.max(2 * load.array_slots * load.arrays),
+        capacity,
+        smallest: HEADER_BYTES as u64,
+    };
     let buffer = |node| {
         let ring = Ring::new(load.ring_bytes).map_err(system)?;
         if load.logs > 1 {
@@ -177,8 +184,8 @@ impl BufferLoad {
         if self.thread_local && self.outlier.is_some() {
             return invalid("outlier", "records of two sizes do not go to thread-local memory");
         }
-        if self.logs == 0 {
-            return invalid("logs", "there must be one");
+        if self.logs == 0 || self.arrays == 0 {
+            return invalid("logs", "there must be one, with an array");
         }
         if !(1..=64).contains(&self.array_slots) {
             return invalid("array_slots", "it must be from 1 to 64");
@@ -205,6 +212,7 @@ mod tests {
             outlier: Some((10, 4800)),
             thread_local: false,
             logs: 1,
+            arrays: 1,
             array_slots: 4,
             ring_bytes: 1 << 20,
             time: Duration::from_millis(5),
@@ -212,7 +220,7 @@ mod tests {
         for design in InsertDesign::ALL {
             let rate = buffer(design, &load).unwrap();
             assert!(rate.records > 100 && rate.bytes > rate.records * 120, "{design}");
-            assert!(buffer(design, &BufferLoad { logs: 2, ..load }).unwrap().records > 100, "{design}");
+            assert!(buffer(design, &BufferLoad { logs: 2, arrays: 2, ..load }).unwrap().records > 100, "{design}");
             let rate = buffer(design, &BufferLoad { thread_local: true, outlier: None, ..load }).unwrap();
             assert_eq!(rate.bytes, rate.records * 120, "{design}");
         }

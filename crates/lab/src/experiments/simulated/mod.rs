@@ -2,6 +2,7 @@
 
 pub(super) mod a10_slots;
 pub(super) mod a11_components;
+pub(super) mod a12_sockets;
 pub(super) mod a14_migration;
 pub(super) mod a5_log_contention;
 pub(super) mod a6_threads;
