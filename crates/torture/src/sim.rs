@@ -24,12 +24,9 @@ pub(crate) struct Sim {
     /// Plant this bug.
     #[arg(long, value_parser = super::bug)]
     bug: Option<Bug>,
-    /// Plant the concurrency bugs one after another, or the one named, and say after how many seeds each is noticed.
+    /// Plant the bugs one after another, or the one named, and say after how many seeds each is noticed.
     #[arg(long, conflicts_with = "plan")]
     planted: bool,
-    /// With `--planted`: those of durability as well.
-    #[arg(long, requires = "planted")]
-    durability: bool,
     /// Print what happened, step by step.
     #[arg(long, requires = "plan")]
     trace: bool,
@@ -132,8 +129,7 @@ fn report(reached: &Reached) {
 fn planted(long: &Long, sim: &Sim) -> bool {
     let chosen = match sim.bug {
         Some(bug) => vec![bug],
-        None if sim.durability => Bug::ALL.to_vec(),
-        None => Bug::CONCURRENCY.to_vec(),
+        None => Bug::ALL.to_vec(),
     };
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);

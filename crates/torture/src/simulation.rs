@@ -16,6 +16,7 @@ use std::time::Duration;
 use duramen::Isolation;
 use duramen_machine::{Description, Outcome, Schedule, Time, Tracing};
 
+use crate::corruption::Specimen;
 use crate::crash::{CrashWorkload, Only, Thoroughness, count_operations, try_point};
 use crate::faults::{Case, FAULTS, try_fault, try_full_disk};
 use crate::harness::{Coverage, install_hook};
@@ -43,6 +44,8 @@ pub enum Scenario {
     Crash(&'static dyn CrashWorkload, u32),
     /// A script; at this part of its disk operations, in millionths, the disk fails.
     Fault(&'static dyn CrashWorkload, u32, usize, bool),
+    /// So many bits flip, one at a time, in a database that was closed or not.
+    Damage(bool, u32),
     /// A script on a disk of so many bytes.
     FullDisk(&'static dyn CrashWorkload, u64),
 }
@@ -81,8 +84,8 @@ impl Plan {
         let workload = *rng.pick(&all);
         let part = (rng.bits() % 1_000_000) as u32;
         let scenario = match rng.within(0..100) {
-            0..30 => Scenario::Log(Load::of(seed)),
-            30..80 => {
+            0..26 => Scenario::Log(Load::of(seed)),
+            26..76 => {
                 let shape = Shape::of(seed);
                 let calm = Shape { transactions: shape.transactions / 2, ..shape };
                 // Many crashes, and few keys, so that what the last transactions before them saw matters.
@@ -101,8 +104,9 @@ impl Plan {
                     _ => calm,
                 })
             }
-            80..90 => Scenario::Crash(workload, part),
-            90..97 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),
+            76..88 => Scenario::Crash(workload, part),
+            88..92 => Scenario::Damage(rng.percent(60), 8),
+            92..98 => Scenario::Fault(workload, part, rng.within(0..FAULTS.len()), rng.percent(30)),
             _ => Scenario::FullDisk(workload, 1 << rng.within(19..23)),
         };
         let seed_of_schedule = rng.bits();
@@ -184,6 +188,7 @@ impl Plan {
                 let case = Case { fault: FAULTS[fault].1, op: at(workload, part)?, persistent };
                 try_fault(workload, seed, case)
             }
+            Scenario::Damage(was_closed, flips) => try_damage(seed, was_closed, flips),
             Scenario::FullDisk(workload, capacity) => try_full_disk(workload, seed, capacity),
         }
     }
@@ -246,6 +251,11 @@ impl Plan {
             let plan = |load| Self { scenario: Scenario::Log(load), ..*self };
             plans.extend(loads.into_iter().filter(smaller).map(plan));
         }
+        if let Scenario::Damage(was_closed, flips) = self.scenario
+            && flips > 1
+        {
+            plans.push(Self { scenario: Scenario::Damage(was_closed, flips / 2), ..*self });
+        }
         if let Schedule::Priorities { seed, changes, steps } = self.schedule
             && changes > 0
         {
@@ -253,6 +263,13 @@ impl Plan {
         }
         plans
     }
+}
+
+/// Flips bits of a database, one at a time.
+fn try_damage(seed: u64, was_closed: bool, flips: u32) -> Result<u64, String> {
+    let specimen = Specimen::make(seed, was_closed)?;
+    let mut rng = Rng::new(seed);
+    (0..flips).map_while(|_| specimen.random_flip(&mut rng)).map(|damage| specimen.try_damage(&damage)).sum()
 }
 
 impl fmt::Display for Plan {
@@ -269,6 +286,7 @@ impl fmt::Display for Plan {
             Scenario::Fault(workload, part, fault, persistent) => {
                 write!(f, "fault,{},{part},{},{persistent}", workload.name(), FAULTS[fault].0)?;
             }
+            Scenario::Damage(was_closed, flips) => write!(f, "damage,{was_closed},{flips}")?,
             Scenario::FullDisk(workload, bytes) => write!(f, "full-disk,{},{bytes}", workload.name())?,
         }
         match self.schedule {
@@ -326,6 +344,7 @@ impl FromStr for Plan {
                 let fault = known.ok_or_else(|| format!("there is no fault `{fault}`"))?;
                 Scenario::Fault(workload(name)?, number(part)?, fault, number(persistent)?)
             }
+            ["damage", was_closed, flips] => Scenario::Damage(number(was_closed)?, number(flips)?),
             ["full-disk", name, bytes] => Scenario::FullDisk(workload(name)?, number(bytes)?),
             _ => return Err(format!("`{scenario}` is no scenario")),
         };

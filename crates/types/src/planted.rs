@@ -104,8 +104,6 @@ bugs! {
         ReadNotValidated,
         /// A frame gets another page without a new version of its latch.
         FrameReusedUnseen,
-        /// A page that has become dirty since it was looked at is evicted.
-        DirtyPageEvicted,
         /// A page is taken for clean while a thread that is about to change it holds its latch.
         CleanedUnderWriter,
         /// A descent does not look whether the parent was split before it reached the child.

@@ -435,7 +435,7 @@ impl Pool {
                 continue;
             }
             let page = header.page.load(Ordering::Relaxed);
-            if page == 0 || header.recovery_gsn.is_dirty() && !is_on(Bug::DirtyPageEvicted) {
+            if page == 0 || header.recovery_gsn.is_dirty() {
                 reach(Probe::FrameRaceLost);
                 header.latch.release_exclusive(false, &self.lot);
                 continue;
