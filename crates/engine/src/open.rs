@@ -224,6 +224,7 @@ fn wal_options(options: &Options) -> WalOptions {
         insert: options.log_insert,
         ring_bytes: options.log_buffer_bytes,
         array_slots: options.log_array_slots,
+        arrays: options.log_arrays,
         slot_pool: options.log_slot_pool,
         segment_bytes: options.log_segment_bytes,
         max_bytes: options.log_max_bytes,

@@ -12,8 +12,9 @@ pub(crate) struct Sockets;
 
 const FOUR: &str = "niagara2-4";
 const SERVER: &str = "server-2x64";
+type Layout = fn(usize) -> (usize, usize);
 /// What is compared, and how many arrays and logs a machine with so many sockets has then.
-const LAYOUTS: [(&str, fn(usize) -> (usize, usize)); 3] =
+const LAYOUTS: [(&str, Layout); 3] =
     [("CD-Vanilla", |_| (1, 1)), ("CD-Socket", |sockets| (sockets, 1)), ("log per socket", |sockets| (1, sockets))];
 
 impl Experiment for Sockets {
