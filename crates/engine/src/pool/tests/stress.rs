@@ -168,3 +168,28 @@ fn checkpoints_see_correct_bounds() {
     writers.into_iter().for_each(|thread| thread.join().unwrap());
     fixture.pool.stop_cleaner();
 }
+
+/// The sort asked a frame for its page at each comparison, while others replaced pages: it found no order, and panicked.
+#[test]
+fn frames_may_get_other_pages_while_they_are_sorted() {
+    let fixture = Fixture::new(256);
+    let pool = &fixture.pool;
+    let mut frames: Vec<_> = pool.frames.ids().collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 1_u64;
+            while !over.load(Ordering::Relaxed) {
+                for frame in pool.frames.ids() {
+                    number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    pool.frames.header(frame).page.store(number >> 32, Ordering::Relaxed);
+                }
+            }
+        });
+        for _ in 0..2000 {
+            pool.sort_by_page(&mut frames);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    pool.frames.ids().for_each(|frame| pool.frames.header(frame).page.store(0, Ordering::Relaxed));
+}
