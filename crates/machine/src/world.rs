@@ -418,7 +418,8 @@ impl World {
             if !waits {
                 self.chosen = None;
                 let clock = self.clock;
-                self.current().now = clock;
+                let running = self.current();
+                running.now = running.now.max(clock);
             }
             return waits;
         }

@@ -278,7 +278,8 @@ impl Memory {
         let next = first.0 + lines;
         let goes_on = (first.0..=first.0 + 1).contains(&self.streams[context]);
         self.streams[context] = next;
-        if goes_on && self.description.outstanding_reads > 1 {
+        let prefetches = self.description.outstanding_reads > 1 && self.description.write_policy == WritePolicy::Back;
+        if goes_on && prefetches {
             for line in (next..next + PREFETCH).map(Line) {
                 if !self.is_owned(context, line) {
                     self.own(context, line, now);
