@@ -7,6 +7,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use duramen_lab::Calibrated;
+
 use crate::failure::{Failure, Result};
 use crate::progress::Narrator;
 
@@ -19,6 +21,21 @@ pub(crate) fn run(args: &[&str], narrator: Narrator) -> Result<()> {
         return Ok(());
     }
     Err(Failure::Run("the experiments on the simulated machine failed; the reason is above".to_owned()))
+}
+
+/// What the other build measures for `lab calibrate`.
+pub(crate) fn calibrated(narrator: Narrator) -> Result<Vec<Calibrated>> {
+    let binary = binary(narrator)?;
+    narrator.say("measuring on the simulated machine");
+    let output =
+        Command::new(&binary).args(["lab", "calibrate", "--json"]).stderr(std::process::Stdio::inherit()).output();
+    let output = output.map_err(|error| Failure::Run(format!("cannot start `{}`: {error}", binary.display())))?;
+    if !output.status.success() {
+        return Err(Failure::Run("measuring on the simulated machine failed; the reason is above".to_owned()));
+    }
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let parsed: std::result::Result<_, _> = lines.lines().map(serde_json::from_str).collect();
+    parsed.map_err(|error| Failure::Run(format!("the machine build printed what is no measurement: {error}")))
 }
 
 fn binary(narrator: Narrator) -> Result<PathBuf> {

@@ -77,6 +77,7 @@ mod scheme;
 mod space;
 mod txn;
 mod txn_log;
+mod work;
 
 pub use catalog::Table;
 pub use check::CheckReport;

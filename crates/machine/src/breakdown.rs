@@ -37,11 +37,13 @@ impl Category {
     }
 }
 
-/// Time on the processor by category; in each the time spent getting on, and the time spent waiting for other threads.
+/// Time by category; in each the time spent getting on, the time spent spinning for other threads, and the time spent off
+/// the processor, waiting to be woken.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Breakdown {
     busy: [Time; Category::ALL.len()],
     waiting: [Time; Category::ALL.len()],
+    blocked: [Time; Category::ALL.len()],
 }
 
 impl Breakdown {
@@ -54,7 +56,20 @@ impl Breakdown {
         for category in Category::ALL {
             self.add(category, false, other.busy(category));
             self.add(category, true, other.waiting(category));
+            self.blocked[category as usize] += other.blocked(category);
         }
+    }
+
+    /// What was spent from `earlier` to `self`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut spent = *self;
+        for at in 0..Category::ALL.len() {
+            spent.busy[at] = self.busy[at].saturating_sub(earlier.busy[at]);
+            spent.waiting[at] = self.waiting[at].saturating_sub(earlier.waiting[at]);
+            spent.blocked[at] = self.blocked[at].saturating_sub(earlier.blocked[at]);
+        }
+        spent
     }
 
     /// Time spent getting on.
@@ -67,8 +82,34 @@ impl Breakdown {
         self.waiting[category as usize]
     }
 
-    /// All of it.
+    /// Time spent off the processor, waiting to be woken.
+    pub fn blocked(&self, category: Category) -> Time {
+        self.blocked[category as usize]
+    }
+
+    pub(crate) fn add_blocked(&mut self, category: Category, time: Time) {
+        self.blocked[category as usize] += time;
+    }
+
+    /// All time on the processor.
     pub fn total(&self) -> Time {
         self.busy.iter().chain(&self.waiting).fold(Time::ZERO, |sum, &time| sum + time)
+    }
+}
+
+/// Visits to things that wander between sockets, such as pages.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Visits {
+    /// Visits.
+    pub all: u64,
+    /// Those that came from another socket than the visit before.
+    pub migrated: u64,
+}
+
+impl Visits {
+    /// The visits from `earlier` to `self`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self { all: self.all - earlier.all, migrated: self.migrated - earlier.migrated }
     }
 }

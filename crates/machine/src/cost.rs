@@ -8,6 +8,9 @@ use crate::memory::Bulk;
 use crate::run::{is_simulated, world, world_then_wait};
 use crate::world::World;
 
+/// Instructions that stand for the code around a small read of a page: calibrated against native runs.
+const RACING_READ: u64 = 4;
+
 /// The caller reads the `len` bytes at `data`.
 #[inline]
 pub fn read<T: ?Sized>(data: *const T, len: usize) {
@@ -20,7 +23,10 @@ pub fn read<T: ?Sized>(data: *const T, len: usize) {
 pub fn read_racing<T: ?Sized>(data: *const T, len: usize) {
     if is_simulated() {
         world_then_wait(World::turn_among_races);
-        world(|world| world.touch(data.cast::<u8>() as usize, len, Bulk::Read));
+        world(|world| {
+            world.compute(RACING_READ);
+            world.touch(data.cast::<u8>() as usize, len, Bulk::Read);
+        });
     }
 }
 
@@ -47,6 +53,14 @@ fn touch(address: usize, len: usize, how: Bulk) {
 pub fn work(instructions: u64) {
     if is_simulated() {
         world(|world| world.compute(instructions));
+    }
+}
+
+/// The caller visits something with this number, a page: counted, by where the visit before came from.
+#[inline]
+pub fn visit(thing: u64) {
+    if is_simulated() {
+        world(|world| world.visit(thing));
     }
 }
 

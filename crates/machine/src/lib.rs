@@ -4,7 +4,7 @@
 //! one with the smallest run on, so what is simulated happens in the order of virtual time. Whatever threads share goes
 //! through `duramen-sync`, whose machine build calls this crate before each atomic operation, lock, wait and look at the
 //! clock; [`cost`] says what plain data was touched and how much was computed in between. Both are charged by a model of
-//! the processor's pipelines ([`Description::pipeline`]), caches, coherence and memory controllers (`memory`).
+//! the processor's pipelines, caches, coherence and memory controllers (`memory`).
 //!
 //! A run depends on nothing but its [`Plan`] and the code: addresses are counted from where the run's own heap begins
 //! ([`Allocator`]), nothing asks the host for time or chance. The same plan gives the same figures on every host.
@@ -29,7 +29,7 @@ pub mod trace;
 mod world;
 
 pub use arena::Allocator;
-pub use breakdown::{Breakdown, Category};
+pub use breakdown::{Breakdown, Category, Visits};
 pub use description::{Description, DescriptionError};
 pub use memory::Counters;
 pub use run::{Outcome, Plan, Report, is_simulated, on_host, run};

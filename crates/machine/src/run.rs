@@ -25,6 +25,8 @@ pub struct Plan {
     pub limit: Time,
     /// Operations on shared memory after which the run is stopped.
     pub max_operations: u64,
+    /// The contexts that threads may run on, in the order in which they get them; without it, all.
+    pub contexts: Option<Vec<usize>>,
     /// Where the threads' random numbers begin.
     pub seed: u64,
     /// Whether and how the run is traced. Changes nothing else.
@@ -39,6 +41,7 @@ impl Plan {
             schedule: Schedule::Time,
             limit: Time::NEVER,
             max_operations: u64::MAX,
+            contexts: None,
             seed: 1,
             trace: None,
         }

@@ -11,6 +11,8 @@ use crate::thread::ThreadId;
 pub enum Schedule {
     /// The one with the smallest virtual time: for figures.
     Time,
+    /// The same one until it waits or has had its share of operations, and nothing is charged: for getting ready, fast.
+    Free,
     /// Any that can run, at each operation on shared memory: for bugs.
     Random {
         /// Where chance begins.

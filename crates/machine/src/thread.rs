@@ -62,6 +62,8 @@ pub(crate) struct Thread {
     pub(crate) context: usize,
     /// Counts its waits, so that a wake-up for an earlier one is recognised.
     pub(crate) wait: u64,
+    /// Since when it is blocked.
+    pub(crate) blocked_since: Time,
     /// Whether the last wait ended by a wake-up, not by its deadline.
     pub(crate) woken: bool,
     /// Lines it has loaded from since the last pause, with their versions then.
@@ -93,6 +95,7 @@ impl Thread {
             now,
             context,
             wait: 0,
+            blocked_since: Time::ZERO,
             woken: false,
             watched: Vec::new(),
             joiners: Vec::new(),

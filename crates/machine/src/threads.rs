@@ -7,7 +7,7 @@ use crate::fiber::{self, Fiber};
 use crate::run::{world, world_then_wait};
 use crate::thread::{State, Wait};
 use crate::world::{End, World};
-use crate::{Breakdown, Time};
+use crate::{Breakdown, Time, Visits};
 
 pub use crate::thread::ThreadId;
 
@@ -121,12 +121,14 @@ pub struct Usage {
     pub involuntary_switches: u64,
     /// Where the time on contexts went.
     pub breakdown: Breakdown,
+    /// Visits to pages.
+    pub visits: Visits,
 }
 
 /// What all threads have used so far.
 pub fn usage() -> Usage {
     world(|world| {
-        let mut usage = Usage::default();
+        let mut usage = Usage { visits: world.visits, ..Usage::default() };
         for thread in &world.threads {
             usage.processor += thread.on_processor;
             usage.voluntary_switches += thread.voluntary_switches;

@@ -22,14 +22,17 @@ use crate::run::Plan;
 use crate::schedule::{Chance, Queue};
 use crate::thread::{State, Thread, ThreadId, Wait};
 use crate::trace::Recorder;
-use crate::{Description, Schedule, Time};
+use crate::{Description, Schedule, Time, Visits};
 
 /// Time that an operation takes when no figures are wanted.
 const STEP: Time = Time::from_nanos(20);
 /// The shortest time for which a thread loses its processor.
 const SHORTEST_STALL: Time = Time::from_nanos(1000);
-/// Instructions around each operation on shared memory: address, comparison, branch.
-const AROUND: u64 = 4;
+/// Operations that a thread has in a row when nothing is charged.
+const SHARE: u64 = 10_000;
+/// Instructions that stand for the code around each operation on shared memory, and each small read of a page: calibrated
+/// against native runs (`duramen lab calibrate`).
+const AROUND: u64 = 6;
 
 /// Why a run is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +85,8 @@ pub(crate) struct World {
     pub(crate) pipelines: Pipelines,
     pub(crate) threads: Vec<Thread>,
     contexts: Vec<Context>,
+    /// The contexts that threads may run on, in the order in which they get them.
+    places: Vec<usize>,
     queue: Queue,
     /// Threads that can run, when chance chooses among them.
     ready: Vec<ThreadId>,
@@ -104,6 +109,9 @@ pub(crate) struct World {
     /// Threads that wait at a word, each with the number of its wait.
     pub(crate) words: NumberMap<usize, VecDeque<(ThreadId, u64)>>,
     pub(crate) end: Option<End>,
+    pub(crate) visits: Visits,
+    /// The socket that something was visited from last.
+    visited_from: NumberMap<u64, usize>,
     pub(crate) operations: u64,
     pub(crate) digest: u64,
     seed: u64,
@@ -117,7 +125,7 @@ impl World {
     pub(crate) fn new(plan: &Plan, heap: usize) -> Self {
         let description = plan.description.clone();
         let (seed, changes, steps) = match plan.schedule {
-            Schedule::Time => (plan.seed, 0, 1),
+            Schedule::Time | Schedule::Free => (plan.seed, 0, 1),
             Schedule::Random { seed } | Schedule::Stalls { seed, .. } => (seed, 0, 1),
             Schedule::Priorities { seed, changes, steps } => (seed, changes, steps.max(1)),
         };
@@ -129,6 +137,9 @@ impl World {
             pipelines: Pipelines::new(&description),
             threads: Vec::new(),
             contexts: (0..description.contexts()).map(|_| Context::default()).collect(),
+            places: plan.contexts.clone().unwrap_or_else(|| {
+                (0..description.contexts()).map(|nth| description.placement(nth) % description.contexts()).collect()
+            }),
             description,
             queue: Queue::default(),
             ready: Vec::new(),
@@ -145,6 +156,8 @@ impl World {
             watchers: NumberMap::default(),
             words: NumberMap::default(),
             end: None,
+            visits: Visits::default(),
+            visited_from: NumberMap::default(),
             operations: 0,
             digest: 0,
             seed: plan.seed,
@@ -156,6 +169,10 @@ impl World {
 
     fn by_time(&self) -> bool {
         self.schedule == Schedule::Time
+    }
+
+    fn is_free(&self) -> bool {
+        self.schedule == Schedule::Free
     }
 
     pub(crate) fn current(&mut self) -> &mut Thread {
@@ -198,7 +215,7 @@ impl World {
     pub(crate) fn start(&mut self, name: String, fiber: Fiber) -> ThreadId {
         let id = ThreadId(u32::try_from(self.threads.len()).expect("fewer than 2^32 threads"));
         let now = if id.0 == 0 { Time::ZERO } else { self.current().now };
-        let context = self.description.placement(id.index()) % self.contexts.len();
+        let context = self.places[id.index() % self.places.len()];
         let priority = (self.chance.next() >> 1) as i64;
         let chance = self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(u64::from(id.0));
         self.threads.push(Thread::new(name, fiber, now, context, priority, chance));
@@ -234,13 +251,12 @@ impl World {
         let place = if idle(&self.contexts[home]) {
             Some(home)
         } else {
-            let all = self.contexts.len();
-            (0..all).map(|nth| self.description.placement(nth) % all).find(|&context| idle(&self.contexts[context]))
+            self.places.iter().copied().find(|&context| idle(&self.contexts[context]))
         };
         match place {
             Some(context) => self.run_on(thread, context, at),
             None => {
-                let shortest = (0..self.contexts.len())
+                let shortest = (self.places.iter().copied())
                     .min_by_key(|&context| (self.contexts[context].queue.len(), context != home, context))
                     .expect("a machine has a context");
                 self.thread_mut(thread).state = State::Queued;
@@ -316,7 +332,7 @@ impl World {
             return Err(End::Deadlock);
         }
         while let Some(time) = self.queue.first()
-            && (time <= self.clock || self.ready.is_empty())
+            && (time <= self.clock || self.ready.is_empty() && self.chosen.is_none())
         {
             self.clock = self.clock.max(time);
             let (time, thread, wait) = self.queue.pop().expect("there is a first entry");
@@ -380,7 +396,7 @@ impl World {
         let thread = self.running;
         if !self.by_time() {
             self.clock += STEP;
-            if std::thread::panicking() {
+            if std::thread::panicking() || self.is_free() && !self.operations.is_multiple_of(SHARE) {
                 return false;
             }
             if self.changes.last().is_some_and(|&change| change <= self.operations) {
@@ -402,7 +418,8 @@ impl World {
             if !waits {
                 self.chosen = None;
                 let clock = self.clock;
-                self.current().now = clock;
+                let running = self.current();
+                running.now = running.now.max(clock);
             }
             return waits;
         }
@@ -422,7 +439,7 @@ impl World {
     /// As [`World::turn`], for one of many small reads under an optimistic protocol: only some of them are turns, and
     /// only when no figures are wanted.
     pub(crate) fn turn_among_races(&mut self) -> bool {
-        !self.by_time() && self.chance.below(8) == 0 && self.turn()
+        !self.by_time() && !self.is_free() && self.chance.below(8) == 0 && self.turn()
     }
 
     // ----- waiting -----
@@ -439,6 +456,7 @@ impl World {
         let blocked = self.current();
         blocked.wait += 1;
         blocked.woken = false;
+        blocked.blocked_since = blocked.now;
         blocked.voluntary_switches += 1;
         blocked.state = State::Blocked(why);
         let (wait, deadline) = (blocked.wait, deadline.max(blocked.now));
@@ -459,7 +477,12 @@ impl World {
     }
 
     fn unblock(&mut self, thread: ThreadId, at: Time) {
-        self.thread_mut(thread).wait += 1;
+        let blocked = self.thread_mut(thread);
+        blocked.wait += 1;
+        if blocked.state != State::Blocked(Wait::Sleep) {
+            let time = at.saturating_sub(blocked.blocked_since);
+            blocked.breakdown.add_blocked(blocked.category, time);
+        }
         self.make_ready(thread, at);
     }
 
@@ -467,6 +490,11 @@ impl World {
     /// whether it waits.
     pub(crate) fn spin(&mut self, longest: Time) -> bool {
         let thread = self.running;
+        if self.is_free() {
+            self.clock += longest;
+            self.ready.push(thread);
+            return true;
+        }
         let watched = std::mem::take(&mut self.current().watched);
         let pause = self.description.pause();
         let changed = watched.iter().any(|&(line, version)| self.memory.version(line) != version);
@@ -528,6 +556,10 @@ impl World {
             // A loop that yields waits for somebody else: everyone else comes first.
             self.lowest -= 1;
             self.current().priority = self.lowest;
+            if self.is_free() {
+                self.ready.push(self.running);
+                return true;
+            }
             return self.turn();
         }
         let context = self.current().context;
@@ -542,6 +574,9 @@ impl World {
 
     /// The running thread performs an atomic operation, in its turn.
     pub(crate) fn access(&mut self, address: usize, op: Op) {
+        if self.is_free() {
+            return;
+        }
         let line = self.lines.of(address);
         let thread = self.running;
         let (now, context) = (self.current().now, self.current().context);
@@ -576,7 +611,10 @@ impl World {
             let piece = self.lines.piece(address, end - address);
             let first = self.lines.of(address);
             let lines = (address % LINE_BYTES + piece).div_ceil(LINE_BYTES) as u64;
-            let (now, context) = (self.current().now, self.current().context);
+            let (mut now, context) = (self.current().now, self.current().context);
+            if how != Bulk::Read {
+                now = self.pipelines.compute(context, lines * self.description.copy_instructions(), now);
+            }
             let done = self.memory.touch(context, first, lines, how, now);
             self.current().spend(done, false);
             address += piece;
@@ -589,6 +627,17 @@ impl World {
             let (now, context) = (self.current().now, self.current().context);
             let done = self.pipelines.compute(context, instructions, now);
             self.current().spend(done, false);
+        }
+    }
+
+    /// The running thread visits `thing`.
+    pub(crate) fn visit(&mut self, thing: u64) {
+        if self.by_time() {
+            let context = self.current().context;
+            let socket = self.description.socket_of(context);
+            self.visits.all += 1;
+            let before = self.visited_from.insert(thing, socket);
+            self.visits.migrated += u64::from(before.is_some_and(|before| before != socket));
         }
     }
 

@@ -27,6 +27,19 @@ impl Backoff {
         self.step = self.step.saturating_add(1);
     }
 
+    /// Waits a little, longer each time up to a bound, and never yields: for locks that are held for nanoseconds. Returns
+    /// whether it has waited; after about ten microseconds in all it does not, and it is time to sleep.
+    pub fn spin(&mut self) -> bool {
+        /// Waits of the longest kind.
+        const LONGEST: u32 = 8;
+        if cfg!(loom) || self.step > Self::SPIN_STEPS + LONGEST {
+            return false;
+        }
+        pause(1 << self.step.min(Self::SPIN_STEPS));
+        self.step += 1;
+        true
+    }
+
     /// Whether the next wait is a short spin; after that it is a yield.
     pub const fn is_spinning(&self) -> bool {
         !cfg!(loom) && self.step <= Self::SPIN_STEPS

@@ -6,10 +6,10 @@
 #[cfg(machine)]
 pub use duramen_machine::Category;
 #[cfg(machine)]
-pub use duramen_machine::cost::{Scope, bind, map, read, read_racing, scope, stream, unmap, work, write};
+pub use duramen_machine::cost::{Scope, bind, map, read, read_racing, scope, stream, unmap, visit, work, write};
 
 #[cfg(not(machine))]
-pub use empty::{Category, Scope, bind, map, read, read_racing, scope, stream, unmap, work, write};
+pub use empty::{Category, Scope, bind, map, read, read_racing, scope, stream, unmap, visit, work, write};
 
 #[cfg(not(machine))]
 mod empty {
@@ -60,6 +60,10 @@ mod empty {
     /// The caller executes so many instructions.
     #[inline(always)]
     pub fn work(_instructions: u64) {}
+
+    /// The caller visits something with this number, a page.
+    #[inline(always)]
+    pub fn visit(_thing: u64) {}
 
     /// The `len` bytes at `base` are mapped by the caller, `copies` times in a row.
     #[inline(always)]

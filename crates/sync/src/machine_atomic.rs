@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::shared;
 
-pub use std::sync::atomic::Ordering;
 use Ordering::SeqCst;
+pub use std::sync::atomic::Ordering;
 
 /// Orders memory operations; a full fence costs what the machine says, others nothing.
 #[inline]

@@ -74,12 +74,13 @@ struct Progress {
 
 fn run(load: Load, seed: u64, phase: &Phase) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
-    let slots = rng.within(1..4);
+    let (slots, arrays) = (rng.within(1..4), *rng.pick(&[1, 1, 2]));
     let options = WalOptions {
         insert: load.design,
         ring_bytes: *rng.pick(&[64 << 10, 256 << 10]),
         array_slots: slots,
-        slot_pool: *rng.pick(&[2 * slots, 16]),
+        arrays,
+        slot_pool: 2 * slots * arrays + *rng.pick(&[0, 12]),
         segment_bytes: 256 << 10,
         max_bytes: 64 << 20,
         spare_segments: rng.within(0..2),

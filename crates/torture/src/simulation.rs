@@ -291,6 +291,7 @@ impl fmt::Display for Plan {
         }
         match self.schedule {
             Schedule::Time => write!(f, ";time"),
+            Schedule::Free => write!(f, ";free"),
             Schedule::Random { seed } => write!(f, ";random,{seed}"),
             Schedule::Stalls { seed, one_in } => write!(f, ";stalls,{seed},{one_in}"),
             Schedule::Priorities { seed, changes, steps } => write!(f, ";priorities,{seed},{changes},{steps}"),
@@ -349,6 +350,7 @@ impl FromStr for Plan {
         };
         let schedule = match schedule.split(',').collect::<Vec<_>>()[..] {
             ["time"] => Schedule::Time,
+            ["free"] => Schedule::Free,
             ["random", seed] => Schedule::Random { seed: number(seed)? },
             ["stalls", seed, one_in] => Schedule::Stalls { seed: number(seed)?, one_in: number(one_in)? },
             ["priorities", seed, changes, steps] => {

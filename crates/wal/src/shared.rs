@@ -63,8 +63,13 @@ impl Shared {
         };
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
-        let shape =
-            Shape { places: options.array_slots, pool: options.slot_pool, capacity, smallest: HEADER_BYTES as u64 };
+        let shape = Shape {
+            places: options.array_slots,
+            arrays: options.arrays,
+            pool: options.slot_pool,
+            capacity,
+            smallest: HEADER_BYTES as u64,
+        };
         let shared = Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
             space: Space::new(capacity, BLOCK, end, Arc::clone(&daemon)),

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
+use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::Gsn;
@@ -159,6 +160,7 @@ impl LockManager {
     /// As [`Self::acquire`], but gives up instead of waiting; returns whether the lock is held in `mode` now.
     #[inline]
     pub(crate) fn try_acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
+        let _lock = cost::scope(Category::Lock);
         let held = txn.held(id);
         let Some(mode) = missing(held, mode) else { return true };
         if held.is_none() && self.inherits(txn, id, mode) {
@@ -193,6 +195,7 @@ impl LockManager {
 
     #[inline]
     fn request(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode, instant: bool) -> Result<(), LockError> {
+        let _lock = cost::scope(Category::Lock);
         let held = txn.held(id);
         let Some(mode) = missing(held, mode) else { return Ok(()) };
         if held.is_none() && !instant && self.inherits(txn, id, mode) {
@@ -355,6 +358,7 @@ impl LockManager {
     /// to clear away needs the tables to be there. `pre_committed` is the transaction's commit if that is not hardened
     /// yet, and zero otherwise: who takes one of its exclusive locks depends on it.
     pub(crate) fn release_fine(&self, txn: &mut TxnLocks, pre_committed: Gsn) {
+        let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
         txn.retain_coarse(|txn, id, mode| {
             let mut bucket = self.bucket(id).lock();
@@ -368,6 +372,7 @@ impl LockManager {
 
     /// Releases every lock of the transaction, the last taken first; intention locks on tables may stay with the agent.
     pub(crate) fn release_all(&self, txn: &mut TxnLocks) {
+        let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
         if self.inheritance {
             self.drop_inherited(txn.take_unused_if_full());

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
+use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
 use duramen_types::planted::{Bug, is_on};
@@ -62,6 +63,8 @@ impl Pool {
     /// [`Interrupt::Failed`] when the page cannot be read from disk.
     #[inline]
     pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
+        let _buffer = cost::scope(Category::Buffer);
+        cost::visit(id.get());
         if let Some(frame) = self.resident(id) {
             let header = self.frames.header(frame);
             if let Some(version) = header.latch.version()
@@ -116,6 +119,8 @@ impl Pool {
     /// When the page cannot be read from disk.
     #[inline]
     pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
+        let _buffer = cost::scope(Category::Buffer);
+        cost::visit(id.get());
         match self.resident(id) {
             Some(frame) if self.latch_page(id, frame) => Ok(Exclusive::new(self, id, frame)),
             _ => self.exclusive_slow(id),

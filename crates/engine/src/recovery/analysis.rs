@@ -6,12 +6,12 @@ use duramen_types::{Gsn, Lsn, PageId, TxnId};
 use duramen_wal::{RecordRef, Wal};
 
 use super::malformed;
-use crate::mix::BuildNumberHasher;
 use crate::active::{TxnEntry, TxnState};
 use crate::bitmap;
 use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::mix::BuildNumberHasher;
 use crate::record::{FLAG_HAS_GARBAGE, Kind, PageOps};
 use crate::txn_log::TXN_LIMIT;
 

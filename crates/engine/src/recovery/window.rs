@@ -20,9 +20,9 @@ use duramen_wal::{RecordRef, Scanner};
 
 use super::analysis::kind_of;
 use super::malformed;
-use crate::mix::BuildNumberHasher;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
+use crate::mix::BuildNumberHasher;
 use crate::record::{PageOp, PageOps, Reader};
 
 /// No further change of the page in this window.

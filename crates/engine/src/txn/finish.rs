@@ -8,6 +8,7 @@
 //! choice, since its caller may act on what it has read; one that has to run again tells nobody anything.
 
 use duramen_sync::Arc;
+use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::Gsn;
 use duramen_types::planted::{Bug, is_on};
@@ -22,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::options::CommitMode;
 use crate::record::Garbage;
 use crate::txn_log::Mark;
+use crate::work;
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any crash (not so under
@@ -99,6 +101,8 @@ impl Txn {
             let _ = self.abort_now();
             return Err(error);
         }
+        let _commit = cost::scope(Category::Commit);
+        cost::work(work::COMMIT);
         let mut context = self.context.take().expect("the transaction is not over");
         match commit(&self.core, &mut context, mode) {
             Ok(unhardened) => {

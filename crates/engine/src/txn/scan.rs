@@ -12,8 +12,9 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
+use crate::work;
 use duramen_sync::atomic::Ordering;
-use duramen_sync::{Arc, Backoff};
+use duramen_sync::{Arc, Backoff, cost};
 use duramen_types::Gsn;
 use duramen_types::planted::{Bug, is_on};
 
@@ -334,6 +335,7 @@ impl Iterator for Scan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        cost::work(work::SCAN_STEP);
         if self.ready.is_empty() && !self.finished {
             let filled = self.fill();
             if let Err(error) = self.txn.settle(filled) {

@@ -8,14 +8,16 @@ use crate::description::Cache;
 pub(super) struct Tags {
     ways: usize,
     sets: u32,
+    /// Whether the set depends on all of a line's number, as in last-level caches: lines a power of two apart do not meet.
+    hashed: bool,
     /// Line number plus one; zero is an empty way.
     tags: Vec<u32>,
 }
 
 impl Tags {
-    pub(super) fn new(cache: &Cache) -> Self {
+    pub(super) fn new(cache: &Cache, hashed: bool) -> Self {
         let sets = u32::try_from(cache.sets).expect("checked by the description");
-        Self { ways: cache.ways, sets, tags: vec![0; cache.sets * cache.ways] }
+        Self { ways: cache.ways, sets, hashed, tags: vec![0; cache.sets * cache.ways] }
     }
 
     /// Uses the line. Returns whether it is there.
@@ -55,7 +57,8 @@ impl Tags {
 
     fn find(&mut self, line: Line) -> (u32, &mut [u32]) {
         let number = u32::try_from(line.0).ok().filter(|&number| number < u32::MAX).expect("fewer than 2^32 - 1 lines");
-        let set = if self.sets.is_power_of_two() { number & (self.sets - 1) } else { number % self.sets };
+        let index = if self.hashed { number ^ number >> 10 ^ number >> 20 } else { number };
+        let set = if self.sets.is_power_of_two() { index & (self.sets - 1) } else { index % self.sets };
         let set = set as usize * self.ways;
         (number + 1, &mut self.tags[set..set + self.ways])
     }
@@ -67,7 +70,7 @@ mod tests {
     use crate::Time;
 
     fn tags() -> Tags {
-        Tags::new(&Cache { sets: 2, ways: 2, latency: Time::ZERO })
+        Tags::new(&Cache { sets: 2, ways: 2, latency: Time::ZERO }, false)
     }
 
     #[test]
@@ -80,6 +83,16 @@ mod tests {
         assert_eq!(tags.insert(Line(4)), Some(Line(2)));
         assert!(!tags.use_line(Line(2)));
         assert!(tags.use_line(Line(0)) && tags.use_line(Line(1)) && tags.use_line(Line(4)));
+    }
+
+    #[test]
+    fn hashing_parts_lines_that_are_a_power_of_two_apart() {
+        let cache = Cache { sets: 1024, ways: 1, latency: Time::ZERO };
+        let lost = |hashed| {
+            let mut tags = Tags::new(&cache, hashed);
+            (0..512).filter(|nth| tags.insert(Line(nth << 12)).is_some()).count()
+        };
+        assert_eq!((lost(false), lost(true)), (511, 0));
     }
 
     #[test]

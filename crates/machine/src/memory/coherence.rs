@@ -134,7 +134,7 @@ impl Memory {
         let home = self.directory.home(line, socket);
         let at = self.delay(begin, |memory, at| {
             let at = memory.cores[core].drain.line(at);
-            memory.to_memory(socket, home, line, at)
+            memory.write_back(socket, home, line, at)
         });
         self.counters.streamed[home.node] += LINE_BYTES as u64;
         let mut accepted = at + self.description.memory_accept;
@@ -279,7 +279,7 @@ impl Memory {
     }
 
     /// Writes a line to its home's controller. Returns when it can set out.
-    fn to_memory(&mut self, socket: usize, home: Home, line: Line, mut at: Time) -> Time {
+    fn write_back(&mut self, socket: usize, home: Home, line: Line, mut at: Time) -> Time {
         if home.node != socket {
             at = self.links[socket].line(at);
         }
@@ -403,7 +403,7 @@ impl Memory {
         }
         let socket = cluster / self.description.clusters_per_socket;
         let home = self.directory.home(gone, socket);
-        let written = self.to_memory(socket, home, gone, at);
+        let written = self.write_back(socket, home, gone, at);
         let line = match self.description.nvm {
             Some(nvm) if home.nvm => nvm.write_line,
             _ => self.description.write_line,

@@ -107,7 +107,7 @@ impl Directory {
 
     /// Binds the pages of the lines to a node.
     pub(super) fn bind(&mut self, first: Line, lines: u64, home: Home) {
-        let byte = home.node as u8 + 1 | if home.nvm { NVM } else { 0 };
+        let byte = (home.node as u8 + 1) | if home.nvm { NVM } else { 0 };
         let pages = PAGE_LINES as u64;
         for page in first.0 / pages..(first.0 + lines).div_ceil(pages) {
             *self.home_byte(Line(page * pages)) = byte;

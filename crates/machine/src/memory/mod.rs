@@ -23,12 +23,16 @@
 //! **Simplifications**, to keep in mind when a figure looks odd:
 //! - A request's outcome is fixed when it is made: a later one with an earlier time (a context inside a long copy is ahead of
 //!   the others) finds the caches as the copy leaves them, but not the ways and controllers, which it may use before.
+//! - A context waits for what it reads before it computes on: only the lines of one touch come at the same time, and what
+//!   is posted. An out-of-order core would hide more.
 //! - Latencies are averages over a socket or a mesh: no banks, no rings, no DRAM pages, no refresh; sockets are all equally
 //!   far. The directory is never full; its look-ups cost nothing but the latencies given.
 //! - A line read from another socket while modified stays owed to memory by that socket (as MOESI would have it).
 //! - AMD's last level is modelled as inclusive, though it holds what its cores' second levels have evicted.
-//! - No instruction fetches, no translation look-aside buffers, no hardware prefetch beyond the lines of one touch.
+//! - No instruction fetches, no translation look-aside buffers, no hardware prefetch but of the lines of one touch
+//!   and of those behind a stream of writes.
 //! - A core's contexts share its private caches without competing for their bandwidth, but for that of the ways in and out.
+//! - A line of plain data that is written in part counts as written whole: it fills the store buffer as a whole line does.
 //! - A copy for reading that is still on its way to a core is there already for the core's other contexts.
 //! - Who waits longest for a line gets it next: no core's neighbours are favoured.
 
@@ -38,6 +42,8 @@ mod channel;
 mod coherence;
 mod counters;
 mod directory;
+#[cfg(test)]
+mod measured;
 #[cfg(test)]
 mod tests;
 
@@ -90,6 +96,8 @@ pub(crate) struct Memory {
     controllers: Vec<Controller>,
     /// Of each context.
     buffers: Vec<Buffers>,
+    /// The line behind the last one that a context wrote plain data to.
+    streams: Vec<u64>,
     counters: Counters,
 }
 
@@ -126,17 +134,20 @@ struct Controller {
     nvm_writes: Channel,
 }
 
+/// Lines that are fetched in advance of a stream of writes.
+const PREFETCH: u64 = 4;
+
 impl Memory {
     pub(crate) fn new(description: &Description) -> Self {
         let machine = description;
         let core = |_| Core {
-            first: Tags::new(&machine.l1),
-            second: machine.l2.as_ref().map(Tags::new),
+            first: Tags::new(&machine.l1, false),
+            second: machine.l2.as_ref().map(|l2| Tags::new(l2, false)),
             fill: Channel::new(machine.fill_line),
             drain: Channel::with_parts(machine.drain_line, machine.stores_per_line as u64),
         };
         let cluster = |_| Cluster {
-            tags: Tags::new(&machine.shared),
+            tags: Tags::new(&machine.shared, true),
             reads: Channel::new(machine.shared_line),
             memory_port: Channel::new(machine.memory_port_line.unwrap_or(Time::ZERO)),
         };
@@ -160,6 +171,7 @@ impl Memory {
             links: (0..machine.sockets()).map(|_| Channel::new(machine.interconnect_line)).collect(),
             controllers: (0..machine.nodes() * machine.controllers).map(controller).collect(),
             buffers: (0..machine.contexts()).map(buffers).collect(),
+            streams: vec![u64::MAX; machine.contexts()],
             counters: Counters::new(machine.nodes()),
             description: description.clone(),
         }
@@ -196,7 +208,9 @@ impl Memory {
             }
             Bulk::Write => {
                 let stores = self.description.stores_per_line;
-                touched.fold(now, |at, line| self.store(context, line, stores, at))
+                let done = touched.fold(now, |at, line| self.store(context, line, stores, at));
+                self.prefetch(context, first, lines, done);
+                done
             }
             Bulk::Stream => touched.fold(now, |at, line| self.stream(context, line, at)),
         }
@@ -213,6 +227,7 @@ impl Memory {
     }
 
     /// Makes the pages of the lines non-volatile memory of a node; DRAM, on a machine that has no other.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for whoever simulates persistent memory"))]
     pub(crate) fn bind_nvm(&mut self, first: Line, lines: u64, node: usize) {
         let nvm = self.description.nvm.is_some();
         self.bind_to(first, lines, Home { node, nvm });
@@ -256,6 +271,21 @@ impl Memory {
         let accepted = self.write_around(context, line, posted);
         self.buffers[context].stream(accepted);
         posted
+    }
+
+    /// A context that writes on where it has written before gets the next lines in advance, where the hardware does that.
+    fn prefetch(&mut self, context: usize, first: Line, lines: u64, now: Time) {
+        let next = first.0 + lines;
+        let goes_on = (first.0..=first.0 + 1).contains(&self.streams[context]);
+        self.streams[context] = next;
+        let prefetches = self.description.outstanding_reads > 1 && self.description.write_policy == WritePolicy::Back;
+        if goes_on && prefetches {
+            for line in (next..next + PREFETCH).map(Line) {
+                if !self.is_owned(context, line) {
+                    self.own(context, line, now);
+                }
+            }
+        }
     }
 
     /// When the context's buffers are empty.

@@ -13,7 +13,7 @@
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Backoff, CachePadded};
+use duramen_sync::{Backoff, CachePadded, cpu};
 use duramen_types::Lsn;
 
 use super::Shape;
@@ -29,6 +29,8 @@ const MAX_GROUP_BYTES: u64 = 256 << 10;
 pub(super) struct ConsolidationArray {
     /// Index in the pool of the slot at each place.
     places: Box<[CachePadded<AtomicUsize>]>,
+    /// So many parts of `places` are arrays of their own.
+    arrays: usize,
     pool: Box<[CachePadded<Slot>]>,
     max_group: u64,
     leaders: CachePadded<Leaders>,
@@ -71,7 +73,7 @@ impl ConsolidationArray {
     /// An array without groups.
     pub(super) fn new(shape: Shape) -> Self {
         let pool: Box<[_]> = (0..shape.pool).map(|_| CachePadded::new(Slot::default())).collect();
-        let places = (0..shape.places)
+        let places = (0..shape.places * shape.arrays)
             .map(|place| {
                 assert!(pool[place].open(place), "a new slot is free");
                 CachePadded::new(AtomicUsize::new(place))
@@ -79,10 +81,11 @@ impl ConsolidationArray {
             .collect();
         Self {
             places,
+            arrays: shape.arrays,
             pool,
             max_group: MAX_GROUP_BYTES.min(shape.capacity / 4),
             leaders: CachePadded::new(Leaders {
-                next_slot: AtomicUsize::new(shape.places),
+                next_slot: AtomicUsize::new(shape.places * shape.arrays),
                 consolidated: AtomicU64::new(0),
             }),
         }
@@ -123,11 +126,13 @@ impl ConsolidationArray {
     /// the pool.
     fn join(&self, bytes: u64) -> (usize, Join) {
         let mut backoff = Backoff::new();
+        let places = self.places.len() / self.arrays;
+        let first = if self.arrays > 1 { cpu::node() % self.arrays * places } else { 0 };
         let mut place = random() as usize;
         loop {
-            for _ in 0..self.places.len() {
-                place = (place + 1) % self.places.len();
-                let index = self.places[place].load(Ordering::Relaxed);
+            for _ in 0..places {
+                place = (place + 1) % places;
+                let index = self.places[first + place].load(Ordering::Relaxed);
                 match self.pool[index].join(bytes, self.max_group) {
                     Join::Refused => {}
                     joined => return (index, joined),

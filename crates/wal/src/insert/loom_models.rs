@@ -45,7 +45,7 @@ impl Cells {
 }
 
 /// One place in the array, and hardly more slots than are needed.
-const SHAPE: Shape = Shape { places: 1, pool: 3, capacity: 64, smallest: 1 };
+const SHAPE: Shape = Shape { places: 1, arrays: 1, pool: 3, capacity: 64, smallest: 1 };
 
 /// `sizes.len()` threads insert one record each; whatever is released at any time is filled in, and at the end every
 /// record is there in one piece.

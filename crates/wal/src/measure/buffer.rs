@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use duramen_sync::clock::Instant;
-use duramen_sync::{Arc, Mutex, cost, thread};
-use duramen_types::BLOCK_SIZE;
+use duramen_sync::{Arc, Mutex, cost, cpu, thread};
+use duramen_types::{BLOCK_SIZE, Lsn};
 
 use crate::bell::Bell;
 use crate::error::{Result, WalError};
@@ -29,6 +29,10 @@ pub struct BufferLoad {
     /// Whether the bytes go to memory of each thread's own that stays in its cache, not to the buffer they were
     /// handed space in.
     pub thread_local: bool,
+    /// Buffers: one for all threads, or so many, of which each memory node has its own.
+    pub logs: usize,
+    /// Consolidation arrays, shared out to the memory nodes.
+    pub arrays: usize,
     /// Slots of the consolidation array.
     pub array_slots: usize,
     /// Size of the buffer, a power of two: at least four times what all threads insert at a time.
@@ -103,21 +107,31 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     let capacity = load.ring_bytes as u64;
     let shape = Shape {
         places: load.array_slots,
-        pool: 64.max(2 * load.array_slots),
+        arrays: load.arrays,
+        pool: 64.max(2 * load.array_slots * load.arrays),
         capacity,
         smallest: HEADER_BYTES as u64,
     };
-    let buffer = Arc::new(Buffer {
-        insertion: AnyInsertion::new(design, shape),
-        space: Space::new(capacity, BLOCK_SIZE as u64, FIRST_LSN, Arc::new(Bell::new())),
-        ring: Ring::new(load.ring_bytes).map_err(system)?,
-        recycling: Mutex::new(()),
-    });
+    let buffer = |node| {
+        let ring = Ring::new(load.ring_bytes).map_err(system)?;
+        if load.logs > 1 {
+            // SAFETY: nobody has the ring yet.
+            let bytes = unsafe { ring.bytes_mut(Lsn::ZERO, ring.size()) };
+            cost::bind(bytes.as_ptr(), bytes.len(), node);
+        }
+        Ok(Buffer {
+            insertion: AnyInsertion::new(design, shape),
+            space: Space::new(capacity, BLOCK_SIZE as u64, FIRST_LSN, Arc::new(Bell::new())),
+            ring,
+            recycling: Mutex::new(()),
+        })
+    };
+    let buffers: Arc<[Buffer]> = (0..load.logs).map(buffer).collect::<Result<_>>()?;
     let start = Instant::now().after(START_UP);
     let threads: std::io::Result<Vec<_>> = (0..load.threads)
         .map(|_| {
-            let (buffer, load) = (Arc::clone(&buffer), *load);
-            thread::spawn("inserter", move || work(&buffer, &load, start))
+            let (buffers, load) = (Arc::clone(&buffers), *load);
+            thread::spawn("inserter", move || work(&buffers[cpu::node() % load.logs], &load, start))
         })
         .collect();
     let mut rate = BufferRate { records: 0, bytes: 0, elapsed: Duration::ZERO, consolidated: 0 };
@@ -127,11 +141,9 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         rate.bytes += bytes;
         rate.elapsed = rate.elapsed.max(end.since(start));
     }
-    rate.consolidated = buffer.insertion.consolidated();
-    assert!(
-        buffer.space.end() == FIRST_LSN.advance(rate.bytes),
-        "every byte handed out is accounted for"
-    );
+    rate.consolidated = buffers.iter().map(|buffer| buffer.insertion.consolidated()).sum();
+    let handed_out: u64 = buffers.iter().map(|buffer| buffer.space.end().get() - FIRST_LSN.get()).sum();
+    assert_eq!(handed_out, rate.bytes, "every byte handed out is accounted for");
     Ok(rate)
 }
 
@@ -172,11 +184,17 @@ impl BufferLoad {
         if self.thread_local && self.outlier.is_some() {
             return invalid("outlier", "records of two sizes do not go to thread-local memory");
         }
+        if self.logs == 0 || self.arrays == 0 {
+            return invalid("logs", "there must be one, with an array");
+        }
         if !(1..=64).contains(&self.array_slots) {
             return invalid("array_slots", "it must be from 1 to 64");
         }
         if !self.ring_bytes.is_power_of_two() || self.threads == 0 || self.ring_bytes < 4 * self.threads * most {
-            return invalid("ring_bytes", "it must be a power of two, at least four times what all threads insert at a time");
+            return invalid(
+                "ring_bytes",
+                "it must be a power of two, at least four times what all threads insert at a time",
+            );
         }
         Ok(())
     }
@@ -193,6 +211,8 @@ mod tests {
             record_bytes: 120,
             outlier: Some((10, 4800)),
             thread_local: false,
+            logs: 1,
+            arrays: 1,
             array_slots: 4,
             ring_bytes: 1 << 20,
             time: Duration::from_millis(5),
@@ -200,6 +220,7 @@ mod tests {
         for design in InsertDesign::ALL {
             let rate = buffer(design, &load).unwrap();
             assert!(rate.records > 100 && rate.bytes > rate.records * 120, "{design}");
+            assert!(buffer(design, &BufferLoad { logs: 2, arrays: 2, ..load }).unwrap().records > 100, "{design}");
             let rate = buffer(design, &BufferLoad { thread_local: true, outlier: None, ..load }).unwrap();
             assert_eq!(rate.bytes, rate.records * 120, "{design}");
         }

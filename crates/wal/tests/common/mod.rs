@@ -17,6 +17,7 @@ pub fn options(insert: InsertDesign) -> WalOptions {
         insert,
         ring_bytes: 64 << 10,
         array_slots: 2,
+        arrays: 1,
         slot_pool: 32,
         segment_bytes: 64 << 10,
         max_bytes: 1 << 20,

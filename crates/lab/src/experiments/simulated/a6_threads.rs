@@ -63,7 +63,9 @@ fn checks(series: &[Series]) -> Vec<Check> {
         named(series, a).at(threads).unwrap_or(f64::NAN) / named(series, b).at(threads).unwrap_or(f64::NAN)
     };
     let (mutex, c, d, cd) = (DESIGNS[0].1, DESIGNS[1].1, DESIGNS[2].1, DESIGNS[3].1);
-    let growth = |name: &str| named(series, name).at(64.0).unwrap_or(f64::NAN) / named(series, name).at(16.0).unwrap_or(f64::NAN);
+    let growth = |name: &str| {
+        named(series, name).at(64.0).unwrap_or(f64::NAN) / named(series, name).at(16.0).unwrap_or(f64::NAN)
+    };
     vec![
         Check::new("CD by the mutex at 64 threads", "about 20", ratio(cd, mutex, 64.0), Bound::AtLeast(10.0)),
         Check::new("CD by the mutex at 16 threads", "above 1", ratio(cd, mutex, 16.0), Bound::AtLeast(1.5)),

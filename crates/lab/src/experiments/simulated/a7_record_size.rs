@@ -69,21 +69,27 @@ fn checks(series: &[Series], sizes: &[usize]) -> Vec<Check> {
     let [_, c, d, cd, ..] = DESIGNS.map(|(_, name)| named(series, name));
     let at = |series: &Series, size: usize| series.at(size as f64).unwrap_or(f64::NAN);
     // The size from which on D stays ahead.
-    let crossing = sizes
-        .iter()
-        .rev()
-        .take_while(|&&size| at(d, size) >= at(c, size))
-        .last()
-        .map_or(f64::NAN, |&size| size as f64);
+    let crossing =
+        sizes.iter().rev().take_while(|&&size| at(d, size) >= at(c, size)).last().map_or(f64::NAN, |&size| size as f64);
     let worst = sizes.iter().map(|&size| at(cd, size) / at(c, size).max(at(d, size))).fold(f64::INFINITY, f64::min);
     let smallest = sizes.first().copied().unwrap_or_default();
     let most = [c, d, cd].map(Series::last).into_iter().fold(f64::MIN, f64::max);
     let least = [c, d, cd].map(Series::last).into_iter().fold(f64::MAX, f64::min);
     vec![
-        Check::new("C by D with the smallest records", "above 1", at(c, smallest) / at(d, smallest), Bound::AtLeast(1.0)),
+        Check::new(
+            "C by D with the smallest records",
+            "above 1",
+            at(c, smallest) / at(d, smallest),
+            Bound::AtLeast(1.0),
+        ),
         Check::new("size from which D is ahead of C, bytes", "about 1,000", crossing, Bound::Within(256.0, 4096.0)),
         Check::new("CD by the better of C and D, at its worst size", "1 or more", worst, Bound::AtLeast(0.95)),
-        Check::new("the best by the worst of C, D and CD with the largest records", "all limited by bandwidth", most / least, Bound::AtMost(2.0)),
+        Check::new(
+            "the best by the worst of C, D and CD with the largest records",
+            "all limited by bandwidth",
+            most / least,
+            Bound::AtMost(2.0),
+        ),
     ]
 }
 

@@ -31,6 +31,8 @@ pub(super) fn load(threads: usize) -> BufferLoad {
         record_bytes: 120,
         outlier: None,
         thread_local: false,
+        logs: 1,
+        arrays: 1,
         array_slots: 4,
         ring_bytes: 64 << 20,
         time: Duration::from_millis(1),
