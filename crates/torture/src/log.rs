@@ -95,7 +95,7 @@ fn run(load: Load, seed: u64, phase: &Phase) -> Result<u64, String> {
     let mut wal = Wal::create(Arc::new(disk.clone()), options.clone(), DATABASE).map_err(text)?;
     let mut progress = vec![Progress::default(); load.threads];
     for life in 0..=load.crashes {
-        phase.enter(format!("{load:?}, life {life}"));
+        phase.enter(format!("the log, life {life}"));
         let is_last = life == load.crashes;
         if !is_last {
             disk.crash_at(disk.operations() + rng.within(1..120) as u64);

@@ -170,8 +170,17 @@ fn planted(long: &Long, sim: &Sim) -> bool {
 /// The part of a failure that says what was wrong, on one line.
 fn summary(failure: &str) -> String {
     const LONGEST: usize = 90;
-    let first = failure.lines().next().unwrap_or_default();
-    let what = first.rsplit_once("}: ").or_else(|| first.rsplit_once("): ")).map_or(first, |(_, what)| what);
+    let mut lines = failure.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    let second = lines.next().unwrap_or_default();
+    let whole = match first.split_once(" panicked at ") {
+        Some(_) => format!("panic: {second}"),
+        None if first.ends_with("its threads:") => first.trim_end_matches("; its threads:").to_owned(),
+        None if first.ends_with(':') => format!("{first} {second}"),
+        None => first.to_owned(),
+    };
+    // Behind the situation in which it was noticed.
+    let what = ["}, ", "}: ", "] "].iter().find_map(|end| whole.split_once(end)).map_or(&*whole, |(_, what)| what);
     match what.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}...", &what[..at]),
         None => what.to_owned(),

@@ -310,7 +310,7 @@ impl Space {
         let unseen = is_on(Bug::RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
         if is_on(Bug::RoomFenceDropped) {
             // As long as the store waits in a store buffer.
-            thread::yield_now();
+            (0..16).for_each(|_| thread::yield_now());
         }
         self.durable.store(lsn.get(), Ordering::Release);
         fence(Ordering::SeqCst);
