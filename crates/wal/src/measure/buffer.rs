@@ -158,7 +158,8 @@ fn work(buffer: &Buffer, load: &BufferLoad, start: Instant) -> (u64, u64, Instan
     let mut own = load.thread_local.then(|| vec![0; load.record_bytes]);
     thread::sleep(start.since(Instant::now()));
     let (mut records, mut bytes, mut now, end) = (0, 0, Instant::now(), start.after(load.time));
-    while now < end {
+    // At least once, so that every thread has done something even where it is started late.
+    loop {
         for _ in 0..BATCH {
             records += 1;
             let record = match load.outlier {
@@ -169,6 +170,9 @@ fn work(buffer: &Buffer, load: &BufferLoad, start: Instant) -> (u64, u64, Instan
             buffer.insert(record, own.as_mut());
         }
         now = Instant::now();
+        if now >= end {
+            break;
+        }
     }
     (records, bytes, now)
 }
@@ -219,8 +223,11 @@ mod tests {
         };
         for design in InsertDesign::ALL {
             let rate = buffer(design, &load).unwrap();
-            assert!(rate.records > 100 && rate.bytes > rate.records * 120, "{design}");
-            assert!(buffer(design, &BufferLoad { logs: 2, arrays: 2, ..load }).unwrap().records > 100, "{design}");
+            assert!(rate.records >= 3 * BATCH && rate.bytes > rate.records * 120, "{design}");
+            assert!(
+                buffer(design, &BufferLoad { logs: 2, arrays: 2, ..load }).unwrap().records >= 3 * BATCH,
+                "{design}"
+            );
             let rate = buffer(design, &BufferLoad { thread_local: true, outlier: None, ..load }).unwrap();
             assert_eq!(rate.bytes, rate.records * 120, "{design}");
         }
