@@ -1,7 +1,7 @@
-//! Insertions into the log buffer with nothing behind it: no flush, no device, no thread but the inserting ones.
+//! Insertions into the log buffer with nothing behind it: no flush, no device.
 //!
 //! This is the microbenchmark of the Aether paper (section 6.3). Space in the buffer is handed back as it is released, by
-//! whichever thread's record crosses into another eighth of it.
+//! whichever thread's record crosses into another eighth of it, and by a thread that looks after a buffer that is full.
 
 use std::time::Duration;
 
@@ -88,12 +88,16 @@ impl Buffer {
             cost::write(space.as_ptr(), space.len());
         });
         let part = self.ring.size() as u64 / 8;
-        if lsn.get() / part != (lsn.get() + bytes) / part
-            && let Some(_recycling) = self.recycling.try_lock()
-        {
-            self.insertion.collect(&self.space);
-            self.space.set_durable(self.space.released());
+        if lsn.get() / part != (lsn.get() + bytes) / part {
+            self.recycle();
         }
+    }
+
+    /// Hands back what has been released.
+    fn recycle(&self) {
+        let _recycling = self.recycling.lock();
+        self.insertion.collect(&self.space);
+        self.space.set_durable(self.space.released());
     }
 }
 
@@ -112,6 +116,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         capacity,
         smallest: HEADER_BYTES as u64,
     };
+    let full = Arc::new(Bell::new());
     let buffer = |node| {
         let ring = Ring::new(load.ring_bytes).map_err(system)?;
         if load.logs > 1 {
@@ -121,12 +126,23 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         }
         Ok(Buffer {
             insertion: AnyInsertion::new(design, shape),
-            space: Space::new(capacity, BLOCK_SIZE as u64, FIRST_LSN, Arc::new(Bell::new())),
+            space: Space::new(capacity, BLOCK_SIZE as u64, FIRST_LSN, Arc::clone(&full)),
             ring,
             recycling: Mutex::new(()),
         })
     };
     let buffers: Arc<[Buffer]> = (0..load.logs).map(buffer).collect::<Result<_>>()?;
+    // Whoever releases what everyone waits for may have no reason to hand it back.
+    let recycler = {
+        let (buffers, full) = (Arc::clone(&buffers), Arc::clone(&full));
+        thread::spawn("recycler", move || {
+            while !full.is_stopped() {
+                full.wait(Some(PATIENCE));
+                buffers.iter().for_each(Buffer::recycle);
+            }
+        })
+        .map_err(system)?
+    };
     let start = Instant::now().after(START_UP);
     let threads: std::io::Result<Vec<_>> = (0..load.threads)
         .map(|_| {
@@ -141,12 +157,16 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         rate.bytes += bytes;
         rate.elapsed = rate.elapsed.max(end.since(start));
     }
+    full.stop();
+    recycler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     rate.consolidated = buffers.iter().map(|buffer| buffer.insertion.consolidated()).sum();
     let handed_out: u64 = buffers.iter().map(|buffer| buffer.space.end().get() - FIRST_LSN.get()).sum();
     assert_eq!(handed_out, rate.bytes, "every byte handed out is accounted for");
     Ok(rate)
 }
 
+/// After so long without room somebody else than the inserting threads looks whether there is some.
+const PATIENCE: Duration = Duration::from_millis(1);
 /// Time for all threads to start.
 const START_UP: Duration = Duration::from_millis(1);
 /// Records between two looks at the clock.
@@ -157,7 +177,7 @@ fn work(buffer: &Buffer, load: &BufferLoad, start: Instant) -> (u64, u64, Instan
     let (small, large) = (vec![7; load.record_bytes], vec![7; load.outlier.map_or(0, |(_, bytes)| bytes)]);
     let mut own = load.thread_local.then(|| vec![0; load.record_bytes]);
     thread::sleep(start.since(Instant::now()));
-    let (mut records, mut bytes, mut now, end) = (0, 0, Instant::now(), start.after(load.time));
+    let (mut records, mut bytes, end) = (0, 0, start.after(load.time));
     // At least once, so that every thread has done something even where it is started late.
     loop {
         for _ in 0..BATCH {
@@ -169,12 +189,11 @@ fn work(buffer: &Buffer, load: &BufferLoad, start: Instant) -> (u64, u64, Instan
             bytes += record.len() as u64;
             buffer.insert(record, own.as_mut());
         }
-        now = Instant::now();
+        let now = Instant::now();
         if now >= end {
-            break;
+            return (records, bytes, now);
         }
     }
-    (records, bytes, now)
 }
 
 impl BufferLoad {
