@@ -1,5 +1,8 @@
 //! Waiting for another thread that is expected to be done in well under a microsecond.
 
+use std::cell::Cell;
+
+use crate::clock::Instant;
 use crate::imp::{spin_hint, thread};
 
 /// Spins with growing pauses, then yields the processor, so that a waiter never starves the thread it waits for.
@@ -38,4 +41,65 @@ impl Backoff {
     pub const fn is_long(&self) -> bool {
         self.step > Self::SPIN_STEPS + 4
     }
+}
+
+/// Pauses between attempts to get something that other threads take and give back within nanoseconds, all the time.
+///
+/// An attempt takes the cache line that they fight for away from the thread that works with it. A pause that is long
+/// beside the work lets one thread get much done with the line at hand; a random one does not meet the others' again and
+/// again. Each is below a microsecond.
+#[derive(Debug, Default)]
+pub struct Retry {
+    attempts: u32,
+}
+
+impl Retry {
+    /// Most nanoseconds of the first pause, as a power of two; each is up to twice as long as the one before.
+    const FIRST: u32 = 8;
+    /// As above, of the longest.
+    const LONGEST: u32 = 10;
+
+    /// Before the first attempt.
+    pub const fn new() -> Self {
+        Self { attempts: 0 }
+    }
+
+    /// Pauses, unless `attempts` have been made: then returns `false`, and it is time to wait in another way.
+    pub fn pause(&mut self, attempts: u32) -> bool {
+        if self.attempts >= if cfg!(loom) { 1 } else { attempts } {
+            return false;
+        }
+        if cfg!(loom) {
+            thread::yield_now();
+        } else {
+            let most = 1_u64 << (Self::FIRST + self.attempts).min(Self::LONGEST);
+            let start = Instant::now();
+            let nanos = most / 2 + u64::from(random()) % (most / 2);
+            while Instant::now().nanos() - start.nanos() < nanos {
+                spin_hint();
+            }
+        }
+        self.attempts += 1;
+        true
+    }
+}
+
+/// A cheap random number, different from thread to thread.
+#[inline]
+pub fn random() -> u32 {
+    thread_local! {
+        static STATE: Cell<u64> = const { Cell::new(0) };
+    }
+    STATE.with(|state| {
+        let mut x = state.get();
+        if x == 0 {
+            // The address of a thread-local variable tells threads apart.
+            x = std::ptr::from_ref(state) as u64 | 1;
+        }
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        state.set(x);
+        (x >> 32) as u32
+    })
 }

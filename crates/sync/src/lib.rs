@@ -11,7 +11,7 @@
 //! that is why spawning, parking, spinning, the clock and the processor query are all here.
 //!
 //! Rules for users: no `static` atomics that a model would have to see; waiting is done by [`Mutex`], [`Condvar`],
-//! [`thread::Parker`] or [`Backoff`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
+//! [`thread::Parker`], [`Backoff`] or [`Retry`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
 
 mod backoff;
 pub mod clock;
@@ -23,9 +23,9 @@ mod imp;
 mod imp;
 pub mod usage;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, Retry, random};
 pub use crossbeam_utils::CachePadded;
 pub use imp::{
-    Condvar, Mutex, MutexGuard, RawMutex, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread,
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, prefetch_to_write, thread,
 };
 pub use std::sync::{Arc, OnceLock, Weak};

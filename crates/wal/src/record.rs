@@ -14,8 +14,9 @@
 //! 48 payload, then zeros up to the length
 //! ```
 //!
-//! All numbers are little-endian. Records follow each other without gaps, across segments too. The seed of the checksum
-//! is the record's LSN plus a number derived from the identity of the database and the log, so that a record passes
+//! All numbers are little-endian. Records follow each other without gaps, across segments too. The checksum is put in when
+//! the record is inserted, or later by who flushes it ([`crate::Sealing`]); on disk it is always there. The seed of the
+//! checksum is the record's LSN plus a number derived from the identity of the database and the log, so that a record passes
 //! only where it was written: what an earlier use of a recycled segment or another log left behind does not.
 //!
 //! The backlog lets recovery tell a torn tail from damage. A flush starts only when the one before is durable, so a crash
@@ -30,6 +31,9 @@ pub(crate) const HEADER_BYTES: usize = 48;
 
 /// Longest record that any log may hold, in bytes.
 pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
+
+/// Payloads up to this are copied without a call, which would take longer.
+pub(crate) const SMALL_PAYLOAD: usize = 128;
 
 /// A record to be inserted.
 #[derive(Clone, Copy, Debug)]
@@ -128,39 +132,96 @@ impl Identity {
 
 /// Bytes that a record with `payload` bytes takes.
 pub(crate) const fn record_bytes(payload: usize) -> usize {
-    (HEADER_BYTES + payload).next_multiple_of(8)
+    // Shorter than `next_multiple_of`, which looks out for overflows.
+    (HEADER_BYTES + payload + 7) & !7
 }
 
-/// Writes `record` into `space`, which is as long as the record and lies at `lsn` in the log, durable up to `durable`.
-#[inline]
-pub(crate) fn encode(space: &mut [u8], record: &NewRecord<'_>, identity: &Identity, lsn: Lsn, gsn: Gsn, durable: Lsn) {
+/// Writes `record`, of at most `MAX_PAYLOAD`, into `space`, which is as long as the record and lies at `lsn` in the log, durable up to `durable`. To
+/// [`seal`] it has to follow.
+#[inline(always)]
+pub(crate) fn encode<const MAX_PAYLOAD: usize>(
+    space: &mut [u8],
+    record: &NewRecord<'_>,
+    lsn: Lsn,
+    gsn: Gsn,
+    durable: Lsn,
+) {
     let (length, payload) = (record_bytes(record.payload.len()), record.payload);
     assert_eq!(space.len(), length, "the space fits the record");
     let kinds = [record.kind, record.flags];
     let tail =
         u64::from(u16::from_le_bytes(kinds)) | u64::from(backlog(lsn, durable)) << 16 | (payload.len() as u64) << 32;
     let words = [gsn.get(), record.txn.get(), record.prev.get(), record.page.get(), tail];
-    // Of the parts, not of the space: to read what has just been written would wait until it is in the cache.
-    let crc = crc32c_parts(identity.seed_at(lsn), length as u32, words, payload);
-
     let (header, rest) = space.split_at_mut(HEADER_BYTES);
+    if !payload.len().is_multiple_of(8)
+        && let Some(last) = rest.last_chunk_mut::<8>()
+    {
+        // What the payload leaves of its last word is padding.
+        *last = [0; 8];
+    }
     let (fields, _) = header.as_chunks_mut::<8>();
-    fields[0] = (u64::from(crc) | (length as u64) << 32).to_le_bytes();
+    fields[0] = ((length as u64) << 32).to_le_bytes();
     for (field, word) in fields[1..].iter_mut().zip(words) {
         *field = word.to_le_bytes();
     }
-    let (body, padding) = rest.split_at_mut(payload.len());
-    body.copy_from_slice(payload);
-    // Not `fill`, which calls a function for these few.
-    for byte in padding {
-        *byte = 0;
+    let body = &mut rest[..payload.len()];
+    if MAX_PAYLOAD <= SMALL_PAYLOAD {
+        copy_small(body, payload);
+    } else {
+        body.copy_from_slice(payload);
+    }
+}
+
+/// Copies at most [`SMALL_PAYLOAD`] bytes, without a call.
+#[inline(always)]
+fn copy_small(to: &mut [u8], from: &[u8]) {
+    /// The first `A` and the last `B` bytes.
+    #[inline(always)]
+    fn ends<const A: usize, const B: usize>(to: &mut [u8], from: &[u8]) {
+        to[..A].copy_from_slice(&from[..A]);
+        to[from.len() - B..].copy_from_slice(&from[from.len() - B..]);
+    }
+    assert!(to.len() == from.len() && from.len() <= SMALL_PAYLOAD, "what is copied fits");
+    match from.len() {
+        65..=80 => ends::<64, 16>(to, from),
+        81..=128 => ends::<64, 64>(to, from),
+        33..=64 => ends::<32, 32>(to, from),
+        16..=32 => ends::<16, 16>(to, from),
+        8..=15 => ends::<8, 8>(to, from),
+        4..=7 => ends::<4, 4>(to, from),
+        2..=3 => ends::<2, 2>(to, from),
+        1 => to[0] = from[0],
+        _ => {}
+    }
+}
+
+/// Seals whole records that follow each other from `from` on: computes the checksum of each and writes it to its place.
+///
+/// # Panics
+/// When that is not what is there.
+pub(crate) fn seal(mut records: &mut [u8], identity: &Identity, from: Lsn) {
+    let mut lsn = from;
+    while !records.is_empty() {
+        let length = Header::at(records).filter(|header| header.is_in_place(lsn)).and_then(|header| header.length());
+        let length = length.filter(|length| *length <= records.len()).expect("what is released is records");
+        let (record, behind) = records.split_at_mut(length);
+        let (header, rest) = record.split_at_mut(HEADER_BYTES);
+        let (fields, _) = header.as_chunks_mut::<8>();
+        let mut words = [0; 5];
+        for (word, field) in words.iter_mut().zip(&fields[1..]) {
+            *word = u64::from_le_bytes(*field);
+        }
+        let crc = crc32c_parts(identity.seed_at(lsn), length as u32, words, rest);
+        fields[0] = (u64::from(crc) | (length as u64) << 32).to_le_bytes();
+        (records, lsn) = (behind, lsn.advance(length as u64));
     }
 }
 
 /// Blocks from `durable` to `lsn`, rounded up; the largest number stands for "too many to tell".
+#[inline]
 fn backlog(lsn: Lsn, durable: Lsn) -> u16 {
-    let blocks = lsn.get().saturating_sub(durable.get()).div_ceil(BLOCK_SIZE as u64);
-    u16::try_from(blocks).unwrap_or(u16::MAX)
+    let blocks = (lsn.get().saturating_sub(durable.get()) + (BLOCK_SIZE as u64 - 1)) / BLOCK_SIZE as u64;
+    blocks.min(u64::from(u16::MAX)) as u16
 }
 
 /// The fixed part of a record, as found on disk: nothing in it can be trusted before the checksum has been compared.
@@ -252,8 +313,55 @@ mod tests {
         };
         let mut bytes = vec![0xAA; record_bytes(payload.len())];
         let identity = Identity::new(IDENTITY, LogId::ZERO);
-        encode(&mut bytes, &record, &identity, lsn, Gsn::new(lsn.get()), Lsn::new(4096));
+        encode::<MAX_RECORD_BYTES>(&mut bytes, &record, lsn, Gsn::new(lsn.get()), Lsn::new(4096));
+        seal(&mut bytes, &identity, lsn);
         bytes
+    }
+
+    #[test]
+    fn records_of_every_size_are_sealed() {
+        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        let (mut bytes, mut starts, mut lsn) = (Vec::new(), Vec::new(), Lsn::new(8200));
+        let payload = |len: usize| -> Vec<u8> { (0..len).map(|i| (i * 31 + len) as u8).collect() };
+        let sizes: Vec<usize> = (0..300).chain([1000, 2047, 2048, 2049, 70_000]).collect();
+        for &len in &sizes {
+            let record = NewRecord {
+                kind: len as u8,
+                flags: 1,
+                txn: TxnId::new(len as u64),
+                page: PageId::new(6),
+                prev: Lsn::new(7),
+                after: Gsn::ZERO,
+                payload: &payload(len),
+            };
+            let start = bytes.len();
+            starts.push((start, lsn));
+            // What was there before does not show.
+            bytes.resize(start + record_bytes(len), 0xAA);
+            if len <= SMALL_PAYLOAD {
+                encode::<SMALL_PAYLOAD>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn);
+            } else {
+                encode::<MAX_RECORD_BYTES>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn);
+            }
+            assert!(!is_intact(&bytes[start..], &identity, lsn), "{len} bytes, not sealed");
+            assert!(bytes[start + HEADER_BYTES + len..].iter().all(|byte| *byte == 0), "{len} bytes, padding");
+            lsn = lsn.advance(record_bytes(len) as u64);
+        }
+        seal(&mut bytes, &identity, Lsn::new(8200));
+        for (&len, (start, lsn)) in sizes.iter().zip(starts) {
+            let record = &bytes[start..start + record_bytes(len)];
+            assert!(is_intact(record, &identity, lsn), "{len} bytes");
+            let record = decode(record, lsn).unwrap();
+            assert_eq!((record.payload, record.txn.get()), (&payload(len)[..], len as u64));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "what is released is records")]
+    fn only_whole_records_are_sealed() {
+        let mut bytes = encoded(b"payload", Lsn::new(8200));
+        bytes.resize(bytes.len() + 48, 0);
+        seal(&mut bytes, &Identity::new(IDENTITY, LogId::ZERO), Lsn::new(8200));
     }
 
     #[test]

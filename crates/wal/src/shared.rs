@@ -3,7 +3,7 @@
 use duramen_io::{AlignedBuf, Disk};
 use duramen_sync::{Arc, OnceLock};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
 
 use crate::bell::Bell;
 use crate::commit::Ask;
@@ -12,9 +12,9 @@ use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
-use crate::insert::{AnyInsertion, Shape};
-use crate::options::WalOptions;
-use crate::record::{HEADER_BYTES, NewRecord, encode, record_bytes};
+use crate::insert::{AnyInsertion, Fill, Shape};
+use crate::options::{Sealing, WalOptions};
+use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, record_bytes};
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};
@@ -35,6 +35,9 @@ pub(crate) struct Shared {
     pub(crate) keeper: Bell,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
+    pub(crate) max_payload: usize,
+    /// Payloads shorter than this are inserted the quick way if nothing stands in it.
+    small_below: usize,
     ring: Ring,
     failure: OnceLock<WalError>,
 }
@@ -63,14 +66,16 @@ impl Shared {
             Shape { places: options.array_slots, pool: options.slot_pool, capacity, smallest: HEADER_BYTES as u64 };
         let shared = Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
-            space: Space::new(capacity, BLOCK, end, Arc::clone(&daemon)),
+            space: Space::new(capacity, BLOCK, options.group_commit.bytes as u64, end, Arc::clone(&daemon)),
             insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon), Arc::clone(&teller)),
-            flusher: Flusher::new(Arc::clone(&files)),
+            flusher: Flusher::new(Arc::clone(&files), options.sealing),
             daemon,
             teller,
             keeper: Bell::new(),
             opened_at: end,
+            max_payload: options.max_payload(),
+            small_below: if options.sealing == Sealing::AtFlush { SMALL_PAYLOAD + 1 } else { 0 },
             ring,
             failure: OnceLock::new(),
             options,
@@ -95,38 +100,47 @@ impl Shared {
 
     /// Inserts a record; returns where it starts and ends.
     #[inline]
-    pub(crate) fn insert(&self, record: &NewRecord<'_>) -> (Lsn, Lsn) {
-        assert!(
-            record.payload.len() <= self.options.max_payload(),
-            "a payload of {} bytes is more than the log buffer admits ({})",
-            record.payload.len(),
-            self.options.max_payload()
-        );
-        let bytes = record_bytes(record.payload.len());
-        let lsn = self.insertion.insert(&self.space, bytes as u64, |lsn| self.fill(lsn, bytes, record));
-        let end = lsn.advance(bytes as u64);
-        let durable = self.space.durable().get();
-        let limit = self.options.group_commit.bytes as u64;
-        // The record with which so much is unflushed rings; the daemon stays awake until it is less. In case that one saw
-        // an old durable position, so does the next that crosses a multiple of the limit.
-        if end.get().saturating_sub(durable) >= limit
-            && (lsn.get().saturating_sub(durable) < limit || lsn.get() / limit != end.get() / limit)
-        {
-            self.daemon.ring();
-        }
-        (lsn, end)
+    pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
+        let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
+        let is_small = payload.len() < self.small_below;
+        let tried = if is_small { self.try_insert_small([kind, flags], txn, page, prev, payload) } else { None };
+        let lsn = tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, is_small));
+        debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
+        (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
 
-    #[inline]
-    fn fill(&self, lsn: Lsn, bytes: usize, record: &NewRecord<'_>) {
-        let Some(durable) = self.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
-        // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, and the flusher reads no
-        // further than what has been released; `durable_if_room` says that what lay there before is on the device.
-        let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
-        // With one log, a record's place in the global order is its place in the log.
-        let gsn = Gsn::new(lsn.get());
-        debug_assert!(gsn > record.after, "a change comes after what it changes");
-        encode(space, record, &self.files.identity, lsn, gsn, durable);
+    /// Inserts a small record, unless anything stands in the way.
+    ///
+    /// Nothing here calls a function before all is done, and the fields are handed over in registers. Both save writing
+    /// registers to memory; an atomic operation waits for all that has been written before. Nor are fields that have just
+    /// been written read two at once, as the compiler sees fit to do; that takes as long as all the rest.
+    #[inline(never)]
+    fn try_insert_small(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
+        let [kind, flags] = kinds;
+        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
+        let bytes = record_bytes(payload.len());
+        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record })
+    }
+
+    /// Inserts any record.
+    #[cold]
+    fn insert_any(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8], tried: bool) -> Lsn {
+        assert!(
+            payload.len() <= self.max_payload,
+            "a payload of {} bytes is more than the log buffer admits ({})",
+            payload.len(),
+            self.max_payload
+        );
+        let [kind, flags] = kinds;
+        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
+        let bytes = record_bytes(payload.len());
+        self.insertion.insert(&self.space, bytes as u64, tried, Any { shared: self, bytes, record })
+    }
+
+    /// With one log, a record's place in the global order is its place in the log.
+    #[inline(always)]
+    fn gsn(&self, lsn: Lsn) -> Gsn {
+        Gsn::new(lsn.get())
     }
 
     /// Flushes what is released; returns whether that was anything. The caller has the right to (see [`CommitQueue`]).
@@ -193,5 +207,43 @@ impl Shared {
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
         is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush)
+    }
+}
+
+/// A small record on its way into the buffer. What is filled in is not beyond where `Space` has looked for room, and is
+/// sealed when it is flushed.
+struct Small<'a> {
+    shared: &'a Shared,
+    bytes: usize,
+    record: NewRecord<'a>,
+}
+
+impl Fill for Small<'_> {
+    #[inline(always)]
+    fn fill(self, lsn: Lsn) {
+        let Self { shared, bytes, record } = self;
+        // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, the flusher touches nothing
+        // behind what has been released, and there is room, so what lay there before is on the device.
+        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
+        encode::<SMALL_PAYLOAD>(space, &record, lsn, shared.gsn(lsn), shared.space.durable());
+    }
+}
+
+/// A record of any kind on its way into the buffer.
+struct Any<'a> {
+    shared: &'a Shared,
+    bytes: usize,
+    record: NewRecord<'a>,
+}
+
+impl Fill for Any<'_> {
+    #[inline(never)]
+    fn fill(self, lsn: Lsn) {
+        let Self { shared, bytes, record } = self;
+        let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
+        // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
+        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
+        encode::<MAX_RECORD_BYTES>(space, &record, lsn, shared.gsn(lsn), durable);
+        shared.flusher.inserted(space, lsn);
     }
 }

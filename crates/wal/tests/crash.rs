@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_types::Lsn;
-use duramen_wal::{FIRST_LSN, InsertDesign, Result, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Result, Sealing, Wal, WalError, WalOptions};
 
 /// What a workload knows at the moment of the crash.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +136,12 @@ fn at_every_operation() {
     for design in InsertDesign::ALL {
         crash_everywhere(&single_threaded(design), 1, 60, 1);
     }
+}
+
+#[test]
+fn at_every_operation_sealed_at_insertion() {
+    let options = WalOptions { sealing: Sealing::AtInsertion, ..single_threaded(InsertDesign::Hybrid) };
+    crash_everywhere(&options, 2, 60, 1);
 }
 
 #[test]

@@ -11,13 +11,17 @@
 //! never stands in the array. A slot is freed by the thread that releases its space. When all are in use, the holder of
 //! the lock waits for one to be freed: the pool bounds how many spaces can wait to be released, as the buffer bounds their
 //! bytes.
+//!
+//! A delegation that a predecessor has missed is found by looking through the pool ([`Insertion::collect`]): by a flush, and
+//! by who waits for a slot.
 
+use duramen_sync::{Backoff, random};
 use duramen_types::Lsn;
 
-use super::array::{ConsolidationArray, random};
+use super::array::ConsolidationArray;
 use super::release_queue::{Node, ReleaseQueue};
 use super::slot::Slot;
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// One in so many spaces, on average, is not delegated at once.
@@ -41,19 +45,72 @@ impl DelegatedInsertion {
         |index| self.slot(index).node()
     }
 
-    /// Releases the space of the slot at `index`, which has been filled in, or leaves that to another thread.
-    #[inline]
-    fn release(&self, space: &Space, index: usize) {
-        if self.slot(index).node().delegate(random().is_multiple_of(PATIENT_ONE_IN)) {
-            return;
+    fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
+        let acquired = |turn, index| {
+            self.queue.join(index, self.node());
+            drop(turn);
+        };
+        let part = self.array.part(space, bytes, || self.collect(space), acquired);
+        let lsn = part.lsn();
+        fill.fill(lsn);
+        if let Some(group) = part.leave() {
+            self.finish(space, group.index, group.lsn, group.bytes);
         }
-        let mut granted = Some(index);
-        while let Some(index) = granted {
-            let slot = self.slot(index);
-            let (lsn, bytes) = slot.group();
-            space.release_in_order(lsn, lsn.advance(bytes));
-            granted = slot.node().hand_off(self.node());
-            slot.free();
+        lsn
+    }
+
+    /// Finishes with the space at `lsn`, of `bytes`, of the slot at `index`, which has been filled in: releases it, or
+    /// leaves that to another thread.
+    #[inline(always)]
+    fn finish(&self, space: &Space, index: usize, lsn: Lsn, bytes: u64) {
+        let is_turn = || space.released() == lsn;
+        if is_turn() || !self.leave_to_others(index, lsn, is_turn) {
+            self.release(space, index, lsn, bytes);
+        }
+    }
+
+    #[cold]
+    fn leave_to_others(&self, index: usize, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
+        if random().is_multiple_of(PATIENT_ONE_IN) {
+            let mut backoff = Backoff::new();
+            while backoff.is_spinning() {
+                backoff.snooze();
+                if is_turn() {
+                    return false;
+                }
+            }
+        }
+        self.slot(index).node().delegate(lsn, is_turn)
+    }
+
+    /// Releases the space at `lsn`, of `bytes`, of the slot at `index`, whose turn it is, and those behind it that have been
+    /// delegated.
+    #[inline(always)]
+    fn release(&self, space: &Space, index: usize, lsn: Lsn, bytes: u64) {
+        let end = lsn.advance(bytes);
+        if let Some(next) = self.release_one(space, index, lsn, end) {
+            self.release_delegated(space, next, end);
+        }
+    }
+
+    /// Releases the space from `lsn` to `end` of the slot at `index`; returns the index of the slot behind it.
+    #[inline(always)]
+    fn release_one(&self, space: &Space, index: usize, lsn: Lsn, end: Lsn) -> Option<usize> {
+        space.release_in_order(lsn, end);
+        let slot = self.slot(index);
+        let next = slot.node().next();
+        slot.free();
+        next
+    }
+
+    /// Releases the space at `lsn`, which may be that of the slot at `next`, if it has been delegated, and so on.
+    #[cold]
+    fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn) {
+        let (mut due, mut lsn) = (Some(next), lsn);
+        while let Some(index) = due.filter(|index| self.slot(*index).node().take(lsn)) {
+            let end = lsn.advance(self.slot(index).group().1);
+            due = self.release_one(space, index, lsn, end);
+            lsn = end;
         }
     }
 }
@@ -63,27 +120,42 @@ impl Insertion for DelegatedInsertion {
         Self { array: ConsolidationArray::new(shape), queue: ReleaseQueue::default() }
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        if let Some(mut turn) = self.array.turn_alone(space, bytes) {
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        let mut index = 0;
+        let lsn = space.try_acquire(bytes, |lsn| {
+            index = self.array.take(|slot| slot.occupy(lsn, bytes), || self.collect(space));
+            self.queue.join(index, self.node());
+        })?;
+        fill.fill(lsn);
+        self.finish(space, index, lsn, bytes);
+        Some(lsn)
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+        if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
             let lsn = turn.acquire(bytes, 1);
-            let index = self.array.take(|slot| slot.occupy(lsn, bytes));
+            let index = self.array.take(|slot| slot.occupy(lsn, bytes), || self.collect(space));
             self.queue.join(index, self.node());
             drop(turn);
-            fill(lsn);
-            self.release(space, index);
+            fill.fill(lsn);
+            self.finish(space, index, lsn, bytes);
             return lsn;
         }
-        let part = self.array.part(space, bytes, |turn, index| {
-            self.queue.join(index, self.node());
-            drop(turn);
-        });
-        let lsn = part.lsn();
-        fill(lsn);
-        if let Some(group) = part.leave() {
-            self.release(space, group.index);
+        self.insert_in_group(space, bytes, fill)
+    }
+
+    fn collect(&self, space: &Space) {
+        let due = space.released();
+        // While it moves, somebody is at work who looks after those behind. So this is nearly always the end.
+        if due == space.end() {
+            return;
         }
-        lsn
+        let pool = self.array.pool();
+        if let Some(index) = (0..pool.len()).find(|index| pool[*index].node().take(due)) {
+            let (lsn, bytes) = self.slot(index).group();
+            self.release(space, index, lsn, bytes);
+        }
     }
 
     fn consolidated(&self) -> u64 {

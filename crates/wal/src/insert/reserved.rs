@@ -24,7 +24,7 @@ use duramen_sync::Mutex;
 use duramen_types::Lsn;
 
 use super::links::Links;
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// The design without a lock.
@@ -40,11 +40,18 @@ impl Insertion for ReservedInsertion {
         Self { links: Links::new(shape.capacity, shape.smallest), follower: Mutex::new(()) }
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        let lsn = space.reserve(bytes);
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        let lsn = space.try_reserve(bytes)?;
+        fill.fill(lsn);
+        self.links.add(lsn, lsn.advance(bytes));
+        Some(lsn)
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+        let lsn = space.reserve(bytes, tried);
         let end = lsn.advance(bytes);
-        fill(lsn);
+        fill.fill(lsn);
         if space.durable_if_room(end).is_some() {
             self.links.add(lsn, end);
         }
