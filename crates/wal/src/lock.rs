@@ -57,6 +57,8 @@ struct Queue {
     first: Mutex<()>,
     /// Where the first sleeps.
     parker: Parker,
+    #[cfg(loom)]
+    blocked: models::Blocked,
 }
 
 impl<T> InsertionLock<T> {
@@ -97,6 +99,14 @@ impl<T> InsertionLock<T> {
     /// Waits for the lock, having found it taken.
     #[cold]
     pub(crate) fn lock_after_pause(&self) {
+        #[cfg(not(loom))]
+        self.lock_in_queue();
+        #[cfg(loom)]
+        self.queue.blocked.until(|| self.take());
+    }
+
+    #[cfg_attr(all(loom, not(test)), allow(dead_code, reason = "models of what uses the lock do without"))]
+    fn lock_in_queue(&self) {
         let mut retry = Retry::new();
         while retry.pause(ATTEMPTS) {
             if self.try_lock() {
@@ -154,6 +164,8 @@ impl<T> InsertionLock<T> {
     pub(crate) unsafe fn unlock_quickly(&self) {
         // Release: what was done under the lock.
         self.locked.held.store(false, Ordering::Release);
+        #[cfg(loom)]
+        self.queue.blocked.wake();
     }
 }
 
@@ -173,6 +185,30 @@ impl Queue {
             duramen_sync::thread::yield_now();
         } else {
             self.parker.park_timeout(SLEEP);
+        }
+    }
+}
+
+/// How threads wait in models of what uses the lock. With the queue there would be too much to try; it has a model of its
+/// own.
+#[cfg(loom)]
+mod models {
+    use duramen_sync::{Condvar, Mutex};
+
+    #[derive(Debug, Default)]
+    pub(super) struct Blocked(Mutex<()>, Condvar);
+
+    impl Blocked {
+        pub(super) fn until(&self, taken: impl Fn() -> bool) {
+            let mut guard = self.0.lock();
+            while !taken() {
+                self.1.wait(&mut guard);
+            }
+        }
+
+        pub(super) fn wake(&self) {
+            drop(self.0.lock());
+            self.1.notify_all();
         }
     }
 }
@@ -200,8 +236,8 @@ mod tests {
         let counter = Arc::new(Counter { lock: InsertionLock::new(AtomicU64::new(0)), plain: UnsafeCell::new(0) });
         let run = move |counter: &Counter| {
             for _ in 0..each {
-                if !counter.lock.try_lock_alone() {
-                    counter.lock.lock();
+                if !counter.lock.try_lock_alone() && !counter.lock.try_lock() {
+                    counter.lock.lock_in_queue();
                 }
                 // SAFETY: the lock is held.
                 counter.plain.with_mut(|plain| unsafe { *plain += 1 });
