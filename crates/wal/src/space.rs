@@ -171,10 +171,10 @@ impl Space {
         Turn { space: self, alarmed: false }
     }
 
-    /// Hands out `bytes` for one record and calls `then` with them before the turn ends, if it is nobody's turn and
-    /// nothing has to be looked at; otherwise does nothing.
+    /// Hands out `bytes` for one record and returns what `then` makes of them before the turn ends, if it is nobody's turn
+    /// and nothing has to be looked at; otherwise does nothing.
     #[inline(always)]
-    pub(crate) fn try_acquire(&self, bytes: u64, then: impl FnOnce(Lsn)) -> Option<Lsn> {
+    pub(crate) fn try_acquire<T>(&self, bytes: u64, then: impl FnOnce(Lsn) -> T) -> Option<T> {
         if !self.next.try_lock_alone() {
             return None;
         }
@@ -182,16 +182,16 @@ impl Space {
         let lsn = next.lsn.load(Ordering::Relaxed);
         let end = lsn + bytes;
         // Relaxed: who has changed it has done so in a turn.
-        let clear = end <= next.clear.load(Ordering::Relaxed);
-        if clear {
+        let mut made = None;
+        if end <= next.clear.load(Ordering::Relaxed) {
             // No read-modify-write is needed: nobody else writes these.
             next.records.store(next.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             next.lsn.store(end, Ordering::Release);
-            then(Lsn::new(lsn));
+            made = Some(then(Lsn::new(lsn)));
         }
         // SAFETY: the lock has been taken above.
         unsafe { self.next.unlock_quickly() };
-        clear.then_some(Lsn::new(lsn))
+        made
     }
 
     /// Waits for the insertion lock; not without a pause at first if it has been `tried` already.

@@ -45,8 +45,6 @@ struct Leaders {
 /// A thread's part of a group's space.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
-    /// Index of the slot in the pool.
-    index: usize,
     slot: &'a Slot,
     group_lsn: Lsn,
     group_bytes: u64,
@@ -60,12 +58,10 @@ pub(super) struct Part<'a> {
 /// A group that everyone has left: its space can be released, and its slot must be freed then.
 #[derive(Debug)]
 pub(super) struct Filled<'a> {
-    /// Index of the slot in the pool.
-    pub(super) index: usize,
     pub(super) slot: &'a Slot,
     /// Where the group's space starts, and its size.
     pub(super) lsn: Lsn,
-    pub(super) bytes: u64,
+    bytes: u64,
 }
 
 impl ConsolidationArray {
@@ -126,7 +122,7 @@ impl ConsolidationArray {
                 ((lsn, group.bytes), 0)
             }
         };
-        Part { index, slot, group_lsn, group_bytes, offset, bytes, alone }
+        Part { slot, group_lsn, group_bytes, offset, bytes, alone }
     }
 
     /// Joins some slot (algorithm 4, `slot_join`): probes the places at random until one takes it. Returns its index in
@@ -149,30 +145,32 @@ impl ConsolidationArray {
 
     /// Puts a fresh slot at `place` of the array. It is the caller's turn.
     fn replace(&self, place: usize, relieve: impl Fn()) {
-        let index = self.take(|slot| slot.open(place), relieve);
+        let (index, _) = self.take(|slot| slot.open(place), relieve);
         // Relaxed: who finds the slot here judges it by its own word.
         self.places[place].store(index, Ordering::Relaxed);
     }
 
-    /// Takes a free slot from the pool: the first from the one taken last that `take` succeeds with; returns its index. It
-    /// is the caller's turn. While none is free, `relieve` is called: some may be in use only because somebody has to notice
+    /// Takes a free slot from the pool: the first from the one taken last that `take` succeeds with; returns it and its
+    /// index. It is the caller's turn. While none is free, `relieve` is called: some may be in use only because somebody has to notice
     /// that they are not needed any more.
     #[inline(always)]
-    pub(super) fn take(&self, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> usize {
+    pub(super) fn take(&self, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let last = self.leaders.last_slot.load(Ordering::Relaxed);
         // A thread that meets nobody always finds the same one, which is in its cache.
-        if take(&self.pool[last]) { last } else { self.take_next(last, take, relieve) }
+        let slot = &*self.pool[last];
+        if take(slot) { (last, slot) } else { self.take_next(last, take, relieve) }
     }
 
     #[cold]
-    fn take_next(&self, last: usize, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> usize {
+    fn take_next(&self, last: usize, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let mut backoff = Backoff::new();
         let mut index = last;
         for probes in 1.. {
             index = (index + 1) % self.pool.len();
-            if take(&self.pool[index]) {
+            let slot = &*self.pool[index];
+            if take(slot) {
                 self.leaders.last_slot.store(index, Ordering::Relaxed);
-                return index;
+                return (index, slot);
             }
             if probes % self.pool.len() == 0 {
                 // All are in use. Those closed earlier become free without anyone's turn, so this ends.
@@ -203,8 +201,8 @@ impl<'a> Part<'a> {
 
     /// Leaves the group, after the part has been filled in. The last to leave gets the group.
     pub(super) fn leave(self) -> Option<Filled<'a>> {
-        let Self { index, slot, group_lsn: lsn, group_bytes, .. } = self;
-        (self.alone || slot.leave(self.bytes)).then_some(Filled { index, slot, lsn, bytes: group_bytes })
+        let Self { slot, group_lsn: lsn, group_bytes, .. } = self;
+        (self.alone || slot.leave(self.bytes)).then_some(Filled { slot, lsn, bytes: group_bytes })
     }
 }
 

@@ -47,6 +47,7 @@ impl Insertion for ConsolidatedInsertion {
         space.try_acquire(bytes, |lsn| {
             fill.fill(lsn);
             space.release_in_order(lsn, lsn.advance(bytes));
+            lsn
         })
     }
 

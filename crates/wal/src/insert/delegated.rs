@@ -45,6 +45,14 @@ impl DelegatedInsertion {
         |index| self.slot(index).node()
     }
 
+    /// A slot for `bytes` that one thread has just acquired, in the queue. It is the caller's turn.
+    #[inline(always)]
+    fn occupy(&self, space: &Space, bytes: u64) -> &Slot {
+        let (index, slot) = self.array.take(|slot| slot.occupy(bytes), || self.collect(space));
+        self.queue.join(index, self.node());
+        slot
+    }
+
     fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
         let acquired = |turn, index| {
             self.queue.join(index, self.node());
@@ -54,65 +62,61 @@ impl DelegatedInsertion {
         let lsn = part.lsn();
         fill.fill(lsn);
         if let Some(group) = part.leave() {
-            self.finish(space, group.index, group.lsn, group.bytes);
+            self.finish(space, group.slot, group.lsn, group.end());
         }
         lsn
     }
 
-    /// Finishes with the space at `lsn`, of `bytes`, of the slot at `index`, which has been filled in: releases it, or
-    /// leaves that to another thread.
+    /// Finishes with the space from `lsn` to `end` that has been filled in: releases it, or leaves that to another thread.
     #[inline(always)]
-    fn finish(&self, space: &Space, index: usize, lsn: Lsn, bytes: u64) {
+    fn finish(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
         let is_turn = || space.released() == lsn;
-        if is_turn() || !self.leave_to_others(index, lsn, is_turn) {
-            self.release(space, index, lsn, bytes);
+        if is_turn() || !leave_to_others(slot.node(), lsn, is_turn) {
+            self.release(space, slot, lsn, end);
         }
     }
 
-    #[cold]
-    fn leave_to_others(&self, index: usize, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
-        if random().is_multiple_of(PATIENT_ONE_IN) {
-            let mut backoff = Backoff::new();
-            while backoff.is_spinning() {
-                backoff.snooze();
-                if is_turn() {
-                    return false;
-                }
-            }
-        }
-        self.slot(index).node().delegate(lsn, is_turn)
-    }
-
-    /// Releases the space at `lsn`, of `bytes`, of the slot at `index`, whose turn it is, and those behind it that have been
-    /// delegated.
+    /// Releases the space from `lsn` to `end`, whose turn it is, and what is behind it and has been delegated.
     #[inline(always)]
-    fn release(&self, space: &Space, index: usize, lsn: Lsn, bytes: u64) {
-        let end = lsn.advance(bytes);
-        if let Some(next) = self.release_one(space, index, lsn, end) {
+    fn release(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
+        if let Some(next) = release_one(space, slot, lsn, end) {
             self.release_delegated(space, next, end);
         }
-    }
-
-    /// Releases the space from `lsn` to `end` of the slot at `index`; returns the index of the slot behind it.
-    #[inline(always)]
-    fn release_one(&self, space: &Space, index: usize, lsn: Lsn, end: Lsn) -> Option<usize> {
-        space.release_in_order(lsn, end);
-        let slot = self.slot(index);
-        let next = slot.node().next();
-        slot.free();
-        next
     }
 
     /// Releases the space at `lsn`, which may be that of the slot at `next`, if it has been delegated, and so on.
     #[cold]
     fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn) {
-        let (mut due, mut lsn) = (Some(next), lsn);
-        while let Some(index) = due.filter(|index| self.slot(*index).node().take(lsn)) {
-            let end = lsn.advance(self.slot(index).group().1);
-            due = self.release_one(space, index, lsn, end);
+        let (mut next, mut lsn) = (Some(next), lsn);
+        while let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node().take(lsn)) {
+            let end = lsn.advance(slot.bytes());
+            next = release_one(space, slot, lsn, end);
             lsn = end;
         }
     }
+}
+
+#[cold]
+fn leave_to_others(node: &Node, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
+    if random().is_multiple_of(PATIENT_ONE_IN) {
+        let mut backoff = Backoff::new();
+        while backoff.is_spinning() {
+            backoff.snooze();
+            if is_turn() {
+                return false;
+            }
+        }
+    }
+    node.delegate(lsn, is_turn)
+}
+
+/// Releases the space from `lsn` to `end`; returns the index of the slot behind it.
+#[inline(always)]
+fn release_one(space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) -> Option<usize> {
+    space.release_in_order(lsn, end);
+    let next = slot.node().next();
+    slot.free();
+    next
 }
 
 impl Insertion for DelegatedInsertion {
@@ -122,24 +126,19 @@ impl Insertion for DelegatedInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        let mut index = 0;
-        let lsn = space.try_acquire(bytes, |lsn| {
-            index = self.array.take(|slot| slot.occupy(lsn, bytes), || self.collect(space));
-            self.queue.join(index, self.node());
-        })?;
+        let (lsn, slot) = space.try_acquire(bytes, |lsn| (lsn, self.occupy(space, bytes)))?;
         fill.fill(lsn);
-        self.finish(space, index, lsn, bytes);
+        self.finish(space, slot, lsn, lsn.advance(bytes));
         Some(lsn)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
         if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
             let lsn = turn.acquire(bytes, 1);
-            let index = self.array.take(|slot| slot.occupy(lsn, bytes), || self.collect(space));
-            self.queue.join(index, self.node());
+            let slot = self.occupy(space, bytes);
             drop(turn);
             fill.fill(lsn);
-            self.finish(space, index, lsn, bytes);
+            self.finish(space, slot, lsn, lsn.advance(bytes));
             return lsn;
         }
         self.insert_in_group(space, bytes, fill)
@@ -152,9 +151,8 @@ impl Insertion for DelegatedInsertion {
             return;
         }
         let pool = self.array.pool();
-        if let Some(index) = (0..pool.len()).find(|index| pool[*index].node().take(due)) {
-            let (lsn, bytes) = self.slot(index).group();
-            self.release(space, index, lsn, bytes);
+        if let Some(slot) = pool.iter().find(|slot| slot.node().take(due)) {
+            self.release(space, slot, due, due.advance(slot.bytes()));
         }
     }
 

@@ -40,7 +40,7 @@ impl Insertion for HybridInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        let lsn = space.try_acquire(bytes, |_| {})?;
+        let lsn = space.try_acquire(bytes, |lsn| lsn)?;
         fill.fill(lsn);
         space.release(lsn, lsn.advance(bytes));
         Some(lsn)

@@ -22,6 +22,7 @@ impl Insertion for MutexInsertion {
         space.try_acquire(bytes, |lsn| {
             fill.fill(lsn);
             space.release_in_order(lsn, lsn.advance(bytes));
+            lsn
         })
     }
 

@@ -58,8 +58,12 @@ impl ReleaseQueue {
     #[inline]
     pub(super) fn join<'n>(&self, index: usize, node: impl Fn(usize) -> &'n Node) {
         let last = self.last.load(Ordering::Relaxed);
-        // Relaxed: who comes to the node by this judges it by its delegation. Nodes are taken into use with the lock
-        // held, so the last one is still the same, or free, or the new one itself, which the next line puts right.
+        if last == index {
+            // It has been free, and none has joined behind it.
+            return;
+        }
+        // Relaxed: who comes to the node by this judges it by its delegation. Nodes join with the lock held, so the last one
+        // has not joined again since: its space waits to be released, or nobody looks at its `next` any more.
         node(last).next.store(index as u32 + 1, Ordering::Relaxed);
         node(index).next.store(LAST, Ordering::Relaxed);
         self.last.store(index, Ordering::Relaxed);
