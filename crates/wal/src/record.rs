@@ -24,7 +24,9 @@
 //! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
 
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{BLOCK_SIZE, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_parts};
+use duramen_types::{
+    BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
+};
 
 /// Size of a record's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 48;
@@ -199,21 +201,62 @@ fn copy_small(to: &mut [u8], from: &[u8]) {
 ///
 /// # Panics
 /// When that is not what is there.
-pub(crate) fn seal(mut records: &mut [u8], identity: &Identity, from: Lsn) {
-    let mut lsn = from;
-    while !records.is_empty() {
-        let length = Header::at(records).filter(|header| header.is_in_place(lsn)).and_then(|header| header.length());
-        let length = length.filter(|length| *length <= records.len()).expect("what is released is records");
-        let (record, behind) = records.split_at_mut(length);
-        let (header, rest) = record.split_at_mut(HEADER_BYTES);
-        let (fields, _) = header.as_chunks_mut::<8>();
-        let mut words = [0; 5];
-        for (word, field) in words.iter_mut().zip(&fields[1..]) {
-            *word = u64::from_le_bytes(*field);
+pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
+    let mut records = Unsealed { records, lsn: from };
+    loop {
+        // Three at a time: see `crc32c_words_of_three`.
+        match [records.next(), records.next(), records.next()] {
+            [Some(mut a), Some(mut b), Some(mut c)] => {
+                let crcs = crc32c_words_of_three([&a, &b, &c].map(|record| record.block(identity)));
+                [&mut a, &mut b, &mut c].into_iter().zip(crcs).for_each(|(record, crc)| record.put(crc));
+            }
+            last => {
+                for mut record in last.into_iter().flatten() {
+                    record.put(crc32c_words(record.block(identity)));
+                }
+                return;
+            }
         }
-        let crc = crc32c_parts(identity.seed_at(lsn), length as u32, words, rest);
-        fields[0] = (u64::from(crc) | (length as u64) << 32).to_le_bytes();
-        (records, lsn) = (behind, lsn.advance(length as u64));
+    }
+}
+
+/// Records that have not been sealed yet.
+struct Unsealed<'a> {
+    records: &'a mut [u8],
+    lsn: Lsn,
+}
+
+/// One of them.
+struct UnsealedRecord<'a> {
+    lsn: Lsn,
+    words: &'a mut [[u8; 8]],
+}
+
+impl<'a> Unsealed<'a> {
+    #[inline]
+    fn next(&mut self) -> Option<UnsealedRecord<'a>> {
+        if self.records.is_empty() {
+            return None;
+        }
+        let (records, lsn) = (std::mem::take(&mut self.records), self.lsn);
+        let header = Header::at(records).filter(|header| header.is_in_place(lsn));
+        let length = header.and_then(|header| header.length()).filter(|length| *length <= records.len());
+        let (record, behind) = records.split_at_mut(length.expect("what is released is records"));
+        self.lsn = lsn.advance(record.len() as u64);
+        self.records = behind;
+        Some(UnsealedRecord { lsn, words: record.as_chunks_mut().0 })
+    }
+}
+
+impl UnsealedRecord<'_> {
+    #[inline]
+    fn block(&self, identity: &Identity) -> Block<'_> {
+        (identity.seed_at(self.lsn), 8 * self.words.len() as u32, &self.words[1..])
+    }
+
+    #[inline]
+    fn put(&mut self, crc: u32) {
+        self.words[0][..4].copy_from_slice(&crc.to_le_bytes());
     }
 }
 

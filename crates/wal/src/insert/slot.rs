@@ -48,10 +48,10 @@ const fn members(word: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     word: AtomicU64,
-    /// Where the group's space starts, in a slot that stands in the array. Written before COPYING is announced, constant
-    /// until FREE.
+    /// Where the group's space starts. Written before COPYING is announced, constant until FREE. Of no meaning in a slot that
+    /// one thread occupies.
     lsn: AtomicU64,
-    /// Size of the space in bytes. Likewise.
+    /// Size of the group's space in bytes. Likewise.
     bytes: AtomicU64,
     /// Place in the array. Written before OPEN is announced, constant until FREE.
     place: AtomicUsize,
@@ -103,7 +103,6 @@ impl Slot {
         if self.word.load(Ordering::Acquire) != FREE {
             return false;
         }
-        self.bytes.store(bytes, Ordering::Relaxed);
         self.word.store(COPYING | bytes, Ordering::Release);
         true
     }
@@ -154,12 +153,15 @@ impl Slot {
         while self.word.load(Ordering::Acquire) & PHASE != COPYING {
             backoff.snooze();
         }
-        (Lsn::new(self.lsn.load(Ordering::Relaxed)), self.bytes())
+        (Lsn::new(self.lsn.load(Ordering::Relaxed)), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Size of the space. For those who know that the slot is in COPYING or DONE.
+    /// Size of the space. For those who know that the slot is in DONE, or occupied by one thread.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        match self.word.load(Ordering::Relaxed) & BYTES {
+            0 => self.bytes.load(Ordering::Relaxed),
+            of_one => of_one,
+        }
     }
 
     /// The slot as a node of the queue of spaces to be released.
