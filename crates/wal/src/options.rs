@@ -33,10 +33,10 @@ impl Default for GroupCommit {
 pub enum Sealing {
     /// Who flushes, just before the bytes go to the device. Insertion is cheaper by that, and many threads can insert at the
     /// cost of the one that flushes. The default.
-    #[default]
     AtFlush,
     /// Who inserts: for a device to which bytes go without a flush, or to notice records that change in the log buffer
     /// while they wait for a flush.
+    #[default]
     AtInsertion,
 }
 

@@ -3,7 +3,7 @@
 use duramen_io::{AlignedBuf, Disk};
 use duramen_sync::{Arc, OnceLock};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, TxnId};
 
 use crate::bell::Bell;
 use crate::commit::Ask;
@@ -36,8 +36,7 @@ pub(crate) struct Shared {
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
-    /// Payloads shorter than this are inserted the quick way if nothing stands in it.
-    small_below: usize,
+    quick: Quick,
     ring: Ring,
     failure: OnceLock<WalError>,
 }
@@ -75,7 +74,7 @@ impl Shared {
             keeper: Bell::new(),
             opened_at: end,
             max_payload: options.max_payload(),
-            small_below: if options.sealing == Sealing::AtFlush { SMALL_PAYLOAD + 1 } else { 0 },
+            quick: Quick::new(options.sealing),
             ring,
             failure: OnceLock::new(),
             options,
@@ -102,24 +101,59 @@ impl Shared {
     #[inline]
     pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
-        let is_small = payload.len() < self.small_below;
-        let tried = if is_small { self.try_insert_small([kind, flags], txn, page, prev, payload) } else { None };
-        let lsn = tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, is_small));
+        let quick = if payload.len() <= SMALL_PAYLOAD { self.quick } else { Quick::Never };
+        let tried = match quick {
+            Quick::Never => None,
+            Quick::Unsealed => self.try_insert_unsealed([kind, flags], txn, page, prev, payload),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the processor has the instructions: see `Quick::new`.
+            Quick::Sealed => unsafe { self.try_insert_sealed([kind, flags], txn, page, prev, payload) },
+        };
+        let lsn = tried
+            .unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick != Quick::Never));
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
         (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
 
-    /// Inserts a small record, unless anything stands in the way.
+    /// Inserts a small record, unless anything stands in the way. A flush will seal it.
     ///
     /// Nothing here calls a function before all is done, and the fields are handed over in registers. Both save writing
     /// registers to memory; an atomic operation waits for all that has been written before. Nor are fields that have just
     /// been written read two at once, as the compiler sees fit to do; that takes as long as all the rest.
     #[inline(never)]
-    fn try_insert_small(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
+    fn try_insert_unsealed(
+        &self,
+        kinds: [u8; 2],
+        txn: TxnId,
+        page: PageId,
+        prev: Lsn,
+        payload: &[u8],
+    ) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());
-        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record })
+        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc: |_, _, _| 0 })
+    }
+
+    /// As [`Self::try_insert_unsealed`], but seals it.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(never)]
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn try_insert_sealed(
+        &self,
+        kinds: [u8; 2],
+        txn: TxnId,
+        page: PageId,
+        prev: Lsn,
+        payload: &[u8],
+    ) -> Option<Lsn> {
+        let [kind, flags] = kinds;
+        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
+        let bytes = record_bytes(payload.len());
+        // What does not depend on the place, before the lock is taken.
+        let early = EarlyCrc::new([txn.get(), prev.get(), page.get()], payload);
+        let crc = |lsn, first, fifth| early.finish(self.files.identity.seed_at(lsn), bytes as u32, first, fifth);
+        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc })
     }
 
     /// Inserts any record.
@@ -210,22 +244,44 @@ impl Shared {
     }
 }
 
-/// A small record on its way into the buffer. What is filled in is not beyond where `Space` has looked for room, and is
-/// sealed when it is flushed.
-struct Small<'a> {
+/// A small record on its way into the buffer. What is filled in is not beyond where `Space` has looked for room.
+struct Small<'a, C> {
     shared: &'a Shared,
     bytes: usize,
     record: NewRecord<'a>,
+    /// The checksum of the record at an LSN, from the two words that [`encode`] tells.
+    crc: C,
 }
 
-impl Fill for Small<'_> {
+impl<C: FnOnce(Lsn, u64, u64) -> u32> Fill for Small<'_, C> {
     #[inline(always)]
     fn fill(self, lsn: Lsn) {
-        let Self { shared, bytes, record } = self;
+        let Self { shared, bytes, record, crc } = self;
         // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, the flusher touches nothing
         // behind what has been released, and there is room, so what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<SMALL_PAYLOAD>(space, &record, lsn, shared.gsn(lsn), shared.space.durable());
+        let crc = |first, fifth| crc(lsn, first, fifth);
+        encode::<SMALL_PAYLOAD>(space, &record, lsn, shared.gsn(lsn), shared.space.durable(), crc);
+    }
+}
+
+/// What can be done quickly with small records, if nothing stands in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Quick {
+    Never,
+    Unsealed,
+    #[cfg(target_arch = "x86_64")]
+    Sealed,
+}
+
+impl Quick {
+    fn new(sealing: Sealing) -> Self {
+        match sealing {
+            Sealing::AtFlush => Self::Unsealed,
+            #[cfg(target_arch = "x86_64")]
+            Sealing::AtInsertion if EarlyCrc::is_supported() => Self::Sealed,
+            Sealing::AtInsertion => Self::Never,
+        }
     }
 }
 
@@ -243,7 +299,7 @@ impl Fill for Any<'_> {
         let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<MAX_RECORD_BYTES>(space, &record, lsn, shared.gsn(lsn), durable);
+        encode::<MAX_RECORD_BYTES>(space, &record, lsn, shared.gsn(lsn), durable, |_, _| 0);
         shared.flusher.inserted(space, lsn);
     }
 }
