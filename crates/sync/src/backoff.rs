@@ -47,17 +47,15 @@ impl Backoff {
 ///
 /// An attempt takes the cache line that they fight for away from the thread that works with it. A pause that is long
 /// beside the work lets one thread get much done with the line at hand; a random one does not meet the others' again and
-/// again. Each is below a microsecond.
+/// again. Each is of half a microsecond to one.
 #[derive(Debug, Default)]
 pub struct Retry {
     attempts: u32,
 }
 
 impl Retry {
-    /// Most nanoseconds of the first pause, as a power of two; each is up to twice as long as the one before.
-    const FIRST: u32 = 8;
-    /// As above, of the longest.
-    const LONGEST: u32 = 10;
+    /// Most nanoseconds of a pause; it lasts half of that at least.
+    const LONGEST: u64 = 1024;
 
     /// Before the first attempt.
     pub const fn new() -> Self {
@@ -72,9 +70,8 @@ impl Retry {
         if cfg!(loom) {
             thread::yield_now();
         } else {
-            let most = 1_u64 << (Self::FIRST + self.attempts).min(Self::LONGEST);
             let start = Instant::now();
-            let nanos = most / 2 + u64::from(random()) % (most / 2);
+            let nanos = Self::LONGEST / 2 + u64::from(random()) % (Self::LONGEST / 2);
             while Instant::now().nanos() - start.nanos() < nanos {
                 spin_hint();
             }

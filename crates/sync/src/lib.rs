@@ -25,7 +25,5 @@ pub mod usage;
 
 pub use backoff::{Backoff, Retry, random};
 pub use crossbeam_utils::CachePadded;
-pub use imp::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, prefetch_to_write, thread,
-};
+pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
 pub use std::sync::{Arc, OnceLock, Weak};

@@ -9,9 +9,6 @@ pub(crate) fn spin_hint() {
     loom::hint::spin_loop();
 }
 
-/// Nothing: models have no caches.
-pub fn prefetch_to_write<T>(_address: *const T) {}
-
 /// A mutex without poisoning.
 #[derive(Debug)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);

@@ -5,19 +5,6 @@ pub use std::sync::atomic;
 
 pub(crate) use std::hint::spin_loop as spin_hint;
 
-/// Has the cache line at `address` brought here to be written to, if that can be had without waiting. The address may be
-/// any: nothing is read or written.
-#[inline(always)]
-pub fn prefetch_to_write<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint has no effect but on caches, whatever the address; processors that do not know it do nothing.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
 use std::time::Duration;
 
 /// A condition variable for [`Mutex`].

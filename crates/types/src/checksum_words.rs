@@ -56,7 +56,7 @@ pub struct EarlyCrc {
 
 impl EarlyCrc {
     /// Longest tail in bytes.
-    pub const MAX_TAIL: usize = 2016;
+    pub const MAX_TAIL: usize = 8 * 252;
 
     /// Whether this processor can make one.
     pub fn is_supported() -> bool {
@@ -67,6 +67,9 @@ impl EarlyCrc {
     }
 
     /// The second to the fourth word and the tail, followed by zeros up to a multiple of 8.
+    ///
+    /// # Panics
+    /// Here or in the end, when the tail is longer than [`Self::MAX_TAIL`].
     #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]

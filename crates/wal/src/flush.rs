@@ -5,7 +5,7 @@
 //! zeros, since other threads are filling in the rest of it in the ring. The next flush writes that block again; should
 //! that write be torn, the sectors before the durable end are the same in both versions.
 //!
-//! Before that it seals the records that have not been sealed when they were inserted ([`Sealing`]): it computes their
+//! In a log whose records are not sealed when they are inserted ([`Sealing`]), it seals them before: it computes their
 //! checksums and writes them into the ring. A flush covers whole records, and each record is new in one flush only, so
 //! each is sealed once, and what is written again of a block is sealed already. Nobody else looks at those bytes of the
 //! ring: who inserts has finished with them, and reading is done from the segments.

@@ -28,7 +28,7 @@ const EMPTY: u32 = 0;
 const WANTED: u32 = 1;
 const SLEEPING: u32 = 2;
 
-/// So often a thread tries before it goes to the queue: about five microseconds.
+/// So often a thread tries before it goes to the queue: about six microseconds.
 const ATTEMPTS: u32 = 8;
 
 /// Longest sleep of a thread that has been overlooked.

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! All numbers are little-endian. Records follow each other without gaps, across segments too. The checksum is put in when
-//! the record is inserted, or later by who flushes it ([`crate::Sealing`]); on disk it is always there. The seed of the
+//! the record is inserted, or by who flushes it ([`crate::Sealing`]); on disk it is always there. The seed of the
 //! checksum is the record's LSN plus a number derived from the identity of the database and the log, so that a record passes
 //! only where it was written: what an earlier use of a recycled segment or another log left behind does not.
 //!

@@ -109,8 +109,8 @@ impl Shared {
             // SAFETY: the processor has the instructions: see `Quick::new`.
             Quick::Sealed => unsafe { self.try_insert_sealed([kind, flags], txn, page, prev, payload) },
         };
-        let lsn = tried
-            .unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick != Quick::Never));
+        let lsn =
+            tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick != Quick::Never));
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
         (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
@@ -121,14 +121,7 @@ impl Shared {
     /// registers to memory; an atomic operation waits for all that has been written before. Nor are fields that have just
     /// been written read two at once, as the compiler sees fit to do; that takes as long as all the rest.
     #[inline(never)]
-    fn try_insert_unsealed(
-        &self,
-        kinds: [u8; 2],
-        txn: TxnId,
-        page: PageId,
-        prev: Lsn,
-        payload: &[u8],
-    ) -> Option<Lsn> {
+    fn try_insert_unsealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());
@@ -139,14 +132,7 @@ impl Shared {
     #[cfg(target_arch = "x86_64")]
     #[inline(never)]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
-    fn try_insert_sealed(
-        &self,
-        kinds: [u8; 2],
-        txn: TxnId,
-        page: PageId,
-        prev: Lsn,
-        payload: &[u8],
-    ) -> Option<Lsn> {
+    fn try_insert_sealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());

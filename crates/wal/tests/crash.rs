@@ -139,9 +139,11 @@ fn at_every_operation() {
 }
 
 #[test]
-fn at_every_operation_sealed_at_insertion() {
-    let options = WalOptions { sealing: Sealing::AtInsertion, ..single_threaded(InsertDesign::Hybrid) };
-    crash_everywhere(&options, 2, 60, 1);
+fn at_every_operation_sealed_at_flush() {
+    for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
+        let options = WalOptions { sealing: Sealing::AtFlush, ..single_threaded(design) };
+        crash_everywhere(&options, 2 + seed as u64, 40, 2);
+    }
 }
 
 #[test]
