@@ -33,11 +33,11 @@ impl Default for GroupCommit {
 pub enum Sealing {
     /// Who flushes, just before the bytes go to the device. An insertion takes a third less by that, if the core that flushes
     /// and those that insert share a cache. If they do not, fetching the records to the one and the buffer back to the
-    /// others takes longer than the checksums.
+    /// others takes longer than the checksums. The default.
+    #[default]
     AtFlush,
     /// Who inserts. It notices as well if records change in the log buffer while they wait for a flush, and suits a device
     /// to which bytes go without one.
-    #[default]
     AtInsertion,
 }
 

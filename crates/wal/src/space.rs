@@ -314,6 +314,12 @@ impl Space {
     #[inline]
     pub(crate) fn release_in_order(&self, from: Lsn, to: Lsn) {
         assert_eq!(self.released.lsn.load(Ordering::Relaxed), from.get(), "space is released in order");
+        self.release_due(to);
+    }
+
+    /// As [`Space::release_in_order`], for a thread that has just seen `released` where its space starts.
+    #[inline]
+    pub(crate) fn release_due(&self, to: Lsn) {
         self.released.lsn.store(to.get(), Ordering::Release);
     }
 
@@ -327,7 +333,7 @@ impl Space {
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
         if self.released() == lsn {
-            self.released.lsn.store(end.get(), Ordering::Release);
+            self.release_due(end);
         } else {
             self.release_early(lsn, end);
         }
@@ -336,7 +342,7 @@ impl Space {
     #[cold]
     fn release_early(&self, lsn: Lsn, end: Lsn) {
         if self.is_turn_soon(lsn) {
-            self.released.lsn.store(end.get(), Ordering::Release);
+            self.release_due(end);
         } else {
             self.leave_note(lsn, end);
         }

@@ -139,9 +139,9 @@ fn at_every_operation() {
 }
 
 #[test]
-fn at_every_operation_sealed_at_flush() {
+fn at_every_operation_sealed_at_insertion() {
     for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
-        let options = WalOptions { sealing: Sealing::AtFlush, ..single_threaded(design) };
+        let options = WalOptions { sealing: Sealing::AtInsertion, ..single_threaded(design) };
         crash_everywhere(&options, 2 + seed as u64, 40, 2);
     }
 }

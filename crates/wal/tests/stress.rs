@@ -173,9 +173,9 @@ fn many_threads_that_all_commit() {
 }
 
 #[test]
-fn sealed_at_flush() {
+fn sealed_at_insertion() {
     for design in InsertDesign::ALL {
-        let options = WalOptions { sealing: Sealing::AtFlush, ..roomy(design, 256 << 10) };
+        let options = WalOptions { sealing: Sealing::AtInsertion, ..roomy(design, 256 << 10) };
         stress(options, 4, 1000, |random| random.below(2000) as usize, 20);
     }
 }

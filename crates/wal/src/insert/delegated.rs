@@ -72,14 +72,14 @@ impl DelegatedInsertion {
     fn finish(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
         let is_turn = || space.released() == lsn;
         if is_turn() || !leave_to_others(slot.node(), lsn, is_turn) {
-            self.release(space, slot, lsn, end);
+            self.release(space, slot, end);
         }
     }
 
-    /// Releases the space from `lsn` to `end`, whose turn it is, and what is behind it and has been delegated.
+    /// Releases the space up to `end`, whose turn it is, and what is behind it and has been delegated.
     #[inline(always)]
-    fn release(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
-        if let Some(next) = release_one(space, slot, lsn, end) {
+    fn release(&self, space: &Space, slot: &Slot, end: Lsn) {
+        if let Some(next) = release_one(space, slot, end) {
             self.release_delegated(space, next, end);
         }
     }
@@ -90,7 +90,7 @@ impl DelegatedInsertion {
         let (mut next, mut lsn) = (Some(next), lsn);
         while let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node().take(lsn)) {
             let end = lsn.advance(slot.bytes());
-            next = release_one(space, slot, lsn, end);
+            next = release_one(space, slot, end);
             lsn = end;
         }
     }
@@ -110,10 +110,10 @@ fn leave_to_others(node: &Node, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
     node.delegate(lsn, is_turn)
 }
 
-/// Releases the space from `lsn` to `end`; returns the index of the slot behind it.
+/// Releases the space up to `end`, whose turn it is; returns the index of the slot behind it.
 #[inline(always)]
-fn release_one(space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) -> Option<usize> {
-    space.release_in_order(lsn, end);
+fn release_one(space: &Space, slot: &Slot, end: Lsn) -> Option<usize> {
+    space.release_due(end);
     let next = slot.node().next();
     slot.free();
     next
@@ -152,7 +152,7 @@ impl Insertion for DelegatedInsertion {
         }
         let pool = self.array.pool();
         if let Some(slot) = pool.iter().find(|slot| slot.node().take(due)) {
-            self.release(space, slot, due, due.advance(slot.bytes()));
+            self.release(space, slot, due.advance(slot.bytes()));
         }
     }
 

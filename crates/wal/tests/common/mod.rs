@@ -15,7 +15,7 @@ pub const DATABASE: [u8; 16] = *b"a test database!";
 pub fn options(insert: InsertDesign) -> WalOptions {
     WalOptions {
         insert,
-        sealing: Sealing::AtInsertion,
+        sealing: Sealing::AtFlush,
         ring_bytes: 64 << 10,
         array_slots: 2,
         slot_pool: 32,
