@@ -70,6 +70,9 @@ impl EarlyCrc {
     ///
     /// # Panics
     /// Here or in the end, when the tail is longer than [`Self::MAX_TAIL`].
+    ///
+    /// # Safety
+    /// [`Self::is_supported`].
     #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
@@ -78,6 +81,9 @@ impl EarlyCrc {
     }
 
     /// The checksum.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
     #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]

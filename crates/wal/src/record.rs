@@ -266,7 +266,7 @@ impl UnsealedRecord<'_> {
 /// Blocks from `durable` to `lsn`, rounded up; the largest number stands for "too many to tell".
 #[inline]
 fn backlog(lsn: Lsn, durable: Lsn) -> u16 {
-    let blocks = (lsn.get().saturating_sub(durable.get()) + (BLOCK_SIZE as u64 - 1)) / BLOCK_SIZE as u64;
+    let blocks = lsn.get().saturating_sub(durable.get()).div_ceil(BLOCK_SIZE as u64);
     blocks.min(u64::from(u16::MAX)) as u16
 }
 
