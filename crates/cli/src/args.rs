@@ -228,6 +228,12 @@ pub(crate) enum Lab {
         #[arg(long, value_name = "DIR", default_value = "lab-results")]
         out: PathBuf,
     },
+    /// Measure the same operations here and on a simulated machine, and print how far the model is off
+    Calibrate {
+        /// Print one JSON object for each operation, of this build alone
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use duramen_lab::{Check, EXPERIMENTS, Effort, Experiment, Outcome, Verdict};
+use duramen_lab::{Calibrated, Check, EXPERIMENTS, Effort, Experiment, Outcome, SIMULATED, Verdict};
 use serde::Serialize;
 
 use crate::args::{Lab, LabArgs};
@@ -23,10 +23,48 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
                 (true, _) => Effort::Quick,
                 _ => Effort::Full,
             };
-            run(&chosen(ids)?, effort, directory, out)
+            let (simulated, native): (Vec<_>, Vec<_>) =
+                chosen(ids)?.into_iter().partition(|experiment| experiment.about().world == SIMULATED);
+            #[cfg(not(machine))]
+            if !simulated.is_empty() {
+                elsewhere(&simulated, effort, directory, out)?;
+            }
+            #[cfg(machine)]
+            run(&simulated, effort, directory, out)?;
+            if cfg!(not(machine)) {
+                run(&native, effort, directory, out)?;
+            } else if !native.is_empty() {
+                return Err(Failure::Usage(format!(
+                    "{} runs natively; this is the machine build",
+                    native[0].about().id
+                )));
+            }
+            Ok(())
         }
         Lab::Claims { json, out: directory } => claims(*json, directory, out),
+        Lab::Calibrate { json } => calibrate(*json, out),
     }
+}
+
+/// Has the machine build run `experiments`.
+#[cfg(not(machine))]
+fn elsewhere(
+    experiments: &[&'static dyn Experiment],
+    effort: Effort,
+    directory: &Path,
+    out: &mut dyn Write,
+) -> Result<()> {
+    out.flush()?;
+    let directory = directory.to_string_lossy();
+    let mut args = vec!["lab", "run"];
+    args.extend(experiments.iter().map(|experiment| experiment.about().id));
+    args.extend(match effort {
+        Effort::Full => None,
+        Effort::Quick => Some("--quick"),
+        Effort::Tiny => Some("--tiny"),
+    });
+    args.extend(["--out", &directory]);
+    crate::machine_build::run(&args, Narrator::new(false))
 }
 
 /// The experiments called `ids`, in the order of the claims, each once.
@@ -117,6 +155,40 @@ struct Claim<'a> {
     quick: bool,
     verdict: &'a str,
     reasons: &'a [String],
+}
+
+/// Measures the same operations in this build and in the other one.
+fn calibrate(json: bool, out: &mut dyn Write) -> Result<()> {
+    let narrator = Narrator::new(json);
+    let here = duramen_lab::calibrate(&mut |what| narrator.say(what))?;
+    if json {
+        for line in &here {
+            serde_json::to_writer(&mut *out, line).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+        return Ok(());
+    }
+    #[cfg(machine)]
+    let other = Vec::new();
+    #[cfg(not(machine))]
+    let other = crate::machine_build::calibrated(narrator)?;
+    compare(&here, &other, out)
+}
+
+fn compare(here: &[Calibrated], modelled: &[Calibrated], out: &mut dyn Write) -> Result<()> {
+    let mut table = grid(&["operation", "threads", "this machine, ns", "simulated, ns", "simulated by this machine"]);
+    for line in here {
+        let found = modelled.iter().find(|other| (&other.what, other.threads) == (&line.what, line.threads));
+        let [modelled, ratio] = found.map_or(["-".into(), "-".into()], |found| {
+            [format!("{:.1}", found.nanos), format!("{:.2}", found.nanos / line.nanos)]
+        });
+        table.add_row([line.what.clone(), line.threads.to_string(), format!("{:.1}", line.nanos), modelled, ratio]);
+    }
+    writeln!(out, "{table}")?;
+    Ok(writeln!(
+        out,
+        "nanoseconds of one thread for one operation; the simulated machine has other processors than this one"
+    )?)
 }
 
 fn claims(json: bool, directory: &Path, out: &mut dyn Write) -> Result<()> {

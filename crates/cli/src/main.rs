@@ -12,6 +12,8 @@ mod failure;
 mod format;
 mod inspect;
 mod lab;
+#[cfg(not(machine))]
+mod machine_build;
 mod progress;
 mod stats;
 
@@ -22,6 +24,11 @@ use clap::Parser;
 
 use args::{Cli, Command};
 use failure::Failure;
+
+/// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
+#[cfg(machine)]
+#[global_allocator]
+static ALLOCATOR: duramen_lab::Allocator = duramen_lab::Allocator;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

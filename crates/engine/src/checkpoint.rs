@@ -10,6 +10,7 @@
 //! transaction in the table; what lies below is recycled.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Mutex, Weak};
 use duramen_types::planted::{Bug, is_on};
@@ -193,6 +194,9 @@ impl Core {
         let before = *standing;
         let begin = self.log_checkpoint(standing, Kind::CheckpointBegin, &[]).lsn;
         let mut txns = self.active.snapshot();
+        if !txns.is_empty() {
+            reach(Probe::CheckpointUnderLoad);
+        }
         let mut pages = self.store.pool.dirty_pages();
         if is_on(Bug::CheckpointForgetsTransactions) {
             txns.clear();

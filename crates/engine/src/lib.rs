@@ -65,6 +65,7 @@ mod health;
 pub mod inspect;
 mod lock;
 mod metrics;
+mod mix;
 mod open;
 mod options;
 mod overflow;
@@ -76,6 +77,7 @@ mod scheme;
 mod space;
 mod txn;
 mod txn_log;
+mod work;
 
 pub use catalog::Table;
 pub use check::CheckReport;

@@ -207,7 +207,9 @@ fn new_identity(disk: &dyn Disk) -> [u8; 16] {
     let mut mix = u64::from(crc32c_append(0, disk.location().as_bytes()));
     let mut identity = [0; 16];
     for (index, part) in identity.chunks_mut(8).enumerate() {
-        for seed in [clock::wall_micros(), clock::Instant::now().nanos(), std::process::id().into(), index as u64] {
+        for seed in
+            [clock::wall_micros(), clock::Instant::now().nanos(), duramen_sync::process_id().into(), index as u64]
+        {
             // A step of a multiplicative mixer: each bit of the seeds reaches every bit of the number.
             mix = (mix ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             mix ^= mix >> 29;
@@ -222,6 +224,7 @@ fn wal_options(options: &Options) -> WalOptions {
         insert: options.log_insert,
         ring_bytes: options.log_buffer_bytes,
         array_slots: options.log_array_slots,
+        arrays: options.log_arrays,
         slot_pool: options.log_slot_pool,
         segment_bytes: options.log_segment_bytes,
         max_bytes: options.log_max_bytes,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::bounds::number;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, SIMULATED};
 use crate::experiments::EXPERIMENTS;
 use crate::figure::{Figure, Shape};
 use crate::outcome::{Conditions, Outcome};
@@ -79,7 +79,11 @@ fn section(text: &mut String, outcome: &Outcome) {
         let _ = writeln!(text, "{sentence}");
     }
     let Conditions { seconds, others, machine } = &outcome.conditions;
-    let _ = writeln!(text, "Machine: {machine}; {}. Took {seconds:.0} s.", outcome.world);
+    if outcome.world == SIMULATED {
+        let _ = writeln!(text, "In virtual time: the figures are the same on every host.");
+    } else {
+        let _ = writeln!(text, "Machine: {machine}; {}. Took {seconds:.0} s.", outcome.world);
+    }
     if let Some(others) = others {
         let _ = writeln!(text, "Other programs kept {others:.2} of the processors busy meanwhile, on average.");
     }

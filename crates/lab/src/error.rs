@@ -37,4 +37,24 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The log refused its options.
+    #[error(transparent)]
+    Log(#[from] duramen_wal::WalError),
+    /// This is the native build.
+    #[error(
+        "a run on the simulated machine `{machine}` needs the machine build: RUSTFLAGS=\"--cfg machine\" cargo build --release \
+         --target-dir target/machine"
+    )]
+    NotSimulated {
+        /// The machine.
+        machine: &'static str,
+    },
+    /// A run on a simulated machine did not come to its end.
+    #[error("the simulated machine `{machine}`: {reason}")]
+    Simulation {
+        /// The machine.
+        machine: &'static str,
+        /// What happened.
+        reason: String,
+    },
 }

@@ -9,6 +9,9 @@ use crate::figure::Figure;
 use crate::machine::{Machine, processor_time};
 use crate::outcome::{Conditions, Outcome};
 
+/// Where experiments on a simulated machine run: [`About::world`].
+pub const SIMULATED: &str = "simulated";
+
 /// What an experiment repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct About {
@@ -134,5 +137,12 @@ pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(
     let others = all
         .zip(processor_time())
         .map(|(before, after)| after.saturating_sub(before).saturating_sub(own).as_secs_f64() / seconds.max(1e-9));
-    Ok(Outcome::new(experiment.about(), effort, Conditions { seconds, others, machine: Machine::here() }, findings))
+    let about = experiment.about();
+    // What runs in virtual time must not depend on where and when: its files are the same everywhere.
+    let conditions = if about.world == SIMULATED {
+        Conditions { seconds: 0.0, others: None, machine: Machine::simulated() }
+    } else {
+        Conditions { seconds, others, machine: Machine::here() }
+    };
+    Ok(Outcome::new(about, effort, conditions, findings))
 }

@@ -14,6 +14,7 @@
 
 mod bed;
 mod bounds;
+mod calibration;
 mod document;
 mod error;
 mod experiment;
@@ -23,11 +24,20 @@ mod machine;
 mod outcome;
 mod plot;
 mod result_files;
+#[cfg(machine)]
+mod simulated_bed;
+#[cfg(machine)]
+mod simulation;
+
+#[cfg(machine)]
+pub use duramen_machine::Allocator;
+
+pub use calibration::{Calibrated, calibrate};
 
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{About, Context, Effort, Experiment, Findings, Step, run};
+pub use experiment::{About, Context, Effort, Experiment, Findings, SIMULATED, Step, run};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;

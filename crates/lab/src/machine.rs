@@ -21,6 +21,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Stands for the simulated machines that an experiment names in its setting.
+    pub(crate) fn simulated() -> Self {
+        Self { cpu: "simulated".to_owned(), processors: 0, memory_mib: 0, kernel: String::new() }
+    }
+
     /// The machine at hand; `unknown` where the system does not say.
     pub fn here() -> Self {
         let read = |path| read_to_string(path).unwrap_or_default();
@@ -39,6 +44,9 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cpu, processors, memory_mib, kernel } = self;
+        if *processors == 0 {
+            return f.write_str(cpu);
+        }
         let s = if *processors == 1 { "" } else { "s" };
         write!(f, "{cpu}, {processors} processor{s}, {:.0} GiB, {kernel}", *memory_mib as f64 / 1024.0)
     }

@@ -1,9 +1,7 @@
 //! Waiting for another thread that is expected to be done in well under a microsecond.
 
-use std::cell::Cell;
-
 use crate::clock::Instant;
-use crate::imp::{spin_hint, thread};
+use crate::imp::{pause, thread};
 
 /// Spins with growing pauses, then yields the processor, so that a waiter never starves the thread it waits for.
 #[derive(Debug, Default)]
@@ -25,9 +23,7 @@ impl Backoff {
         if cfg!(loom) || self.step > Self::SPIN_STEPS {
             thread::yield_now();
         } else {
-            for _ in 0..1 << self.step {
-                spin_hint();
-            }
+            pause(1 << self.step);
         }
         self.step = self.step.saturating_add(1);
     }
@@ -71,32 +67,12 @@ impl Retry {
             thread::yield_now();
         } else {
             let start = Instant::now();
-            let nanos = Self::LONGEST / 2 + u64::from(random()) % (Self::LONGEST / 2);
+            let nanos = Self::LONGEST / 2 + thread::random() % (Self::LONGEST / 2);
             while Instant::now().nanos() - start.nanos() < nanos {
-                spin_hint();
+                pause(1);
             }
         }
         self.attempts += 1;
         true
     }
-}
-
-/// A cheap random number, different from thread to thread.
-#[inline]
-pub fn random() -> u32 {
-    thread_local! {
-        static STATE: Cell<u64> = const { Cell::new(0) };
-    }
-    STATE.with(|state| {
-        let mut x = state.get();
-        if x == 0 {
-            // The address of a thread-local variable tells threads apart.
-            x = std::ptr::from_ref(state) as u64 | 1;
-        }
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        state.set(x);
-        (x >> 32) as u32
-    })
 }

@@ -35,11 +35,19 @@ impl Instant {
 }
 
 fn now_nanos() -> u64 {
+    #[cfg(machine)]
+    if let Some(now) = duramen_machine::shared::now() {
+        return now.nanos();
+    }
     nanos(libc::CLOCK_MONOTONIC)
 }
 
 /// Time that the calling thread has had a processor for.
 pub fn thread_cpu_time() -> Duration {
+    #[cfg(machine)]
+    if duramen_machine::is_simulated() {
+        return Duration::from_nanos(duramen_machine::threads::processor_time().nanos());
+    }
     Duration::from_nanos(nanos(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
@@ -53,6 +61,10 @@ fn nanos(clock: libc::clockid_t) -> u64 {
 
 /// Wall-clock time in microseconds since 1970, for stamps that people read; never used for ordering.
 pub fn wall_micros() -> u64 {
+    #[cfg(machine)]
+    if let Some(now) = duramen_machine::shared::now() {
+        return now.nanos() / 1000;
+    }
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))

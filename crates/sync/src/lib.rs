@@ -6,24 +6,41 @@
 //! |---|---|---|
 //! | *native* | default | `std` atomics and threads, `parking_lot` locks |
 //! | *loom* | `--cfg loom` | `loom`'s models, which try every interleaving the memory model allows |
+//! | *machine* | `--cfg machine` | simulated threads in virtual time on a simulated multi-socket computer |
 //!
-//! A third build, a simulated machine that charges virtual time for each operation, fits behind the same interface:
-//! that is why spawning, parking, spinning, the clock and the processor query are all here.
+//! What code does between two operations on shared memory is charged by the annotations of [`cost`], which are nothing
+//! in the other builds; so are [`trace`], what threads say for the trace of a simulated run, and [`probe`], which counts
+//! rare branches.
 //!
 //! Rules for users: no `static` atomics that a model would have to see; waiting is done by [`Mutex`], [`Condvar`],
 //! [`thread::Parker`], [`Backoff`] or [`Retry`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
 
 mod backoff;
+#[cfg(not(machine))]
+mod chance;
 pub mod clock;
+pub mod cost;
 #[cfg(loom)]
 #[path = "loom.rs"]
 mod imp;
-#[cfg(not(loom))]
+#[cfg(machine)]
+#[path = "machine.rs"]
+mod imp;
+#[cfg(not(any(loom, machine)))]
 #[path = "native.rs"]
 mod imp;
+#[cfg(not(loom))]
+mod plain_cell;
+pub mod probe;
+pub mod trace;
 pub mod usage;
 
-pub use backoff::{Backoff, Retry, random};
+pub use backoff::{Backoff, Retry};
 pub use crossbeam_utils::CachePadded;
 pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
 pub use std::sync::{Arc, OnceLock, Weak};
+
+/// Number of this process; the same in every run on the simulated machine.
+pub fn process_id() -> u32 {
+    if cfg!(machine) { 1 } else { std::process::id() }
+}

@@ -5,7 +5,7 @@ pub use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use std::time::Duration;
 
-pub(crate) fn spin_hint() {
+pub(crate) fn pause(_pauses: u32) {
     loom::hint::spin_loop();
 }
 
@@ -131,6 +131,11 @@ pub mod thread {
         handle.thread().id() == loom::thread::current().id()
     }
 
+    /// Name of the calling thread, if it has one.
+    pub fn current_name() -> String {
+        String::new()
+    }
+
     /// Lets others run: models have no time.
     pub fn sleep(_time: Duration) {
         yield_now();
@@ -140,6 +145,8 @@ pub mod thread {
     pub fn available_parallelism() -> usize {
         2
     }
+
+    pub use crate::chance::random;
 
     /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
     #[derive(Debug, Default)]
@@ -181,6 +188,11 @@ pub mod thread {
 pub mod cpu {
     /// Always processor 0: a model has no processors.
     pub fn current() -> usize {
+        0
+    }
+
+    /// Always node 0.
+    pub fn node() -> usize {
         0
     }
 }

@@ -3,7 +3,11 @@
 pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use std::sync::atomic;
 
-pub(crate) use std::hint::spin_loop as spin_hint;
+pub(crate) fn pause(pauses: u32) {
+    for _ in 0..pauses {
+        std::hint::spin_loop();
+    }
+}
 
 use std::time::Duration;
 
@@ -40,29 +44,7 @@ impl Condvar {
 
 /// Plain memory that threads share under a protocol of their own.
 pub mod cell {
-    /// As `std::cell::UnsafeCell`, with access by closure so that a model can watch it.
-    #[derive(Debug, Default)]
-    #[repr(transparent)]
-    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-    impl<T> UnsafeCell<T> {
-        /// Wraps `value`.
-        pub const fn new(value: T) -> Self {
-            Self(std::cell::UnsafeCell::new(value))
-        }
-
-        /// Calls `f` with a pointer that is only read through.
-        #[inline(always)]
-        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
-        }
-
-        /// Calls `f` with a pointer that may be written through.
-        #[inline(always)]
-        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-            f(self.0.get())
-        }
-    }
+    pub use crate::plain_cell::UnsafeCell;
 }
 
 /// Threads.
@@ -87,6 +69,11 @@ pub mod thread {
         handle.thread().id() == std::thread::current().id()
     }
 
+    /// Name of the calling thread, if it has one.
+    pub fn current_name() -> String {
+        std::thread::current().name().unwrap_or_default().to_owned()
+    }
+
     /// Sleeps for `time`.
     pub fn sleep(time: Duration) {
         std::thread::sleep(time);
@@ -96,6 +83,8 @@ pub mod thread {
     pub fn available_parallelism() -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
+
+    pub use crate::chance::random;
 
     /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
     #[derive(Debug, Default)]
@@ -143,5 +132,14 @@ pub mod cpu {
         // SAFETY: the call takes no arguments and touches no memory of ours.
         let cpu = unsafe { libc::sched_getcpu() };
         usize::try_from(cpu).unwrap_or(0)
+    }
+
+    /// Number of the memory node of the processor that the calling thread runs on at this moment: a hint, too.
+    pub fn node() -> usize {
+        let mut node: libc::c_uint = 0;
+        let nothing = std::ptr::null_mut::<libc::c_uint>();
+        // SAFETY: `node` is valid and writable; the kernel ignores null pointers here.
+        let rc = unsafe { libc::syscall(libc::SYS_getcpu, nothing, &raw mut node, nothing) };
+        if rc == 0 { node as usize } else { 0 }
     }
 }

@@ -18,6 +18,16 @@ pub struct Usage {
 impl Usage {
     /// Since the process was started.
     pub fn now() -> Self {
+        #[cfg(machine)]
+        if duramen_machine::is_simulated() {
+            let usage = duramen_machine::threads::usage();
+            return Self {
+                user: Duration::from_nanos(usage.processor.nanos()),
+                system: Duration::ZERO,
+                voluntary_switches: usage.voluntary_switches,
+                involuntary_switches: usage.involuntary_switches,
+            };
+        }
         // SAFETY: `rusage` consists of integers, for which all bits zero is a value.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: `usage` is a valid, writable rusage.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use duramen::{Db, Error, Options, Result, Savepoint, Table, Txn};
 use duramen_io::SimDisk;
-use duramen_sync::Arc;
+use duramen_sync::{Arc, trace};
 
 use crate::model::Model;
 use crate::oracle::Oracle;
@@ -49,6 +49,15 @@ pub struct Client {
     pub history: Option<Vec<Model>>,
     /// Whether a transaction was given up, so that later steps may miss what it would have left.
     gave_up: bool,
+}
+
+/// The beginning of a text that may be long.
+fn shortened(text: String) -> String {
+    const LONGEST: usize = 100;
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text,
+    }
 }
 
 struct Session {
@@ -97,7 +106,13 @@ impl Client {
             if outcome == Outcome::Skipped || self.lost_its_record(step, &outcome) {
                 continue;
             }
-            match self.execute(step) {
+            trace::note(|| shortened(format!("does: {step}")));
+            let answer = self.execute(step);
+            trace::note(|| match &answer {
+                Ok(found) => shortened(format!("gets: {found}")),
+                Err(error) => shortened(format!("gets: {error}")),
+            });
+            match answer {
                 Ok(found) if found == outcome => {
                     self.oracle = expected;
                     if let Some(history) = &mut self.history

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use duramen_sync::clock;
 use duramen_sync::thread::{self, Parker};
 use duramen_sync::{Arc, Mutex, OnceLock};
 
@@ -51,9 +52,16 @@ pub fn guarded<T: Send + 'static>(
     })
     .map_err(|error| format!("no thread to work on: {error}"))?;
 
-    let deadline = Instant::now() + limit;
+    let deadline = clock::Instant::now().after(limit);
     loop {
-        let woken = result.1.park_timeout(deadline.saturating_duration_since(Instant::now()));
+        // A simulated machine notices itself when nothing goes on any more, and says what each thread waits for.
+        let woken = match cfg!(machine) {
+            true => {
+                result.1.park();
+                true
+            }
+            false => result.1.park_timeout(deadline.since(clock::Instant::now())),
+        };
         if let Some(outcome) = result.0.lock().take() {
             let engine_panic = engine_panics().lock().pop();
             let outcome = outcome.and_then(|value| engine_panic.map_or(Ok(value), Err));
@@ -62,7 +70,7 @@ pub fn guarded<T: Send + 'static>(
                 text => format!("{text}: {failure}"),
             });
         }
-        if !woken && Instant::now() >= deadline {
+        if !woken && clock::Instant::now() >= deadline {
             return Err(format!("{}: hangs (no end after {} s)", phase.text(), limit.as_secs()));
         }
     }
@@ -83,13 +91,18 @@ std::thread_local! {
 }
 
 /// Panics of workers are failures to be reported once, by whoever guards them; only others are printed.
-fn install_hook() {
+///
+/// On a simulated machine a panic ends the run where it is: what would unwind next may be broken, too.
+pub(crate) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or_default();
+            #[cfg(machine)]
+            if duramen_machine::is_simulated() {
+                duramen_machine::threads::abort(&format!("panic on thread `{}`: {info}", thread::current_name()));
+            }
+            let name = thread::current_name();
             if name.starts_with(ENGINE) {
                 let text = format!("panic on the engine's thread `{name}`: {info}");
                 engine_panics().lock().push(text);

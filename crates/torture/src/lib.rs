@@ -6,6 +6,8 @@
 //! | I/O errors | [`faults`] | any disk operation fails, once or from then on; the disk or the log fills up; failed syncs drop data |
 //! | corruption | [`corruption`] | any bit of a closed database flips, any file is lost or cut |
 //! | isolation | [`isolation`] | every interleaving of the known anomalies; random histories checked for cycles |
+//! | the log alone | [`log`] | many threads insert and harden, with crashes in between; for simulations |
+//! | simulation | `simulation`, in the machine build | all of it on a simulated machine, with any interleaving of threads |
 //! | planted bugs | [`hunt`] | each deliberate defect of the engine is noticed by the suites above |
 //!
 //! Everything random comes from one seed, which is printed; a failure is reported with the command that repeats it.
@@ -17,10 +19,13 @@ pub mod faults;
 pub mod harness;
 pub mod hunt;
 pub mod isolation;
+pub mod log;
 pub mod model;
 pub mod oracle;
 pub mod rng;
 pub mod script;
+#[cfg(machine)]
+pub mod simulation;
 pub mod step;
 pub mod variant;
 pub mod workloads;

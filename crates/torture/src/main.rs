@@ -1,5 +1,8 @@
 //! `torture`: the long versions of the suites, with progress and a table at the end.
 
+#[cfg(machine)]
+mod sim;
+
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,6 +23,11 @@ use duramen_torture::rng::fresh_seed;
 use duramen_torture::variant::Variant;
 use duramen_torture::workloads;
 use duramen_types::planted::Bug;
+
+/// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
+#[cfg(machine)]
+#[global_allocator]
+static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
 
 /// Crash, fault, corruption and isolation suites for Duramen. Exits with 1 if anything failed.
 #[derive(Parser)]
@@ -93,12 +101,16 @@ enum Suite {
         #[arg(long)]
         damage: Option<Damage>,
     },
-    /// Deliberate defects are noticed.
+    /// Deliberate defects of durability are noticed.
     Planted {
         /// One bug instead of all.
         #[arg(long, value_parser = bug)]
         bug: Option<Bug>,
     },
+    /// The engine on a simulated machine, with any interleaving of its threads, crashes and faults: seed after seed.
+    /// In the machine build only: `cargo sim`.
+    #[cfg(machine)]
+    Sim(sim::Sim),
     /// Transactions look as if they ran one after another.
     Isolation {
         /// One anomaly, `random` or `lists`.
@@ -253,6 +265,8 @@ fn run(suite: &Suite, long: &Long) -> bool {
             "damage"
         }
         Suite::Planted { bug } => return planted(long, bug),
+        #[cfg(machine)]
+        Suite::Sim(sim) => return sim::run(long, &sim),
         Suite::Isolation { only } => {
             isolation(long, only.as_deref(), &mut lines);
             "isolation"
@@ -370,7 +384,7 @@ fn planted(long: &Long, bug: Option<Bug>) -> bool {
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["bug", "caught by", "points", "checks until then", "seconds"]);
     let mut good = true;
-    for bug in bug.map_or_else(|| Bug::ALL.to_vec(), |bug| vec![bug]) {
+    for bug in bug.map_or_else(|| Bug::DURABILITY.to_vec(), |bug| vec![bug]) {
         let hunted = hunt(bug, long.seed, long.time(120));
         let by = match &hunted.caught {
             Some((suite, failure)) => {

@@ -1,58 +1,116 @@
-//! Planted bugs: deliberate defects that the crash suites switch on, one at a time, to prove that they would notice.
+//! Planted bugs: deliberate defects that the suites switch on, one at a time, to prove that they would notice. Those of
+//! durability are for the crash suites, those of concurrency for the simulated machine, which tries interleavings.
 //!
 //! A place in the engine asks [`is_on`]; without the feature `planted-bugs` that is the constant `false` and the defect
 //! is not in the program at all. The switch is global to the process: a suite that plants a bug runs alone.
 
 macro_rules! bugs {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    (
+        durability { $($(#[$durability_doc:meta])* $durability:ident,)* }
+        concurrency { $($(#[$concurrency_doc:meta])* $concurrency:ident,)* }
+    ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Bug { $($(#[$doc])* $name,)* }
+        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* }
 
         impl Bug {
             /// Every defect.
-            pub const ALL: &'static [Bug] = &[$(Bug::$name,)*];
+            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)*];
+            /// Those that show when the power goes off, data is damaged, or transactions meet in any way.
+            pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];
+            /// Those that show in some interleavings of threads only.
+            pub const CONCURRENCY: &'static [Bug] = &[$(Bug::$concurrency,)*];
         }
     };
 }
 
 bugs! {
-    /// The log daemon writes but does not sync.
-    SkipLogSync,
-    /// A commit is acknowledged before its log record is hardened.
-    AcknowledgeBeforeFlush,
-    /// Log records are accepted by recovery without checking their checksum.
-    IgnoreLogChecksum,
-    /// Pages are accepted without checking their checksum.
-    IgnorePageChecksum,
-    /// A rollback writes no compensation records.
-    ForgetCompensation,
-    /// Dirty pages are written before the log that describes them is hardened.
-    SkipWalRule,
-    /// Recovery does not undo losers.
-    SkipUndo,
-    /// Recovery does not redo.
-    SkipRedo,
-    /// Redo ignores the page's GSN and applies every record again.
-    IgnorePageGsn,
-    /// A checkpoint claims that every page is clean.
-    CheckpointForgetsDirtyPages,
-    /// A checkpoint does not list active transactions.
-    CheckpointForgetsTransactions,
-    /// The double-write area is not used before pages are written in place.
-    SkipDoubleWrite,
-    /// Pages are taken for clean before the data file is synced.
-    SkipDataSync,
-    /// Log segments are recycled that recovery would still need.
-    RecycleTooEarly,
-    /// Insertions do not check the gap lock of the next key.
-    SkipGapLock,
-    /// Point reads take no lock.
-    SkipReadLock,
-    /// New files are not made durable in their directory.
-    SkipDirectorySync,
-    /// The frees that a commit promised are forgotten at recovery.
-    ForgetDeferredFrees,
+    durability {
+        /// The log daemon writes but does not sync.
+        SkipLogSync,
+        /// A commit is acknowledged before its log record is hardened.
+        AcknowledgeBeforeFlush,
+        /// Log records are accepted by recovery without checking their checksum.
+        IgnoreLogChecksum,
+        /// Pages are accepted without checking their checksum.
+        IgnorePageChecksum,
+        /// A rollback writes no compensation records.
+        ForgetCompensation,
+        /// Dirty pages are written before the log that describes them is hardened.
+        SkipWalRule,
+        /// Recovery does not undo losers.
+        SkipUndo,
+        /// Recovery does not redo.
+        SkipRedo,
+        /// Redo ignores the page's GSN and applies every record again.
+        IgnorePageGsn,
+        /// A checkpoint claims that every page is clean.
+        CheckpointForgetsDirtyPages,
+        /// A checkpoint does not list active transactions.
+        CheckpointForgetsTransactions,
+        /// The double-write area is not used before pages are written in place.
+        SkipDoubleWrite,
+        /// Pages are taken for clean before the data file is synced.
+        SkipDataSync,
+        /// Log segments are recycled that recovery would still need.
+        RecycleTooEarly,
+        /// Insertions do not check the gap lock of the next key.
+        SkipGapLock,
+        /// Point reads take no lock.
+        SkipReadLock,
+        /// New files are not made durable in their directory.
+        SkipDirectorySync,
+        /// The frees that a commit promised are forgotten at recovery.
+        ForgetDeferredFrees,
+    }
+    concurrency {
+        /// A flush looks for those who wait for room before it moves the durable position, not after.
+        RoomFenceDropped,
+        /// Space of the log buffer is released without waiting for what is before it.
+        ReleaseOutOfOrder,
+        /// A note of an early release is not announced.
+        NoteNotAnnounced,
+        /// A slot of the consolidation array is used again while its group still fills in.
+        SlotReusedEarly,
+        /// Who has released its space does not look whether the next one was left to it.
+        DelegatedReleaseForgotten,
+        /// A link says that a record is there before it is.
+        LinkedBeforeFilled,
+        /// Who ends a flush of its own does not ring for those who came meanwhile.
+        DaemonNotRung,
+        /// A task queues for a position without looking whether it has become durable meanwhile.
+        QueuedUnseen,
+        /// The teller is not rung when a flush has news for it.
+        TellerNotRung,
+        /// Early lock release comes before the commit record is in the log.
+        LocksReleasedBeforeCommit,
+        /// Who only reads is acknowledged before what it has seen is hardened.
+        ReaderAcknowledgedEarly,
+        /// An abort by choice is acknowledged before what its transaction has seen is hardened.
+        AbortAcknowledgedEarly,
+        /// A lock that is released early does not tell the next holder what that one depends on.
+        EarlyReleaseNotTold,
+        /// Of several waiters that are granted a lock together, one is not woken.
+        HandOffLost,
+        /// A request that is withdrawn does not grant those behind it.
+        WaiterForgotten,
+        /// An inherited lock in use is not marked when somebody waits for it.
+        InheritedLockKept,
+        /// A wait is published after the search for deadlocks, not before.
+        WaitPublishedLate,
+        /// A scan does not look whether its range has changed before it was locked.
+        GapTrustedUnseen,
+        /// Optimistic reads are not validated.
+        ReadNotValidated,
+        /// A frame gets another page without a new version of its latch.
+        FrameReusedUnseen,
+        /// A page is taken for clean while a thread that is about to change it holds its latch.
+        CleanedUnderWriter,
+        /// A descent does not look whether the parent was split before it reached the child.
+        SplitNotSeen,
+        /// Who goes to sleep at a latch does not look whether it was released meanwhile.
+        LatchWakeLost,
+    }
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -26,9 +26,11 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use duramen_sync::clock::Instant;
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Backoff, Mutex};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
 use crate::bell::Bell;
 use crate::options::GroupCommit;
@@ -160,6 +162,7 @@ impl State {
         self.flushing = false;
         let mut served = std::mem::take(&mut self.in_flush);
         if served.count > 0 && !is_settled(space, served.highest) {
+            reach(Probe::FlushCameTooEarly);
             // Inserted, but its release still waits for a thread that is filling in: part of the next flush.
             self.requests.count += served.count;
             self.requests.highest = self.requests.highest.max(served.highest);
@@ -207,6 +210,7 @@ impl State {
     fn due(&self, policy: &GroupCommit, space: &Space) -> Due {
         let unflushed = space.end().get() - space.durable().get();
         let (enough, patience) = if self.is_crowded(policy) {
+            reach(Probe::FlushWaitsForCrowd);
             let (share, flushes) = if self.sleeps { (self.company * 3 / 4, 2) } else { (self.company / 2, 4) };
             (share, policy.time.min(self.flush_time * flushes))
         } else {
@@ -263,7 +267,8 @@ impl CommitQueue {
                 state.inline_flushes += 1;
                 drop(state);
                 flush();
-                if self.end_flush(space) {
+                reach(Probe::FlushedByCommitter);
+                if self.end_flush(space) && !is_on(Bug::DaemonNotRung) {
                     self.daemon.ring();
                 }
                 if !is_settled(space, lsn) {
@@ -303,7 +308,7 @@ impl CommitQueue {
     /// Queues somebody to be told; gives them back when there is nothing to wait for any more. The request has been made.
     pub(crate) fn queue(&self, space: &Space, lsn: Lsn, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
-        if is_settled(space, lsn) {
+        if !is_on(Bug::QueuedUnseen) && is_settled(space, lsn) {
             return Some(wake);
         }
         state.waits += 1;
@@ -344,7 +349,7 @@ impl CommitQueue {
 
     fn wake(&self, settled: Settled) {
         settled.threads.iter().for_each(|parker| parker.unpark());
-        if settled.news_for_teller {
+        if settled.news_for_teller && !is_on(Bug::TellerNotRung) {
             self.teller.ring();
         }
     }

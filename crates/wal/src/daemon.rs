@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use duramen_sync::clock::Instant;
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{JoinHandle, is_current, panicking, spawn};
 use duramen_sync::{Arc, Backoff, Mutex};
 
 use crate::commit::Due;
 use crate::error::{Result, WalError};
 use crate::shared::Shared;
-use crate::wake::Wake;
 
 /// How long the daemon sleeps between looks at a record that others wait for and that is still being filled in: its
 /// thread has been descheduled.
@@ -88,6 +88,7 @@ fn flush_loop(shared: &Shared) {
                 if progress {
                     backoff = Backoff::new();
                 } else if backoff.is_long() {
+                    reach(Probe::FlushWithoutProgress);
                     shared.daemon.wait(Some(FILL_WAIT));
                 } else {
                     backoff.snooze();
@@ -110,7 +111,10 @@ fn tell_loop(shared: &Shared) {
             }
             shared.teller.wait(None);
         }
-        told.into_iter().for_each(Wake::tell);
+        told.into_iter().for_each(|wake| {
+            reach(Probe::TellerTold);
+            wake.tell();
+        });
     }
 }
 

@@ -52,7 +52,10 @@ pub struct WalOptions {
     pub ring_bytes: usize,
     /// Slots of the consolidation array (1 to 64), in the designs that have one.
     pub array_slots: usize,
-    /// Slots in the pool that takes turns at the array: at least twice as many, at most 65,536. Beyond the array a slot is
+    /// Consolidation arrays (1 to 64): threads use that of their memory node, so that only one of each group crosses to
+    /// another socket. 1, the default, is for machines with one.
+    pub arrays: usize,
+    /// Slots in the pool that takes turns at the array: at least twice as many as all arrays have, at most 65,536. Beyond the array a slot is
     /// in use from when its group gets its place until that is released; when all are, insertions wait.
     pub slot_pool: usize,
     /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists keeps the size it was
@@ -75,6 +78,7 @@ impl Default for WalOptions {
             sealing: Sealing::default(),
             ring_bytes: 16 << 20,
             array_slots: 4,
+            arrays: 1,
             slot_pool: 64,
             segment_bytes: 64 << 20,
             max_bytes: 16 << 30,
@@ -100,8 +104,11 @@ impl WalOptions {
         if !(1..=64).contains(&self.array_slots) {
             return invalid("array_slots", "it must be from 1 to 64");
         }
-        if !(2 * self.array_slots..=65_536).contains(&self.slot_pool) {
-            return invalid("slot_pool", "it must be from twice the slots of the array to 65536");
+        if !(1..=64).contains(&self.arrays) {
+            return invalid("arrays", "it must be from 1 to 64");
+        }
+        if !(2 * self.array_slots * self.arrays..=65_536).contains(&self.slot_pool) {
+            return invalid("slot_pool", "it must be from twice the slots of all arrays to 65536");
         }
         if self.segment_bytes < MIN_BYTES
             || !self.segment_bytes.is_multiple_of(BLOCK_SIZE as u64)

@@ -23,6 +23,7 @@
 //! leaves holes in the last flush at most. A valid record behind a hole that says that the log was durable beyond the
 //! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
 
+use duramen_sync::cost;
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{
     BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
@@ -200,6 +201,11 @@ fn copy_small(to: &mut [u8], from: &[u8]) {
     }
 }
 
+/// Instructions that the checksum of a record of `bytes` takes, about.
+pub(crate) const fn checksum_instructions(bytes: usize) -> u64 {
+    40 + bytes as u64 / 8
+}
+
 /// Seals whole records that follow each other from `from` on: computes the checksum of each and writes it to its place.
 ///
 /// # Panics
@@ -245,6 +251,8 @@ impl<'a> Unsealed<'a> {
         let header = Header::at(records).filter(|header| header.is_in_place(lsn));
         let length = header.and_then(|header| header.length()).filter(|length| *length <= records.len());
         let (record, behind) = records.split_at_mut(length.expect("what is released is records"));
+        cost::read(record.as_ptr(), record.len());
+        cost::work(checksum_instructions(record.len()));
         self.lsn = lsn.advance(record.len() as u64);
         self.records = behind;
         Some(UnsealedRecord { lsn, words: record.as_chunks_mut().0 })

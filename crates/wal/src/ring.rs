@@ -6,6 +6,7 @@
 use std::io;
 use std::ptr::NonNull;
 
+use duramen_sync::cost;
 use duramen_types::Lsn;
 
 /// Memory of the log buffer.
@@ -67,7 +68,13 @@ impl Ring {
                 return Err(io::Error::last_os_error());
             }
         }
+        cost::map(base.as_ptr(), size, 2);
         Ok(ring)
+    }
+
+    /// Bytes in it.
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 
     #[inline(always)]
@@ -101,6 +108,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        cost::unmap(self.base.as_ptr());
         // SAFETY: this is the reservation of `map`, and the borrow rules say that no slice of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * self.size) };
     }

@@ -14,6 +14,7 @@
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
@@ -126,7 +127,10 @@ impl Segments {
         if end <= self.limit.load(Ordering::Acquire) {
             return Ok(());
         }
-        let full = |cause: String| WalError::Full { wanted, cause };
+        let full = |cause: String| {
+            reach(Probe::LogFull);
+            WalError::Full { wanted, cause }
+        };
         let mut growth = self.growth.lock();
         let data = self.files.geometry.data_bytes();
         let missing = end.saturating_sub(self.limit.load(Ordering::Relaxed)).div_ceil(data);
@@ -180,6 +184,7 @@ impl Segments {
         let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
         let spare = match growth.take_spare(number) {
             Some(spare) => {
+                reach(Probe::SegmentRecycled);
                 self.recycled.fetch_add(1, Ordering::Relaxed);
                 spare
             }

@@ -1,6 +1,7 @@
 //! What the users of a log and its background threads share.
 
 use duramen_io::{AlignedBuf, Disk};
+use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, OnceLock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, TxnId};
@@ -14,7 +15,9 @@ use crate::files::SegmentFiles;
 use crate::flush::Flusher;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::options::{Sealing, WalOptions};
-use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, record_bytes};
+use crate::record::{
+    HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
+};
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};
@@ -61,8 +64,13 @@ impl Shared {
         };
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
-        let shape =
-            Shape { places: options.array_slots, pool: options.slot_pool, capacity, smallest: HEADER_BYTES as u64 };
+        let shape = Shape {
+            places: options.array_slots,
+            arrays: options.arrays,
+            pool: options.slot_pool,
+            capacity,
+            smallest: HEADER_BYTES as u64,
+        };
         let shared = Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
             space: Space::new(capacity, BLOCK, options.group_commit.bytes as u64, end, Arc::clone(&daemon)),
@@ -100,6 +108,7 @@ impl Shared {
     /// Inserts a record; returns where it starts and ends.
     #[inline]
     pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
+        let _log = cost::scope(Category::Log);
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
         let quick = if payload.len() <= SMALL_PAYLOAD { self.quick } else { Quick::Never };
         let tried = match quick {
@@ -248,6 +257,10 @@ impl<C: FnOnce(Lsn, u64, u64) -> u32> Fill for Small<'_, C> {
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
         let crc = |first, fifth| crc(lsn, first, fifth);
         encode::<SMALL_PAYLOAD>(space, &record, lsn, shared.gsn(lsn), shared.space.durable(), crc);
+        filled(&record, space);
+        if shared.options.sealing == Sealing::AtInsertion {
+            cost::work(checksum_instructions(bytes));
+        }
     }
 }
 
@@ -271,6 +284,13 @@ impl Quick {
     }
 }
 
+/// Tells a simulated machine that a record has been copied.
+#[inline(always)]
+fn filled(record: &NewRecord<'_>, space: &[u8]) {
+    cost::read(record.payload.as_ptr(), record.payload.len());
+    cost::write(space.as_ptr(), space.len());
+}
+
 /// A record of any kind on its way into the buffer.
 struct Any<'a> {
     shared: &'a Shared,
@@ -286,6 +306,7 @@ impl Fill for Any<'_> {
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
         encode::<MAX_RECORD_BYTES>(space, &record, lsn, shared.gsn(lsn), durable, |_, _| 0);
+        filled(&record, space);
         shared.flusher.inserted(space, lsn);
     }
 }

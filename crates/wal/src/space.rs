@@ -46,8 +46,10 @@
 use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, Retry};
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, Retry, thread};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
 use crate::bell::Bell;
 use crate::lock::InsertionLock;
@@ -275,6 +277,7 @@ impl Space {
     /// Waits, without a reservation, until it looks as if there were room for `bytes`.
     #[cold]
     fn back_off(&self, bytes: u64) {
+        reach(Probe::BackedOff);
         let end = || self.next.lsn.load(Ordering::Relaxed) + bytes;
         if !self.has_room(end(), self.durable()) {
             self.wait_for_room(end);
@@ -297,6 +300,7 @@ impl Space {
     /// Waits until there is room up to `end`, which may move meanwhile, or the log has failed.
     #[cold]
     fn wait_for_room(&self, end: impl Fn() -> u64) {
+        reach(Probe::BufferFull);
         let mut guard = self.room.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -332,7 +336,7 @@ impl Space {
     /// 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
-        if self.released() == lsn {
+        if self.released() == lsn || is_on(Bug::ReleaseOutOfOrder) {
             self.release_due(end);
         } else {
             self.release_early(lsn, end);
@@ -361,12 +365,16 @@ impl Space {
     }
 
     fn leave_note(&self, lsn: Lsn, end: Lsn) {
+        reach(Probe::NoteLeft);
         let mut notes = self.notes.lock();
         match notes.range_mut(..lsn.get()).next_back() {
             Some((_, noted_end)) if *noted_end == lsn.get() => *noted_end = end.get(),
             _ => {
                 notes.insert(lsn.get(), end.get());
             }
+        }
+        if is_on(Bug::NoteNotAnnounced) {
+            return;
         }
         self.released.noted.store(true, Ordering::Relaxed);
         self.follow(&mut notes);
@@ -385,6 +393,7 @@ impl Space {
             if self.released() != Lsn::new(*first.key()) {
                 return;
             }
+            reach(Probe::NoteFollowed);
             // The space at `released` is the noted one, so nobody else moves `released`.
             self.released.lsn.store(first.remove(), Ordering::Release);
         }
@@ -394,9 +403,14 @@ impl Space {
     /// Declares everything below `lsn` durable. Only the flusher calls this.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
+        let unseen = is_on(Bug::RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
+        if is_on(Bug::RoomFenceDropped) {
+            // As long as the store waits in a store buffer.
+            (0..16).for_each(|_| thread::yield_now());
+        }
         self.durable.store(lsn.get(), Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.waiting.load(Ordering::Relaxed) > 0 && !unseen {
             // With the lock held: a waiter that saw the old position is then asleep, not about to be.
             let _room = self.room.lock();
             self.room_made.notify_all();

@@ -476,6 +476,7 @@ fn invalid_options_are_refused() {
         ("ring_bytes", WalOptions { ring_bytes: 65535, ..base.clone() }),
         ("ring_bytes", WalOptions { ring_bytes: 4096, ..base.clone() }),
         ("array_slots", WalOptions { array_slots: 0, ..base.clone() }),
+        ("arrays", WalOptions { arrays: 0, ..base.clone() }),
         ("segment_bytes", WalOptions { segment_bytes: 65537, ..base.clone() }),
         ("segment_bytes", WalOptions { segment_bytes: 4096, ..base.clone() }),
         ("max_bytes", WalOptions { max_bytes: 65536, ..base }),

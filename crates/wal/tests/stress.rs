@@ -183,7 +183,7 @@ fn sealed_at_insertion() {
 #[test]
 fn one_slot_for_many_threads() {
     for design in InsertDesign::ALL {
-        let options = WalOptions { array_slots: 1, ..roomy(design, 64 << 10) };
+        let options = WalOptions { array_slots: 1, arrays: 2, ..roomy(design, 64 << 10) };
         stress(options, 16, 1000, |random| random.below(100) as usize, 100);
     }
 }

@@ -4,6 +4,8 @@
 //! they protect. It may go when nobody holds or waits for either lock, which is checked under the leaf's exclusive latch:
 //! who takes such a lock later looks at the leaf again and finds the ghost gone.
 
+use duramen_sync::probe::{Probe, reach};
+
 use super::structure::{SPARSE, is_ghost};
 use super::{Store, Tree, number};
 use crate::change::Change;
@@ -19,6 +21,7 @@ impl Store {
         if !found || !is_ghost(Node(&leaf[..]).flags(slot)) || !unlocked(key) {
             return Ok(());
         }
+        reach(Probe::GhostPurged);
         let mut change = Change::new();
         let leaf = change.include(leaf);
         change.apply(leaf, PageOp::Remove { slot: number(slot) });

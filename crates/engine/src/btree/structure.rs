@@ -1,5 +1,6 @@
 //! Splits and merges: system transactions that change the shape of a tree and none of its contents.
 
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::{Store, Tree, broken, retry};
@@ -32,7 +33,12 @@ impl Store {
         let mut logged = 0;
         loop {
             match retry(|| self.try_split(tree, key, level, room, purpose))? {
-                Split::Done => return Ok(logged),
+                Split::Done => {
+                    if logged == 0 {
+                        reach(Probe::SplitByAnother);
+                    }
+                    return Ok(logged);
+                }
                 Split::Progress(bytes) => logged += bytes,
                 Split::ParentLacks(room) => logged += self.split(tree, key, level + 1, room, purpose)?,
             }
@@ -87,11 +93,13 @@ impl Store {
         change.apply(left, PageOp::Truncate { slot, separator: &separator });
         change.apply(parent, PageOp::SplitChild { slot: parent_slot, separator: &separator, right: right_id });
         taken.record(&mut change);
+        reach(Probe::NodeSplit);
         Ok(Split::Progress(change.finish(&*self.scheme)))
     }
 
     /// Moves the contents of the root into a new child, its only one.
     fn push_root_down(&self, root: Exclusive<'_>, purpose: Purpose) -> Result<u64, PoolError> {
+        reach(Probe::RootPushedDown);
         let taken = self.space.take(&self.pool, &*self.scheme, purpose)?;
         let child = self.pool.create(taken.page)?;
         let mut below = root.to_vec();
@@ -117,7 +125,11 @@ impl Store {
         loop {
             match self.try_merge(tree, key, level) {
                 Ok(true) => level += 1,
-                Ok(false) | Err(Interrupt::Restart) => return Ok(()),
+                Ok(false) => return Ok(()),
+                Err(Interrupt::Restart) => {
+                    reach(Probe::MergeGivenUp);
+                    return Ok(());
+                }
                 Err(Interrupt::Failed(error)) => return Err(error),
             }
         }
@@ -175,6 +187,7 @@ impl Store {
         self.space.give_back(&self.pool, &mut change, right)?;
         change.apply(left, PageOp::Image(&page::image(&merged)));
         change.apply(parent, PageOp::MergeChild { slot });
+        reach(Probe::NodesMerged);
         change.finish(&*self.scheme);
         Ok(true)
     }

@@ -27,10 +27,12 @@
 
 use std::collections::HashSet;
 
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{CachePadded, Mutex};
 use duramen_types::TxnId;
 
-use super::id::{BuildNumberHasher, LockId};
+use super::id::LockId;
+use crate::mix::BuildNumberHasher;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
@@ -96,6 +98,7 @@ impl Detector {
             if self.confirm(&mut blockers) {
                 return Some(self.cycle.len());
             }
+            reach(Probe::DeadlockDissolved);
         }
         None
     }

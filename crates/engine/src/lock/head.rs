@@ -12,6 +12,7 @@
 //! count as holders; an idle one that is in the way is revoked.
 
 use duramen_sync::Arc;
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::TxnId;
 
 use super::id::LockId;
@@ -237,7 +238,10 @@ impl Head {
             let Request { txn, instant, waiter, .. } = self.queue.remove(at);
             match held {
                 _ if instant => {}
-                Some(held) => self.convert(txn, held, mode),
+                Some(held) => {
+                    reach(Probe::LockConverted);
+                    self.convert(txn, held, mode);
+                }
                 None => self.add(Holder { txn, mode }),
             }
             waiter.set(Outcome::Granted);

@@ -8,9 +8,9 @@
 //! The hash is fast and well mixed, not secret: whoever can choose keys can choose colliding ones, and gains no more
 //! than contention on them.
 
-use std::hash::{BuildHasherDefault, Hasher};
-
 use duramen_types::TableId;
+
+use crate::mix::{MIX, fold};
 
 const KIND_BITS: u32 = 3;
 
@@ -95,16 +95,6 @@ impl std::fmt::Debug for LockId {
     }
 }
 
-/// Odd constants without structure: the fractional parts of the square roots of 2, 3 and 5, and of the golden ratio.
-const MIX: [u64; 4] = [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b, 0x9e37_79b9_7f4a_7c15];
-
-/// High and low half of the 128-bit product, folded: every bit of the inputs reaches every bit of the result.
-#[inline]
-const fn fold(a: u64, b: u64) -> u64 {
-    let product = a as u128 * b as u128;
-    product as u64 ^ (product >> 64) as u64
-}
-
 /// Hash of a key within a table: one folded multiplication per 16 bytes.
 #[inline]
 fn hash(table: u32, key: &[u8]) -> u64 {
@@ -130,36 +120,12 @@ fn halves(block: &[u8; 16]) -> (u64, u64) {
     (block as u64, (block >> 64) as u64)
 }
 
-/// Hashes the already mixed numbers used here (lock ids, transaction ids) for a map, cheaply and the same in every run.
-#[derive(Default)]
-pub(super) struct NumberHasher(u64);
-
-/// Builds [`NumberHasher`]s.
-pub(super) type BuildNumberHasher = BuildHasherDefault<NumberHasher>;
-
-impl Hasher for NumberHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, number: u64) {
-        self.0 = fold(self.0 ^ number ^ MIX[2], MIX[3]);
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use super::{BuildNumberHasher, LockId, TableId};
+    use super::{LockId, TableId};
+    use crate::mix::BuildNumberHasher;
 
     const T: TableId = TableId::new(7);
 

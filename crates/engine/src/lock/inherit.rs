@@ -26,7 +26,9 @@
 
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::TxnId;
+use duramen_types::planted::{Bug, is_on};
 
 const IDLE: u64 = 0;
 const REVOKED: u64 = u64::MAX;
@@ -59,9 +61,18 @@ impl Agent {
     pub(super) fn revoke(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let next = if word == IDLE { REVOKED } else { word | WANTED };
+            let next = match word {
+                IDLE => REVOKED,
+                _ if is_on(Bug::InheritedLockKept) => word,
+                _ => word | WANTED,
+            };
             match self.0.compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return word == IDLE,
+                Ok(_) => {
+                    if word == IDLE {
+                        reach(Probe::InheritedLockRevoked);
+                    }
+                    return word == IDLE;
+                }
                 Err(found) => word = found,
             }
         }

@@ -36,8 +36,11 @@ use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
+use duramen_sync::cost::{self, Category};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::Gsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::deadlock::{Detector, Wait, Waits};
 use super::head::Request;
@@ -157,6 +160,7 @@ impl LockManager {
     /// As [`Self::acquire`], but gives up instead of waiting; returns whether the lock is held in `mode` now.
     #[inline]
     pub(crate) fn try_acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
+        let _lock = cost::scope(Category::Lock);
         let held = txn.held(id);
         let Some(mode) = missing(held, mode) else { return true };
         if held.is_none() && self.inherits(txn, id, mode) {
@@ -191,6 +195,7 @@ impl LockManager {
 
     #[inline]
     fn request(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode, instant: bool) -> Result<(), LockError> {
+        let _lock = cost::scope(Category::Lock);
         let held = txn.held(id);
         let Some(mode) = missing(held, mode) else { return Ok(()) };
         if held.is_none() && !instant && self.inherits(txn, id, mode) {
@@ -263,12 +268,20 @@ impl LockManager {
 
     /// Waits without using the processor, unless that would close a cycle.
     fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
-        self.waits.publish(wait);
+        if !is_on(Bug::WaitPublishedLate) {
+            self.waits.publish(wait);
+        }
         let deadlock = self.refuse_deadlock(wait);
+        if is_on(Bug::WaitPublishedLate) {
+            self.waits.publish(wait);
+        }
         #[cfg(test)]
         self.counters.searches.fetch_add(1, Ordering::Relaxed);
         let result = match deadlock {
-            Some(cycle) => Err(LockError::Deadlock { cycle }),
+            Some(cycle) => {
+                reach(Probe::DeadlockVictim);
+                Err(LockError::Deadlock { cycle })
+            }
             None => self.park(wait, waiter, start),
         };
         self.waits.withdraw(wait.txn);
@@ -308,6 +321,9 @@ impl LockManager {
     fn withdraw(&self, wait: Wait) -> bool {
         let mut granted = Vec::new();
         let withdrawn = self.bucket(wait.lock).lock().withdraw(wait.txn, wait.lock, &mut granted);
+        if !granted.is_empty() {
+            reach(Probe::GrantedByWithdrawal);
+        }
         wake(&granted);
         withdrawn
     }
@@ -342,10 +358,11 @@ impl LockManager {
     /// to clear away needs the tables to be there. `pre_committed` is the transaction's commit if that is not hardened
     /// yet, and zero otherwise: who takes one of its exclusive locks depends on it.
     pub(crate) fn release_fine(&self, txn: &mut TxnLocks, pre_committed: Gsn) {
+        let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
         txn.retain_coarse(|txn, id, mode| {
             let mut bucket = self.bucket(id).lock();
-            if mode == LockMode::Exclusive {
+            if mode == LockMode::Exclusive && !is_on(Bug::EarlyReleaseNotTold) {
                 bucket.pre_committed = bucket.pre_committed.max(pre_committed);
             }
             bucket.release(txn, id, mode, &mut granted);
@@ -355,6 +372,7 @@ impl LockManager {
 
     /// Releases every lock of the transaction, the last taken first; intention locks on tables may stay with the agent.
     pub(crate) fn release_all(&self, txn: &mut TxnLocks) {
+        let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
         if self.inheritance {
             self.drop_inherited(txn.take_unused_if_full());
@@ -370,6 +388,7 @@ impl LockManager {
             bucket.release(txn.txn(), id, mode, &mut granted);
         }
         while let Some(inherited) = txn.settle_inherited() {
+            reach(Probe::InheritedLockGivenBack);
             self.end_use(txn, &inherited, &mut granted);
         }
         txn.clear_index();
@@ -465,7 +484,9 @@ fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) 
 
 /// Unparks those whose outcome was set.
 fn wake(waiters: &[Arc<Waiter>]) {
-    for waiter in waiters {
+    let woken = waiters.len() - usize::from(is_on(Bug::HandOffLost) && waiters.len() > 1);
+    for waiter in &waiters[..woken] {
+        reach(Probe::LockHandedOff);
         waiter.parker().unpark();
     }
 }

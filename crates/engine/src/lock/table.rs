@@ -15,6 +15,7 @@
 //! than need be, which costs a wait and no more.
 
 use duramen_sync::Arc;
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, TxnId};
 
 use super::head::{Head, Holder, Request};
@@ -234,7 +235,9 @@ impl Bucket {
         let head = &mut heads.all[at];
         let Some(position) = head.queue.iter().position(|request| request.txn == txn) else { return false };
         head.queue.remove(position);
-        head.grant_waiters(granted);
+        if !is_on(Bug::WaiterForgotten) {
+            head.grant_waiters(granted);
+        }
         heads.bury(at);
         true
     }

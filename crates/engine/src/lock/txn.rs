@@ -7,9 +7,10 @@ use duramen_sync::atomic::{AtomicU32, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_types::{Gsn, TxnId};
 
-use super::id::{BuildNumberHasher, LockId};
+use super::id::LockId;
 use super::inherit::Agent;
 use super::mode::LockMode;
+use crate::mix::BuildNumberHasher;
 
 /// Up to this many locks are searched one by one, more through a hash index.
 const UNINDEXED: usize = 16;

@@ -157,7 +157,7 @@ impl OptimisticPage<'_> {
 }
 
 /// Relaxed loads from shared memory.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, machine)))]
 mod load {
     use duramen_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -178,14 +178,16 @@ mod load {
     load!(u64, AtomicU64);
 }
 
-/// A model's threads take turns and switch only at modelled operations, so plain memory has no races to read.
-#[cfg(loom)]
+/// The threads of a model and of the simulated machine take turns and switch only at their operations, so plain memory has
+/// no races to read; but between two of these loads others may run.
+#[cfg(any(loom, machine))]
 mod load {
     macro_rules! load {
         ($name:ident) => {
             /// # Safety
             /// `at` must be aligned and readable.
             pub(super) unsafe fn $name(at: *const $name) -> $name {
+                duramen_sync::cost::read_racing(at, size_of::<$name>());
                 // SAFETY: the caller's promise.
                 unsafe { at.read_volatile() }
             }

@@ -97,8 +97,7 @@ impl Pool {
                 break;
             }
             let start = Instant::now();
-            // Neighbours on disk can be written together.
-            frames.sort_by_key(|frame| self.frames.header(*frame).page.load(Ordering::Relaxed));
+            self.sort_by_page(frames);
             let written = self.clean(frames)?;
             if let Some(nanos) = (written as u64 * 1_000_000_000).checked_div(rate) {
                 pause(signal, start.after(Duration::from_nanos(nanos)));

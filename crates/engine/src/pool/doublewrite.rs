@@ -21,6 +21,7 @@
 
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, crc32c};
 
 use super::PoolError;
@@ -142,6 +143,9 @@ pub(crate) fn recover(data: &dyn File, doublewrite: &dyn File) -> Result<usize, 
         // have reached the medium, if the sync behind it failed. The area is about to be used for other pages.
         data.allocate(offset + PAGE_SIZE as u64)?;
         data.write_at(&[copy], offset)?;
+        if !whole {
+            reach(Probe::TornPageRepaired);
+        }
         repaired += usize::from(!whole);
     }
     data.sync()?;

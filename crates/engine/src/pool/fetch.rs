@@ -24,7 +24,10 @@ use std::time::Duration;
 
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
+use duramen_sync::cost::{self, Category};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::error::Damage;
@@ -60,6 +63,8 @@ impl Pool {
     /// [`Interrupt::Failed`] when the page cannot be read from disk.
     #[inline]
     pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
+        let _buffer = cost::scope(Category::Buffer);
+        cost::visit(id.get());
         if let Some(frame) = self.resident(id) {
             let header = self.frames.header(frame);
             if let Some(version) = header.latch.version()
@@ -114,6 +119,8 @@ impl Pool {
     /// When the page cannot be read from disk.
     #[inline]
     pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
+        let _buffer = cost::scope(Category::Buffer);
+        cost::visit(id.get());
         match self.resident(id) {
             Some(frame) if self.latch_page(id, frame) => Ok(Exclusive::new(self, id, frame)),
             _ => self.exclusive_slow(id),
@@ -280,7 +287,8 @@ impl Pool {
         let Some(frame) = self.claim(id)? else { return Ok(None) };
         match self.read_in(id, frame) {
             Ok(()) => {
-                self.frames.header(frame).latch.release_exclusive(true, &self.lot);
+                let changed = !is_on(Bug::FrameReusedUnseen);
+                self.frames.header(frame).latch.release_exclusive(changed, &self.lot);
                 Ok(Some(frame))
             }
             Err(error) => {
@@ -302,6 +310,7 @@ impl Pool {
             header.referenced.store(true, Ordering::Relaxed);
             return Ok(Some(frame));
         }
+        reach(Probe::FrameRaceLost);
         self.release_empty(frame);
         Ok(None)
     }
@@ -376,6 +385,7 @@ impl Pool {
             }
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
             if self.clean_for_eviction()? {
+                reach(Probe::EvictorCleaned);
                 stuck_since = None;
                 continue;
             }
@@ -426,11 +436,13 @@ impl Pool {
             }
             let page = header.page.load(Ordering::Relaxed);
             if page == 0 || header.recovery_gsn.is_dirty() {
+                reach(Probe::FrameRaceLost);
                 header.latch.release_exclusive(false, &self.lot);
                 continue;
             }
             self.table.remove(PageId::new(page), frame);
             header.page.store(0, Ordering::Relaxed);
+            reach(Probe::PageEvicted);
             self.counters.evictions.fetch_add(1, Ordering::Relaxed);
             return Some(frame);
         }

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 use duramen_sync::Backoff;
+use duramen_sync::probe::{Probe, reach};
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PageId};
 
 use super::Pool;
@@ -46,7 +48,11 @@ impl<'a> Optimistic<'a> {
     /// [`Restart`] when the page was changed or evicted since this guard was made.
     #[inline]
     pub(crate) fn validate(&self) -> Result<(), Restart> {
-        if self.pool.frames.header(self.frame).latch.validate(self.version) { Ok(()) } else { Err(Restart) }
+        if is_on(Bug::ReadNotValidated) || self.pool.frames.header(self.frame).latch.validate(self.version) {
+            return Ok(());
+        }
+        reach(Probe::OptimisticRestart);
+        Err(Restart)
     }
 
     /// Turns the read into exclusive access, if nothing has changed since it began.
@@ -60,7 +66,10 @@ impl<'a> Optimistic<'a> {
             match latch.try_upgrade(self.version) {
                 Upgrade::Granted => return Ok(Exclusive::new(self.pool, self.id, self.frame)),
                 Upgrade::Busy if !backoff.is_long() => backoff.snooze(),
-                Upgrade::Busy | Upgrade::Stale => return Err(Restart),
+                Upgrade::Busy | Upgrade::Stale => {
+                    reach(Probe::UpgradeFailed);
+                    return Err(Restart);
+                }
             }
         }
     }

@@ -23,7 +23,9 @@
 use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
+use duramen_types::planted::{Bug, is_on};
 
 const EXCLUSIVE: u64 = 1;
 const PENDING: u64 = 1 << 1;
@@ -284,6 +286,10 @@ impl ParkingLot {
         let mut guard = slot.lock.lock();
         let mut now = word.load(Ordering::Relaxed);
         loop {
+            if is_on(Bug::LatchWakeLost) {
+                word.fetch_or(PARKED, Ordering::Relaxed);
+                break;
+            }
             if now & obstacles == 0 {
                 return;
             }
@@ -297,6 +303,7 @@ impl ParkingLot {
         if !wanted() {
             return;
         }
+        reach(Probe::LatchSlept);
         match limit {
             Some(limit) => {
                 slot.wake.wait_for(&mut guard, limit);

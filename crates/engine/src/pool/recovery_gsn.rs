@@ -19,7 +19,9 @@
 //! time; so the words are about the same page all along.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::Gsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::latch::{Latch, ParkingLot};
 
@@ -80,8 +82,13 @@ impl RecoveryGsn {
     pub(super) fn durable(&self, latch: &Latch, lot: &ParkingLot) -> bool {
         let fresh = self.fresh.load(Ordering::Acquire);
         if fresh != 0 {
+            reach(Probe::ChangedWhileWritten);
             self.rec.store(fresh, Ordering::Release);
             return false;
+        }
+        if is_on(Bug::CleanedUnderWriter) {
+            self.rec.store(0, Ordering::Release);
+            return true;
         }
         if !latch.try_shared() {
             return false;

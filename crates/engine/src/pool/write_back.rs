@@ -15,6 +15,7 @@
 
 use duramen_io::File;
 use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PageId};
@@ -115,7 +116,7 @@ impl Pool {
             if frames.is_empty() {
                 return Ok(());
             }
-            frames.sort_by_key(|frame| self.frames.header(*frame).page.load(Ordering::Relaxed));
+            self.sort_by_page(&mut frames);
             let mut skipped = None;
             for some in frames.chunks(BATCH_PAGES) {
                 let outcome = self.write_batch(&mut self.write_back.batch.lock(), some)?;
@@ -136,6 +137,12 @@ impl Pool {
         // Pages dirtied before the call are so from a bound not above the present end.
         let end = self.wal_rule.end().get();
         self.flush_before(Gsn::new(end.saturating_add(1)))
+    }
+
+    /// Sorts frames by their pages: neighbours on disk can be written together. Frames may get other pages meanwhile, so each
+    /// is asked once; a sort whose keys change may panic.
+    pub(super) fn sort_by_page(&self, frames: &mut [FrameId]) {
+        frames.sort_by_cached_key(|frame| self.frames.header(*frame).page.load(Ordering::Relaxed));
     }
 
     /// Waits until nobody holds the frame's page exclusively.
@@ -233,6 +240,7 @@ impl Pool {
                 continue;
             }
             if !header.latch.try_shared() {
+                reach(Probe::WriterSkippedLatched);
                 skipped = Some(frame);
                 continue;
             }

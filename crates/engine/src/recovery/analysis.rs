@@ -11,6 +11,7 @@ use crate::bitmap;
 use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::mix::BuildNumberHasher;
 use crate::record::{FLAG_HAS_GARBAGE, Kind, PageOps};
 use crate::txn_log::TXN_LIMIT;
 
@@ -18,9 +19,9 @@ use crate::txn_log::TXN_LIMIT;
 #[derive(Debug)]
 pub(super) struct Analysis {
     /// Transactions that are not over.
-    pub(super) txns: HashMap<TxnId, TxnEntry>,
+    pub(super) txns: HashMap<TxnId, TxnEntry, BuildNumberHasher>,
     /// Pages that may lack changes on disk, and from which GSN on.
-    pub(super) pages: HashMap<PageId, Gsn>,
+    pub(super) pages: HashMap<PageId, Gsn, BuildNumberHasher>,
     /// No transaction in the log has this number or a higher one.
     pub(super) next_txn: TxnId,
 }
@@ -39,7 +40,7 @@ impl Analysis {
     /// The tables of the checkpoint: the state from which the records behind its begin record lead on.
     fn at_checkpoint(wal: &Wal, control: Control) -> Result<Self> {
         let begin = control.checkpoint;
-        let mut analysis = Self { txns: HashMap::new(), pages: HashMap::new(), next_txn: control.next_txn };
+        let mut analysis = Self { txns: HashMap::default(), pages: HashMap::default(), next_txn: control.next_txn };
         let mut scanner = wal.scan(begin);
         let mut first = true;
         while let Some(record) = scanner.next()? {
@@ -157,8 +158,8 @@ mod tests {
         wal.wait_hardened(Gsn::new(wal.end().get() - 1)).unwrap();
         let (earlier, last) = (Lsn::new(100), Lsn::new(5000));
         let entry = |txn, first| (txn, TxnEntry { txn, state: TxnState::Active, first, last });
-        let txns = HashMap::from([entry(unknown, Lsn::ZERO), entry(known, earlier)]);
-        let mut analysis = Analysis { txns, pages: HashMap::new(), next_txn: TxnId::new(1) };
+        let txns = HashMap::from_iter([entry(unknown, Lsn::ZERO), entry(known, earlier)]);
+        let mut analysis = Analysis { txns, pages: HashMap::default(), next_txn: TxnId::new(1) };
         let mut scanner = wal.scan(wal.start());
         let mut lsns = Vec::new();
         while let Some(record) = scanner.next().unwrap() {

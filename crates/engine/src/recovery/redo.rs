@@ -6,6 +6,7 @@
 
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PageId};
@@ -122,6 +123,9 @@ fn redo_page(pool: &Pool, window: &Window, changes: PageChanges) -> Result<u64> 
     let id = changes.page;
     pool.reserve_page(id)?;
     let mut page = pool.exclusive_or_blank(id)?;
+    if page.was_unreadable().is_some() {
+        reach(Probe::PageRebuilt);
+    }
     let mut redone = 0;
     let (mut record, mut lacks) = (Gsn::ZERO, false);
     for (gsn, op) in window.changes(changes) {

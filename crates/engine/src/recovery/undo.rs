@@ -1,5 +1,6 @@
 //! The third pass: transactions that the crash interrupted are brought to their end.
 
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 use duramen_wal::{Record, Wal};
@@ -41,6 +42,7 @@ pub(super) fn finish_transactions(
                 undo(core, wal, &mut log, entry.last)?;
                 log.end(core.scheme());
                 log.finish(core.scheme(), &core.active);
+                reach(Probe::UndoneInRecovery);
                 report.losers += 1;
             }
             TxnState::Committed if is_on(Bug::ForgetDeferredFrees) => {

@@ -22,6 +22,7 @@ use super::analysis::kind_of;
 use super::malformed;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
+use crate::mix::BuildNumberHasher;
 use crate::record::{PageOp, PageOps, Reader};
 
 /// No further change of the page in this window.
@@ -88,7 +89,7 @@ struct Tracked {
 /// Makes windows.
 #[derive(Debug)]
 pub(super) struct Collector {
-    pages: HashMap<PageId, Tracked>,
+    pages: HashMap<PageId, Tracked, BuildNumberHasher>,
     /// Number of the latest window.
     window: u32,
     /// A window ends with the record that makes it use more bytes of memory.
@@ -97,7 +98,7 @@ pub(super) struct Collector {
 
 impl Collector {
     /// For the changes of `pages` from the given GSNs on, in windows of about `memory` bytes.
-    pub(super) fn new(pages: &HashMap<PageId, Gsn>, memory: usize) -> Self {
+    pub(super) fn new(pages: &HashMap<PageId, Gsn, BuildNumberHasher>, memory: usize) -> Self {
         let tracked = |(&page, &from)| (page, Tracked { from, window: 0, place: 0 });
         Self { pages: pages.iter().map(tracked).collect(), window: 0, memory }
     }

@@ -1,6 +1,7 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
 use duramen_sync::Arc;
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{Hardened, Inserted, NewRecord, Wal, WalStats};
 
@@ -94,6 +95,7 @@ impl WalRule for WalScheme {
         if self.wal.is_hardened(gsn) {
             return Ok(());
         }
+        reach(Probe::WalRuleForcedFlush);
         self.wal.harden_at_once(gsn).map_err(|failure| PoolError::Log { reason: failure.to_string() })
     }
 

@@ -8,7 +8,10 @@
 //! choice, since its caller may act on what it has read; one that has to run again tells nobody anything.
 
 use duramen_sync::Arc;
+use duramen_sync::cost::{self, Category};
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::Gsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::Txn;
 use super::commit::Commit;
@@ -20,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::options::CommitMode;
 use crate::record::Garbage;
 use crate::txn_log::Mark;
+use crate::work;
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any crash (not so under
@@ -97,6 +101,8 @@ impl Txn {
             let _ = self.abort_now();
             return Err(error);
         }
+        let _commit = cost::scope(Category::Commit);
+        cost::work(work::COMMIT);
         let mut context = self.context.take().expect("the transaction is not over");
         match commit(&self.core, &mut context, mode) {
             Ok(unhardened) => {
@@ -122,6 +128,9 @@ impl Txn {
     /// and reopening it completes the rollback.
     pub fn abort(mut self) -> Result<()> {
         let seen = self.seen_by_choice();
+        if !seen.is_zero() && !self.core.scheme().is_hardened(seen) {
+            reach(Probe::AbortWaitedForWriter);
+        }
         self.abort_now()?;
         self.harden(seen)
     }
@@ -129,7 +138,11 @@ impl Txn {
     /// What has to be hardened before the application may act on an abort. A transaction that has failed and is to run
     /// again learns nothing from this attempt.
     fn seen_by_choice(&self) -> Gsn {
-        if self.must_abort { Gsn::ZERO } else { seen(self.context(), self.core.options.commit) }
+        if self.must_abort || is_on(Bug::AbortAcknowledgedEarly) {
+            Gsn::ZERO
+        } else {
+            seen(self.context(), self.core.options.commit)
+        }
     }
 
     pub(super) fn abort_now(&mut self) -> Result<()> {
@@ -160,6 +173,9 @@ impl Txn {
 fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Gsn> {
     if !context.log.has_written() {
         let seen = seen(context, mode);
+        if !seen.is_zero() && !core.scheme().is_hardened(seen) {
+            reach(Probe::ReaderWaitedForWriter);
+        }
         core.locks.release_all(&mut context.locks);
         context.log.finish(core.scheme(), &core.active);
         core.counters.committed();
@@ -170,6 +186,9 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Gsn> {
     let mut ghosts = Vec::new();
     context.log.for_each_ghost(|tree, key| ghosts.push((tree, key.to_vec())));
 
+    if is_on(Bug::LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
+        core.locks.release_fine(&mut context.locks, Gsn::ZERO);
+    }
     let committed = context.log.commit(core.scheme(), !garbage.is_empty());
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: nobody may build on what may be lost.
@@ -197,6 +216,7 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Gsn> {
 /// their locks early to it. A transaction that has written commits behind all of them and needs not care.
 fn seen(context: &Context, mode: CommitMode) -> Gsn {
     match mode {
+        _ if is_on(Bug::ReaderAcknowledgedEarly) => Gsn::ZERO,
         CommitMode::Elr | CommitMode::Pipelined => context.locks.seen(),
         CommitMode::Sync | CommitMode::Async => Gsn::ZERO,
     }

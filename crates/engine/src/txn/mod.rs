@@ -56,6 +56,7 @@ pub struct Savepoint {
 
 impl Txn {
     pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Self {
+        duramen_sync::cost::work(crate::work::BEGIN);
         Self {
             context: Some(core.context()),
             core: Arc::clone(core),

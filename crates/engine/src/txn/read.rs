@@ -1,5 +1,8 @@
 //! Point reads.
 
+use crate::work;
+use duramen_sync::cost;
+use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key};
@@ -76,6 +79,7 @@ impl Txn {
         mode: LockMode,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
+        cost::work(work::READ);
         check_key(key)?;
         let tree = self.enter_table(table, intent)?;
         let record = LockId::record(tree.table, key);
@@ -124,6 +128,7 @@ impl Txn {
                 return Ok(None);
             }
             self.lock(gap, LockMode::Shared)?;
+            reach(Probe::GapLockedAgain);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Inserting, changing and deleting records.
 
-use duramen_sync::Backoff;
+use crate::work;
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, cost};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key, check_value};
@@ -75,6 +77,7 @@ impl Txn {
     /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only
     /// an abort.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        cost::work(work::WRITE);
         self.check_usable()?;
         let result = self.delete_locked(table, key);
         self.settle(result)
@@ -97,6 +100,7 @@ impl Txn {
     }
 
     fn write(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
+        cost::work(work::WRITE);
         self.check_usable()?;
         let result = self.write_locked(table, key, value, expect);
         self.settle(result)
@@ -258,6 +262,7 @@ fn insert_slot<'s>(
     if !is_on(Bug::SkipGapLock) {
         if !core.locks.check_instant(&context.locks, gap, LockMode::IntentExclusive) {
             drop(leaf);
+            reach(Probe::InsertionWaitedForGap);
             let waited = core.locks.acquire_instant(&mut context.locks, gap, LockMode::IntentExclusive);
             return again(core, context, waited);
         }

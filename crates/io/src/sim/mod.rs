@@ -30,7 +30,7 @@ mod state;
 pub use image::CrashChoice;
 pub use plan::Fault;
 
-use duramen_sync::{Arc, Mutex};
+use duramen_sync::{Arc, Mutex, trace};
 use duramen_types::BLOCK_SIZE;
 use duramen_types::planted::{Bug, is_on};
 use std::io::ErrorKind;
@@ -128,6 +128,7 @@ impl SimDisk {
     /// The disk that is found after a power cut at this moment (or at the moment the power went off). It is a disk of
     /// its own: powered, unlocked, without planned faults and limits, its operations numbered from 0.
     pub fn crash_image(&self, choice: &CrashChoice) -> Self {
+        trace::note(|| format!("disk: what a power cut leaves ({choice:?}) becomes another disk"));
         Self::with_state(image::after_crash(&self.shared.state.lock(), choice))
     }
 

@@ -1,6 +1,7 @@
 //! Everything a simulated disk holds, behind its one lock.
 
-use duramen_sync::Arc;
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Arc, trace};
 use duramen_types::BLOCK_SIZE;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -64,6 +65,14 @@ impl State {
             return Err(crash_error(&operation(), file));
         }
         let verdict = self.plan.next(kind);
+        trace::note(|| {
+            let outcome = match verdict {
+                Verdict::Proceed => String::new(),
+                Verdict::Crash => ": THE POWER GOES OFF".to_owned(),
+                Verdict::Fail(fault) => format!(": FAILS ({fault:?})"),
+            };
+            format!("disk: {} `{file}`{outcome}", operation())
+        });
         if verdict == Verdict::Crash {
             self.crashed_in = Some(format!("{} `{file}`", operation()));
         }
@@ -169,6 +178,7 @@ impl State {
         if self.capacity.is_some() {
             count = self.inode(id).blocks_that_fit(first, count, self.blocks_free());
             if count == 0 {
+                reach(Probe::DiskFull);
                 return Err(fault_error(Fault::Enospc, &operation(), &file));
             }
         }
@@ -230,6 +240,7 @@ impl State {
             return Err(fault_error(fault, &operation, &file));
         }
         if reserve && self.inode(id).blocks_to_reserve(len) > self.blocks_free() {
+            reach(Probe::DiskFull);
             return Err(fault_error(Fault::Enospc, &operation, &file));
         }
         match reserve {

@@ -8,6 +8,7 @@ mod a2_elr_tpcc;
 mod a3_switches;
 mod a4_pipelining;
 mod bank;
+pub(crate) mod simulated;
 mod sweep;
 
 use crate::experiment::Experiment;
@@ -18,9 +19,19 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &a2_elr_tpcc::ElrTpcc,
     &a3_switches::Switches,
     &a4_pipelining::Pipelining,
+    &simulated::a5_log_contention::LogContention,
+    &simulated::a6_threads::Threads,
+    &simulated::a7_record_size::RecordSize,
+    &simulated::a7_record_size::ThreadLocal,
+    &simulated::a9_skew::Skew,
+    &simulated::a10_slots::Slots,
     &a11_components::Components,
+    &simulated::a11_components::Components,
+    &simulated::a12_sockets::Sockets,
+    &simulated::a14_migration::Migration,
     &a16_dependencies::Dependencies,
     &a17_breakdown::Breakdown,
+    &simulated::a11_components::Bars,
 ];
 
 /// The experiment for the claim `id`, in capitals or not.

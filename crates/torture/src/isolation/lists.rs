@@ -5,7 +5,9 @@ use std::time::Duration;
 use duramen::{Db, Error, Isolation, Options, Table, Txn};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{Arc, thread};
+use duramen_sync::thread::Parker;
+use duramen_sync::{Arc, Mutex, thread, trace};
+use duramen_types::PAGE_SIZE;
 
 use super::history::{Element, Event, Level, ListKey, Lists, Record, Status, check};
 use crate::harness::{Phase, guarded};
@@ -29,19 +31,32 @@ pub struct Shape {
     pub crashes: usize,
     /// What the transactions ask for.
     pub isolation: Isolation,
+    /// Most bytes beside the list in each record: beyond some hundreds leaves split, beyond some thousands records overflow.
+    pub padding: usize,
+    /// Everything is as small as may be: pool, log buffer, consolidation array, segments; checkpoints are frequent; and
+    /// a table comes and goes beside the one with the lists.
+    pub tight: bool,
 }
 
 impl Shape {
     /// The shape of the history of this seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 6);
-        Self {
+        let shape = Self {
             threads: rng.within(2..7),
             transactions: rng.within(20..70),
             keys: rng.within(3..25) as ListKey,
             crashes: rng.within(0..3),
             isolation: if rng.percent(75) { Isolation::Serializable } else { Isolation::ReadCommitted },
-        }
+            padding: *rng.pick(&[0, 0, 0, 300, 2000, 9000]),
+            tight: rng.percent(40),
+        };
+        Self { keys: if shape.exceeds_pool() { shape.keys + 80 } else { shape.keys }, ..shape }
+    }
+
+    /// Whether there are to be more pages than the pool has frames.
+    fn exceeds_pool(&self) -> bool {
+        self.tight && self.padding > 2000
     }
 }
 
@@ -49,13 +64,29 @@ fn stored_key(key: ListKey) -> [u8; 2] {
     key.to_be_bytes()
 }
 
-fn stored_list(list: &[Element]) -> Vec<u8> {
-    list.iter().flat_map(|element| element.to_le_bytes()).collect()
+/// What lists do not need of a record, between 0 and `padding` bytes of it.
+fn padding_of(list: &[Element], padding: usize) -> usize {
+    list.last().map_or(0, |last| (last * 7919) as usize % (padding + 1))
 }
 
-fn loaded_list(bytes: &[u8]) -> Vec<Element> {
-    assert!(bytes.len().is_multiple_of(8), "a list of {} bytes is none that was stored", bytes.len());
-    bytes.chunks_exact(8).map(|chunk| Element::from_le_bytes(chunk.try_into().expect("eight bytes"))).collect()
+const PADDING: u8 = 0xa5;
+
+/// The list's length, the list, and padding.
+fn stored_list(list: &[Element], padding: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (list.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(list.iter().flat_map(|element| element.to_le_bytes()));
+    bytes.resize(bytes.len() + padding_of(list, padding), PADDING);
+    bytes
+}
+
+fn loaded_list(bytes: &[u8], padding: usize) -> Vec<Element> {
+    let mut numbers = bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("eight bytes")));
+    let len = numbers.next().expect("a list begins with its length") as usize;
+    let list: Vec<Element> = numbers.take(len).collect();
+    let rest = bytes.get(8 + 8 * len..).expect("a list is as long as it says");
+    assert_eq!(rest.len(), padding_of(&list, padding), "a record of {} bytes is none that was stored", bytes.len());
+    assert!(rest.iter().all(|byte| *byte == PADDING), "a record's padding has changed");
+    list
 }
 
 /// What the threads of a history share.
@@ -80,23 +111,40 @@ pub fn try_history(shape: Shape, seed: u64) -> Result<u64, String> {
 
 fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
-    let options = Variant::of(seed).apply(Options {
+    let options = Options {
         // Deadlocks must be found, not waited out.
         lock_wait_limit: None,
         group_commit_transactions: rng.within(1..4),
         ..test_options()
-    });
+    };
+    let slots = rng.within(1..4);
+    let tight = Options {
+        pool_bytes: Options::MIN_POOL_PAGES * PAGE_SIZE,
+        log_buffer_bytes: 64 << 10,
+        log_array_slots: slots,
+        log_slot_pool: 2 * slots,
+        log_segment_bytes: 64 << 10,
+        checkpoint_bytes: 32 << 10,
+        redo_memory_bytes: 4 << 10,
+        ..options.clone()
+    };
+    let options = Variant::of(seed).apply(if shape.tight { tight } else { options });
     let text = |error: Error| error.to_string();
     let mut disk = SimDisk::new(seed);
     let mut db = Db::open_on(Arc::new(disk.clone()), options.clone()).map_err(text)?;
     db.create_table("lists").map_err(text)?;
     let mut records: Vec<Record> = Vec::new();
     let (mut clock, mut elements) = (1, 1);
+    if shape.exceeds_pool() {
+        records.push(load(&db, shape, &mut clock, &mut elements).map_err(text)?);
+    }
     for round in 0..=shape.crashes {
         let table = db.open_table("lists").map_err(text)?;
         let is_last = round == shape.crashes;
         if !is_last {
-            disk.crash_at(disk.operations() + rng.within(1..300) as u64);
+            // About where the last transactions would be.
+            let operations = 10 + shape.threads * shape.transactions;
+            disk.crash_at(disk.operations() + rng.within(1..operations) as u64);
         }
         let shared = Arc::new(Shared {
             db: db.clone(),
@@ -116,15 +164,17 @@ fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
             phase
                 .enter(format!("[torture isolation --only lists --seed {seed}] {shape:?}, crash {round} ({choice:?})"));
             disk = disk.crash_image(&choice);
+            trace::note(|| format!("opens what the power cut has left: {choice:?}"));
             db = Db::open_on(Arc::new(disk.clone()), options.clone())
                 .map_err(|error| format!("does not open: {error}"))?;
-            let found = read_all(&db).map_err(text)?;
+            let found = read_all(&db, shape).map_err(text)?;
+            trace::note(|| "is open again".to_owned());
             let event = Event::Scan(0, ListKey::MAX, found);
             records.push(Record { begun: clock + 1, events: vec![event], status: Status::Committed(clock + 2) });
             clock += 3;
         }
     }
-    let last = read_all(&db).map_err(text)?;
+    let last = read_all(&db, shape).map_err(text)?;
     let report = db.check().map_err(text)?;
     if !report.is_ok() {
         return Err(format!("structural check: {}", report.problems.join("; ")));
@@ -137,15 +187,30 @@ fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
     Ok(records.len() as u64)
 }
 
-fn read_all(db: &Db) -> Result<Lists, Error> {
+/// Gives each key a list, in one transaction.
+fn load(db: &Db, shape: Shape, clock: &mut u64, elements: &mut Element) -> Result<Record, Error> {
+    let table = db.open_table("lists")?;
+    let mut txn = db.begin();
+    let mut events = Vec::new();
+    for key in 0..shape.keys {
+        events.push(Event::Append(key, *elements));
+        txn.put(&table, &stored_key(key), &stored_list(&[*elements], shape.padding))?;
+        *elements += 1;
+    }
+    txn.commit()?;
+    *clock += 2;
+    Ok(Record { begun: *clock - 2, events, status: Status::Committed(*clock - 1) })
+}
+
+fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
     let table = db.open_table("lists")?;
     let mut txn = db.begin_with(Isolation::Serializable);
-    let lists = scan(&mut txn, &table, 0, ListKey::MAX, false)?;
+    let lists = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding)?;
     txn.commit()?;
     Ok(lists)
 }
 
-fn scan(txn: &mut Txn, table: &Table, from: ListKey, to: ListKey, down: bool) -> Result<Lists, Error> {
+fn scan(txn: &mut Txn, table: &Table, from: ListKey, to: ListKey, down: bool, padding: usize) -> Result<Lists, Error> {
     let (from, to) = (stored_key(from), stored_key(to));
     let range = &from[..]..=&to[..];
     let records = if down { txn.scan_rev(table, range) } else { txn.scan(table, range) };
@@ -153,7 +218,7 @@ fn scan(txn: &mut Txn, table: &Table, from: ListKey, to: ListKey, down: bool) ->
         .map(|record| {
             let (key, value) = record?;
             let key = ListKey::from_be_bytes(key.as_slice().try_into().expect("the suite stores two bytes"));
-            Ok((key, loaded_list(&value)))
+            Ok((key, loaded_list(&value, padding)))
         })
         .collect()
 }
@@ -179,15 +244,24 @@ fn run_threads(shared: &Arc<Shared>, rng: &mut Rng) -> Result<Vec<Record>, Strin
 fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for _ in 0..shared.shape.transactions {
+        if shared.shape.tight && rng.percent(12) {
+            match come_and_go(shared, rng) {
+                Err(Error::Io { .. } | Error::Poisoned { .. }) => break,
+                Err(Error::NoSuchTable { .. } | Error::TableExists { .. }) | Ok(()) => {}
+                Err(error) if error.is_retryable() => {}
+                Err(error) => return Err(format!("the other table: {error}")),
+            }
+        }
         let begun = shared.clock.fetch_add(1, Ordering::SeqCst);
         let mut events = Vec::new();
         let mut undone = Vec::new();
         let mut txn = shared.db.begin_with(shared.shape.isolation);
+        let id = txn.id();
+        trace::note(|| format!("{id} begins"));
         let outcome = transaction(shared, &mut txn, rng, &mut events, &mut undone);
         let mut finished = false;
         let status = match outcome {
-            // The same but under pipelining, where this asks the daemon.
-            Ok(true) => match txn.commit_async().wait() {
+            Ok(true) => match commit(txn, rng) {
                 Ok(()) => Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst)),
                 Err(error) if error.is_retryable() => Status::Aborted,
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => {
@@ -197,7 +271,13 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
                 Err(error) => return Err(format!("commit: {error}")),
             },
             Ok(false) => match txn.abort() {
-                Ok(()) => Status::Aborted,
+                Ok(()) => {
+                    // What it has read may be acted on.
+                    let read = read_before_writing(&events);
+                    let status = Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst));
+                    records.push(Record { begun, events: read, status });
+                    Status::Aborted
+                }
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => {
                     finished = true;
                     Status::Aborted
@@ -211,6 +291,7 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
             }
             Err(error) => return Err(error.to_string()),
         };
+        trace::note(|| format!("{id} is over: {status:?}"));
         records.push(Record { begun, events, status });
         if !undone.is_empty() {
             // What was rolled back to a savepoint must be as invisible as what was aborted.
@@ -223,6 +304,61 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
+/// The reads of a transaction that do not depend on its own appends.
+fn read_before_writing(events: &[Event]) -> Vec<Event> {
+    events.iter().take_while(|event| !matches!(event, Event::Append(..))).cloned().collect()
+}
+
+/// Commits in one of the ways that there are to learn of it. They differ under pipelining.
+fn commit(txn: Txn, rng: &mut Rng) -> Result<(), Error> {
+    trace::note(|| format!("{} commits", txn.id()));
+    let commit = txn.commit_async();
+    if rng.percent(70) {
+        return commit.wait();
+    }
+    let outcome = Arc::new((Mutex::new(None), Parker::new()));
+    let told = Arc::clone(&outcome);
+    commit.on_done(move |result| {
+        *told.0.lock() = Some(result);
+        told.1.unpark();
+    });
+    outcome.1.park();
+    let result = outcome.0.lock().take();
+    result.expect("the outcome is there before the wake-up")
+}
+
+/// Makes, fills or removes a table that has nothing to do with the lists.
+fn come_and_go(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
+    const NAME: &str = "other";
+    match rng.within(0..6) {
+        0 => {
+            trace::note(|| "drops the other table".to_owned());
+            shared.db.drop_table(NAME)
+        }
+        1 => {
+            trace::note(|| "creates the other table".to_owned());
+            shared.db.create_table(NAME).map(drop)
+        }
+        _ => {
+            trace::note(|| "fills the other table".to_owned());
+            let table = shared.db.open_table(NAME)?;
+            for _ in 0..rng.within(1..4) {
+                let mut txn = shared.db.begin();
+                for _ in 0..rng.within(1..12) {
+                    let key = rng.within(0..60) as ListKey;
+                    if rng.percent(45) {
+                        txn.delete(&table, &stored_key(key))?;
+                    } else {
+                        txn.put(&table, &stored_key(key), &vec![PADDING; rng.within(1..2000)])?;
+                    }
+                }
+                txn.commit()?;
+            }
+            Ok(())
+        }
+    }
+}
+
 /// The operations of one transaction; whether it wants to commit.
 fn transaction(
     shared: &Shared,
@@ -231,20 +367,24 @@ fn transaction(
     events: &mut Vec<Event>,
     undone: &mut Vec<Event>,
 ) -> Result<bool, Error> {
+    let padding = shared.shape.padding;
+    // Who only reads is told of its end by other rules.
+    let choices = if rng.percent(25) { 9..19 } else { 0..20 };
     for _ in 0..rng.within(1..6) {
         let key = rng.within(0..usize::from(shared.shape.keys)) as ListKey;
-        match rng.within(0..20) {
+        match rng.within(choices.clone()) {
             0..9 => {
                 let locked = shared.shape.isolation == Isolation::ReadCommitted || rng.percent(70);
                 if !append(shared, txn, key, locked, events)? {
                     return Ok(false);
                 }
             }
-            9..14 => events.push(Event::Read(key, read(txn, &shared.table, key, false)?)),
+            9..14 => events.push(Event::Read(key, read(txn, shared, key, false)?)),
             14..19 => {
                 let to = key + rng.within(0..8) as ListKey;
                 let (from, to) = if rng.percent(15) { (0, ListKey::MAX) } else { (key, to) };
-                events.push(Event::Scan(from, to, scan(txn, &shared.table, from, to, rng.percent(40))?));
+                trace::note(|| format!("{} scans keys {from} to {to}", txn.id()));
+                events.push(Event::Scan(from, to, scan(txn, &shared.table, from, to, rng.percent(40), padding)?));
             }
             _ => {
                 let savepoint = txn.savepoint();
@@ -265,20 +405,23 @@ fn transaction(
     Ok(!rng.percent(8))
 }
 
-fn read(txn: &mut Txn, table: &Table, key: ListKey, for_update: bool) -> Result<Vec<Element>, Error> {
-    let key = stored_key(key);
-    let value = if for_update { txn.get_for_update(table, &key)? } else { txn.get(table, &key)? };
-    Ok(value.map(|bytes| loaded_list(&bytes)).unwrap_or_default())
+fn read(txn: &mut Txn, shared: &Shared, key: ListKey, for_update: bool) -> Result<Vec<Element>, Error> {
+    let (table, stored) = (&shared.table, stored_key(key));
+    let value = if for_update { txn.get_for_update(table, &stored)? } else { txn.get(table, &stored)? };
+    let list = value.map(|bytes| loaded_list(&bytes, shared.shape.padding)).unwrap_or_default();
+    trace::note(|| format!("{} reads key {key}: {} elements up to {:?}", txn.id(), list.len(), list.last()));
+    Ok(list)
 }
 
 /// Appends an element; `false` if somebody else made the record first, which weak isolation allows.
 fn append(shared: &Shared, txn: &mut Txn, key: ListKey, locked: bool, events: &mut Vec<Event>) -> Result<bool, Error> {
-    let mut list = read(txn, &shared.table, key, locked)?;
+    let mut list = read(txn, shared, key, locked)?;
     let is_new = list.is_empty();
     events.push(Event::Read(key, list.clone()));
     let element = shared.elements.fetch_add(1, Ordering::SeqCst);
     list.push(element);
-    let value = stored_list(&list);
+    let value = stored_list(&list, shared.shape.padding);
+    trace::note(|| format!("{} appends {element} to key {key}", txn.id()));
     // Recorded before it is tried: an element that an error hides must not turn up either.
     events.push(Event::Append(key, element));
     let result = match is_new {

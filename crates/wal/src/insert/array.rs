@@ -12,7 +12,8 @@
 //! above the bound does not join but waits for the lock by itself.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use duramen_sync::{Backoff, CachePadded, random};
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, CachePadded, cpu, thread};
 use duramen_types::Lsn;
 
 use super::Shape;
@@ -28,6 +29,8 @@ const MAX_GROUP_BYTES: u64 = 256 << 10;
 pub(super) struct ConsolidationArray {
     /// Index in the pool of the slot at each place.
     places: Box<[CachePadded<AtomicUsize>]>,
+    /// So many parts of `places` are arrays of their own.
+    arrays: usize,
     pool: Box<[CachePadded<Slot>]>,
     max_group: u64,
     leaders: CachePadded<Leaders>,
@@ -68,7 +71,7 @@ impl ConsolidationArray {
     /// An array without groups.
     pub(super) fn new(shape: Shape) -> Self {
         let pool: Box<[_]> = (0..shape.pool).map(|_| CachePadded::new(Slot::default())).collect();
-        let places = (0..shape.places)
+        let places = (0..shape.places * shape.arrays)
             .map(|place| {
                 assert!(pool[place].open(place), "a new slot is free");
                 CachePadded::new(AtomicUsize::new(place))
@@ -76,10 +79,11 @@ impl ConsolidationArray {
             .collect();
         Self {
             places,
+            arrays: shape.arrays,
             pool,
             max_group: MAX_GROUP_BYTES.min(shape.capacity / 4),
             leaders: CachePadded::new(Leaders {
-                last_slot: AtomicUsize::new(shape.places % shape.pool),
+                last_slot: AtomicUsize::new(shape.places * shape.arrays % shape.pool),
                 consolidated: AtomicU64::new(0),
             }),
         }
@@ -108,7 +112,10 @@ impl ConsolidationArray {
         let slot = &*self.pool[index];
         let mut alone = false;
         let ((group_lsn, group_bytes), offset) = match joined {
-            Join::Member { offset } => (slot.wait(), offset),
+            Join::Member { offset } => {
+                reach(Probe::GroupJoined);
+                (slot.wait(), offset)
+            }
             _ => {
                 let mut turn = space.turn(true);
                 self.replace(slot.place(), relieve);
@@ -129,11 +136,13 @@ impl ConsolidationArray {
     /// the pool.
     fn join(&self, bytes: u64) -> (usize, Join) {
         let mut backoff = Backoff::new();
-        let mut place = random() as usize;
+        let places = self.places.len() / self.arrays;
+        let first = if self.arrays > 1 { cpu::node() % self.arrays * places } else { 0 };
+        let mut place = thread::random() as usize;
         loop {
-            for _ in 0..self.places.len() {
-                place = (place + 1) % self.places.len();
-                let index = self.places[place].load(Ordering::Relaxed);
+            for _ in 0..places {
+                place = (place + 1) % places;
+                let index = self.places[first + place].load(Ordering::Relaxed);
                 match self.pool[index].join(bytes, self.max_group) {
                     Join::Refused => {}
                     joined => return (index, joined),
@@ -173,6 +182,7 @@ impl ConsolidationArray {
                 return (index, slot);
             }
             if probes % self.pool.len() == 0 {
+                reach(Probe::SlotsExhausted);
                 // All are in use. Those closed earlier become free without anyone's turn, so this ends.
                 relieve();
                 backoff.snooze();

@@ -15,8 +15,10 @@
 //! A delegation that a predecessor has missed is found by looking through the pool ([`Insertion::collect`]): by a flush, and
 //! by who waits for a slot.
 
-use duramen_sync::{Backoff, random};
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, thread};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::array::ConsolidationArray;
 use super::release_queue::{Node, ReleaseQueue};
@@ -25,7 +27,7 @@ use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// One in so many spaces, on average, is not delegated at once.
-const PATIENT_ONE_IN: u32 = 32;
+const PATIENT_ONE_IN: u64 = 32;
 
 /// The delegated design.
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl DelegatedInsertion {
     fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn) {
         let (mut next, mut lsn) = (Some(next), lsn);
         while let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node().take(lsn)) {
+            reach(Probe::DelegatedReleased);
             let end = lsn.advance(slot.bytes());
             next = release_one(space, slot, end);
             lsn = end;
@@ -98,7 +101,7 @@ impl DelegatedInsertion {
 
 #[cold]
 fn leave_to_others(node: &Node, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
-    if random().is_multiple_of(PATIENT_ONE_IN) {
+    if thread::random().is_multiple_of(PATIENT_ONE_IN) {
         let mut backoff = Backoff::new();
         while backoff.is_spinning() {
             backoff.snooze();
@@ -107,7 +110,11 @@ fn leave_to_others(node: &Node, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
             }
         }
     }
-    node.delegate(lsn, is_turn)
+    let left = node.delegate(lsn, is_turn);
+    if left {
+        reach(Probe::ReleaseDelegated);
+    }
+    left
 }
 
 /// Releases the space up to `end`, whose turn it is; returns the index of the slot behind it.
@@ -147,7 +154,7 @@ impl Insertion for DelegatedInsertion {
     fn collect(&self, space: &Space) {
         let due = space.released();
         // While it moves, somebody is at work who looks after those behind. So this is nearly always the end.
-        if due == space.end() {
+        if due == space.end() || is_on(Bug::DelegatedReleaseForgotten) {
             return;
         }
         let pool = self.array.pool();

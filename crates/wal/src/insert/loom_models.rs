@@ -46,7 +46,7 @@ impl Cells {
 }
 
 /// One place in the array, and hardly more slots than are needed.
-const SHAPE: Shape = Shape { places: 1, pool: 3, capacity: 64, smallest: 1 };
+const SHAPE: Shape = Shape { places: 1, arrays: 1, pool: 3, capacity: 64, smallest: 1 };
 
 fn insert(design: &AnyInsertion, space: &Space, bytes: u64, fill: impl Fn(Lsn)) -> Lsn {
     let inserted = design.try_insert(space, bytes, &fill);

@@ -79,8 +79,10 @@ impl<F: FnOnce(Lsn)> Fill for F {
 /// What a design is set up for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Places of the consolidation array.
+    /// Places of the consolidation array, or of each if there are several.
     pub(crate) places: usize,
+    /// Consolidation arrays: threads use that of their memory node (Aether, section 7.1).
+    pub(crate) arrays: usize,
     /// Slots that take turns at them.
     pub(crate) pool: usize,
     /// Size of the log buffer in bytes, a power of two.

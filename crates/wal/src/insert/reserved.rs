@@ -20,8 +20,9 @@
 //! On a log that has failed nobody waits for room, and a reservation without room is neither filled in nor linked: its
 //! link's place may still be in use. `released` ends before it, which does not matter, since nothing is flushed any more.
 
-use duramen_sync::Mutex;
+use duramen_sync::{Mutex, thread};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::links::Links;
 use super::{Fill, Insertion, Shape};
@@ -42,6 +43,9 @@ impl Insertion for ReservedInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        if is_on(Bug::LinkedBeforeFilled) {
+            return None;
+        }
         let lsn = space.try_reserve(bytes)?;
         fill.fill(lsn);
         self.links.add(lsn, lsn.advance(bytes));
@@ -51,6 +55,10 @@ impl Insertion for ReservedInsertion {
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
         let lsn = space.reserve(bytes, tried);
         let end = lsn.advance(bytes);
+        if is_on(Bug::LinkedBeforeFilled) && space.durable_if_room(end).is_some() {
+            self.links.add(lsn, end);
+            thread::yield_now();
+        }
         fill.fill(lsn);
         if space.durable_if_room(end).is_some() {
             self.links.add(lsn, end);

@@ -27,6 +27,7 @@
 use duramen_sync::Backoff;
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
 use super::release_queue::Node;
 
@@ -87,7 +88,7 @@ impl Slot {
     /// was free.
     pub(super) fn open(&self, place: usize) -> bool {
         // Acquire: what the last user of the slot read of it happened before we write to it.
-        if self.word.load(Ordering::Acquire) != FREE {
+        if self.word.load(Ordering::Acquire) != FREE && !is_on(Bug::SlotReusedEarly) {
             return false;
         }
         self.place.store(place, Ordering::Relaxed);
@@ -100,7 +101,7 @@ impl Slot {
     #[inline]
     pub(super) fn occupy(&self, bytes: u64) -> bool {
         // Acquire: as in `open`.
-        if self.word.load(Ordering::Acquire) != FREE {
+        if self.word.load(Ordering::Acquire) != FREE && !is_on(Bug::SlotReusedEarly) {
             return false;
         }
         self.word.store(COPYING | bytes, Ordering::Release);

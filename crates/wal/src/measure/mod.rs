@@ -6,6 +6,7 @@
 //!
 //! On a machine that is busy with other things the rates say little; processor time for each record still does.
 
+mod buffer;
 mod discard;
 
 use std::hint::black_box;
@@ -23,6 +24,8 @@ use crate::record::{HEADER_BYTES, NewRecord};
 use crate::ring::Ring;
 use crate::wal::Wal;
 use discard::DiscardDisk;
+
+pub use buffer::{BufferLoad, BufferRate, buffer};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ pub fn options(insert: InsertDesign) -> WalOptions {
         sealing: Sealing::AtFlush,
         ring_bytes: 64 << 10,
         array_slots: 2,
+        arrays: 1,
         slot_pool: 32,
         segment_bytes: 64 << 10,
         max_bytes: 1 << 20,

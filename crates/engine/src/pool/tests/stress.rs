@@ -1,8 +1,11 @@
 //! Many threads, few frames.
 
+use std::time::Duration;
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use duramen_sync::clock::Instant;
 use duramen_sync::thread;
 
 use super::super::Interrupt;
@@ -167,4 +170,29 @@ fn checkpoints_see_correct_bounds() {
     done.store(true, Ordering::Relaxed);
     writers.into_iter().for_each(|thread| thread.join().unwrap());
     fixture.pool.stop_cleaner();
+}
+
+/// The sort asked a frame for its page at each comparison, while others replaced pages: it found no order, and panicked.
+#[test]
+fn frames_may_get_other_pages_while_they_are_sorted() {
+    let fixture = Fixture::new(256);
+    let pool = &fixture.pool;
+    let mut frames: Vec<_> = pool.frames.ids().collect();
+    let start = Instant::now();
+    let is_over = || start.elapsed() > Duration::from_millis(300);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 1_u64;
+            while !is_over() {
+                for frame in pool.frames.ids() {
+                    number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    pool.frames.header(frame).page.store(number >> 32, Ordering::Relaxed);
+                }
+            }
+        });
+        while !is_over() {
+            pool.sort_by_page(&mut frames);
+        }
+    });
+    pool.frames.ids().for_each(|frame| pool.frames.header(frame).page.store(0, Ordering::Relaxed));
 }

@@ -1,0 +1,147 @@
+//! A7 and A8: insertions by 64 threads of ever larger records, into the log buffer and into memory that stays in a cache.
+
+use super::buffer::{DESIGNS, NIAGARA, SERVER, load, measure, named, setting};
+use crate::bounds::{Bound, Check};
+use crate::error::Result;
+use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
+use crate::figure::{Axis, Figure, Series, Shape};
+use duramen_wal::measure::BufferLoad;
+
+/// Sensitivity to the record size.
+pub(crate) struct RecordSize;
+
+/// The same into thread-local memory.
+pub(crate) struct ThreadLocal;
+
+/// Threads: every context of the paper's machine.
+const THREADS: usize = 64;
+/// Record sizes in bytes, from the smallest to the largest of the paper's.
+const SIZES: [usize; 10] = [48, 120, 256, 512, 1024, 2048, 3072, 4096, 8192, 12_288];
+const FEW: [usize; 4] = [48, 512, 4096, 12_288];
+
+impl Experiment for RecordSize {
+    fn about(&self) -> About {
+        About {
+            id: "A7",
+            title: "log insertions of 48 bytes to 12 kB by 64 threads, design by design",
+            source: "Aether (VLDB Journal 2012), Fig. 9 right",
+            world: SIMULATED,
+            found: "consolidation (C) beats decoupling (D) for small records and D beats C above about 1 kB; both together (CD) are \
+                    best everywhere; in the end all are limited by memory bandwidth",
+            wanted: "D overtakes C between 256 bytes and 4 kB, CD is best everywhere",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        let sizes = context.pick(&SIZES[..], &FEW, &FEW);
+        let machines: &[_] = context.pick(&[NIAGARA, SERVER], &[NIAGARA], &[NIAGARA]);
+        context.expect(sizes.len() * DESIGNS.len() * machines.len());
+        let (mut figures, mut findings) = (Vec::new(), Vec::new());
+        for &machine in machines {
+            let mut all = Vec::new();
+            for design in DESIGNS {
+                let mut points = Vec::new();
+                for &size in sizes {
+                    let load = BufferLoad { record_bytes: size, ..load(THREADS) };
+                    let rate = measure(context, machine, design, load, &format!("{size} bytes"))?;
+                    points.push((size as f64, rate.bytes_per_second() / 1e9));
+                }
+                all.push(Series::ours(design.1, points));
+            }
+            if machine == NIAGARA {
+                findings = checks(&all, sizes);
+            }
+            figures.push(Figure {
+                name: if machine == NIAGARA { "A7".into() } else { format!("A7-{machine}") },
+                title: format!("Log insertions by {THREADS} threads, {machine}"),
+                x: Axis::log("record size (bytes)"),
+                y: Axis::log("throughput (GB/s)"),
+                shape: Shape::Lines,
+                series: all,
+            });
+        }
+        let setting = machines.iter().map(|machine| setting(machine)).collect();
+        Ok(Findings { setting, figures, checks: findings })
+    }
+}
+
+fn checks(series: &[Series], sizes: &[usize]) -> Vec<Check> {
+    let [_, c, d, cd, ..] = DESIGNS.map(|(_, name)| named(series, name));
+    let at = |series: &Series, size: usize| series.at(size as f64).unwrap_or(f64::NAN);
+    // The size from which on D stays ahead.
+    let crossing =
+        sizes.iter().rev().take_while(|&&size| at(d, size) >= at(c, size)).last().map_or(f64::NAN, |&size| size as f64);
+    let worst = sizes.iter().map(|&size| at(cd, size) / at(c, size).max(at(d, size))).fold(f64::INFINITY, f64::min);
+    let smallest = sizes.first().copied().unwrap_or_default();
+    let most = [c, d, cd].map(Series::last).into_iter().fold(f64::MIN, f64::max);
+    let least = [c, d, cd].map(Series::last).into_iter().fold(f64::MAX, f64::min);
+    vec![
+        Check::new(
+            "C by D with the smallest records",
+            "above 1",
+            at(c, smallest) / at(d, smallest),
+            Bound::AtLeast(1.0),
+        ),
+        Check::new("size from which D is ahead of C, bytes", "about 1,000", crossing, Bound::Within(256.0, 4096.0)),
+        Check::new("CD by the better of C and D, at its worst size", "1 or more", worst, Bound::AtLeast(0.95)),
+        Check::new(
+            "the best by the worst of C, D and CD with the largest records",
+            "all limited by bandwidth",
+            most / least,
+            Bound::AtMost(2.0),
+        ),
+    ]
+}
+
+impl Experiment for ThreadLocal {
+    fn about(&self) -> About {
+        About {
+            id: "A8",
+            title: "log insertions into thread-local memory that stays in a cache",
+            source: "Aether (VLDB Journal 2012), section 6.3",
+            world: SIMULATED,
+            found: "with the limit of memory bandwidth removed CD goes on scaling with the record size, to 21 GB/s, about 10 times \
+                    the shared buffer's",
+            wanted: "at least 4 times the bandwidth of the shared buffer at 12 kB",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        let sizes = context.pick(&SIZES[..], &FEW, &FEW);
+        context.expect(sizes.len() * 2);
+        let cd = DESIGNS[3];
+        let mut series = Vec::new();
+        for (name, thread_local) in [("CD, shared buffer", false), ("CD, thread-local", true)] {
+            let mut points = Vec::new();
+            for &size in sizes {
+                let load = BufferLoad { record_bytes: size, thread_local, ..load(THREADS) };
+                let rate = measure(context, NIAGARA, cd, load, &format!("{size} bytes"))?;
+                points.push((size as f64, rate.bytes_per_second() / 1e9));
+            }
+            series.push(Series::ours(name, points));
+        }
+        let checks = vec![
+            Check::new(
+                "thread-local by shared with the largest records",
+                "about 10",
+                series[1].last() / series[0].last(),
+                Bound::AtLeast(4.0),
+            ),
+            Check::new(
+                "thread-local bandwidth, largest by smallest records",
+                "goes on scaling",
+                series[1].last() / series[1].points.first().map_or(f64::NAN, |point| point.1),
+                Bound::AtLeast(4.0),
+            ),
+        ];
+        let figure = Figure {
+            name: "A8".into(),
+            title: format!("CD by {THREADS} threads, Niagara II"),
+            x: Axis::log("record size (bytes)"),
+            y: Axis::log("throughput (GB/s)"),
+            shape: Shape::Lines,
+            series,
+        };
+        Ok(Findings { setting: vec![setting(NIAGARA)], figures: vec![figure], checks })
+    }
+}

@@ -1,0 +1,62 @@
+//! A9: small records with a rare large one between them.
+
+use super::buffer::{DESIGNS, NIAGARA, load, measure, setting};
+use crate::bounds::{Bound, Check};
+use crate::error::Result;
+use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
+use crate::figure::{Axis, Figure, Series, Shape};
+use duramen_wal::measure::BufferLoad;
+
+/// Robustness to skewed record sizes.
+pub(crate) struct Skew;
+
+/// Small records between two large ones, of each thread.
+const EVERY: u64 = 60;
+const OUTLIERS: [usize; 12] = [48, 128, 512, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 196_608, 262_144];
+
+impl Experiment for Skew {
+    fn about(&self) -> About {
+        About {
+            id: "A9",
+            title: "log insertions of 48 bytes with one large record after every 60",
+            source: "Aether (VLDB Journal 2012), Fig. 10",
+            world: SIMULATED,
+            found: "CD and CDE are alike up to outliers of 8 kB; CDE is up to twice CD above 65 kB, and about 10 % slower without outliers",
+            wanted: "CDE at least 1.5 times CD with outliers of 128 kB, both alike up to 8 kB",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        let sizes = context.pick(&OUTLIERS[..], &[48, 8192, 131_072], &[48, 8192, 131_072]);
+        let designs = [DESIGNS[3], DESIGNS[4], DESIGNS[5]];
+        context.expect(sizes.len() * designs.len());
+        let mut series = Vec::new();
+        for design in designs {
+            let mut points = Vec::new();
+            for &size in sizes {
+                let load = BufferLoad { record_bytes: 48, outlier: Some((EVERY, size)), ..load(64) };
+                let rate = measure(context, NIAGARA, design, load, &format!("outliers of {size} bytes"))?;
+                points.push((size as f64, rate.bytes_per_second() / 1e9));
+            }
+            series.push(Series::ours(design.1, points));
+        }
+        let ratio = |size: usize| {
+            let at = |series: &Series| series.at(size as f64).unwrap_or(f64::NAN);
+            at(&series[1]) / at(&series[0])
+        };
+        let checks = vec![
+            Check::new("CDE by CD without outliers", "about 0.9", ratio(48), Bound::Within(0.75, 1.1)),
+            Check::new("CDE by CD with outliers of 8 kB", "1", ratio(8192), Bound::Within(0.75, 1.25)),
+            Check::new("CDE by CD with outliers of 128 kB", "up to 2", ratio(131_072), Bound::AtLeast(1.5)),
+        ];
+        let figure = Figure {
+            name: "A9".into(),
+            title: "Small records with outliers, 64 threads, Niagara II".into(),
+            x: Axis::log("size of the outliers (bytes)"),
+            y: Axis::log("throughput (GB/s)"),
+            shape: Shape::Lines,
+            series,
+        };
+        Ok(Findings { setting: vec![setting(NIAGARA)], figures: vec![figure], checks })
+    }
+}

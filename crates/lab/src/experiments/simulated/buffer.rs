@@ -1,0 +1,74 @@
+//! The log buffer alone on a simulated machine: the microbenchmark of Aether, section 6.3.
+
+use std::time::Duration;
+
+use duramen::InsertDesign;
+use duramen_wal::measure::{BufferLoad, BufferRate};
+
+use crate::error::Result;
+use crate::experiment::Context;
+use crate::figure::Series;
+
+/// The machine of the paper: 64 contexts on one socket.
+pub(super) const NIAGARA: &str = "niagara2";
+/// A machine of today: 256 contexts on two sockets.
+pub(super) const SERVER: &str = "server-2x64";
+
+/// The designs of the paper in its words, and one beyond it.
+pub(super) const DESIGNS: [(InsertDesign, &str); 6] = [
+    (InsertDesign::Mutex, "Baseline (mutex)"),
+    (InsertDesign::Consolidated, "C"),
+    (InsertDesign::Decoupled, "D"),
+    (InsertDesign::Hybrid, "CD"),
+    (InsertDesign::Delegated, "CDE"),
+    (InsertDesign::Reserved, "reserved"),
+];
+
+/// Records of the average size of the paper's workloads.
+pub(super) fn load(threads: usize) -> BufferLoad {
+    BufferLoad {
+        threads,
+        record_bytes: 120,
+        outlier: None,
+        thread_local: false,
+        logs: 1,
+        arrays: 1,
+        array_slots: 4,
+        ring_bytes: 64 << 20,
+        time: Duration::from_millis(1),
+    }
+}
+
+/// Inserts on the simulated machine.
+pub(super) fn measure(
+    context: &mut Context<'_>,
+    machine: &'static str,
+    (design, name): (InsertDesign, &str),
+    load: BufferLoad,
+    what: &str,
+) -> Result<BufferRate> {
+    context.measure(format!("{machine}, {name}, {what}"), || simulate(machine, design, load))
+}
+
+#[cfg(machine)]
+fn simulate(machine: &'static str, design: InsertDesign, load: BufferLoad) -> Result<BufferRate> {
+    crate::simulation::run(machine, move || Ok(duramen_wal::measure::buffer(design, &load)?))
+}
+
+#[cfg(not(machine))]
+fn simulate(machine: &'static str, _: InsertDesign, _: BufferLoad) -> Result<BufferRate> {
+    Err(crate::error::Error::NotSimulated { machine })
+}
+
+/// The series called `name`.
+pub(super) fn named<'a>(series: &'a [Series], name: &str) -> &'a Series {
+    series.iter().find(|series| series.name == name).expect("every design is measured")
+}
+
+/// How it was set up.
+pub(super) fn setting(machine: &str) -> String {
+    format!(
+        "Simulated machine: {machine}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper; the code is \
+         that of the product, its caches, memory and processors are modelled. Each point is 1 ms of virtual time."
+    )
+}

@@ -1,0 +1,178 @@
+//! The whole engine on a simulated machine.
+
+use std::time::Duration;
+
+use duramen::{CommitMode, InsertDesign};
+
+use crate::error::Result;
+use crate::experiment::Context;
+use crate::figure::{Axis, Figure, Series, Shape};
+
+/// What runs, on what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bench {
+    /// The machine's name.
+    pub(crate) machine: &'static str,
+    /// The workload's name.
+    pub(crate) workload: &'static str,
+    /// Size of the database in the workload's unit.
+    pub(crate) scale: u64,
+    /// Rows below each unit.
+    pub(crate) rows_per_unit: u64,
+    /// Transactions in flight for each thread, where commits do not block.
+    pub(crate) in_flight: u32,
+    /// Virtual time of a measurement.
+    pub(crate) time: Duration,
+}
+
+/// A system that is compared with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// What figures call it.
+    pub(crate) name: &'static str,
+    /// How commits are acknowledged.
+    pub(crate) commit: CommitMode,
+    /// How records enter the log buffer.
+    pub(crate) insert: InsertDesign,
+    /// What a durable write of the log takes.
+    pub(crate) latency: Duration,
+}
+
+/// Where the processors' time went, in shares of what the threads' contexts had; what is left is idle.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(crate) struct Shares {
+    /// Waiting for other threads at the log buffer, spinning or asleep.
+    pub(crate) log_contention: f64,
+    /// Asleep until a lock is granted.
+    pub(crate) lock_waits: f64,
+    /// Getting on with log records.
+    pub(crate) log_work: f64,
+    /// Waiting for other threads anywhere else.
+    pub(crate) other_contention: f64,
+    /// Everything else.
+    pub(crate) other_work: f64,
+}
+
+impl Shares {
+    /// The rest of the time.
+    pub(crate) fn idle(&self) -> f64 {
+        let Self { log_contention, log_work, lock_waits, other_contention, other_work } = self;
+        (1.0 - log_contention - log_work - lock_waits - other_contention - other_work).max(0.0)
+    }
+}
+
+/// What a measurement gave.
+#[cfg(machine)]
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub(crate) throughput: f64,
+    pub(crate) elapsed: Duration,
+    pub(crate) spent: duramen_machine::Breakdown,
+    pub(crate) switches: u64,
+    pub(crate) visits: duramen_machine::Visits,
+    pub(crate) committed: u64,
+}
+
+/// What a measurement gave, in numbers.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(crate) struct Measured {
+    /// Committed transactions per second.
+    pub(crate) throughput: f64,
+    /// Where the time of the contexts went.
+    pub(crate) shares: Shares,
+    /// Context switches per commit.
+    pub(crate) switches_per_commit: f64,
+    /// Share of the visits to pages that came from another socket than the one before.
+    pub(crate) migrations: f64,
+}
+
+/// A populated database.
+pub(super) struct Populated {
+    bench: Bench,
+    #[cfg(machine)]
+    loaded: crate::simulated_bed::Loaded,
+}
+
+impl Populated {
+    /// Populates one.
+    pub(super) fn new(context: &mut Context<'_>, bench: Bench) -> Result<Self> {
+        context.prepare("populating");
+        #[cfg(machine)]
+        return Ok(Self { bench, loaded: bench.populate()? });
+        #[cfg(not(machine))]
+        Ok(Self { bench })
+    }
+
+    /// Runs the workload with so many threads.
+    pub(super) fn measure(&self, context: &mut Context<'_>, setup: Setup, threads: u32) -> Result<Measured> {
+        let Bench { machine, workload, .. } = self.bench;
+        let what = format!("{machine}, {workload}, {}, {threads} threads", setup.name);
+        context.measure(what, || self.simulate(setup, threads))
+    }
+
+    #[cfg(machine)]
+    fn simulate(&self, setup: Setup, threads: u32) -> Result<Measured> {
+        use duramen_machine::{Category, Time};
+
+        let point = self.bench.measure(&self.loaded, setup, threads)?;
+        let seconds = |time: Time| time.picos() as f64 / 1e12;
+        let all = point.elapsed.as_secs_f64() * f64::from(threads);
+        let (mut busy, mut waiting) = (0.0, 0.0);
+        for category in Category::ALL.into_iter().filter(|&category| category != Category::Log) {
+            busy += seconds(point.spent.busy(category));
+            waiting += seconds(point.spent.waiting(category));
+        }
+        Ok(Measured {
+            throughput: point.throughput,
+            shares: Shares {
+                log_contention: seconds(point.spent.waiting(Category::Log) + point.spent.blocked(Category::Log)) / all,
+                lock_waits: seconds(point.spent.blocked(Category::Lock)) / all,
+                log_work: seconds(point.spent.busy(Category::Log)) / all,
+                other_contention: waiting / all,
+                other_work: busy / all,
+            },
+            switches_per_commit: point.switches as f64 / (point.committed as f64).max(1.0),
+            migrations: point.visits.migrated as f64 / (point.visits.all as f64).max(1.0),
+        })
+    }
+
+    #[cfg(not(machine))]
+    fn simulate(&self, _: Setup, _: u32) -> Result<Measured> {
+        Err(crate::error::Error::NotSimulated { machine: self.bench.machine })
+    }
+}
+
+/// A figure of stacked shares: a bar for each of `measured`, by its name.
+pub(super) fn breakdown(name: &str, title: &str, measured: &[(String, Measured)]) -> Figure {
+    type Share = fn(&Shares) -> f64;
+    let parts: [(&str, Share); 6] = [
+        ("log contention", |shares| shares.log_contention),
+        ("log work", |shares| shares.log_work),
+        ("waiting for locks", |shares| shares.lock_waits),
+        ("other contention", |shares| shares.other_contention),
+        ("other work", |shares| shares.other_work),
+        ("idle", Shares::idle),
+    ];
+    let series = parts.map(|(part, share)| {
+        let points = measured.iter().enumerate();
+        Series::ours(part, points.map(|(at, (_, measured))| (at as f64, share(&measured.shares) * 100.0)).collect())
+    });
+    Figure {
+        name: name.into(),
+        title: title.into(),
+        x: Axis::linear("threads"),
+        y: Axis::linear("share of the threads' time (%)"),
+        shape: Shape::Stacks(measured.iter().map(|(name, _)| name.clone()).collect()),
+        series: series.into(),
+    }
+}
+
+/// How it was set up.
+pub(super) fn setting(bench: &Bench) -> String {
+    let Bench { machine, workload, scale, rows_per_unit, time, .. } = bench;
+    format!(
+        "Simulated machine: {machine}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated disk; each \
+         measurement is {} ms of virtual time after a warm-up, followed by the workload's audit.",
+        time.as_millis()
+    )
+}

@@ -1,0 +1,13 @@
+//! Experiments on a simulated machine, which only the machine build (`--cfg machine`) can run.
+
+pub(super) mod a10_slots;
+pub(super) mod a11_components;
+pub(super) mod a12_sockets;
+pub(super) mod a14_migration;
+pub(super) mod a5_log_contention;
+pub(super) mod a6_threads;
+pub(super) mod a7_record_size;
+pub(super) mod a9_skew;
+mod buffer;
+#[cfg_attr(not(machine), allow(dead_code, reason = "read by the machine build"))]
+pub(crate) mod engine;

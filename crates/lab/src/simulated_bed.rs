@@ -1,0 +1,122 @@
+//! Where experiments measure the whole engine on a simulated machine: a database in simulated memory, with a log device as
+//! slow as the experiment wants it.
+//!
+//! The database is populated once, by simulated threads that are charged nothing. Each measurement then runs on a machine
+//! of its own, on a copy of the disk.
+
+use std::time::Duration;
+
+use duramen::{CommitMode, Db, InsertDesign, Options};
+use duramen_io::{DelayDisk, SimDisk};
+use duramen_machine::threads::usage;
+use duramen_machine::{Breakdown, Description, Outcome, Plan, Report, Schedule};
+use duramen_sync::Arc;
+use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
+
+use crate::error::{Error, Result};
+use crate::experiments::simulated::engine::{Bench, Point, Setup};
+
+/// A populated database.
+pub(crate) type Loaded = Report<Result<SimDisk>>;
+
+impl Bench {
+    fn workload(&self, db: &Db) -> Result<Box<dyn Workload<Db>>> {
+        let request =
+            Request { scale: Some(self.scale), rows_per_unit: Some(self.rows_per_unit), ..Request::default() };
+        Ok(request.workload(self.workload, db)?)
+    }
+
+    fn options(setup: &Setup) -> Options {
+        Options {
+            commit: setup.commit,
+            log_insert: setup.insert,
+            pool_bytes: 48 << 20,
+            log_segment_bytes: 8 << 20,
+            ..Options::default()
+        }
+    }
+
+    /// Populates a database; the report has its disk, and the memory that the disk lies in.
+    pub(crate) fn populate(&self) -> Result<Loaded> {
+        const LOADER: Setup = Setup {
+            name: "loading",
+            commit: CommitMode::Pipelined,
+            insert: InsertDesign::Hybrid,
+            latency: Duration::ZERO,
+        };
+        let bench = *self;
+        let plan = Plan { schedule: Schedule::Free, ..plan("server-2x64")? };
+        let report = duramen_machine::run(&plan, move || {
+            let disk = SimDisk::new(1);
+            let db = Db::open_on(Arc::new(disk.clone()), Self::options(&LOADER))?;
+            bench.workload(&db)?.load(&db, &mut |_| {})?;
+            db.close()?;
+            Ok(disk)
+        });
+        finished("server-2x64", &report.outcome)?;
+        Ok(report)
+    }
+
+    /// Runs the workload with each number of threads in turn.
+    pub(crate) fn measure(&self, loaded: &Loaded, setup: Setup, threads: u32) -> Result<Point> {
+        let (bench, disk) = (*self, finished("server-2x64", &loaded.outcome)?.clone());
+        let report = duramen_machine::run(&plan(self.machine)?, move || {
+            let disk = Arc::new(DelayDisk::new(Arc::new(disk.image()), "log/", Duration::ZERO));
+            let db = Db::open_on(disk.clone(), Self::options(&setup))?;
+            let workload = bench.workload(&db)?;
+            let blocking = matches!(setup.commit, CommitMode::Sync | CommitMode::Elr);
+            let clients = if blocking { threads } else { threads * bench.in_flight };
+            let options = |time, seed| RunOptions {
+                clients,
+                rate: None,
+                agents: threads,
+                limit: Limit::Time(time),
+                seed,
+                observe_every: Duration::from_secs(1),
+            };
+            disk.set_latency(setup.latency);
+            run(&db, &*workload, &options(bench.time.mul_f64(0.3), 1), &mut |_| {})?;
+            let before = usage();
+            let report = run(&db, &*workload, &options(bench.time, 2), &mut |_| {})?;
+            let after = usage();
+            disk.set_latency(Duration::ZERO);
+            let audit = workload.audit(&db)?;
+            if !audit.is_ok() {
+                return Err(Error::Audit(audit.to_string()));
+            }
+            db.close()?;
+            Ok(Point {
+                throughput: report.throughput(),
+                elapsed: report.elapsed,
+                spent: spent(&before.breakdown, &after.breakdown),
+                switches: after.voluntary_switches + after.involuntary_switches
+                    - before.voluntary_switches
+                    - before.involuntary_switches,
+                visits: after.visits.since(&before.visits),
+                committed: report.committed,
+            })
+        });
+        Ok(finished(self.machine, &report.outcome)?.clone())
+    }
+}
+
+fn spent(before: &Breakdown, after: &Breakdown) -> Breakdown {
+    after.since(before)
+}
+
+fn plan(machine: &'static str) -> Result<Plan> {
+    let described = Description::named(machine);
+    Ok(Plan::new(described.map_err(|error| Error::Simulation { machine, reason: error.to_string() })?))
+}
+
+fn finished<'a, T>(machine: &'static str, outcome: &'a Outcome<Result<T>>) -> Result<&'a T> {
+    let reason = match outcome {
+        Outcome::Done(Ok(value)) => return Ok(value),
+        Outcome::Done(Err(error)) => error.to_string(),
+        Outcome::Stopped => "it was stopped".to_owned(),
+        Outcome::Aborted(reason) => reason.clone(),
+        Outcome::OutOfTime(threads) => format!("it ran out of time; its threads:\n{threads}"),
+        Outcome::Deadlock(threads) => format!("all its threads wait for each other:\n{threads}"),
+    };
+    Err(Error::Simulation { machine, reason })
+}

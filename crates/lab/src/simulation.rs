@@ -1,0 +1,28 @@
+//! Runs on a simulated machine.
+
+use duramen_machine::{Description, Outcome, Plan};
+
+use crate::error::{Error, Result};
+
+/// Runs `work` as the first thread of the machine called `machine`.
+pub(crate) fn run<T: 'static>(machine: &'static str, work: impl FnOnce() -> Result<T> + 'static) -> Result<T> {
+    run_on(machine, None, work)
+}
+
+/// As [`run`], with all threads on these contexts of the machine.
+pub(crate) fn run_on<T: 'static>(
+    machine: &'static str,
+    contexts: Option<Vec<usize>>,
+    work: impl FnOnce() -> Result<T> + 'static,
+) -> Result<T> {
+    let simulation = |reason: String| Error::Simulation { machine, reason };
+    let description = Description::named(machine).map_err(|error| simulation(error.to_string()))?;
+    let plan = Plan { contexts, ..Plan::new(description) };
+    match duramen_machine::run(&plan, work).outcome {
+        Outcome::Done(result) => result,
+        Outcome::Stopped => Err(simulation("it was stopped".to_owned())),
+        Outcome::Aborted(reason) => Err(simulation(reason)),
+        Outcome::OutOfTime(threads) => Err(simulation(format!("it ran out of time; its threads:\n{threads}"))),
+        Outcome::Deadlock(threads) => Err(simulation(format!("all its threads wait for each other:\n{threads}"))),
+    }
+}

@@ -1,0 +1,106 @@
+//! What the code between two operations on shared memory costs: data touched and instructions executed.
+//!
+//! Calls from outside a run do nothing.
+
+use crate::Category;
+use crate::arena;
+use crate::memory::Bulk;
+use crate::run::{is_simulated, world, world_then_wait};
+use crate::world::World;
+
+/// Instructions that stand for the code around a small read of a page: calibrated against native runs.
+const RACING_READ: u64 = 4;
+
+/// The caller reads the `len` bytes at `data`.
+#[inline]
+pub fn read<T: ?Sized>(data: *const T, len: usize) {
+    touch(data.cast::<u8>() as usize, len, Bulk::Read);
+}
+
+/// The caller reads the `len` bytes at `data`, which others may be changing: under schedules that look for bugs they may
+/// run before it.
+#[inline]
+pub fn read_racing<T: ?Sized>(data: *const T, len: usize) {
+    if is_simulated() {
+        world_then_wait(World::turn_among_races);
+        world(|world| {
+            world.compute(RACING_READ);
+            world.touch(data.cast::<u8>() as usize, len, Bulk::Read);
+        });
+    }
+}
+
+/// The caller writes the `len` bytes at `data`.
+#[inline]
+pub fn write<T: ?Sized>(data: *const T, len: usize) {
+    touch(data.cast::<u8>() as usize, len, Bulk::Write);
+}
+
+/// The caller writes the `len` bytes at `data` past the caches.
+#[inline]
+pub fn stream<T: ?Sized>(data: *const T, len: usize) {
+    touch(data.cast::<u8>() as usize, len, Bulk::Stream);
+}
+
+fn touch(address: usize, len: usize, how: Bulk) {
+    if is_simulated() {
+        world(|world| world.touch(address, len, how));
+    }
+}
+
+/// The caller executes so many instructions.
+#[inline]
+pub fn work(instructions: u64) {
+    if is_simulated() {
+        world(|world| world.compute(instructions));
+    }
+}
+
+/// The caller visits something with this number, a page: counted, by where the visit before came from.
+#[inline]
+pub fn visit(thing: u64) {
+    if is_simulated() {
+        world(|world| world.visit(thing));
+    }
+}
+
+/// The `len` bytes at `base` are mapped by the caller, `copies` times in a row.
+pub fn map(base: *const u8, len: usize, copies: usize) {
+    if is_simulated() {
+        world(|world| world.lines.map(base as usize, len, copies));
+        arena::own(base as usize, len * copies);
+    }
+}
+
+/// What was mapped at `base` is about to be unmapped.
+pub fn unmap(base: *const u8) {
+    arena::disown(base as usize);
+}
+
+/// The `len` bytes at `base` lie in the memory of `node`; memory that nobody binds belongs to the node that touches it first.
+pub fn bind(base: *const u8, len: usize, node: usize) {
+    if is_simulated() {
+        world(|world| world.bind(base as usize, len, node));
+    }
+}
+
+/// Puts the caller's time down to a category until the value is dropped.
+#[derive(Debug)]
+#[must_use = "the category holds while the value lives"]
+pub struct Scope(Option<Category>);
+
+/// The caller works on `category` from now on.
+#[inline]
+pub fn scope(category: Category) -> Scope {
+    Scope(is_simulated().then(|| world(|world| std::mem::replace(&mut world.current().category, category))))
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if let Some(category) = self.0
+            && is_simulated()
+        {
+            world(|world| world.current().category = category);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! A simulated multi-socket computer on which Duramen's own sources run.
+//!
+//! Simulated threads are fibers on one host thread. Each has a virtual time of its own, and the scheduler always lets the
+//! one with the smallest run on, so what is simulated happens in the order of virtual time. Whatever threads share goes
+//! through `duramen-sync`, whose machine build calls this crate before each atomic operation, lock, wait and look at the
+//! clock; [`cost`] says what plain data was touched and how much was computed in between. Both are charged by a model of
+//! the processor's pipelines, caches, coherence and memory controllers (`memory`).
+//!
+//! A run depends on nothing but its [`Plan`] and the code: addresses are counted from where the run's own heap begins
+//! ([`Allocator`]), nothing asks the host for time or chance. The same plan gives the same figures on every host.
+
+mod arena;
+mod breakdown;
+pub mod cost;
+mod description;
+mod fiber;
+pub mod futex;
+mod line;
+mod memory;
+mod pipeline;
+pub mod probe;
+mod run;
+mod schedule;
+pub mod shared;
+mod thread;
+pub mod threads;
+mod time;
+pub mod trace;
+mod world;
+
+pub use arena::Allocator;
+pub use breakdown::{Breakdown, Category, Visits};
+pub use description::{Description, DescriptionError};
+pub use memory::Counters;
+pub use run::{Outcome, Plan, Report, is_simulated, on_host, run};
+pub use schedule::Schedule;
+pub use time::Time;
+pub use trace::Tracing;

@@ -1,0 +1,58 @@
+//! Operations on memory that threads share. Each is announced before it is performed, and between the announcement and the
+//! operation no other simulated thread runs.
+
+use crate::Time;
+use crate::memory::Op;
+use crate::run::{is_simulated, world, world_then_wait};
+
+/// The caller loads an atomic variable next.
+#[inline]
+pub fn load<T>(variable: &T) {
+    announce(variable, Op::Load);
+}
+
+/// The caller stores to an atomic variable next.
+#[inline]
+pub fn store<T>(variable: &T) {
+    announce(variable, Op::Store);
+}
+
+/// The caller reads and writes an atomic variable in one step next, or tries to.
+#[inline]
+pub fn update<T>(variable: &T) {
+    announce(variable, Op::Rmw);
+}
+
+/// The caller waits until its earlier stores are visible to everyone.
+#[inline]
+pub fn fence() {
+    announce(&(), Op::Fence);
+}
+
+#[inline]
+fn announce<T>(variable: &T, op: Op) {
+    if !is_simulated() {
+        return;
+    }
+    world_then_wait(|world| world.turn());
+    world(|world| world.access(std::ptr::from_ref(variable) as usize, op));
+}
+
+/// The caller spins: it waits until another thread writes to one of the last few lines that it has loaded from since the
+/// last pause, but no longer than `pauses` times what a spin-loop hint takes.
+pub fn pause(pauses: u32) {
+    if !is_simulated() {
+        std::hint::spin_loop();
+        return;
+    }
+    world_then_wait(|world| world.turn());
+    world_then_wait(|world| {
+        let longest = world.description.pause().times(u64::from(pauses));
+        world.spin(longest)
+    });
+}
+
+/// Virtual time since the start of the run, if the caller is in one.
+pub fn now() -> Option<Time> {
+    is_simulated().then(|| world(|world| world.current().now))
+}

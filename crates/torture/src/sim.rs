@@ -1,0 +1,188 @@
+//! `torture sim`: simulated runs, seed after seed, one again with a trace, or a hunt for planted bugs.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use comfy_table::{Table, presets};
+
+use duramen_machine::Tracing;
+use duramen_torture::harness::{Budget, Tally};
+use duramen_torture::simulation::{Plan, Reached, Simulated, hunt};
+use duramen_types::planted::{Bug, plant};
+
+use super::{Lines, Long};
+
+/// What to simulate.
+#[derive(Args, Clone)]
+pub(crate) struct Sim {
+    /// So many seeds, from `--seed` on; without it, until the time is over (for planted bugs: 2000).
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// This plan alone, as a failure prints it.
+    #[arg(long, conflicts_with = "seeds")]
+    plan: Option<Plan>,
+    /// Plant this bug.
+    #[arg(long, value_parser = super::bug)]
+    bug: Option<Bug>,
+    /// Plant the bugs one after another, or the one named, and say after how many seeds each is noticed.
+    #[arg(long, conflicts_with = "plan")]
+    planted: bool,
+    /// Print what happened, step by step.
+    #[arg(long, requires = "plan")]
+    trace: bool,
+    /// Also each operation on shared memory.
+    #[arg(long, requires = "plan")]
+    trace_operations: bool,
+    /// Lines of the trace that are kept: the last ones.
+    #[arg(long, default_value_t = 5000)]
+    trace_lines: usize,
+}
+
+/// Seeds without which a planted bug counts as not found.
+const MOST_SEEDS: u64 = 2000;
+/// Tries to make a failing plan smaller.
+const SHRINKING: usize = 200;
+
+/// Simulates; returns whether all went well.
+pub(crate) fn run(long: &Long, sim: &Sim) -> bool {
+    if sim.planted {
+        return planted(long, sim);
+    }
+    let _planted = sim.bug.map(plant);
+    match &sim.plan {
+        Some(plan) => one(plan, sim),
+        None => many(long, sim),
+    }
+}
+
+/// Runs one plan, as often as it takes to show that it can be repeated: once.
+fn one(plan: &Plan, sim: &Sim) -> bool {
+    let traced = sim.trace || sim.trace_operations;
+    let tracing = traced.then_some(Tracing { lines: sim.trace_lines, operations: sim.trace_operations });
+    let Simulated { result, operations, digest, trace, probes } = plan.run_traced(tracing);
+    trace.iter().for_each(|line| eprintln!("{line}"));
+    println!(
+        "operations {operations}, digest {digest:016x}, rare branches {}",
+        probes.iter().filter(|n| **n > 0).count()
+    );
+    match &result {
+        Ok(checks) => println!("passed, {checks} checks"),
+        Err(failure) => println!("FAILED {failure}"),
+    }
+    result.is_ok()
+}
+
+fn many(long: &Long, sim: &Sim) -> bool {
+    let seconds = if sim.seeds.is_some() && long.seconds.is_none() { u64::from(u32::MAX) } else { 60 };
+    let budget = Budget::lasting(long.time(seconds));
+    let mut reached = Reached::default();
+    let mut lines = Lines { rows: Vec::new() };
+    lines.add("seeds", |progress| {
+        let mut tally = Tally::default();
+        for seed in long.seed.. {
+            if budget.is_spent(&tally) || sim.seeds.is_some_and(|seeds| tally.points == seeds) {
+                break;
+            }
+            let plan = Plan::of(seed);
+            let simulated = plan.run();
+            reached.add(&simulated);
+            tally.points += 1;
+            match simulated.result {
+                Ok(checks) => tally.checks += checks,
+                Err(failure) => {
+                    let small = plan.shrink(SHRINKING);
+                    let smaller = small.run().result.err().unwrap_or_default();
+                    tally.failures.push(format!(
+                        "seed {seed}: {failure}\n  repeat: cargo sim --plan '{plan}' --trace\n  smaller: cargo sim --plan '{small}' --trace\n  {smaller}"
+                    ));
+                }
+            }
+            if sim.seeds == Some(1) {
+                println!("plan {plan}\noperations {}, digest {:016x}", simulated.operations, simulated.digest);
+            }
+            progress(&tally, sim.seeds.unwrap_or(0) as usize);
+        }
+        tally
+    });
+    report(&reached);
+    lines.finish("simulation")
+}
+
+/// Prints how often the rare branches were reached.
+fn report(reached: &Reached) {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["rare branch", "in runs", "times"]);
+    for (probe, runs, times) in reached.counts().filter(|(_, runs, _)| *runs > 0) {
+        table.add_row([probe.name().to_owned(), format!("{runs} of {}", reached.runs()), times.to_string()]);
+    }
+    println!("{table}");
+    match reached.missed()[..] {
+        [] => println!("all {} rare branches were reached", reached.counts().count()),
+        ref missed => {
+            let names: Vec<&str> = missed.iter().map(|probe| probe.name()).collect();
+            println!("NEVER REACHED: {}", names.join(", "));
+        }
+    }
+}
+
+fn planted(long: &Long, sim: &Sim) -> bool {
+    let chosen = match sim.bug {
+        Some(bug) => vec![bug],
+        None => Bug::ALL.to_vec(),
+    };
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["bug", "seeds", "seconds", "noticed"]);
+    let mut good = true;
+    for bug in chosen {
+        let mut shown = Instant::now();
+        let hunted = hunt(bug, long.seed, sim.seeds.unwrap_or(MOST_SEEDS), |seeds| {
+            if shown.elapsed() > Duration::from_secs(10) {
+                shown = Instant::now();
+                eprintln!("{bug:?}: {seeds} seeds");
+            }
+        });
+        good &= hunted.caught.is_some() && hunted.unrelated.is_empty();
+        for (plan, failure) in &hunted.unrelated {
+            eprintln!("FAILED without {bug:?} too: cargo sim --plan '{plan}'\n  {failure}");
+        }
+        let seconds = format!("{:.1}", hunted.time.as_secs_f64());
+        let (seeds, noticed) = match &hunted.caught {
+            Some((plan, failure)) => {
+                eprintln!(
+                    "{bug:?}: seed {}, {seconds} s: cargo sim --bug {bug:?} --plan '{plan}'\n  {failure}",
+                    plan.seed
+                );
+                (hunted.seeds.to_string(), summary(failure))
+            }
+            None => {
+                eprintln!("{bug:?}: NOT FOUND in {} seeds", hunted.seeds);
+                (format!("> {}", hunted.seeds), "NOT FOUND".to_owned())
+            }
+        };
+        table.add_row([format!("{bug:?}"), seeds, seconds, noticed]);
+    }
+    println!("{table}");
+    good
+}
+
+/// The part of a failure that says what was wrong, on one line.
+fn summary(failure: &str) -> String {
+    const LONGEST: usize = 90;
+    let mut lines = failure.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    let second = lines.next().unwrap_or_default();
+    let whole = match first.split_once(" panicked at ") {
+        Some(_) => format!("panic: {second}"),
+        None if first.ends_with("its threads:") => first.trim_end_matches("; its threads:").to_owned(),
+        None if first.ends_with(':') => format!("{first} {second}"),
+        None => first.to_owned(),
+    };
+    // Behind the situation in which it was noticed.
+    let what = ["}, ", "}: ", "] "].iter().find_map(|end| whole.split_once(end)).map_or(&*whole, |(_, what)| what);
+    match what.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}...", &what[..at]),
+        None => what.to_owned(),
+    }
+}
