@@ -177,7 +177,7 @@ impl Space {
     /// and nothing has to be looked at; otherwise does nothing.
     #[inline(always)]
     pub(crate) fn try_acquire<T>(&self, bytes: u64, then: impl FnOnce(Lsn) -> T) -> Option<T> {
-        if !self.next.try_lock_alone() {
+        if !self.next.try_lock() {
             return None;
         }
         let next = &*self.next;
@@ -192,7 +192,7 @@ impl Space {
             made = Some(then(Lsn::new(lsn)));
         }
         // SAFETY: the lock has been taken above.
-        unsafe { self.next.unlock_quickly() };
+        unsafe { self.next.unlock() };
         made
     }
 
@@ -252,7 +252,8 @@ impl Space {
     /// first if it has been `tried` already.
     pub(crate) fn reserve(&self, bytes: u64, tried: bool) -> Lsn {
         let mut retry = Retry::new();
-        while tried && retry.pause(RESERVE_ATTEMPTS) {
+        while tried && retry.attempts() < RESERVE_ATTEMPTS {
+            retry.pause();
             if let Some(lsn) = self.try_reserve(bytes) {
                 return lsn;
             }
