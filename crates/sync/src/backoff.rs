@@ -48,26 +48,31 @@ impl Backoff {
 /// threads there are; a random one does not meet the others' again and again. The first are of half a microsecond to one.
 /// From some microseconds on they begin with a yield, in case that the one waited for has lost its processor, and when
 /// that has not helped for a while, the thread sleeps: its attempts are then fractions of a millisecond apart.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Retry {
     attempts: u32,
+    /// Times that a pause is doubled at most.
+    doubled: u32,
+    /// After so many pauses the thread sleeps.
+    sleeps_from: u32,
 }
 
 impl Retry {
     /// Most nanoseconds of the first pause; each lasts half of its most at least.
     const FIRST: u64 = 1024;
-    /// From this pause on there is a yield before it.
+    /// Pauses that are doubled so often begin with a yield.
     const YIELDS_FROM: u32 = 3;
-    /// After so many pauses the thread sleeps.
-    const SLEEPS_FROM: u32 = 8;
-    /// The longest pauses are so many times doubled.
-    const DOUBLED: u32 = 4;
     /// Most nanoseconds of a sleep.
     const SLEEP: u64 = 100_000;
 
-    /// Before the first attempt.
-    pub const fn new() -> Self {
-        Self { attempts: 0 }
+    /// Before the first attempt, where any number of threads may try: pauses grow to 16 microseconds.
+    pub const fn among_many() -> Self {
+        Self { attempts: 0, doubled: 4, sleeps_from: 8 }
+    }
+
+    /// Before the first attempt, where no more than a handful of threads try: pauses do not grow.
+    pub const fn among_few() -> Self {
+        Self { attempts: 0, doubled: 0, sleeps_from: 32 }
     }
 
     /// Attempts that have failed so far, one before each pause.
@@ -83,12 +88,13 @@ impl Retry {
             return thread::yield_now();
         }
         let random = |most: u64| most / 2 + thread::random() % (most / 2);
-        if attempt >= Self::SLEEPS_FROM {
+        if attempt >= self.sleeps_from {
             return thread::sleep(Duration::from_nanos(random(Self::SLEEP)));
         }
         let start = Instant::now();
-        let nanos = random(Self::FIRST << attempt.min(Self::DOUBLED));
-        if attempt >= Self::YIELDS_FROM {
+        let doubled = attempt.min(self.doubled);
+        let nanos = random(Self::FIRST << doubled);
+        if doubled >= Self::YIELDS_FROM {
             thread::yield_now();
         }
         while Instant::now().nanos() - start.nanos() < nanos {

@@ -54,14 +54,13 @@ impl<T> InsertionLock<T> {
     /// Waits for the lock.
     pub(crate) fn lock(&self) {
         if !self.try_lock() {
-            self.lock_after_pause();
+            self.lock_after_pause(Retry::among_many());
         }
     }
 
     /// Waits for the lock, having found it taken.
     #[cold]
-    pub(crate) fn lock_after_pause(&self) {
-        let mut retry = Retry::new();
+    pub(crate) fn lock_after_pause(&self, mut retry: Retry) {
         loop {
             #[cfg(not(loom))]
             retry.pause();

@@ -199,10 +199,16 @@ impl Space {
     /// Waits for the insertion lock; not without a pause at first if it has been `tried` already.
     pub(crate) fn turn(&self, tried: bool) -> Turn<'_> {
         if tried {
-            self.next.lock_after_pause();
+            self.next.lock_after_pause(Retry::among_many());
         } else {
             self.next.lock();
         }
+        self.own_turn()
+    }
+
+    /// Waits for the insertion lock, which has been tried already, where few do.
+    pub(crate) fn turn_of_few(&self) -> Turn<'_> {
+        self.next.lock_after_pause(Retry::among_few());
         self.own_turn()
     }
 
@@ -251,7 +257,7 @@ impl Space {
     /// Hands out `bytes` without a turn, for designs that have none; waits while there is no room. Not without a pause at
     /// first if it has been `tried` already.
     pub(crate) fn reserve(&self, bytes: u64, tried: bool) -> Lsn {
-        let mut retry = Retry::new();
+        let mut retry = Retry::among_many();
         while tried && retry.attempts() < RESERVE_ATTEMPTS {
             retry.pause();
             if let Some(lsn) = self.try_reserve(bytes) {

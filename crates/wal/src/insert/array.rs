@@ -117,7 +117,7 @@ impl ConsolidationArray {
                 (slot.wait(), offset)
             }
             _ => {
-                let mut turn = space.turn(true);
+                let mut turn = space.turn_of_few();
                 self.replace(slot.place(), relieve);
                 let group = slot.close();
                 let lsn = turn.acquire(group.bytes, group.members);
