@@ -70,9 +70,10 @@ impl Retry {
         Self { attempts: 0, doubled: 4, sleeps_from: 8 }
     }
 
-    /// Before the first attempt, where no more than a handful of threads try: pauses do not grow.
-    pub const fn among_few() -> Self {
-        Self { attempts: 0, doubled: 0, sleeps_from: 32 }
+    /// Before the first attempt, where no more than a handful of threads try: pauses do not grow, and from the pause behind
+    /// `patience` others on, they are sleeps.
+    pub const fn among_few(patience: u32) -> Self {
+        Self { attempts: 0, doubled: 0, sleeps_from: patience }
     }
 
     /// Attempts that have failed so far, one before each pause.

@@ -9,20 +9,30 @@
 //! The lock and what it protects share a cache line, and to bring that from one core to another takes as long as ten
 //! insertions. So who finds the lock taken does not try again at once, but pauses for some hundred nanoseconds, and longer
 //! each time: the holder inserts a row of records meanwhile, at full speed, and however many threads wait, few of them
-//! disturb it. There is no order among those who wait. In the designs that are meant for many threads these are few: the
-//! others consolidate.
+//! disturb it. There is no order among those who wait.
+//!
+//! In designs that consolidate, few wait, each for a group of others, and to keep them waiting helps nobody for long. So
+//! they want the lock at once after a while, and the others, finding that, join the groups.
 //!
 //! A thread may give back what another has taken.
 
 use std::ops::Deref;
 
-use duramen_sync::atomic::{AtomicBool, Ordering};
-use duramen_sync::{CachePadded, Retry};
+use duramen_sync::CachePadded;
+use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+#[cfg(not(loom))]
+use duramen_sync::{Backoff, Retry};
+
+/// So many pauses who is one of a few lets the others go on before it wants the lock at once: about three microseconds.
+#[cfg(not(loom))]
+const PATIENCE: u32 = 4;
 
 /// A lock, and what only its holder changes. That can be looked at without the lock, so it consists of atomics.
 #[derive(Debug)]
 pub(crate) struct InsertionLock<T> {
     locked: CachePadded<Locked<T>>,
+    /// So many want the lock at once. Apart from `locked`, so that those who look do not disturb the holder.
+    wanted: CachePadded<AtomicU32>,
     #[cfg(loom)]
     blocked: models::Blocked,
 }
@@ -39,14 +49,20 @@ impl<T> InsertionLock<T> {
     pub(crate) fn new(value: T) -> Self {
         Self {
             locked: CachePadded::new(Locked { held: AtomicBool::new(false), value }),
+            wanted: CachePadded::new(AtomicU32::new(0)),
             #[cfg(loom)]
             blocked: models::Blocked::default(),
         }
     }
 
-    /// Takes the lock if it is free; returns whether it has.
+    /// Takes the lock if it is free and nobody wants it at once; returns whether it has.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) == 0 && self.take()
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
         // Acquire: what the last holder has done.
         self.locked.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -54,22 +70,57 @@ impl<T> InsertionLock<T> {
     /// Waits for the lock.
     pub(crate) fn lock(&self) {
         if !self.try_lock() {
-            self.lock_after_pause(Retry::among_many());
+            self.lock_after_pause();
         }
     }
 
-    /// Waits for the lock, having found it taken.
+    /// Waits for the lock, having found it taken, where any number of threads do.
     #[cold]
-    pub(crate) fn lock_after_pause(&self, mut retry: Retry) {
-        loop {
-            #[cfg(not(loom))]
+    pub(crate) fn lock_after_pause(&self) {
+        #[cfg(not(loom))]
+        {
+            let mut retry = Retry::among_many();
             retry.pause();
-            #[cfg(loom)]
-            self.blocked.until_given_back(&self.locked.held, &mut retry);
-            if self.try_lock() {
-                return;
+            while !self.try_lock() {
+                retry.pause();
             }
         }
+        #[cfg(loom)]
+        self.blocked.until(|| self.take());
+    }
+
+    /// Waits for the lock, having found it taken, where no more than a handful of threads do. After a few pauses it wants
+    /// the lock at once, and everyone who does not want that, too, has to stand back until it has it.
+    #[cold]
+    pub(crate) fn lock_of_few(&self) {
+        #[cfg(not(loom))]
+        {
+            let mut retry = Retry::among_few(PATIENCE);
+            loop {
+                retry.pause();
+                if self.take() || retry.attempts() >= PATIENCE && self.take_soon() {
+                    return;
+                }
+            }
+        }
+        #[cfg(loom)]
+        self.blocked.until(|| self.take());
+    }
+
+    /// Wants the lock, and takes it if it is given back before long. Otherwise who wants it sleeps for a while, and does not
+    /// want it then: a lock that is free must not wait for a sleeper.
+    #[cfg(not(loom))]
+    fn take_soon(&self) -> bool {
+        let mut backoff = Backoff::new();
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let taken = loop {
+            match self.take() {
+                false if !backoff.is_long() => backoff.snooze(),
+                taken => break taken,
+            }
+        };
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        taken
     }
 
     /// Gives the lock back.
@@ -95,19 +146,18 @@ impl<T> Deref for InsertionLock<T> {
 }
 
 /// A model has no time, and a pause that ends at once would let it try the same again without end. So in models those who
-/// wait sleep until the lock is given back.
+/// wait sleep until the lock is given back. Who wants it at once makes no difference to what may happen, only to how often.
 #[cfg(loom)]
 mod models {
-    use duramen_sync::atomic::{AtomicBool, Ordering};
-    use duramen_sync::{Condvar, Mutex, Retry};
+    use duramen_sync::{Condvar, Mutex};
 
     #[derive(Debug, Default)]
     pub(super) struct Blocked(Mutex<()>, Condvar);
 
     impl Blocked {
-        pub(super) fn until_given_back(&self, held: &AtomicBool, _retry: &mut Retry) {
+        pub(super) fn until(&self, taken: impl Fn() -> bool) {
             let mut guard = self.0.lock();
-            while held.load(Ordering::Relaxed) {
+            while !taken() {
                 self.1.wait(&mut guard);
             }
         }
