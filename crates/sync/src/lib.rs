@@ -13,7 +13,7 @@
 //! rare branches.
 //!
 //! Rules for users: no `static` atomics that a model would have to see; waiting is done by [`Mutex`], [`Condvar`],
-//! [`thread::Parker`] or [`Backoff`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
+//! [`thread::Parker`], [`Backoff`] or [`Retry`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
 
 mod backoff;
 #[cfg(not(machine))]
@@ -36,11 +36,9 @@ pub mod trace;
 pub mod usage;
 pub mod word;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, Retry};
 pub use crossbeam_utils::CachePadded;
-pub use imp::{
-    Condvar, Mutex, MutexGuard, RawMutex, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread,
-};
+pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
 pub use std::sync::{Arc, OnceLock, Weak};
 
 /// Number of this process; the same in every run on the simulated machine.

@@ -36,44 +36,6 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
-/// A mutex without a guard: another thread than the one that took it may unlock it.
-#[derive(Debug, Default)]
-pub struct RawMutex {
-    locked: Mutex<bool>,
-    unlocked: Condvar,
-}
-
-impl RawMutex {
-    /// An unlocked one.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Waits for the lock.
-    pub fn lock(&self) {
-        let mut locked = self.locked.lock();
-        while *locked {
-            self.unlocked.wait(&mut locked);
-        }
-        *locked = true;
-    }
-
-    /// Takes the lock if it is free; returns whether it has.
-    pub fn try_lock(&self) -> bool {
-        !std::mem::replace(&mut *self.locked.lock(), true)
-    }
-
-    /// Unlocks it.
-    ///
-    /// # Safety
-    /// It is locked, and nobody else unlocks it for the same turn.
-    pub unsafe fn unlock(&self) {
-        let was_locked = std::mem::replace(&mut *self.locked.lock(), false);
-        assert!(was_locked, "only what is locked is unlocked");
-        self.unlocked.notify_one();
-    }
-}
-
 /// A reader-writer lock without poisoning.
 #[derive(Debug)]
 pub struct RwLock<T>(loom::sync::RwLock<T>);

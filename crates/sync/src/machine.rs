@@ -19,7 +19,7 @@ pub mod atomic;
 #[path = "machine_locks.rs"]
 mod locks;
 
-pub use locks::{Condvar, Mutex, MutexGuard, RawMutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Plain memory that threads share under a protocol of their own.
 pub mod cell {

@@ -32,7 +32,7 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const AWAITED: u32 = 2;
 
-/// A mutex without a guard: another thread than the one that took it may unlock it.
+/// What a [`Mutex`] is made of.
 ///
 /// The word is `FREE`, `LOCKED`, or `AWAITED`: locked, and somebody may have to be woken.
 pub struct RawMutex(AtomicU32);

@@ -11,52 +11,6 @@ pub(crate) fn pause(pauses: u32) {
 
 use std::time::Duration;
 
-use parking_lot::lock_api::RawMutex as _;
-
-/// A mutex without a guard: another thread than the one that took it may unlock it.
-pub struct RawMutex(parking_lot::RawMutex);
-
-impl RawMutex {
-    /// An unlocked one.
-    pub const fn new() -> Self {
-        Self(parking_lot::RawMutex::INIT)
-    }
-
-    /// Waits for the lock.
-    #[inline]
-    pub fn lock(&self) {
-        self.0.lock();
-    }
-
-    /// Takes the lock if it is free; returns whether it has.
-    #[inline]
-    pub fn try_lock(&self) -> bool {
-        self.0.try_lock()
-    }
-
-    /// Unlocks it.
-    ///
-    /// # Safety
-    /// It is locked, and nobody else unlocks it for the same turn.
-    #[inline]
-    pub unsafe fn unlock(&self) {
-        // SAFETY: it is locked, says the caller. `parking_lot` keeps no record of which thread that was.
-        unsafe { self.0.unlock() };
-    }
-}
-
-impl Default for RawMutex {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl std::fmt::Debug for RawMutex {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RawMutex").field("locked", &self.0.is_locked()).finish()
-    }
-}
-
 /// A condition variable for [`Mutex`].
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);

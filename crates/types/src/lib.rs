@@ -4,12 +4,12 @@
 //! meant. All of them are plain `u64`/`u32` on disk, little-endian.
 
 mod checksum;
-mod checksum_parts;
+mod checksum_words;
 mod ids;
 pub mod planted;
 
 pub use checksum::{crc32c, crc32c_append};
-pub use checksum_parts::crc32c_parts;
+pub use checksum_words::{Block, EarlyCrc, crc32c_words, crc32c_words_of_three};
 pub use ids::{Gsn, LogId, Lsn, PageId, TableId, TxnId};
 
 /// Size of a database page in bytes. It is recorded in the control file; a file with another size is refused.

@@ -6,13 +6,13 @@ fn policy() -> GroupCommit {
 
 fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
     let bell = Arc::new(Bell::new());
-    let space = Space::new(64, 1, Lsn::new(8), Arc::clone(&bell));
+    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell));
     (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
 }
 
 /// Inserts one byte and releases it.
 fn insert(space: &Space) -> Lsn {
-    let lsn = space.turn().acquire(1, 1);
+    let lsn = space.turn(false).acquire(1, 1);
     space.release(lsn, lsn.advance(1));
     lsn
 }
@@ -75,7 +75,7 @@ mod native {
         let lsn = insert(&space);
         queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
         // Behind a flush that somebody else makes, and that cannot serve it.
-        let lsn = space.turn().acquire(1, 1);
+        let lsn = space.turn(false).acquire(1, 1);
         queue.state.lock().request(lsn, Ask::AtOnce);
         for _ in 0..2 {
             assert_eq!(queue.due(&space), Due::Flush);
@@ -87,7 +87,7 @@ mod native {
     #[test]
     fn requests_that_a_flush_could_not_serve_remain() {
         let (queue, space) = fixture(policy());
-        let lsn = space.turn().acquire(1, 1);
+        let lsn = space.turn(false).acquire(1, 1);
         queue.request(&space, lsn);
         assert_eq!(queue.due(&space), Due::Flush);
         assert!(queue.end_flush(&space), "the record has not been released yet");

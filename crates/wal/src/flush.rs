@@ -5,6 +5,11 @@
 //! zeros, since other threads are filling in the rest of it in the ring. The next flush writes that block again; should
 //! that write be torn, the sectors before the durable end are the same in both versions.
 //!
+//! In a log whose records are not sealed when they are inserted ([`Sealing`]), it seals them before: it computes their
+//! checksums and writes them into the ring. A flush covers whole records, and each record is new in one flush only, so
+//! each is sealed once, and what is written again of a block is sealed already. Nobody else looks at those bytes of the
+//! ring: who inserts has finished with them, and reading is done from the segments.
+//!
 //! The durable position moves only when everything below it is on the device, and only to where the released part ended
 //! when the flush began, which is the end of a record.
 
@@ -16,6 +21,8 @@ use duramen_types::planted::{Bug, is_on};
 
 use crate::error::Result;
 use crate::files::SegmentFiles;
+use crate::options::Sealing;
+use crate::record::seal;
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::Segments;
@@ -28,13 +35,27 @@ const WRITE_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Flusher {
     files: Arc<SegmentFiles>,
+    sealing: Sealing,
     flushes: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Flusher {
-    pub(crate) fn new(files: Arc<SegmentFiles>) -> Self {
-        Self { files, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    pub(crate) fn new(files: Arc<SegmentFiles>, sealing: Sealing) -> Self {
+        Self { files, sealing, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Seals a record that has just been filled in, if a flush will not do it.
+    #[inline]
+    pub(crate) fn inserted(&self, record: &mut [u8], lsn: Lsn) {
+        if self.sealing == Sealing::AtInsertion {
+            self.seal(record, lsn);
+        }
+    }
+
+    #[cold]
+    fn seal(&self, records: &mut [u8], from: Lsn) {
+        seal(records, &self.files.identity, from);
     }
 
     /// Flushes and bytes written.
@@ -48,6 +69,12 @@ impl Flusher {
         // After `released`: on a log that has failed, space is released that was never filled in.
         if from == to || space.has_failed() {
             return Ok(false);
+        }
+        if self.sealing == Sealing::AtFlush {
+            // SAFETY: everything below `to` is released, so nobody fills it in any more; nobody reuses it before it is
+            // durable; and nobody but a flush reads the ring.
+            let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
+            self.seal(fresh, from);
         }
         self.write(ring, segments, from.get(), to.get())?;
         space.set_durable(to);

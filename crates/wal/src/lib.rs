@@ -23,10 +23,10 @@
 //! | module | what it does |
 //! |---|---|
 //! | `ring` | memory of the buffer, mapped twice so that no record wraps |
-//! | `space` | the positions in the buffer: handed out, released, durable; waiting for room |
+//! | `space`, `lock` | the positions in the buffer: handed out, released, durable; waiting for room; the insertion lock |
 //! | `insert` | the insertion designs, one file each, and what several of them use: the consolidation array (`insert::array`, `insert::slot`), the links (`insert::links`) |
 //! | `record` | format of a record |
-//! | `flush` | writes what is released to the segments |
+//! | `flush` | seals what is released with checksums, and writes it to the segments |
 //! | `commit` | who waits for what, who flushes, group commit |
 //! | `daemon`, `bell`, `wake` | the background threads, what they sleep at, and how they wake others |
 //! | `segment`, `segments`, `files` | format of a segment file; making and recycling them, reservations; the open ones |
@@ -78,6 +78,7 @@ mod files;
 mod flush;
 mod hardened;
 mod insert;
+mod lock;
 #[cfg(not(loom))]
 pub mod measure;
 mod options;
@@ -97,7 +98,7 @@ mod wal;
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
 pub use insert::InsertDesign;
-pub use options::{GroupCommit, WalOptions};
+pub use options::{GroupCommit, Sealing, WalOptions};
 pub use reader::LogReader;
 pub use record::{NewRecord, Record, RecordRef};
 pub use scan::Scanner;

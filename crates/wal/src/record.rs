@@ -14,22 +14,29 @@
 //! 48 payload, then zeros up to the length
 //! ```
 //!
-//! All numbers are little-endian. Records follow each other without gaps, across segments too. The seed of the checksum
-//! is the record's LSN plus a number derived from the identity of the database and the log, so that a record passes
+//! All numbers are little-endian. Records follow each other without gaps, across segments too. The checksum is put in when
+//! the record is inserted, or by who flushes it ([`crate::Sealing`]); on disk it is always there. The seed of the
+//! checksum is the record's LSN plus a number derived from the identity of the database and the log, so that a record passes
 //! only where it was written: what an earlier use of a recycled segment or another log left behind does not.
 //!
 //! The backlog lets recovery tell a torn tail from damage. A flush starts only when the one before is durable, so a crash
 //! leaves holes in the last flush at most. A valid record behind a hole that says that the log was durable beyond the
 //! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
 
+use duramen_sync::cost;
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{BLOCK_SIZE, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_parts};
+use duramen_types::{
+    BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
+};
 
 /// Size of a record's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 48;
 
 /// Longest record that any log may hold, in bytes.
 pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
+
+/// Payloads up to this are copied without a call, which would take longer.
+pub(crate) const SMALL_PAYLOAD: usize = 128;
 
 /// A record to be inserted.
 #[derive(Clone, Copy, Debug)]
@@ -121,46 +128,154 @@ impl Identity {
         Self { database, log, seed: high << 32 | low }
     }
 
-    fn seed_at(&self, lsn: Lsn) -> u64 {
+    pub(crate) fn seed_at(&self, lsn: Lsn) -> u64 {
         self.seed.wrapping_add(lsn.get())
     }
 }
 
 /// Bytes that a record with `payload` bytes takes.
 pub(crate) const fn record_bytes(payload: usize) -> usize {
-    (HEADER_BYTES + payload).next_multiple_of(8)
+    // Shorter than `next_multiple_of`, which looks out for overflows.
+    (HEADER_BYTES + payload + 7) & !7
 }
 
-/// Writes `record` into `space`, which is as long as the record and lies at `lsn` in the log, durable up to `durable`.
-#[inline]
-pub(crate) fn encode(space: &mut [u8], record: &NewRecord<'_>, identity: &Identity, lsn: Lsn, gsn: Gsn, durable: Lsn) {
+/// Writes `record`, of at most `MAX_PAYLOAD`, into `space`, which is as long as the record and lies at `lsn` in the log,
+/// durable up to `durable`. `crc` makes the checksum of the first word behind it and the last of the header; or nothing, and
+/// [`seal`] has to follow.
+#[inline(always)]
+pub(crate) fn encode<const MAX_PAYLOAD: usize>(
+    space: &mut [u8],
+    record: &NewRecord<'_>,
+    lsn: Lsn,
+    gsn: Gsn,
+    durable: Lsn,
+    crc: impl FnOnce(u64, u64) -> u32,
+) {
     let (length, payload) = (record_bytes(record.payload.len()), record.payload);
     assert_eq!(space.len(), length, "the space fits the record");
     let kinds = [record.kind, record.flags];
     let tail =
         u64::from(u16::from_le_bytes(kinds)) | u64::from(backlog(lsn, durable)) << 16 | (payload.len() as u64) << 32;
     let words = [gsn.get(), record.txn.get(), record.prev.get(), record.page.get(), tail];
-    // Of the parts, not of the space: to read what has just been written would wait until it is in the cache.
-    let crc = crc32c_parts(identity.seed_at(lsn), length as u32, words, payload);
-
     let (header, rest) = space.split_at_mut(HEADER_BYTES);
+    if !payload.len().is_multiple_of(8)
+        && let Some(last) = rest.last_chunk_mut::<8>()
+    {
+        // What the payload leaves of its last word is padding.
+        *last = [0; 8];
+    }
     let (fields, _) = header.as_chunks_mut::<8>();
-    fields[0] = (u64::from(crc) | (length as u64) << 32).to_le_bytes();
     for (field, word) in fields[1..].iter_mut().zip(words) {
         *field = word.to_le_bytes();
     }
-    let (body, padding) = rest.split_at_mut(payload.len());
-    body.copy_from_slice(payload);
-    // Not `fill`, which calls a function for these few.
-    for byte in padding {
-        *byte = 0;
+    let body = &mut rest[..payload.len()];
+    if MAX_PAYLOAD <= SMALL_PAYLOAD {
+        copy_small(body, payload);
+    } else {
+        body.copy_from_slice(payload);
+    }
+    // Last: the rest is on its way to the cache meanwhile.
+    fields[0] = (u64::from(crc(gsn.get(), tail)) | (length as u64) << 32).to_le_bytes();
+}
+
+/// Copies at most [`SMALL_PAYLOAD`] bytes, without a call.
+#[inline(always)]
+fn copy_small(to: &mut [u8], from: &[u8]) {
+    /// The first `A` and the last `B` bytes.
+    #[inline(always)]
+    fn ends<const A: usize, const B: usize>(to: &mut [u8], from: &[u8]) {
+        to[..A].copy_from_slice(&from[..A]);
+        to[from.len() - B..].copy_from_slice(&from[from.len() - B..]);
+    }
+    assert!(to.len() == from.len() && from.len() <= SMALL_PAYLOAD, "what is copied fits");
+    match from.len() {
+        65..=80 => ends::<64, 16>(to, from),
+        81..=128 => ends::<64, 64>(to, from),
+        33..=64 => ends::<32, 32>(to, from),
+        16..=32 => ends::<16, 16>(to, from),
+        8..=15 => ends::<8, 8>(to, from),
+        4..=7 => ends::<4, 4>(to, from),
+        2..=3 => ends::<2, 2>(to, from),
+        1 => to[0] = from[0],
+        _ => {}
+    }
+}
+
+/// Instructions that the checksum of a record of `bytes` takes, about.
+pub(crate) const fn checksum_instructions(bytes: usize) -> u64 {
+    40 + bytes as u64 / 8
+}
+
+/// Seals whole records that follow each other from `from` on: computes the checksum of each and writes it to its place.
+///
+/// # Panics
+/// When that is not what is there.
+pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
+    let mut records = Unsealed { records, lsn: from };
+    loop {
+        // Three at a time: see `crc32c_words_of_three`.
+        match [records.next(), records.next(), records.next()] {
+            [Some(mut a), Some(mut b), Some(mut c)] => {
+                let crcs = crc32c_words_of_three([&a, &b, &c].map(|record| record.block(identity)));
+                [&mut a, &mut b, &mut c].into_iter().zip(crcs).for_each(|(record, crc)| record.put(crc));
+            }
+            last => {
+                for mut record in last.into_iter().flatten() {
+                    record.put(crc32c_words(record.block(identity)));
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Records that have not been sealed yet.
+struct Unsealed<'a> {
+    records: &'a mut [u8],
+    lsn: Lsn,
+}
+
+/// One of them.
+struct UnsealedRecord<'a> {
+    lsn: Lsn,
+    words: &'a mut [[u8; 8]],
+}
+
+impl<'a> Unsealed<'a> {
+    #[inline]
+    fn next(&mut self) -> Option<UnsealedRecord<'a>> {
+        if self.records.is_empty() {
+            return None;
+        }
+        let (records, lsn) = (std::mem::take(&mut self.records), self.lsn);
+        let header = Header::at(records).filter(|header| header.is_in_place(lsn));
+        let length = header.and_then(|header| header.length()).filter(|length| *length <= records.len());
+        let (record, behind) = records.split_at_mut(length.expect("what is released is records"));
+        cost::read(record.as_ptr(), record.len());
+        cost::work(checksum_instructions(record.len()));
+        self.lsn = lsn.advance(record.len() as u64);
+        self.records = behind;
+        Some(UnsealedRecord { lsn, words: record.as_chunks_mut().0 })
+    }
+}
+
+impl UnsealedRecord<'_> {
+    #[inline]
+    fn block(&self, identity: &Identity) -> Block<'_> {
+        (identity.seed_at(self.lsn), 8 * self.words.len() as u32, &self.words[1..])
+    }
+
+    #[inline]
+    fn put(&mut self, crc: u32) {
+        self.words[0][..4].copy_from_slice(&crc.to_le_bytes());
     }
 }
 
 /// Blocks from `durable` to `lsn`, rounded up; the largest number stands for "too many to tell".
+#[inline]
 fn backlog(lsn: Lsn, durable: Lsn) -> u16 {
     let blocks = lsn.get().saturating_sub(durable.get()).div_ceil(BLOCK_SIZE as u64);
-    u16::try_from(blocks).unwrap_or(u16::MAX)
+    blocks.min(u64::from(u16::MAX)) as u16
 }
 
 /// The fixed part of a record, as found on disk: nothing in it can be trusted before the checksum has been compared.
@@ -252,8 +367,55 @@ mod tests {
         };
         let mut bytes = vec![0xAA; record_bytes(payload.len())];
         let identity = Identity::new(IDENTITY, LogId::ZERO);
-        encode(&mut bytes, &record, &identity, lsn, Gsn::new(lsn.get()), Lsn::new(4096));
+        encode::<MAX_RECORD_BYTES>(&mut bytes, &record, lsn, Gsn::new(lsn.get()), Lsn::new(4096), |_, _| 0);
+        seal(&mut bytes, &identity, lsn);
         bytes
+    }
+
+    #[test]
+    fn records_of_every_size_are_sealed() {
+        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        let (mut bytes, mut starts, mut lsn) = (Vec::new(), Vec::new(), Lsn::new(8200));
+        let payload = |len: usize| -> Vec<u8> { (0..len).map(|i| (i * 31 + len) as u8).collect() };
+        let sizes: Vec<usize> = (0..300).chain([1000, 2047, 2048, 2049, 70_000]).collect();
+        for &len in &sizes {
+            let record = NewRecord {
+                kind: len as u8,
+                flags: 1,
+                txn: TxnId::new(len as u64),
+                page: PageId::new(6),
+                prev: Lsn::new(7),
+                after: Gsn::ZERO,
+                payload: &payload(len),
+            };
+            let start = bytes.len();
+            starts.push((start, lsn));
+            // What was there before does not show.
+            bytes.resize(start + record_bytes(len), 0xAA);
+            if len <= SMALL_PAYLOAD {
+                encode::<SMALL_PAYLOAD>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn, |_, _| 0);
+            } else {
+                encode::<MAX_RECORD_BYTES>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn, |_, _| 0);
+            }
+            assert!(!is_intact(&bytes[start..], &identity, lsn), "{len} bytes, not sealed");
+            assert!(bytes[start + HEADER_BYTES + len..].iter().all(|byte| *byte == 0), "{len} bytes, padding");
+            lsn = lsn.advance(record_bytes(len) as u64);
+        }
+        seal(&mut bytes, &identity, Lsn::new(8200));
+        for (&len, (start, lsn)) in sizes.iter().zip(starts) {
+            let record = &bytes[start..start + record_bytes(len)];
+            assert!(is_intact(record, &identity, lsn), "{len} bytes");
+            let record = decode(record, lsn).unwrap();
+            assert_eq!((record.payload, record.txn.get()), (&payload(len)[..], len as u64));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "what is released is records")]
+    fn only_whole_records_are_sealed() {
+        let mut bytes = encoded(b"payload", Lsn::new(8200));
+        bytes.resize(bytes.len() + 48, 0);
+        seal(&mut bytes, &Identity::new(IDENTITY, LogId::ZERO), Lsn::new(8200));
     }
 
     #[test]

@@ -77,6 +77,7 @@ impl Ring {
         self.size
     }
 
+    #[inline(always)]
     fn at(&self, lsn: Lsn, len: usize) -> *mut u8 {
         assert!(len <= self.size, "{len} bytes are more than the ring holds");
         let offset = lsn.get() as usize & (self.size - 1);
@@ -97,6 +98,7 @@ impl Ring {
     ///
     /// # Safety
     /// Nobody else reads or writes the range, under either of its addresses, while the slice lives.
+    #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "the contract makes the range exclusive")]
     pub(crate) unsafe fn bytes_mut(&self, lsn: Lsn, len: usize) -> &mut [u8] {
         // SAFETY: as in `bytes`, and the caller excludes everyone else.

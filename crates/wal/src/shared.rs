@@ -4,7 +4,7 @@ use duramen_io::{AlignedBuf, Disk};
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, OnceLock};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, TxnId};
 
 use crate::bell::Bell;
 use crate::commit::Ask;
@@ -13,16 +13,15 @@ use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
-use crate::insert::{AnyInsertion, Shape};
-use crate::options::WalOptions;
-use crate::record::{HEADER_BYTES, NewRecord, encode, record_bytes};
+use crate::insert::{AnyInsertion, Fill, Shape};
+use crate::options::{Sealing, WalOptions};
+use crate::record::{
+    HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
+};
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};
 use crate::space::Space;
-
-/// Instructions that the checksum of a record takes, besides one for every eight bytes.
-const CHECKSUM_INSTRUCTIONS: u64 = 40;
 
 /// An open log.
 #[derive(Debug)]
@@ -39,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) keeper: Bell,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
+    pub(crate) max_payload: usize,
+    quick: Quick,
     ring: Ring,
     failure: OnceLock<WalError>,
 }
@@ -72,14 +73,16 @@ impl Shared {
         };
         let shared = Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
-            space: Space::new(capacity, BLOCK, end, Arc::clone(&daemon)),
+            space: Space::new(capacity, BLOCK, options.group_commit.bytes as u64, end, Arc::clone(&daemon)),
             insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon), Arc::clone(&teller)),
-            flusher: Flusher::new(Arc::clone(&files)),
+            flusher: Flusher::new(Arc::clone(&files), options.sealing),
             daemon,
             teller,
             keeper: Bell::new(),
             opened_at: end,
+            max_payload: options.max_payload(),
+            quick: Quick::new(options.sealing),
             ring,
             failure: OnceLock::new(),
             options,
@@ -104,42 +107,69 @@ impl Shared {
 
     /// Inserts a record; returns where it starts and ends.
     #[inline]
-    pub(crate) fn insert(&self, record: &NewRecord<'_>) -> (Lsn, Lsn) {
-        assert!(
-            record.payload.len() <= self.options.max_payload(),
-            "a payload of {} bytes is more than the log buffer admits ({})",
-            record.payload.len(),
-            self.options.max_payload()
-        );
+    pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
         let _log = cost::scope(Category::Log);
-        let bytes = record_bytes(record.payload.len());
-        let lsn = self.insertion.insert(&self.space, bytes as u64, |lsn| self.fill(lsn, bytes, record));
-        let end = lsn.advance(bytes as u64);
-        let durable = self.space.durable().get();
-        let limit = self.options.group_commit.bytes as u64;
-        // The record with which so much is unflushed rings; the daemon stays awake until it is less. In case that one saw
-        // an old durable position, so does the next that crosses a multiple of the limit.
-        if end.get().saturating_sub(durable) >= limit
-            && (lsn.get().saturating_sub(durable) < limit || lsn.get() / limit != end.get() / limit)
-        {
-            self.daemon.ring();
-        }
-        (lsn, end)
+        let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
+        let quick = if payload.len() <= SMALL_PAYLOAD { self.quick } else { Quick::Never };
+        let tried = match quick {
+            Quick::Never => None,
+            Quick::Unsealed => self.try_insert_unsealed([kind, flags], txn, page, prev, payload),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the processor has the instructions: see `Quick::new`.
+            Quick::Sealed => unsafe { self.try_insert_sealed([kind, flags], txn, page, prev, payload) },
+        };
+        let lsn =
+            tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick != Quick::Never));
+        debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
+        (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
 
-    #[inline]
-    fn fill(&self, lsn: Lsn, bytes: usize, record: &NewRecord<'_>) {
-        let Some(durable) = self.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
-        // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, and the flusher reads no
-        // further than what has been released; `durable_if_room` says that what lay there before is on the device.
-        let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
-        // With one log, a record's place in the global order is its place in the log.
-        let gsn = Gsn::new(lsn.get());
-        debug_assert!(gsn > record.after, "a change comes after what it changes");
-        encode(space, record, &self.files.identity, lsn, gsn, durable);
-        cost::read(record.payload.as_ptr(), record.payload.len());
-        cost::write(space.as_ptr(), bytes);
-        cost::work(CHECKSUM_INSTRUCTIONS + bytes as u64 / 8);
+    /// Inserts a small record, unless anything stands in the way. A flush will seal it.
+    ///
+    /// Nothing here calls a function before all is done, and the fields are handed over in registers. Both save writing
+    /// registers to memory; an atomic operation waits for all that has been written before. Nor are fields that have just
+    /// been written read two at once, as the compiler sees fit to do; that takes as long as all the rest.
+    #[inline(never)]
+    fn try_insert_unsealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
+        let [kind, flags] = kinds;
+        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
+        let bytes = record_bytes(payload.len());
+        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc: |_, _, _| 0 })
+    }
+
+    /// As [`Self::try_insert_unsealed`], but seals it.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(never)]
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn try_insert_sealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
+        let [kind, flags] = kinds;
+        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
+        let bytes = record_bytes(payload.len());
+        // What does not depend on the place, before the lock is taken.
+        let early = EarlyCrc::new([txn.get(), prev.get(), page.get()], payload);
+        let crc = |lsn, first, fifth| early.finish(self.files.identity.seed_at(lsn), bytes as u32, first, fifth);
+        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc })
+    }
+
+    /// Inserts any record.
+    #[cold]
+    fn insert_any(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8], tried: bool) -> Lsn {
+        assert!(
+            payload.len() <= self.max_payload,
+            "a payload of {} bytes is more than the log buffer admits ({})",
+            payload.len(),
+            self.max_payload
+        );
+        let [kind, flags] = kinds;
+        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
+        let bytes = record_bytes(payload.len());
+        self.insertion.insert(&self.space, bytes as u64, tried, Any { shared: self, bytes, record })
+    }
+
+    /// With one log, a record's place in the global order is its place in the log.
+    #[inline(always)]
+    fn gsn(&self, lsn: Lsn) -> Gsn {
+        Gsn::new(lsn.get())
     }
 
     /// Flushes what is released; returns whether that was anything. The caller has the right to (see [`CommitQueue`]).
@@ -206,5 +236,77 @@ impl Shared {
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
         is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush)
+    }
+}
+
+/// A small record on its way into the buffer. What is filled in is not beyond where `Space` has looked for room.
+struct Small<'a, C> {
+    shared: &'a Shared,
+    bytes: usize,
+    record: NewRecord<'a>,
+    /// The checksum of the record at an LSN, from the two words that [`encode`] tells.
+    crc: C,
+}
+
+impl<C: FnOnce(Lsn, u64, u64) -> u32> Fill for Small<'_, C> {
+    #[inline(always)]
+    fn fill(self, lsn: Lsn) {
+        let Self { shared, bytes, record, crc } = self;
+        // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, the flusher touches nothing
+        // behind what has been released, and there is room, so what lay there before is on the device.
+        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
+        let crc = |first, fifth| crc(lsn, first, fifth);
+        encode::<SMALL_PAYLOAD>(space, &record, lsn, shared.gsn(lsn), shared.space.durable(), crc);
+        filled(&record, space);
+        if shared.options.sealing == Sealing::AtInsertion {
+            cost::work(checksum_instructions(bytes));
+        }
+    }
+}
+
+/// What can be done quickly with small records, if nothing stands in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Quick {
+    Never,
+    Unsealed,
+    #[cfg(target_arch = "x86_64")]
+    Sealed,
+}
+
+impl Quick {
+    fn new(sealing: Sealing) -> Self {
+        match sealing {
+            Sealing::AtFlush => Self::Unsealed,
+            #[cfg(target_arch = "x86_64")]
+            Sealing::AtInsertion if EarlyCrc::is_supported() => Self::Sealed,
+            Sealing::AtInsertion => Self::Never,
+        }
+    }
+}
+
+/// Tells a simulated machine that a record has been copied.
+#[inline(always)]
+fn filled(record: &NewRecord<'_>, space: &[u8]) {
+    cost::read(record.payload.as_ptr(), record.payload.len());
+    cost::write(space.as_ptr(), space.len());
+}
+
+/// A record of any kind on its way into the buffer.
+struct Any<'a> {
+    shared: &'a Shared,
+    bytes: usize,
+    record: NewRecord<'a>,
+}
+
+impl Fill for Any<'_> {
+    #[inline(never)]
+    fn fill(self, lsn: Lsn) {
+        let Self { shared, bytes, record } = self;
+        let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
+        // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
+        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
+        encode::<MAX_RECORD_BYTES>(space, &record, lsn, shared.gsn(lsn), durable, |_, _| 0);
+        filled(&record, space);
+        shared.flusher.inserted(space, lsn);
     }
 }

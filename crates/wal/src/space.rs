@@ -24,44 +24,48 @@
 //! records to become durable that all have room, so nothing that it waits for waits for it. To keep it rare, threads that
 //! come while others wait for room back off before they reserve.
 //!
+//! Whether there is room, and whether the flusher has to be told that there is much to flush, is looked at now and then
+//! only: `next.clear` says up to where that is not necessary. It is never beyond the limit, since `durable` only grows.
+//!
 //! When the log has failed nobody waits for room any more, and space is handed out that must not be filled in:
 //! [`Space::durable_if_room`] tells the filler.
 //!
 //! # Release
-//! With [`Space::release`], an owner whose turn it is moves `released` over its space. One who is early spins for a moment,
-//! as in algorithm 3 of Aether. But there may be more threads than processors, and the one before may have lost its
-//! processor in the middle: to wait for it would hold up the page latches and locks that the waiter has. So it leaves a
-//! note of its space instead, and whoever moves `released` to where a noted space starts moves it on.
+//! With [`Space::release`], an owner whose turn it is moves `released` over its space, with a load and a store. One who is
+//! early spins for a moment, as in algorithm 3 of Aether. But there may be more threads than processors, and the one before
+//! may have lost its processor in the middle: to wait for it would hold up the page latches and locks that the waiter has.
+//! So it leaves a note of its space instead.
 //!
-//! No note is overlooked: a note is announced by a bit in the word of `released` itself, so who moves `released` with an
-//! atomic swap either finds the bit, or comes first and the one who sets it finds the new position. Either acts on notes
-//! with their mutex held, so that each note is acted on once, and sets the bit again if notes are left.
+//! Who moves `released` to where a noted space starts does not know of it: to look for notes without overlooking one
+//! would take an atomic operation at each release. Notes are acted on by those who leave one (and, with a note left, all
+//! that come later leave theirs until it is gone) and by those who want to know `released`, a flush above all
+//! ([`Space::follow_notes`]). They do that with the notes' mutex held, so that each note is acted on once. It never meets
+//! the owner of another space: the one at `released` is either noted, and its owner has gone, or not, and then no note
+//! starts there.
 
 use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, RawMutex, thread};
+use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, thread};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
 use crate::bell::Bell;
-
-/// Bit in the word of `released`: there are notes.
-const NOTED: u64 = 1 << 63;
+use crate::lock::InsertionLock;
 
 /// The positions of a log buffer.
 #[derive(Debug)]
 pub(crate) struct Space {
     capacity: u64,
     block: u64,
-    next: CachePadded<Next>,
-    /// The position, and [`NOTED`].
-    released: CachePadded<AtomicU64>,
+    alarm: u64,
+    next: InsertionLock<Next>,
+    released: CachePadded<Released>,
     durable: CachePadded<AtomicU64>,
     notes: CachePadded<Mutex<Notes>>,
     failed: AtomicBool,
-    /// Rung when an insertion finds the buffer full, so that the daemon flushes.
+    /// Rung when an insertion finds the buffer full or much of it unflushed, so that the daemon flushes.
     flusher: Arc<Bell>,
     /// Threads in `wait_for_room`. Changed with `room` locked, read without.
     waiting: AtomicUsize,
@@ -73,38 +77,50 @@ pub(crate) struct Space {
 /// are mostly one note: behind a thread that has lost its processor there may be many.
 type Notes = BTreeMap<u64, u64>;
 
-/// What the thread whose turn it is changes, together with the lock that makes it its turn: one cache line, so that
-/// taking the lock brings the rest along.
+/// What the thread whose turn it is changes.
 #[derive(Debug)]
 struct Next {
-    turn: RawMutex,
     lsn: AtomicU64,
+    /// Up to here space can be handed out without looking at anything: there is room, and so little is unflushed that
+    /// nobody need be told. Without turns, changed by everyone who has looked.
+    clear: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Released {
+    lsn: AtomicU64,
+    /// There are notes. Changed with their mutex held.
+    noted: AtomicBool,
 }
 
 /// The right to hand out space: the insertion lock, held. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     space: &'a Space,
+    /// The flusher has to be told that much is unflushed, after the turn.
+    alarmed: bool,
 }
 
 impl Space {
     /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
-    /// `end`.
-    pub(crate) fn new(capacity: u64, block: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
+    /// `end`. With `alarm` bytes unflushed, the bell of the flusher is rung.
+    pub(crate) fn new(capacity: u64, block: u64, alarm: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
         assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
         let next = Next {
-            turn: RawMutex::new(),
             lsn: AtomicU64::new(end.get()),
+            clear: AtomicU64::new(end.get()),
             records: AtomicU64::new(0),
             full_waits: AtomicU64::new(0),
         };
-        Self {
+        let released = Released { lsn: AtomicU64::new(end.get()), noted: AtomicBool::new(false) };
+        let space = Self {
             capacity,
             block,
-            next: CachePadded::new(next),
-            released: CachePadded::new(AtomicU64::new(end.get())),
+            alarm,
+            next: InsertionLock::new(next),
+            released: CachePadded::new(released),
             durable: CachePadded::new(AtomicU64::new(end.get())),
             notes: CachePadded::new(Mutex::new(Notes::new())),
             failed: AtomicBool::new(false),
@@ -112,7 +128,9 @@ impl Space {
             waiting: AtomicUsize::new(0),
             room: Mutex::new(()),
             room_made: Condvar::new(),
-        }
+        };
+        space.look(end.get());
+        space
     }
 
     /// Where the next record goes: a snapshot.
@@ -120,9 +138,10 @@ impl Space {
         Lsn::new(self.next.lsn.load(Ordering::Acquire))
     }
 
-    /// Everything below is stable.
+    /// Everything below is stable. Where releases are put off, more may be: see [`crate::insert::Insertion::collect`].
+    #[inline]
     pub(crate) fn released(&self) -> Lsn {
-        Lsn::new(self.released.load(Ordering::Acquire) & !NOTED)
+        Lsn::new(self.released.lsn.load(Ordering::Acquire))
     }
 
     /// Everything below is on the device.
@@ -146,25 +165,65 @@ impl Space {
         (self.next.records.load(Ordering::Relaxed), self.next.full_waits.load(Ordering::Relaxed))
     }
 
-    /// Waits for the insertion lock. It is held for nanoseconds, unless there is no room or its holder has lost its
-    /// processor; so a waiter spins for longer than it would for another lock before it sleeps: with many threads, each
-    /// of which would be woken in its turn, a sleep costs a hundred times as much as the work that they wait for.
-    #[inline]
-    pub(crate) fn turn(&self) -> Turn<'_> {
-        let mut backoff = Backoff::new();
-        while !self.next.turn.try_lock() {
-            if !backoff.spin() {
-                self.next.turn.lock();
-                break;
-            }
+    fn own_turn(&self) -> Turn<'_> {
+        Turn { space: self, alarmed: false }
+    }
+
+    /// Hands out `bytes` for one record and returns what `then` makes of them before the turn ends, if it is nobody's turn
+    /// and nothing has to be looked at; otherwise does nothing.
+    #[inline(always)]
+    pub(crate) fn try_acquire<T>(&self, bytes: u64, then: impl FnOnce(Lsn) -> T) -> Option<T> {
+        if !self.next.try_lock() {
+            return None;
         }
-        Turn { space: self }
+        let next = &*self.next;
+        let lsn = next.lsn.load(Ordering::Relaxed);
+        let end = lsn + bytes;
+        // Relaxed: who has changed it has done so in a turn.
+        let mut made = None;
+        if end <= next.clear.load(Ordering::Relaxed) {
+            // No read-modify-write is needed: nobody else writes these.
+            next.records.store(next.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            next.lsn.store(end, Ordering::Release);
+            made = Some(then(Lsn::new(lsn)));
+        }
+        // SAFETY: the lock has been taken above.
+        unsafe { self.next.unlock() };
+        made
+    }
+
+    /// Waits for the insertion lock; not without a pause at first if it has been `tried` already.
+    pub(crate) fn turn(&self, tried: bool) -> Turn<'_> {
+        if tried {
+            self.next.lock_after_pause();
+        } else {
+            self.next.lock();
+        }
+        self.own_turn()
+    }
+
+    /// Waits for the insertion lock, which has been tried already, where few do.
+    pub(crate) fn turn_of_few(&self) -> Turn<'_> {
+        self.next.lock_of_few();
+        self.own_turn()
     }
 
     /// Takes the insertion lock if it is free.
-    #[inline]
     pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
-        self.next.turn.try_lock().then(|| Turn { space: self })
+        self.next.try_lock().then(|| self.own_turn())
+    }
+
+    /// Looks how far space that follows `end` can be handed out without looking again; returns whether so much is
+    /// unflushed that the flusher has to be told.
+    fn look(&self, end: u64) -> bool {
+        let durable = self.durable().get();
+        let room = (durable & !(self.block - 1)) + self.capacity;
+        let alarmed = end.saturating_sub(durable) >= self.alarm;
+        // The flusher stays awake while it is that much. In case that it has seen less and gone to sleep, look again soon.
+        let quiet = if alarmed { end.saturating_add(self.alarm / 4) } else { durable.saturating_add(self.alarm - 1) };
+        // Release: what lies up to there has been flushed, also for those who have not looked.
+        self.next.clear.store(room.min(quiet), Ordering::Release);
+        alarmed
     }
 
     /// The turn that another thread has given away with [`Turn::entrust`].
@@ -173,21 +232,50 @@ impl Space {
     /// Each entrusted turn is taken over once.
     #[inline]
     pub(crate) unsafe fn entrusted_turn(&self) -> Turn<'_> {
-        Turn { space: self }
+        self.own_turn()
     }
 
-    /// Hands out `bytes` without a turn, for designs that have none; waits while there is no room.
+    /// Hands out `bytes` without a turn, for designs that have none, unless others wait for room. [`Space::reserved`] must
+    /// follow.
     #[inline]
+    pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Lsn> {
+        // What this thread did before happens before any later insertion; checkpoints rest on that.
+        (self.waiting.load(Ordering::Relaxed) == 0).then(|| Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel)))
+    }
+
+    /// Hands out `bytes` without a turn, for designs that have none; if others wait for room, it waits with them first.
+    /// [`Space::reserved`] must follow.
     pub(crate) fn reserve(&self, bytes: u64) -> Lsn {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.back_off(bytes);
         }
-        // What this thread did before happens before any later insertion; checkpoints rest on that.
-        let lsn = self.next.lsn.fetch_add(bytes, Ordering::AcqRel);
-        if !self.has_room(lsn + bytes, self.durable()) {
-            self.wait_for_room(|| lsn + bytes);
+        // As in `try_reserve`.
+        Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel))
+    }
+
+    /// Waits until there is room for the `bytes` that have been reserved and end at `end`; returns whether there is, which
+    /// is always so unless the log has failed.
+    #[inline]
+    pub(crate) fn reserved(&self, bytes: u64, end: Lsn) -> bool {
+        let durable = self.durable();
+        let is_quiet = end.get().saturating_sub(durable.get()) < self.alarm;
+        is_quiet && self.has_room(end.get(), durable) || self.room_for_reserved(bytes, end)
+    }
+
+    #[cold]
+    fn room_for_reserved(&self, bytes: u64, end: Lsn) -> bool {
+        let end = end.get();
+        if !self.has_room(end, self.durable()) {
+            self.wait_for_room(|| end);
         }
-        Lsn::new(lsn)
+        // The flusher stays awake while much is unflushed. In case that it has seen less and gone to sleep, tell it again
+        // now and then.
+        let step = (self.alarm / 4).max(1);
+        let before = (end - bytes).saturating_sub(self.durable().get());
+        if before < self.alarm || (end - bytes) / step != end / step {
+            self.flusher.ring();
+        }
+        self.has_room(end, self.durable())
     }
 
     /// Waits, without a reservation, until it looks as if there were room for `bytes`.
@@ -233,8 +321,14 @@ impl Space {
     /// never calls [`Space::release`].
     #[inline]
     pub(crate) fn release_in_order(&self, from: Lsn, to: Lsn) {
-        assert_eq!(self.released.load(Ordering::Relaxed), from.get(), "space is released in order");
-        self.released.store(to.get(), Ordering::Release);
+        assert_eq!(self.released.lsn.load(Ordering::Relaxed), from.get(), "space is released in order");
+        self.release_due(to);
+    }
+
+    /// As [`Space::release_in_order`], for a thread that has just seen `released` where its space starts.
+    #[inline]
+    pub(crate) fn release_due(&self, to: Lsn) {
+        self.released.lsn.store(to.get(), Ordering::Release);
     }
 
     /// Counts records that got space without a turn. One thread at a time.
@@ -246,62 +340,68 @@ impl Space {
     /// 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
-        if !is_on(Bug::ReleaseOutOfOrder) && self.released() != lsn && !self.is_turn_soon(lsn) {
-            reach(Probe::NoteLeft);
-            self.leave_note(lsn, end);
-            return;
+        if self.released() == lsn || is_on(Bug::ReleaseOutOfOrder) {
+            self.release_due(end);
+        } else {
+            self.release_early(lsn, end);
         }
-        // Acquire: the fillings before a note are passed on by who acts on it.
-        if self.released.swap(end.get(), Ordering::AcqRel) & NOTED != 0 {
-            self.follow_notes(&mut self.notes.lock());
+    }
+
+    #[cold]
+    fn release_early(&self, lsn: Lsn, end: Lsn) {
+        if self.is_turn_soon(lsn) {
+            self.release_due(end);
+        } else {
+            self.leave_note(lsn, end);
         }
     }
 
     /// Spins for about as long as others need that are at work. Not when there are notes: somebody before has spun in vain.
-    #[cold]
     fn is_turn_soon(&self, lsn: Lsn) -> bool {
         let mut backoff = Backoff::new();
-        loop {
-            match self.released.load(Ordering::Acquire) {
-                noted if noted & NOTED != 0 => return noted == lsn.get() | NOTED,
-                released if released == lsn.get() => return true,
-                _ if !backoff.is_spinning() => return false,
-                _ => backoff.snooze(),
+        while !self.released.noted.load(Ordering::Relaxed) && backoff.is_spinning() {
+            backoff.snooze();
+            if self.released() == lsn {
+                return true;
             }
         }
+        false
     }
 
-    #[cold]
     fn leave_note(&self, lsn: Lsn, end: Lsn) {
+        reach(Probe::NoteLeft);
         let mut notes = self.notes.lock();
-        if let Some((_, noted_end)) = notes.range_mut(..lsn.get()).next_back()
-            && *noted_end == lsn.get()
-        {
-            // That note has been announced, and who acts on it finds it longer.
-            *noted_end = end.get();
-            return;
+        match notes.range_mut(..lsn.get()).next_back() {
+            Some((_, noted_end)) if *noted_end == lsn.get() => *noted_end = end.get(),
+            _ => {
+                notes.insert(lsn.get(), end.get());
+            }
         }
-        notes.insert(lsn.get(), end.get());
         if is_on(Bug::NoteNotAnnounced) {
             return;
         }
-        self.follow_notes(&mut notes);
+        self.released.noted.store(true, Ordering::Relaxed);
+        self.follow(&mut notes);
     }
 
-    /// Moves `released` over the noted spaces that it has come to, and announces the others.
-    #[cold]
-    fn follow_notes(&self, notes: &mut Notes) {
+    /// Moves `released` over the noted spaces that it has come to.
+    pub(crate) fn follow_notes(&self) {
+        if self.released.noted.load(Ordering::Relaxed) {
+            self.follow(&mut self.notes.lock());
+        }
+    }
+
+    fn follow(&self, notes: &mut Notes) {
         while let Some(first) = notes.first_entry() {
-            // Acquire, because who moved `released` there has not passed on what it did by our mutex; Release, in case
-            // that one finds the bit instead.
-            let released = self.released.fetch_or(NOTED, Ordering::AcqRel) & !NOTED;
-            if released != *first.key() {
+            // What is before the note has been passed on to who sees `released` there; the note itself, by the mutex.
+            if self.released() != Lsn::new(*first.key()) {
                 return;
             }
             reach(Probe::NoteFollowed);
             // The space at `released` is the noted one, so nobody else moves `released`.
-            self.released.store(first.remove(), Ordering::Release);
+            self.released.lsn.store(first.remove(), Ordering::Release);
         }
+        self.released.noted.store(false, Ordering::Relaxed);
     }
 
     /// Declares everything below `lsn` durable. Only the flusher calls this.
@@ -331,32 +431,35 @@ impl Space {
 
 impl Turn<'_> {
     /// Hands out `bytes` for `records` records; waits while there is no room.
-    #[inline]
     pub(crate) fn acquire(&mut self, bytes: u64, records: u64) -> Lsn {
-        let next = &self.space.next;
+        let next = &*self.space.next;
         let lsn = next.lsn.load(Ordering::Relaxed);
         let end = lsn + bytes;
         if !self.space.has_room(end, self.space.durable()) {
             self.space.wait_for_room(|| end);
         }
-        // No read-modify-write is needed: nobody else writes these.
         next.records.store(next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
         next.lsn.store(end, Ordering::Release);
+        self.alarmed = self.space.look(end);
         Lsn::new(lsn)
     }
 
     /// Keeps the turn when this thread has gone on: another one takes it over with [`Space::entrusted_turn`].
-    #[inline]
     pub(crate) fn entrust(self) {
+        if self.alarmed {
+            self.space.flusher.ring();
+        }
         std::mem::forget(self);
     }
 }
 
 impl Drop for Turn<'_> {
-    #[inline]
     fn drop(&mut self) {
         // SAFETY: a turn exists while the lock is held, and only once.
-        unsafe { self.space.next.turn.unlock() };
+        unsafe { self.space.next.unlock() };
+        if self.alarmed {
+            self.space.flusher.ring();
+        }
     }
 }
 

@@ -5,14 +5,14 @@ mod native {
     use super::*;
 
     fn space(capacity: u64, block: u64) -> Space {
-        Space::new(capacity, block, Lsn::new(100), Arc::new(Bell::new()))
+        Space::new(capacity, block, 1 << 40, Lsn::new(100), Arc::new(Bell::new()))
     }
 
     #[test]
     fn positions_follow_each_other() {
         let space = space(64, 8);
-        let first = space.turn().acquire(16, 1);
-        let second = space.turn().acquire(8, 1);
+        let first = space.turn(false).acquire(16, 1);
+        let second = space.turn(false).acquire(8, 1);
         assert_eq!((first, second, space.end()), (Lsn::new(100), Lsn::new(116), Lsn::new(124)));
         assert_eq!(space.released(), first);
         space.release(first, second);
@@ -33,9 +33,9 @@ mod native {
     #[test]
     fn a_failed_log_hands_out_space_that_must_not_be_filled_in() {
         let space = space(64, 8);
-        space.turn().acquire(56, 1);
+        space.turn(false).acquire(56, 1);
         space.fail();
-        let lsn = space.turn().acquire(56, 1);
+        let lsn = space.turn(false).acquire(56, 1);
         assert_eq!(space.durable_if_room(lsn.advance(56)), None);
         assert_eq!(space.counts(), (2, 1));
     }
@@ -43,7 +43,7 @@ mod native {
     #[test]
     fn a_turn_excludes_others() {
         let space = space(64, 8);
-        let turn = space.turn();
+        let turn = space.turn(false);
         assert!(space.try_turn().is_none());
         drop(turn);
         assert!(space.try_turn().is_some());
@@ -87,13 +87,13 @@ mod loom_models {
     #[test]
     fn what_is_released_is_filled_in() {
         loom::model(|| {
-            let space = Arc::new(Space::new(4, 1, Lsn::new(8), Arc::new(Bell::new())));
+            let space = Arc::new(Space::new(4, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new())));
             let cells = Arc::new(Cells::new(4));
             let writers: Vec<_> = (0..2)
                 .map(|_| {
                     let (space, cells) = (Arc::clone(&space), Arc::clone(&cells));
                     thread::spawn("writer", move || {
-                        let lsn = space.turn().acquire(1, 1);
+                        let lsn = space.turn(false).acquire(1, 1);
                         cells.write(lsn.get(), lsn.get());
                         space.release(lsn, lsn.advance(1));
                     })
@@ -106,6 +106,7 @@ mod loom_models {
             }
             space.set_durable(released);
             writers.into_iter().for_each(|writer| writer.join().unwrap());
+            space.follow_notes();
             assert_eq!(space.released(), Lsn::new(10));
         });
     }
@@ -116,13 +117,13 @@ mod loom_models {
     fn a_full_buffer_is_waited_for() {
         loom::model(|| {
             let bell = Arc::new(Bell::new());
-            let space = Arc::new(Space::new(1, 1, Lsn::new(8), Arc::clone(&bell)));
+            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell)));
             let cells = Arc::new(Cells::new(1));
             let writer = {
                 let (space, cells) = (Arc::clone(&space), Arc::clone(&cells));
                 thread::spawn("writer", move || {
                     for _ in 0..2 {
-                        let lsn = space.turn().acquire(1, 1);
+                        let lsn = space.turn(false).acquire(1, 1);
                         cells.write(lsn.get(), lsn.get());
                         space.release(lsn, lsn.advance(1));
                     }
@@ -143,13 +144,13 @@ mod loom_models {
     #[test]
     fn nobody_waits_for_room_in_a_failed_log() {
         loom::model(|| {
-            let space = Arc::new(Space::new(1, 1, Lsn::new(8), Arc::new(Bell::new())));
+            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new())));
             let filled = Arc::new(AtomicU64::new(0));
             let writer = {
                 let (space, filled) = (Arc::clone(&space), Arc::clone(&filled));
                 thread::spawn("writer", move || {
                     for _ in 0..2 {
-                        let lsn = space.turn().acquire(1, 1);
+                        let lsn = space.turn(false).acquire(1, 1);
                         if space.durable_if_room(lsn.advance(1)).is_some() {
                             filled.fetch_add(1, Ordering::Relaxed);
                         }

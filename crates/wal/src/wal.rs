@@ -112,7 +112,7 @@ impl Wal {
     /// When the payload is longer than [`Wal::max_payload`].
     #[inline]
     pub fn insert(&self, record: NewRecord<'_>) -> Inserted {
-        let (lsn, end) = self.shared.insert(&record);
+        let (lsn, end) = self.shared.insert(record);
         Inserted { log: LogId::ZERO, lsn, end, gsn: Gsn::new(lsn.get()) }
     }
 
@@ -241,7 +241,7 @@ impl Wal {
 
     /// Longest payload that a record of this log can have, in bytes.
     pub fn max_payload(&self) -> usize {
-        self.shared.options.max_payload()
+        self.shared.max_payload
     }
 
     /// Bytes that a record with a payload of `payload` bytes takes in the log.

@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_types::Lsn;
-use duramen_wal::{FIRST_LSN, InsertDesign, Result, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Result, Sealing, Wal, WalError, WalOptions};
 
 /// What a workload knows at the moment of the crash.
 #[derive(Clone, Debug, Default)]
@@ -135,6 +135,14 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
 fn at_every_operation() {
     for design in InsertDesign::ALL {
         crash_everywhere(&single_threaded(design), 1, 60, 1);
+    }
+}
+
+#[test]
+fn at_every_operation_sealed_at_insertion() {
+    for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
+        let options = WalOptions { sealing: Sealing::AtInsertion, ..single_threaded(design) };
+        crash_everywhere(&options, 2 + seed as u64, 40, 2);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::*;
 use duramen_io::{Fault, SimDisk};
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{FIRST_LSN, InsertDesign, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Sealing, Wal, WalError, WalOptions};
 
 /// Each thread's records carry its number in the upper bits of the transaction and count in the lower ones.
 const THREAD_SHIFT: u32 = 32;
@@ -169,6 +169,14 @@ fn a_device_that_fails_in_the_middle() {
 fn many_threads_that_all_commit() {
     for design in InsertDesign::ALL {
         stress(roomy(design, 256 << 10), 16, 300, |random| random.below(300) as usize, 1);
+    }
+}
+
+#[test]
+fn sealed_at_insertion() {
+    for design in InsertDesign::ALL {
+        let options = WalOptions { sealing: Sealing::AtInsertion, ..roomy(design, 256 << 10) };
+        stress(options, 4, 1000, |random| random.below(2000) as usize, 20);
     }
 }
 

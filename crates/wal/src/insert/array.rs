@@ -7,13 +7,13 @@
 //! releases the space of the whole group and frees the slot. So the number of threads at the lock is bounded by the size
 //! of the array, whatever the number of threads.
 //!
-//! The slots of the pool are used in turn. The one due is nearly always free, since it was closed a whole round of the
-//! pool ago; if it is not, the next one is tried. Groups are bounded, so that they always fit in the log buffer; a record
+//! The slots of the pool are used in turn. The one behind the one that was taken last is nearly always free, since it was
+//! closed a whole round of the pool ago; if it is not, the next one is tried. Groups are bounded, so that they always fit in the log buffer; a record
 //! above the bound does not join but waits for the lock by itself.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Backoff, CachePadded, cpu};
+use duramen_sync::{Backoff, CachePadded, cpu, thread};
 use duramen_types::Lsn;
 
 use super::Shape;
@@ -39,8 +39,8 @@ pub(super) struct ConsolidationArray {
 /// What only the thread whose turn it is changes.
 #[derive(Debug)]
 struct Leaders {
-    /// The slot of the pool that is due.
-    next_slot: AtomicUsize,
+    /// The slot of the pool that was taken last.
+    last_slot: AtomicUsize,
     /// Records that joined a group as members.
     consolidated: AtomicU64,
 }
@@ -48,25 +48,23 @@ struct Leaders {
 /// A thread's part of a group's space.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
-    /// Index of the slot in the pool.
-    index: usize,
     slot: &'a Slot,
     group_lsn: Lsn,
     group_bytes: u64,
     /// Where the part starts in the group's space, and its size.
     offset: u64,
     bytes: u64,
+    /// The group has no other member.
+    alone: bool,
 }
 
 /// A group that everyone has left: its space can be released, and its slot must be freed then.
 #[derive(Debug)]
 pub(super) struct Filled<'a> {
-    /// Index of the slot in the pool.
-    pub(super) index: usize,
     pub(super) slot: &'a Slot,
-    /// Where the group's space starts and ends.
+    /// Where the group's space starts, and its size.
     pub(super) lsn: Lsn,
-    pub(super) end: Lsn,
+    bytes: u64,
 }
 
 impl ConsolidationArray {
@@ -85,41 +83,53 @@ impl ConsolidationArray {
             pool,
             max_group: MAX_GROUP_BYTES.min(shape.capacity / 4),
             leaders: CachePadded::new(Leaders {
-                next_slot: AtomicUsize::new(shape.places * shape.arrays),
+                last_slot: AtomicUsize::new(shape.places * shape.arrays % shape.pool),
                 consolidated: AtomicU64::new(0),
             }),
         }
     }
 
-    /// The turn for a thread that inserts alone: it has found the lock free, or its record is too large for a group.
-    #[inline]
-    pub(super) fn turn_alone<'a>(&self, space: &'a Space, bytes: u64) -> Option<Turn<'a>> {
-        if bytes > self.max_group { Some(space.turn()) } else { space.try_turn() }
+    /// The turn for a thread that inserts alone: it finds the lock free, which makes no sense to look for if it has been
+    /// `tried`, or its record is too large for a group.
+    pub(super) fn turn_alone<'a>(&self, space: &'a Space, bytes: u64, tried: bool) -> Option<Turn<'a>> {
+        if bytes > self.max_group {
+            return Some(space.turn(tried));
+        }
+        if tried { None } else { space.try_turn() }
     }
 
     /// Gets `bytes` as part of a group. `acquired` gets the turn and the slot's index once space for the group has been
-    /// acquired, before the members learn of it.
-    pub(super) fn part<'a>(&self, space: &'a Space, bytes: u64, acquired: impl FnOnce(Turn<'a>, usize)) -> Part<'_> {
+    /// acquired, before the members learn of it. For `relieve` see [`Self::take`].
+    #[cold]
+    pub(super) fn part<'a>(
+        &self,
+        space: &'a Space,
+        bytes: u64,
+        relieve: impl Fn(),
+        acquired: impl FnOnce(Turn<'a>, usize),
+    ) -> Part<'_> {
         let (index, joined) = self.join(bytes);
         let slot = &*self.pool[index];
+        let mut alone = false;
         let ((group_lsn, group_bytes), offset) = match joined {
             Join::Member { offset } => {
                 reach(Probe::GroupJoined);
                 (slot.wait(), offset)
             }
             _ => {
-                let mut turn = space.turn();
-                self.replace(slot.place());
+                let mut turn = space.turn_of_few();
+                self.replace(slot.place(), relieve);
                 let group = slot.close();
                 let lsn = turn.acquire(group.bytes, group.members);
                 let consolidated = &self.leaders.consolidated;
                 consolidated.store(consolidated.load(Ordering::Relaxed) + group.members - 1, Ordering::Relaxed);
                 acquired(turn, index);
+                alone = group.members == 1;
                 slot.notify(lsn, group.bytes);
                 ((lsn, group.bytes), 0)
             }
         };
-        Part { index, slot, group_lsn, group_bytes, offset, bytes }
+        Part { slot, group_lsn, group_bytes, offset, bytes, alone }
     }
 
     /// Joins some slot (algorithm 4, `slot_join`): probes the places at random until one takes it. Returns its index in
@@ -128,7 +138,7 @@ impl ConsolidationArray {
         let mut backoff = Backoff::new();
         let places = self.places.len() / self.arrays;
         let first = if self.arrays > 1 { cpu::node() % self.arrays * places } else { 0 };
-        let mut place = random() as usize;
+        let mut place = thread::random() as usize;
         loop {
             for _ in 0..places {
                 place = (place + 1) % places;
@@ -143,27 +153,38 @@ impl ConsolidationArray {
     }
 
     /// Puts a fresh slot at `place` of the array. It is the caller's turn.
-    fn replace(&self, place: usize) {
-        let index = self.take(|slot| slot.open(place));
+    fn replace(&self, place: usize, relieve: impl Fn()) {
+        let (index, _) = self.take(|slot| slot.open(place), relieve);
         // Relaxed: who finds the slot here judges it by its own word.
         self.places[place].store(index, Ordering::Relaxed);
     }
 
-    /// Takes a free slot from the pool: the first from the one due that `take` succeeds with; returns its index. It is
-    /// the caller's turn.
-    #[inline]
-    pub(super) fn take(&self, take: impl Fn(&Slot) -> bool) -> usize {
+    /// Takes a free slot from the pool: the first from the one taken last that `take` succeeds with; returns it and its
+    /// index. It is the caller's turn. While none is free, `relieve` is called: some may be in use only because somebody has to notice
+    /// that they are not needed any more.
+    #[inline(always)]
+    pub(super) fn take(&self, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
+        let last = self.leaders.last_slot.load(Ordering::Relaxed);
+        // A thread that meets nobody always finds the same one, which is in its cache.
+        let slot = &*self.pool[last];
+        if take(slot) { (last, slot) } else { self.take_next(last, take, relieve) }
+    }
+
+    #[cold]
+    fn take_next(&self, last: usize, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let mut backoff = Backoff::new();
+        let mut index = last;
         for probes in 1.. {
-            let due = self.leaders.next_slot.load(Ordering::Relaxed);
-            let index = if due < self.pool.len() { due } else { 0 };
-            self.leaders.next_slot.store(index + 1, Ordering::Relaxed);
-            if take(&self.pool[index]) {
-                return index;
+            index = (index + 1) % self.pool.len();
+            let slot = &*self.pool[index];
+            if take(slot) {
+                self.leaders.last_slot.store(index, Ordering::Relaxed);
+                return (index, slot);
             }
             if probes % self.pool.len() == 0 {
                 reach(Probe::SlotsExhausted);
                 // All are in use. Those closed earlier become free without anyone's turn, so this ends.
+                relieve();
                 backoff.snooze();
             }
         }
@@ -190,13 +211,14 @@ impl<'a> Part<'a> {
 
     /// Leaves the group, after the part has been filled in. The last to leave gets the group.
     pub(super) fn leave(self) -> Option<Filled<'a>> {
-        let Self { index, slot, group_lsn: lsn, group_bytes, .. } = self;
-        slot.leave(self.bytes).then(|| Filled { index, slot, lsn, end: lsn.advance(group_bytes) })
+        let Self { slot, group_lsn: lsn, group_bytes, .. } = self;
+        (self.alone || slot.leave(self.bytes)).then_some(Filled { slot, lsn, bytes: group_bytes })
     }
 }
 
-/// A cheap random number, different from thread to thread.
-#[inline]
-pub(super) fn random() -> u32 {
-    (duramen_sync::thread::random() >> 32) as u32
+impl Filled<'_> {
+    /// Where the group's space ends.
+    pub(super) fn end(&self) -> Lsn {
+        self.lsn.advance(self.bytes)
+    }
 }

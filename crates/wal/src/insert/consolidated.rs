@@ -12,7 +12,7 @@
 use duramen_types::Lsn;
 
 use super::array::ConsolidationArray;
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::{Space, Turn};
 
 /// The consolidated design.
@@ -21,30 +21,44 @@ pub(crate) struct ConsolidatedInsertion {
     array: ConsolidationArray,
 }
 
+impl ConsolidatedInsertion {
+    fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
+        let part = self.array.part(space, bytes, || {}, |turn, _| Turn::entrust(turn));
+        let lsn = part.lsn();
+        fill.fill(lsn);
+        if let Some(group) = part.leave() {
+            // SAFETY: the leader has entrusted its turn to the group, and one member only is the last to leave.
+            let turn = unsafe { space.entrusted_turn() };
+            space.release_in_order(group.lsn, group.end());
+            group.slot.free();
+            drop(turn);
+        }
+        lsn
+    }
+}
+
 impl Insertion for ConsolidatedInsertion {
     fn new(shape: Shape) -> Self {
         Self { array: ConsolidationArray::new(shape) }
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        if let Some(mut turn) = self.array.turn_alone(space, bytes) {
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        space.try_acquire(bytes, |lsn| {
+            fill.fill(lsn);
+            space.release_in_order(lsn, lsn.advance(bytes));
+            lsn
+        })
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+        if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
             let lsn = turn.acquire(bytes, 1);
-            fill(lsn);
+            fill.fill(lsn);
             space.release_in_order(lsn, lsn.advance(bytes));
             return lsn;
         }
-        let part = self.array.part(space, bytes, |turn, _| Turn::entrust(turn));
-        let lsn = part.lsn();
-        fill(lsn);
-        if let Some(group) = part.leave() {
-            // SAFETY: the leader has entrusted its turn to the group, and one member only is the last to leave.
-            let turn = unsafe { space.entrusted_turn() };
-            space.release_in_order(group.lsn, group.end);
-            group.slot.free();
-            drop(turn);
-        }
-        lsn
+        self.insert_in_group(space, bytes, fill)
     }
 
     fn consolidated(&self) -> u64 {

@@ -11,7 +11,7 @@
 
 use duramen_types::Lsn;
 
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// The decoupled design.
@@ -23,11 +23,22 @@ impl Insertion for DecoupledInsertion {
         Self
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        let lsn = space.turn().acquire(bytes, 1);
-        fill(lsn);
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        let lsn = space.try_acquire(bytes, |lsn| lsn)?;
+        fill.fill(lsn);
+        space.release(lsn, lsn.advance(bytes));
+        Some(lsn)
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+        let lsn = space.turn(tried).acquire(bytes, 1);
+        fill.fill(lsn);
         space.release(lsn, lsn.advance(bytes));
         lsn
+    }
+
+    fn collect(&self, space: &Space) {
+        space.follow_notes();
     }
 }

@@ -11,18 +11,23 @@
 //! never stands in the array. A slot is freed by the thread that releases its space. When all are in use, the holder of
 //! the lock waits for one to be freed: the pool bounds how many spaces can wait to be released, as the buffer bounds their
 //! bytes.
+//!
+//! A delegation that a predecessor has missed is found by looking through the pool ([`Insertion::collect`]): by a flush, and
+//! by who waits for a slot.
 
 use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, thread};
 use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
 
-use super::array::{ConsolidationArray, random};
+use super::array::ConsolidationArray;
 use super::release_queue::{Node, ReleaseQueue};
 use super::slot::Slot;
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// One in so many spaces, on average, is not delegated at once.
-const PATIENT_ONE_IN: u32 = 32;
+const PATIENT_ONE_IN: u64 = 32;
 
 /// The delegated design.
 #[derive(Debug)]
@@ -42,22 +47,83 @@ impl DelegatedInsertion {
         |index| self.slot(index).node()
     }
 
-    /// Releases the space of the slot at `index`, which has been filled in, or leaves that to another thread.
-    #[inline]
-    fn release(&self, space: &Space, index: usize) {
-        if self.slot(index).node().delegate(random().is_multiple_of(PATIENT_ONE_IN)) {
-            reach(Probe::ReleaseDelegated);
-            return;
+    /// A slot for `bytes` that one thread has just acquired, in the queue. It is the caller's turn.
+    #[inline(always)]
+    fn occupy(&self, space: &Space, bytes: u64) -> &Slot {
+        let (index, slot) = self.array.take(|slot| slot.occupy(bytes), || self.collect(space));
+        self.queue.join(index, self.node());
+        slot
+    }
+
+    fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
+        let acquired = |turn, index| {
+            self.queue.join(index, self.node());
+            drop(turn);
+        };
+        let part = self.array.part(space, bytes, || self.collect(space), acquired);
+        let lsn = part.lsn();
+        fill.fill(lsn);
+        if let Some(group) = part.leave() {
+            self.finish(space, group.slot, group.lsn, group.end());
         }
-        let mut granted = Some(index);
-        while let Some(index) = granted {
-            let slot = self.slot(index);
-            let (lsn, bytes) = slot.group();
-            space.release_in_order(lsn, lsn.advance(bytes));
-            granted = slot.node().hand_off(self.node());
-            slot.free();
+        lsn
+    }
+
+    /// Finishes with the space from `lsn` to `end` that has been filled in: releases it, or leaves that to another thread.
+    #[inline(always)]
+    fn finish(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
+        let is_turn = || space.released() == lsn;
+        if is_turn() || !leave_to_others(slot.node(), lsn, is_turn) {
+            self.release(space, slot, end);
         }
     }
+
+    /// Releases the space up to `end`, whose turn it is, and what is behind it and has been delegated.
+    #[inline(always)]
+    fn release(&self, space: &Space, slot: &Slot, end: Lsn) {
+        if let Some(next) = release_one(space, slot, end) {
+            self.release_delegated(space, next, end);
+        }
+    }
+
+    /// Releases the space at `lsn`, which may be that of the slot at `next`, if it has been delegated, and so on.
+    #[cold]
+    fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn) {
+        let (mut next, mut lsn) = (Some(next), lsn);
+        while let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node().take(lsn)) {
+            reach(Probe::DelegatedReleased);
+            let end = lsn.advance(slot.bytes());
+            next = release_one(space, slot, end);
+            lsn = end;
+        }
+    }
+}
+
+#[cold]
+fn leave_to_others(node: &Node, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
+    if thread::random().is_multiple_of(PATIENT_ONE_IN) {
+        let mut backoff = Backoff::new();
+        while backoff.is_spinning() {
+            backoff.snooze();
+            if is_turn() {
+                return false;
+            }
+        }
+    }
+    let left = node.delegate(lsn, is_turn);
+    if left {
+        reach(Probe::ReleaseDelegated);
+    }
+    left
+}
+
+/// Releases the space up to `end`, whose turn it is; returns the index of the slot behind it.
+#[inline(always)]
+fn release_one(space: &Space, slot: &Slot, end: Lsn) -> Option<usize> {
+    space.release_due(end);
+    let next = slot.node().next();
+    slot.free();
+    next
 }
 
 impl Insertion for DelegatedInsertion {
@@ -65,27 +131,36 @@ impl Insertion for DelegatedInsertion {
         Self { array: ConsolidationArray::new(shape), queue: ReleaseQueue::default() }
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        if let Some(mut turn) = self.array.turn_alone(space, bytes) {
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        let (lsn, slot) = space.try_acquire(bytes, |lsn| (lsn, self.occupy(space, bytes)))?;
+        fill.fill(lsn);
+        self.finish(space, slot, lsn, lsn.advance(bytes));
+        Some(lsn)
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+        if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
             let lsn = turn.acquire(bytes, 1);
-            let index = self.array.take(|slot| slot.occupy(lsn, bytes));
-            self.queue.join(index, self.node());
+            let slot = self.occupy(space, bytes);
             drop(turn);
-            fill(lsn);
-            self.release(space, index);
+            fill.fill(lsn);
+            self.finish(space, slot, lsn, lsn.advance(bytes));
             return lsn;
         }
-        let part = self.array.part(space, bytes, |turn, index| {
-            self.queue.join(index, self.node());
-            drop(turn);
-        });
-        let lsn = part.lsn();
-        fill(lsn);
-        if let Some(group) = part.leave() {
-            self.release(space, group.index);
+        self.insert_in_group(space, bytes, fill)
+    }
+
+    fn collect(&self, space: &Space) {
+        let due = space.released();
+        // While it moves, somebody is at work who looks after those behind. So this is nearly always the end.
+        if due == space.end() || is_on(Bug::DelegatedReleaseForgotten) {
+            return;
         }
-        lsn
+        let pool = self.array.pool();
+        if let Some(slot) = pool.iter().find(|slot| slot.node().take(due)) {
+            self.release(space, slot, due.advance(slot.bytes()));
+        }
     }
 
     fn consolidated(&self) -> u64 {

@@ -11,7 +11,7 @@
 use duramen_types::Lsn;
 
 use super::array::ConsolidationArray;
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// The hybrid design.
@@ -20,28 +20,45 @@ pub(crate) struct HybridInsertion {
     array: ConsolidationArray,
 }
 
+impl HybridInsertion {
+    fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
+        let part = self.array.part(space, bytes, || {}, |turn, _| drop(turn));
+        let lsn = part.lsn();
+        fill.fill(lsn);
+        if let Some(group) = part.leave() {
+            space.release(group.lsn, group.end());
+            group.slot.free();
+        }
+        lsn
+    }
+}
+
 impl Insertion for HybridInsertion {
     fn new(shape: Shape) -> Self {
         Self { array: ConsolidationArray::new(shape) }
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        if let Some(mut turn) = self.array.turn_alone(space, bytes) {
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        let lsn = space.try_acquire(bytes, |lsn| lsn)?;
+        fill.fill(lsn);
+        space.release(lsn, lsn.advance(bytes));
+        Some(lsn)
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+        if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
             let lsn = turn.acquire(bytes, 1);
             drop(turn);
-            fill(lsn);
+            fill.fill(lsn);
             space.release(lsn, lsn.advance(bytes));
             return lsn;
         }
-        let part = self.array.part(space, bytes, |turn, _| drop(turn));
-        let lsn = part.lsn();
-        fill(lsn);
-        if let Some(group) = part.leave() {
-            space.release(group.lsn, group.end);
-            group.slot.free();
-        }
-        lsn
+        self.insert_in_group(space, bytes, fill)
+    }
+
+    fn collect(&self, space: &Space) {
+        space.follow_notes();
     }
 
     fn consolidated(&self) -> u64 {

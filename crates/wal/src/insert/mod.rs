@@ -42,9 +42,14 @@ pub(crate) trait Insertion {
     where
         Self: Sized;
 
-    /// Acquires `bytes` in `space`, calls `fill` with their LSN, and releases them. When this returns, the bytes are
-    /// released or will be by another thread without any further help from this one.
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn;
+    /// Does what [`Insertion::insert`] does, with one atomic operation, if nothing stands in the way: no other thread, and
+    /// nothing that [`Space`] has to look at. Otherwise does nothing.
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn>;
+
+    /// Acquires `bytes` in `space`, has them filled in, and releases them. When this returns, the bytes are released or
+    /// will be by another thread without any further help from this one. It has been `tried` when [`Insertion::try_insert`]
+    /// has just failed, mostly because of other threads: then there is nothing to be had at once.
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn;
 
     /// Brings `released` up to date, in a design that leaves that to those who want to know it.
     #[inline]
@@ -55,6 +60,19 @@ pub(crate) trait Insertion {
     /// Records that joined another thread's group.
     fn consolidated(&self) -> u64 {
         0
+    }
+}
+
+/// What fills acquired space in. A trait, and no function, so that it can be made to be part of each design's code.
+pub(crate) trait Fill {
+    /// Fills the space at `lsn` in.
+    fn fill(self, lsn: Lsn);
+}
+
+impl<F: FnOnce(Lsn)> Fill for F {
+    #[inline]
+    fn fill(self, lsn: Lsn) {
+        self(lsn);
     }
 }
 
@@ -111,11 +129,18 @@ macro_rules! designs {
                 }
             }
 
-            /// Inserts as [`Insertion::insert`].
-            #[inline]
-            pub(crate) fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
+            /// As [`Insertion::try_insert`].
+            #[inline(always)]
+            pub(crate) fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
                 match self {
-                    $(Self::$design(design) => design.insert(space, bytes, fill),)+
+                    $(Self::$design(design) => design.try_insert(space, bytes, fill),)+
+                }
+            }
+
+            /// As [`Insertion::insert`].
+            pub(crate) fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+                match self {
+                    $(Self::$design(design) => design.insert(space, bytes, tried, fill),)+
                 }
             }
 

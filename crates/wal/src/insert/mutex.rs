@@ -5,7 +5,7 @@
 
 use duramen_types::Lsn;
 
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// The baseline design.
@@ -17,11 +17,19 @@ impl Insertion for MutexInsertion {
         Self
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
-        let mut turn = space.turn();
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        space.try_acquire(bytes, |lsn| {
+            fill.fill(lsn);
+            space.release_in_order(lsn, lsn.advance(bytes));
+            lsn
+        })
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
+        let mut turn = space.turn(tried);
         let lsn = turn.acquire(bytes, 1);
-        fill(lsn);
+        fill.fill(lsn);
         space.release_in_order(lsn, lsn.advance(bytes));
         lsn
     }

@@ -1,117 +1,100 @@
 //! The release queue: spaces of the log buffer in the order of their LSNs, each of which is released by its owner or, if
-//! the owner comes too early, by the owner of the one before (Aether, section A.6, algorithm 5; the protocol follows
-//! Scott's abortable MCS lock).
+//! the owner comes too early, by the owner of the one before (Aether, section A.6, algorithm 5).
 //!
-//! A node stands for one acquired space. Its *status* says who releases it, and its *next* leads to the node behind it.
+//! A node stands for one acquired space. Its *next* leads to the node behind it, and *delegated* says whether its owner has
+//! filled the space in and gone.
 //!
-//! ```text
-//!  status:  WAITING -> GRANTED      the predecessor has released its space: the owner releases this one itself
-//!           WAITING -> DELEGATED    the owner has filled the space in and gone: the predecessor releases this one, too
-//!  next:    LAST    -> a node       another space has been acquired
-//!           LAST    -> LEFT         the space has been released and there was nothing behind it
-//! ```
+//! - *join*, with the insertion lock held: the node that joined last is told which one comes next.
+//! - *finish*, by the owner when the space is filled in. If all before it is released, the owner releases it. Otherwise it
+//!   delegates, and looks once more whether all before has been released meanwhile; if so, it tries to take the
+//!   delegation back.
+//! - *hand on*, by who has released a space: if the node behind it has been delegated, take the delegation, release that
+//!   one's space, too, and hand on from there. If not, its owner will find all before it released.
 //!
-//! Each change is one compare-and-swap, and of two threads that want to make a different one, the one that fails does
-//! what the other's change asks for. So nobody ever waits for anybody:
-//! - *join*, with the insertion lock held: link the new node behind the last one. If that has left, there is no
-//!   predecessor, and the new node is granted at once.
-//! - *finish*, by the owner when the space is filled in: delegate, or else the node is granted: release the space, then
-//!   hand off.
-//! - *hand off*: leave, if there is nothing behind. Otherwise grant the next node, or else it has been delegated: release
-//!   its space and hand off from there.
+//! A delegation is taken by one atomic operation that only one thread succeeds with: `delegated` holds the LSN of the space
+//! and is exchanged for nothing. Since an LSN never comes again, who looks at a node that has been used for another
+//! space by then takes nothing. So a node may be free, or in use again, while others still look at it, and `next` is no
+//! more than a hint.
 //!
-//! In the paper's queue the last node is found by a pointer that a thread swaps before it links, so that who leaves must
-//! wait for a thread between the two. Here joins exclude each other by the insertion lock anyway, which leaves one step
-//! less.
-//!
-//! A node can be used for another space when it has been handed off from, and nodes are taken into use with the insertion
-//! lock held only. So the last node, which a join looks at, is either still the same, or free.
+//! In the paper, as in Scott's abortable MCS lock that it follows, each node is left by an atomic operation, so that of
+//! two threads that pass each other one is sure to notice. Here a thread whose predecessor has released, and that has no
+//! successor yet, takes part in the queue with stores and loads alone. The price: two that pass each other may both go,
+//! when one has delegated and not seen yet that the other has released, while the other has looked for a successor too
+//! early. The space is then released, with all behind it, by who wants to know how far the log is released, a flush above
+//! all, or needs a node: they look through the nodes for the one that is due ([`Node::take`]).
 //!
 //! # The treadmill
 //! A thread could go on for ever with releasing what others delegate to it. So an owner does not delegate at once with
-//! some probability, 1/32 in the paper, but waits to be granted, and who comes to it is done. It does not wait for long: a
+//! some probability, 1/32 in the paper, but waits for its turn, and who comes to it is done. It does not wait for long: a
 //! predecessor that takes longer has lost its processor or fills in a large record, in neither case does it release, and
 //! to wait would hold up what the owner holds. Then it delegates after all.
 
-use duramen_sync::Backoff;
-use duramen_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
+use duramen_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use duramen_types::Lsn;
 
-const WAITING: u32 = 0;
-const GRANTED: u32 = 1;
-const DELEGATED: u32 = 2;
+/// No delegation; one of the space at LSN `x` is `x + 1`.
+const NOBODY: u64 = 0;
 
-/// Values of `next` that are no node; the node at index `i` is `FIRST + i`.
-const LEFT: u32 = 0;
-const LAST: u32 = 1;
-const FIRST: u32 = 2;
+/// No successor yet; the node at index `i` is `i + 1`.
+const LAST: u32 = 0;
 
 /// A node of the queue.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    status: AtomicU32,
+    delegated: AtomicU64,
     next: AtomicU32,
 }
 
 /// The queue's end.
 #[derive(Debug, Default)]
 pub(super) struct ReleaseQueue {
-    /// Index of the node that joined last; before there was one, that of any node, which has left. Changed and read with
-    /// the insertion lock held.
+    /// Index of the node that joined last; before there was one, that of any node. Changed and read with the insertion
+    /// lock held.
     last: AtomicUsize,
 }
 
 impl ReleaseQueue {
-    /// Puts the node at `index` at the end. The caller holds the insertion lock.
+    /// Puts the node at `index` at the end. The caller holds the insertion lock, and has taken the node into use.
     #[inline]
     pub(super) fn join<'n>(&self, index: usize, node: impl Fn(usize) -> &'n Node) {
         let last = self.last.load(Ordering::Relaxed);
-        let new = node(index);
-        let link = u32::try_from(index).expect("a pool has few nodes") + FIRST;
-        new.status.store(WAITING, Ordering::Relaxed);
-        // When the last node is the new one, it has been free, so it had left.
-        let previous = if last == index { LEFT } else { node(last).next.load(Ordering::Acquire) };
-        new.next.store(LAST, Ordering::Relaxed);
-        self.last.store(index, Ordering::Relaxed);
-        // Release: who finds the link finds the node ready. Acquire: who has left has released what is before us.
-        let linked = previous == LAST
-            && node(last).next.compare_exchange(LAST, link, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if !linked {
-            // Nobody else knows the node yet.
-            new.status.store(GRANTED, Ordering::Relaxed);
+        if last == index {
+            // It has been free, and none has joined behind it.
+            return;
         }
+        // Relaxed: who comes to the node by this judges it by its delegation. Nodes join with the lock held, so the last one
+        // has not joined again since: its space waits to be released, or nobody looks at its `next` any more.
+        node(last).next.store(index as u32 + 1, Ordering::Relaxed);
+        node(index).next.store(LAST, Ordering::Relaxed);
+        self.last.store(index, Ordering::Relaxed);
     }
 }
 
 impl Node {
-    /// Tries to leave the release of the node's space to its predecessor; returns whether it has. Otherwise the caller
-    /// releases it. If `patient`, it waits a moment to be granted before. For the owner, which has filled the space in.
-    #[inline]
-    pub(super) fn delegate(&self, patient: bool) -> bool {
-        let mut backoff = Backoff::new();
-        while patient && backoff.is_spinning() && self.status.load(Ordering::Relaxed) == WAITING {
-            backoff.snooze();
-        }
-        // Release: the space is filled in. Acquire: what is before it has been released.
-        self.status.load(Ordering::Acquire) == WAITING
-            && self.status.compare_exchange(WAITING, DELEGATED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    /// Leaves the release of the space at `lsn` to others, unless `is_turn` says that all before it has been released;
+    /// returns whether it has. Otherwise the caller releases it. For the owner, which has filled the space in.
+    pub(super) fn delegate(&self, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
+        // Release: the space is filled in.
+        self.delegated.store(lsn.get() + 1, Ordering::Release);
+        // So that whoever looks for the node that is due, after this thread has gone, finds it.
+        fence(Ordering::SeqCst);
+        !(is_turn() && self.take(lsn))
     }
 
-    /// Ends the node's part in the queue, after its space has been released. Returns the index of the next node if the
-    /// caller must release that one's space, too. Afterwards the caller may free this one.
+    /// Takes the delegation of the space at `lsn`, if that is this node's and has been delegated. Then the caller releases
+    /// it; everything before has been.
     #[inline]
-    pub(super) fn hand_off<'n>(&self, node: impl Fn(usize) -> &'n Node) -> Option<usize> {
-        // Release: what this thread has released. Acquire: the next node is ready.
-        let next = match self.next.compare_exchange(LAST, LEFT, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return None,
-            Err(link) => (link - FIRST) as usize,
-        };
-        // Release: as above. Acquire: the next space is filled in, if it has been delegated.
-        let granted = node(next).status.compare_exchange(WAITING, GRANTED, Ordering::AcqRel, Ordering::Acquire);
-        if granted.is_err() {
-            reach(Probe::DelegatedReleased);
-        }
-        (granted.is_err() && !is_on(Bug::DelegatedReleaseForgotten)).then_some(next)
+    pub(super) fn take(&self, lsn: Lsn) -> bool {
+        let due = lsn.get() + 1;
+        // Acquire: the space is filled in. The first look saves the exchange in the common case.
+        self.delegated.load(Ordering::Relaxed) == due
+            && self.delegated.compare_exchange(due, NOBODY, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Index of the node behind this one, if there is one yet. For who has released this one's space, before the node
+    /// can be used for another.
+    #[inline]
+    pub(super) fn next(&self) -> Option<usize> {
+        self.next.load(Ordering::Relaxed).checked_sub(1).map(|index| index as usize)
     }
 }

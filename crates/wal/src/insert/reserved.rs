@@ -25,7 +25,7 @@ use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
 use super::links::Links;
-use super::{Insertion, Shape};
+use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
 /// The design without a lock.
@@ -41,16 +41,29 @@ impl Insertion for ReservedInsertion {
         Self { links: Links::new(shape.capacity, shape.smallest), follower: Mutex::new(()) }
     }
 
-    #[inline]
-    fn insert(&self, space: &Space, bytes: u64, fill: impl FnOnce(Lsn)) -> Lsn {
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        if is_on(Bug::LinkedBeforeFilled) {
+            return None;
+        }
+        let lsn = space.try_reserve(bytes)?;
+        let end = lsn.advance(bytes);
+        if space.reserved(bytes, end) {
+            fill.fill(lsn);
+            self.links.add(lsn, end);
+        }
+        Some(lsn)
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, _tried: bool, fill: impl Fill) -> Lsn {
         let lsn = space.reserve(bytes);
         let end = lsn.advance(bytes);
-        if is_on(Bug::LinkedBeforeFilled) && space.durable_if_room(end).is_some() {
-            self.links.add(lsn, end);
-            thread::yield_now();
-        }
-        fill(lsn);
-        if space.durable_if_room(end).is_some() {
+        if space.reserved(bytes, end) {
+            if is_on(Bug::LinkedBeforeFilled) {
+                self.links.add(lsn, end);
+                thread::yield_now();
+            }
+            fill.fill(lsn);
             self.links.add(lsn, end);
         }
         lsn

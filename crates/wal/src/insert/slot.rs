@@ -49,7 +49,8 @@ const fn members(word: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     word: AtomicU64,
-    /// Where the group's space starts. Written before COPYING is announced, constant until FREE.
+    /// Where the group's space starts. Written before COPYING is announced, constant until FREE. Of no meaning in a slot that
+    /// one thread occupies.
     lsn: AtomicU64,
     /// Size of the group's space in bytes. Likewise.
     bytes: AtomicU64,
@@ -95,15 +96,15 @@ impl Slot {
         true
     }
 
-    /// FREE to COPYING, for `bytes` of one thread at `lsn`. Only the holder of the insertion lock calls this. Returns
-    /// whether the slot was free.
+    /// FREE to COPYING, for `bytes` of one thread. Only the holder of the insertion lock calls this. Returns whether the
+    /// slot was free.
     #[inline]
-    pub(super) fn occupy(&self, lsn: Lsn, bytes: u64) -> bool {
+    pub(super) fn occupy(&self, bytes: u64) -> bool {
         // Acquire: as in `open`.
         if self.word.load(Ordering::Acquire) != FREE && !is_on(Bug::SlotReusedEarly) {
             return false;
         }
-        self.notify(lsn, bytes);
+        self.word.store(COPYING | bytes, Ordering::Release);
         true
     }
 
@@ -153,13 +154,15 @@ impl Slot {
         while self.word.load(Ordering::Acquire) & PHASE != COPYING {
             backoff.snooze();
         }
-        self.group()
+        (Lsn::new(self.lsn.load(Ordering::Relaxed)), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Where the group's space starts and its size. For those who know that the slot is in COPYING or DONE.
-    #[inline]
-    pub(super) fn group(&self) -> (Lsn, u64) {
-        (Lsn::new(self.lsn.load(Ordering::Relaxed)), self.bytes.load(Ordering::Relaxed))
+    /// Size of the space. For those who know that the slot is in DONE, or occupied by one thread.
+    pub(super) fn bytes(&self) -> u64 {
+        match self.word.load(Ordering::Relaxed) & BYTES {
+            0 => self.bytes.load(Ordering::Relaxed),
+            of_one => of_one,
+        }
     }
 
     /// The slot as a node of the queue of spaces to be released.

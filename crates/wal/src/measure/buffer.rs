@@ -75,9 +75,9 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn insert(&self, source: &[u8], own: Option<&mut Vec<u8>>) {
+    fn insert(&self, source: &[u8], mut own: Option<&mut Vec<u8>>) {
         let bytes = source.len() as u64;
-        let lsn = self.insertion.insert(&self.space, bytes, |lsn| {
+        let fill = |own: Option<&mut Vec<u8>>, lsn| {
             let space = match own {
                 Some(own) => own.as_mut_slice(),
                 // SAFETY: the design has handed `[lsn, lsn + bytes)` to this thread alone, and `durable` is only moved
@@ -86,7 +86,9 @@ impl Buffer {
             };
             space.copy_from_slice(source);
             cost::write(space.as_ptr(), space.len());
-        });
+        };
+        let tried = self.insertion.try_insert(&self.space, bytes, |lsn| fill(own.as_deref_mut(), lsn));
+        let lsn = tried.unwrap_or_else(|| self.insertion.insert(&self.space, bytes, true, |lsn| fill(own, lsn)));
         let part = self.ring.size() as u64 / 8;
         if lsn.get() / part != (lsn.get() + bytes) / part {
             self.recycle();
@@ -126,7 +128,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         }
         Ok(Buffer {
             insertion: AnyInsertion::new(design, shape),
-            space: Space::new(capacity, BLOCK_SIZE as u64, FIRST_LSN, Arc::clone(&full)),
+            space: Space::new(capacity, BLOCK_SIZE as u64, capacity, FIRST_LSN, Arc::clone(&full)),
             ring,
             recycling: Mutex::new(()),
         })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
 use duramen_types::{Gsn, Lsn, PageId, TxnId};
-use duramen_wal::{GroupCommit, InsertDesign, Inserted, NewRecord, Record, Result, Wal, WalOptions};
+use duramen_wal::{GroupCommit, InsertDesign, Inserted, NewRecord, Record, Result, Sealing, Wal, WalOptions};
 
 /// Identity of the database in all tests.
 pub const DATABASE: [u8; 16] = *b"a test database!";
@@ -15,6 +15,7 @@ pub const DATABASE: [u8; 16] = *b"a test database!";
 pub fn options(insert: InsertDesign) -> WalOptions {
     WalOptions {
         insert,
+        sealing: Sealing::AtFlush,
         ring_bytes: 64 << 10,
         array_slots: 2,
         arrays: 1,
