@@ -60,6 +60,8 @@ bugs! {
         SkipReadLock,
         /// New files are not made durable in their directory.
         SkipDirectorySync,
+        /// What is inserted into a ring in persistent memory is released before it is durable there.
+        RingFenceDropped,
         /// The frees that a commit promised are forgotten at recovery.
         ForgetDeferredFrees,
     }

@@ -6,7 +6,7 @@ fn policy() -> GroupCommit {
 
 fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
     let bell = Arc::new(Bell::new());
-    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell));
+    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), false);
     (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
 }
 

@@ -73,6 +73,7 @@
 mod bell;
 mod commit;
 mod daemon;
+mod destage;
 mod error;
 mod files;
 mod flush;
@@ -81,6 +82,7 @@ mod insert;
 mod lock;
 #[cfg(not(loom))]
 pub mod measure;
+mod nvm;
 mod options;
 mod reader;
 mod record;
@@ -98,7 +100,7 @@ mod wal;
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
 pub use insert::InsertDesign;
-pub use options::{GroupCommit, Sealing, WalOptions};
+pub use options::{GroupCommit, LogDevice, NvmOptions, Sealing, WalOptions};
 pub use reader::LogReader;
 pub use record::{NewRecord, Record, RecordRef};
 pub use scan::Scanner;

@@ -1,8 +1,10 @@
 //! What the users of a log and its background threads share.
 
+use std::time::Duration;
+
 use duramen_io::{AlignedBuf, Disk};
 use duramen_sync::cost::{self, Category};
-use duramen_sync::{Arc, OnceLock};
+use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, TxnId};
 
@@ -14,7 +16,7 @@ use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
 use crate::insert::{AnyInsertion, Fill, Shape};
-use crate::options::{Sealing, WalOptions};
+use crate::options::{GroupCommit, Sealing, WalOptions};
 use crate::record::{
     HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
 };
@@ -40,27 +42,67 @@ pub(crate) struct Shared {
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
     quick: Quick,
-    ring: Ring,
+    pub(crate) ring: Ring,
+    /// The right to de-stage a ring in persistent memory. In other logs it is the commit queue that says who flushes.
+    pub(crate) destaging: Mutex<()>,
     failure: OnceLock<WalError>,
 }
 
+/// A log buffer in persistent memory, and its number.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(crate) ring: Ring,
+    pub(crate) number: u64,
+}
+
+/// The limits that segments are made by, if the end of the log is in the ring with this number.
+pub(crate) fn limits(options: &WalOptions, ring: u64) -> Limits {
+    Limits {
+        max_bytes: options.max_bytes,
+        spare_segments: options.spare_segments,
+        ring_bytes: options.ring_bytes as u64,
+        ring,
+    }
+}
+
+/// The beginning of the block in which the log ends, for the buffer: the next flush writes that block again.
+fn last_block(files: &SegmentFiles, end: Lsn) -> Result<Vec<u8>> {
+    let start = end.get() / BLOCK * BLOCK;
+    let mut block = AlignedBuf::zeroed(BLOCK as usize);
+    let len = (end.get() - start) as usize;
+    if len > 0 {
+        files.read(start, &mut block)?;
+    }
+    Ok(block[..len].to_vec())
+}
+
 impl Shared {
-    /// A log in `files` that is to go on at `end`.
+    /// A log in `files` that is to go on at `end`, with a `buffer` in persistent memory if it is to have one.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         options: WalOptions,
         files: Arc<SegmentFiles>,
         start: Lsn,
         end: Lsn,
+        buffer: Option<Buffer>,
     ) -> Result<Self> {
-        let ring = Ring::new(options.ring_bytes).map_err(|error| WalError::System {
-            what: format!("{} bytes of memory for the log buffer", options.ring_bytes),
-            reason: error.to_string(),
-        })?;
-        let limits = Limits {
-            max_bytes: options.max_bytes,
-            spare_segments: options.spare_segments,
-            ring_bytes: options.ring_bytes as u64,
+        let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.number));
+        let is_persistent = buffer.is_some();
+        let ring = match buffer {
+            Some(Buffer { ring, number }) => {
+                if let Some(nvm) = ring.nvm() {
+                    nvm.take(&files.identity, number, end, &last_block(&files, end)?);
+                }
+                ring
+            }
+            None => Self::volatile_ring(&options, &files, end)?,
+        };
+        let (sealing, policy) = if is_persistent {
+            // What is released is hardened: nobody waits for company. Bytes are for de-staging.
+            let half = options.ring_bytes / 2;
+            (Sealing::AtInsertion, GroupCommit { transactions: 1, bytes: half, time: Duration::ZERO })
+        } else {
+            (options.sealing, options.group_commit)
         };
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
@@ -71,38 +113,36 @@ impl Shared {
             capacity,
             smallest: HEADER_BYTES as u64,
         };
-        let shared = Self {
+        Ok(Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
-            space: Space::new(capacity, BLOCK, options.group_commit.bytes as u64, end, Arc::clone(&daemon)),
+            space: Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), is_persistent),
             insertion: AnyInsertion::new(options.insert, shape),
-            queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon), Arc::clone(&teller)),
-            flusher: Flusher::new(Arc::clone(&files), options.sealing),
+            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
+            flusher: Flusher::new(Arc::clone(&files), sealing),
             daemon,
             teller,
             keeper: Bell::new(),
             opened_at: end,
             max_payload: options.max_payload(),
-            quick: Quick::new(options.sealing),
+            quick: if is_persistent { Quick::Never } else { Quick::new(sealing) },
             ring,
+            destaging: Mutex::new(()),
             failure: OnceLock::new(),
             options,
             files,
-        };
-        shared.load_last_block(end)?;
-        Ok(shared)
+        })
     }
 
-    /// Brings the beginning of the block in which the log ends into the ring: the next flush writes that block again.
-    fn load_last_block(&self, end: Lsn) -> Result<()> {
-        let start = end.get() / BLOCK * BLOCK;
-        let len = (end.get() - start) as usize;
-        if len > 0 {
-            let mut block = AlignedBuf::zeroed(BLOCK as usize);
-            self.files.read(start, &mut block)?;
-            // SAFETY: nobody else has the ring yet.
-            unsafe { self.ring.bytes_mut(Lsn::new(start), len) }.copy_from_slice(&block[..len]);
-        }
-        Ok(())
+    fn volatile_ring(options: &WalOptions, files: &SegmentFiles, end: Lsn) -> Result<Ring> {
+        let ring = Ring::new(options.ring_bytes).map_err(|error| WalError::System {
+            what: format!("{} bytes of memory for the log buffer", options.ring_bytes),
+            reason: error.to_string(),
+        })?;
+        let block = last_block(files, end)?;
+        let start = Lsn::new(end.get() - block.len() as u64);
+        // SAFETY: nobody else has the ring yet.
+        unsafe { ring.bytes_mut(start, block.len()) }.copy_from_slice(&block);
+        Ok(ring)
     }
 
     /// Inserts a record; returns where it starts and ends.
@@ -168,7 +208,7 @@ impl Shared {
 
     /// With one log, a record's place in the global order is its place in the log.
     #[inline(always)]
-    fn gsn(&self, lsn: Lsn) -> Gsn {
+    pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
         Gsn::new(lsn.get())
     }
 
@@ -178,6 +218,14 @@ impl Shared {
             return false;
         }
         self.insertion.collect(&self.space);
+        if self.ring.nvm().is_some() {
+            return self.destage_if_due();
+        }
+        self.write_out()
+    }
+
+    /// Writes what is released to the segments; returns whether that was anything. One thread at a time.
+    pub(crate) fn write_out(&self) -> bool {
         match self.flusher.flush(&self.space, &self.ring, &self.segments) {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {
@@ -215,6 +263,10 @@ impl Shared {
 
     /// Blocks until the durable position is beyond `lsn`.
     pub(crate) fn wait(&self, lsn: Lsn, ask: Ask) -> Result<()> {
+        if self.ring.nvm().is_some() {
+            self.wait_in_ring(lsn);
+            return self.outcome(lsn);
+        }
         self.queue.wait(&self.space, lsn, ask, || {
             let _guard = FailOnPanic(self);
             self.flush();
@@ -230,12 +282,12 @@ impl Shared {
 
     /// The outcome of waiting for `lsn`, which is settled.
     pub(crate) fn outcome(&self, lsn: Lsn) -> Result<()> {
-        if self.space.durable() > lsn { Ok(()) } else { Err(self.refusal()) }
+        if self.space.hardened() > lsn { Ok(()) } else { Err(self.refusal()) }
     }
 
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
-        is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush)
+        is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
     }
 }
 
@@ -286,7 +338,7 @@ impl Quick {
 
 /// Tells a simulated machine that a record has been copied.
 #[inline(always)]
-fn filled(record: &NewRecord<'_>, space: &[u8]) {
+pub(crate) fn filled(record: &NewRecord<'_>, space: &[u8]) {
     cost::read(record.payload.as_ptr(), record.payload.len());
     cost::write(space.as_ptr(), space.len());
 }
@@ -303,6 +355,9 @@ impl Fill for Any<'_> {
     fn fill(self, lsn: Lsn) {
         let Self { shared, bytes, record } = self;
         let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
+        if let Some(nvm) = shared.ring.nvm() {
+            return shared.fill_in_ring(nvm, lsn, bytes, &record);
+        }
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
         encode::<MAX_RECORD_BYTES>(space, &record, lsn, shared.gsn(lsn), durable, |_, _| 0);

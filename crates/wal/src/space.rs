@@ -1,4 +1,4 @@
-//! The four positions that say what may be done with each part of the log buffer.
+//! The positions that say what may be done with each part of the log buffer.
 //!
 //! ```text
 //!   reclaimed      durable            released                  next          reclaimed + capacity
@@ -13,6 +13,8 @@
 //!   the insertion design, and it is never two threads at a time: [`Space::release_in_order`] is for designs that see to
 //!   the order themselves, [`Space::release`] for those that do not.
 //! - `durable` follows that; only the one thread that flushes moves it.
+//!   Where the buffer itself is persistent, all that is released is hardened ([`Space::hardened`]), and `durable` tells what is
+//!   in the segments, too.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
 //!   its beginning has to stay in the buffer.
 //!
@@ -65,6 +67,11 @@ pub(crate) struct Space {
     durable: CachePadded<AtomicU64>,
     notes: CachePadded<Mutex<Notes>>,
     failed: AtomicBool,
+    /// The buffer is persistent: what is released is hardened.
+    persistent: bool,
+    /// What was hardened when a log with a persistent buffer failed. Behind that, what is released may never have been
+    /// filled in.
+    hardened_at_failure: AtomicU64,
     /// Rung when an insertion finds the buffer full or much of it unflushed, so that the daemon flushes.
     flusher: Arc<Bell>,
     /// Threads in `wait_for_room`. Changed with `room` locked, read without.
@@ -105,8 +112,9 @@ pub(crate) struct Turn<'a> {
 
 impl Space {
     /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
-    /// `end`. With `alarm` bytes unflushed, the bell of the flusher is rung.
-    pub(crate) fn new(capacity: u64, block: u64, alarm: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
+    /// `end`. With `alarm` bytes unflushed, the bell of the flusher is rung. In a `persistent` buffer what is released is
+    /// hardened.
+    pub(crate) fn new(capacity: u64, block: u64, alarm: u64, end: Lsn, flusher: Arc<Bell>, persistent: bool) -> Self {
         assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
         let next = Next {
             lsn: AtomicU64::new(end.get()),
@@ -124,6 +132,8 @@ impl Space {
             durable: CachePadded::new(AtomicU64::new(end.get())),
             notes: CachePadded::new(Mutex::new(Notes::new())),
             failed: AtomicBool::new(false),
+            persistent,
+            hardened_at_failure: AtomicU64::new(0),
             flusher,
             waiting: AtomicUsize::new(0),
             room: Mutex::new(()),
@@ -148,6 +158,19 @@ impl Space {
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         Lsn::new(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Everything below is hardened: always the end of a record.
+    #[inline]
+    pub(crate) fn hardened(&self) -> Lsn {
+        if self.persistent { self.hardened_in_buffer() } else { self.durable() }
+    }
+
+    #[inline]
+    fn hardened_in_buffer(&self) -> Lsn {
+        let released = self.released();
+        // Afterwards: space without room is released only by who has seen that the log has failed.
+        if self.has_failed() { Lsn::new(self.hardened_at_failure.load(Ordering::Acquire)) } else { released }
     }
 
     /// Whether the log has failed.
@@ -423,8 +446,11 @@ impl Space {
 
     /// Declares the log failed: nobody waits for room any more.
     pub(crate) fn fail(&self) {
-        self.failed.store(true, Ordering::SeqCst);
         let _room = self.room.lock();
+        if !self.has_failed() {
+            self.hardened_at_failure.store(self.released().get(), Ordering::Release);
+        }
+        self.failed.store(true, Ordering::SeqCst);
         self.room_made.notify_all();
     }
 }

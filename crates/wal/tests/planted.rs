@@ -9,9 +9,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use common::*;
 use duramen_io::{CrashChoice, SimDisk};
+use duramen_pmem::{Domain, SimMemory, Source, Survivors};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, Planted, plant};
-use duramen_wal::{FIRST_LSN, InsertDesign, Wal, WalError};
+use duramen_wal::{FIRST_LSN, InsertDesign, LogDevice, NvmOptions, Wal, WalError, WalOptions};
 
 /// The switch is global, so one test at a time.
 static SWITCH: Mutex<()> = Mutex::new(());
@@ -46,6 +47,31 @@ fn losing_acknowledged_records_is_noticed() {
     assert!(keeps_what_it_acknowledges(None));
     for bug in [Bug::SkipLogSync, Bug::AcknowledgeBeforeFlush, Bug::SkipDirectorySync] {
         assert!(!keeps_what_it_acknowledges(Some(bug)), "{bug:?}");
+    }
+}
+
+/// As [`keeps_what_it_acknowledges`], with a ring in persistent memory.
+fn ring_keeps_what_it_acknowledges(bug: Option<Bug>, domain: Domain) -> bool {
+    let _planted = with(bug);
+    let disk = SimDisk::new(1);
+    let memory = SimMemory::new(4096 + (64 << 10), domain);
+    let on = |memory: SimMemory| {
+        let nvm = NvmOptions::new(Source::Simulated(memory), domain);
+        WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
+    };
+    let wal = Wal::create(arc(&disk), on(memory.clone()), DATABASE).unwrap();
+    let inserted = insert(&wal, 1, 1000);
+    wal.wait_hardened(inserted.gsn).unwrap();
+    let image = memory.crash_image(Survivors::Nothing, None);
+    drop(wal);
+    Wal::open(arc(&disk), on(image), DATABASE, None).unwrap().end() == inserted.end
+}
+
+#[test]
+fn a_forgotten_fence_is_noticed() {
+    for domain in [Domain::DurableCache, Domain::VolatileCache] {
+        assert!(ring_keeps_what_it_acknowledges(None, domain), "{domain}");
+        assert!(!ring_keeps_what_it_acknowledges(Some(Bug::RingFenceDropped), domain), "{domain}");
     }
 }
 

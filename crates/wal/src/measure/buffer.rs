@@ -128,7 +128,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         }
         Ok(Buffer {
             insertion: AnyInsertion::new(design, shape),
-            space: Space::new(capacity, BLOCK_SIZE as u64, capacity, FIRST_LSN, Arc::clone(&full)),
+            space: Space::new(capacity, BLOCK_SIZE as u64, capacity, FIRST_LSN, Arc::clone(&full), false),
             ring,
             recycling: Mutex::new(()),
         })

@@ -1,0 +1,178 @@
+//! What a log does otherwise whose buffer is a ring in persistent memory: see [`crate::nvm`].
+
+use std::time::Duration;
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_sync::cost;
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, thread};
+use duramen_types::Lsn;
+
+use crate::commit::is_settled;
+use crate::daemon::FailOnPanic;
+use crate::error::{Result, WalError};
+use crate::flush::Flusher;
+use crate::nvm::NvmRing;
+use crate::options::{LogDevice, Sealing, WalOptions};
+use crate::record::{Identity, MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode};
+use crate::recover::Found;
+use crate::ring::Ring;
+use crate::segments::Segments;
+use crate::shared::{Buffer, Shared, filled, limits};
+
+/// Records up to this size are made on the stack.
+const STACK_BYTES: usize = 512;
+
+/// How long a waiter sleeps between looks at a record before its own that is still being filled in: its thread has been
+/// descheduled.
+const FILL_WAIT: Duration = Duration::from_micros(50);
+
+/// The ring for a new log, if it is to have one.
+pub(crate) fn new_buffer(options: &WalOptions, identity: &Identity) -> Result<Option<Buffer>> {
+    let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
+    let ring = NvmRing::open(nvm, options.ring_bytes, false)?;
+    let found = ring.find(identity, 0)?;
+    Ok(Some(Buffer { ring: Ring::persistent(ring), number: found.number }))
+}
+
+/// The ring for the log that has been found, if it is to have one; what it holds of the log is in the segments when this
+/// returns. Also tells where that ends.
+pub(crate) fn find_buffer(
+    disk: &Arc<dyn Disk>,
+    options: &WalOptions,
+    identity: &Identity,
+    found: &Found,
+) -> Result<Option<(Buffer, Option<Lsn>)>> {
+    let LogDevice::Nvm(nvm) = &options.device else {
+        if found.ring != 0 {
+            return Err(WalError::RingNeeded { location: disk.location(), number: found.ring });
+        }
+        return Ok(None);
+    };
+    let nvm = NvmRing::open(nvm, options.ring_bytes, found.ring != 0)?;
+    let in_ring = nvm.find(identity, found.ring)?;
+    let ring = Ring::persistent(nvm);
+    let mut end = None;
+    if let Some((from, to)) = in_ring.tail {
+        if from < to {
+            let segments =
+                Segments::new(Arc::clone(disk), Arc::clone(&found.files), found.start, limits(options, in_ring.number));
+            // What is in the ring has been acknowledged: it must find room.
+            segments.lift_limit(true);
+            let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
+            writer.write(&ring, &segments, from.get(), to.get())?;
+        }
+        end = Some(to);
+    }
+    Ok(Some((Buffer { ring, number: in_ring.number }, end)))
+}
+
+/// Refuses a ring that does not reach as far as the segments do: it is not as it was left.
+pub(crate) fn check_end(in_ring: Option<Lsn>, buffer: &Buffer, end: Lsn) -> Result<()> {
+    match (in_ring, buffer.ring.nvm()) {
+        (Some(to), Some(nvm)) if to != end => Err(nvm.refuse(format!(
+            "the log ends at {to} there, and at {end} in the segments: the ring has lost hardened records"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Shared {
+    /// Fills a record in, durably. The space is the caller's alone, and there is room.
+    pub(crate) fn fill_in_ring(&self, nvm: &NvmRing, lsn: Lsn, bytes: usize, record: &NewRecord<'_>) {
+        let hardened = self.space.hardened();
+        let make = |space: &mut [u8]| {
+            encode::<MAX_RECORD_BYTES>(space, record, lsn, self.gsn(lsn), hardened, |_, _| 0);
+            self.flusher.inserted(space, lsn);
+        };
+        if !nvm.streams() {
+            // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, and whoever de-stages reads
+            // nothing behind what has been released.
+            let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
+            make(space);
+            filled(record, space);
+            nvm.stored(lsn, bytes);
+            return;
+        }
+        cost::read(record.payload.as_ptr(), record.payload.len());
+        cost::work(checksum_instructions(bytes));
+        if bytes <= STACK_BYTES {
+            let mut space = [0; STACK_BYTES];
+            make(&mut space[..bytes]);
+            nvm.put(lsn, &space[..bytes]);
+        } else {
+            let mut space = vec![0; bytes];
+            make(&mut space);
+            nvm.put(lsn, &space);
+        }
+    }
+
+    /// Blocks until waiting for `lsn` is over, which is when all records before it have been filled in.
+    pub(crate) fn wait_in_ring(&self, lsn: Lsn) {
+        let mut backoff = Backoff::new();
+        while !self.is_settled_in_ring(lsn) {
+            if backoff.is_long() {
+                reach(Probe::FlushWithoutProgress);
+                thread::sleep(FILL_WAIT);
+            } else {
+                backoff.snooze();
+            }
+        }
+    }
+
+    /// Whether waiting for `lsn` is over, in a log with a ring in persistent memory, once releases that have been put off
+    /// are looked at.
+    pub(crate) fn is_settled_in_ring(&self, lsn: Lsn) -> bool {
+        if self.ring.nvm().is_none() {
+            return false;
+        }
+        if !is_settled(&self.space, lsn) {
+            self.insertion.collect(&self.space);
+        }
+        is_settled(&self.space, lsn)
+    }
+
+    /// De-stages if the ring is half full or somebody waits for room; returns whether that was anything.
+    pub(crate) fn destage_if_due(&self) -> bool {
+        let full = self.space.end().get() - self.space.durable().get() >= self.options.ring_bytes as u64 / 2;
+        if !full && self.space.waiting_for_room() == 0 {
+            return false;
+        }
+        let _turn = self.destaging.lock();
+        self.write_out()
+    }
+
+    /// Writes everything that is hardened by now to the segments; returns up to where they hold the log. The same as the
+    /// durable position, in a log whose buffer is not persistent.
+    ///
+    /// # Errors
+    /// What stopped the log.
+    pub(crate) fn destage(&self) -> Result<Lsn> {
+        if self.ring.nvm().is_some() {
+            self.insertion.collect(&self.space);
+            let hardened = self.space.hardened();
+            let turn = self.destaging.lock();
+            if self.space.durable() < hardened && !self.space.has_failed() {
+                let _guard = FailOnPanic(self);
+                self.write_out();
+            }
+            drop(turn);
+            if self.space.durable() < hardened {
+                return Err(self.refusal());
+            }
+        }
+        Ok(self.space.durable())
+    }
+
+    /// Gives the ring up, if all that is hardened has been de-staged. The log has been stopped.
+    pub(crate) fn give_up_ring(&self) -> Result<()> {
+        if let Some(nvm) = self.ring.nvm()
+            && self.space.hardened() == self.space.durable()
+        {
+            nvm.set_clean();
+            self.segments.leave_ring()?;
+        }
+        Ok(())
+    }
+}
