@@ -7,12 +7,12 @@ use std::path::Path;
 use duramen::inspect;
 use duramen_types::{Lsn, PageId};
 
-use crate::args::{Inspect, InspectArgs, OpenArgs};
+use crate::args::{Inspect, InspectArgs, LogArgs, OpenArgs};
 use crate::database::{closed_disk, open_existing};
 use crate::failure::Result;
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
-const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false };
+const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false, log: LogArgs::FILE };
 
 pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     match &args.what {

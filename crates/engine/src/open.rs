@@ -9,7 +9,7 @@ use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, Wal, WalOptions};
+use duramen_wal::{GroupCommit, LogDevice, Wal, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
@@ -173,7 +173,9 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     data.sync()?;
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
-    let wal = Wal::create(Arc::clone(shared), wal_options(options), database)?;
+    // Persistent memory is taken when the database is opened: what is made here may have to be made again.
+    let on_files = WalOptions { device: LogDevice::File, ..wal_options(options) };
+    let wal = Wal::create(Arc::clone(shared), on_files, database)?;
     let (begin, end) = first_checkpoint(|kind, payload| wal.insert(kind.record(payload)), FIRST_TXN);
     wal.harden_at_once(end.gsn)?;
     wal.close()?;
@@ -222,6 +224,7 @@ fn new_identity(disk: &dyn Disk) -> [u8; 16] {
 fn wal_options(options: &Options) -> WalOptions {
     WalOptions {
         insert: options.log_insert,
+        device: options.log_device.clone(),
         ring_bytes: options.log_buffer_bytes,
         array_slots: options.log_array_slots,
         arrays: options.log_arrays,
@@ -253,6 +256,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let started = clock::Instant::now();
     let wal = Wal::open(Arc::clone(&disk), wal_options(&options), control.database, Some(control.checkpoint))?;
     let log_end_micros = recovery::micros(started);
+    let log_shortfall = wal.shortfall();
     let scheme = Arc::new(WalScheme::new(Arc::new(wal)));
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
@@ -278,6 +282,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         checkpointer: Checkpointer::default(),
         deferred: Mutex::new(Vec::new()),
         recovery: OnceLock::new(),
+        log_shortfall,
         next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
         pre_committed: CachePadded::new(AtomicU64::new(0)),
         contexts: Mutex::new(Vec::new()),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use duramen_wal::InsertDesign;
+pub use duramen_wal::{InsertDesign, LogDevice, NvmOptions};
 
 use duramen_types::PAGE_SIZE;
 
@@ -83,7 +83,11 @@ pub struct Options {
     pub isolation: Isolation,
     /// How records enter the log buffer.
     pub log_insert: InsertDesign,
-    /// Size of the log buffer, in bytes: a power of two (default 16 MiB).
+    /// Where the end of the log is kept: in segment files (default), or in a ring in persistent memory. The device may be
+    /// changed after the database has been closed in order.
+    pub log_device: LogDevice,
+    /// Size of the log buffer, in bytes: a power of two (default 16 MiB). With the log device `nvm` it is the ring: the
+    /// larger, the more rarely segments are written.
     pub log_buffer_bytes: usize,
     /// Slots of the consolidation array, in the insertion designs that have one (default 4, at most 64).
     pub log_array_slots: usize,
@@ -129,6 +133,7 @@ impl Default for Options {
             commit: CommitMode::default(),
             isolation: Isolation::default(),
             log_insert: InsertDesign::Hybrid,
+            log_device: LogDevice::File,
             log_buffer_bytes: 16 << 20,
             log_array_slots: 4,
             log_arrays: 1,

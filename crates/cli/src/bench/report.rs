@@ -63,6 +63,9 @@ struct Line<'a> {
     logs: u32,
     partition: &'a str,
     log_device: &'a str,
+    /// Of the log device `nvm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
     scheme: &'a str,
     committed: u64,
     tps: f64,
@@ -77,6 +80,11 @@ struct Line<'a> {
     audit: String,
 }
 
+/// The persistence domain, if the log is in persistent memory.
+fn domain(args: &BenchArgs) -> Option<String> {
+    (args.open.log.log_device == "nvm").then(|| args.open.log.domain.unwrap_or_default().to_string())
+}
+
 /// Prints the result as one JSON object on one line.
 pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_>, out: &mut dyn Write) -> Result<()> {
     let run = measured.run;
@@ -89,7 +97,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         log_insert: args.log_insert.unwrap_or_default().to_string(),
         logs: args.logs,
         partition: args.partition,
-        log_device: args.log_device,
+        log_device: args.open.log.log_device,
+        domain: domain(args),
         scheme: args.scheme,
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
@@ -126,6 +135,8 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         "commit",
         format!("{}, log insertion {}, {}", args.commit, args.log_insert.unwrap_or_default(), args.isolation),
     );
+    let device = args.open.log.log_device;
+    row("log device", domain(args).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
     row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
     row("commits/s", format::count(run.throughput() as u64));
     if settings.kinds.len() > 1 {
