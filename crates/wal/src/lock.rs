@@ -25,7 +25,7 @@ use duramen_sync::{Backoff, Retry};
 
 /// So many pauses who is one of a few lets the others go on before it wants the lock at once: half a microsecond or more.
 #[cfg(not(loom))]
-const PATIENCE: u32 = 1;
+const PATIENCE: u32 = 4;
 
 /// So often who wants the lock at once looks for it, with pauses that become yields: some dozens of microseconds.
 #[cfg(not(loom))]
