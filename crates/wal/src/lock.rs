@@ -23,9 +23,13 @@ use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(loom))]
 use duramen_sync::{Backoff, Retry};
 
-/// So many pauses who is one of a few lets the others go on before it wants the lock at once: about three microseconds.
+/// So many pauses who is one of a few lets the others go on before it wants the lock at once: half a microsecond or more.
 #[cfg(not(loom))]
 const PATIENCE: u32 = 4;
+
+/// So often who wants the lock at once looks for it, with pauses that become yields: some dozens of microseconds.
+#[cfg(not(loom))]
+const LOOKS: u32 = 64;
 
 /// A lock, and what only its holder changes. That can be looked at without the lock, so it consists of atomics.
 #[derive(Debug)]
@@ -113,12 +117,13 @@ impl<T> InsertionLock<T> {
     fn take_soon(&self) -> bool {
         let mut backoff = Backoff::new();
         self.wanted.fetch_add(1, Ordering::Relaxed);
-        let taken = loop {
-            match self.take() {
-                false if !backoff.is_long() => backoff.snooze(),
-                taken => break taken,
+        let taken = (0..LOOKS).any(|_| {
+            let taken = self.take();
+            if !taken {
+                backoff.snooze();
             }
-        };
+            taken
+        });
         self.wanted.fetch_sub(1, Ordering::Relaxed);
         taken
     }

@@ -49,15 +49,7 @@ pub(super) fn measure(
     load: BufferLoad,
     what: &str,
 ) -> Result<BufferRate> {
-    let r = context.measure(format!("{machine}, {name}, {what}"), || simulate(machine, design, load));
-    if let Ok(r) = &r {
-        eprintln!(
-            "XX {machine} {name} {what} {} group {:.2}",
-            r.records,
-            r.records as f64 / (r.records - r.consolidated) as f64
-        );
-    }
-    r
+    context.measure(format!("{machine}, {name}, {what}"), || simulate(machine, design, load))
 }
 
 #[cfg(machine)]
