@@ -50,5 +50,6 @@ hunts! {
     skip_gap_lock: SkipGapLock,
     skip_read_lock: SkipReadLock,
     skip_directory_sync: SkipDirectorySync,
+    ring_fence_dropped: RingFenceDropped,
     forget_deferred_frees: ForgetDeferredFrees,
 }

@@ -33,17 +33,17 @@ pub(crate) fn new_buffer(options: &WalOptions, identity: &Identity) -> Result<Op
     let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
     let ring = NvmRing::open(nvm, options.ring_bytes, false)?;
     let found = ring.find(identity, 0)?;
-    Ok(Some(Buffer { ring: Ring::persistent(ring), number: found.number }))
+    Ok(Some(Buffer { ring: Ring::persistent(ring), found }))
 }
 
 /// The ring for the log that has been found, if it is to have one; what it holds of the log is in the segments when this
-/// returns. Also tells where that ends.
+/// returns.
 pub(crate) fn find_buffer(
     disk: &Arc<dyn Disk>,
     options: &WalOptions,
     identity: &Identity,
     found: &Found,
-) -> Result<Option<(Buffer, Option<Lsn>)>> {
+) -> Result<Option<Buffer>> {
     let LogDevice::Nvm(nvm) = &options.device else {
         if found.ring != 0 {
             return Err(WalError::RingNeeded { location: disk.location(), number: found.ring });
@@ -53,25 +53,23 @@ pub(crate) fn find_buffer(
     let nvm = NvmRing::open(nvm, options.ring_bytes, found.ring != 0)?;
     let in_ring = nvm.find(identity, found.ring)?;
     let ring = Ring::persistent(nvm);
-    let mut end = None;
-    if let Some((from, to)) = in_ring.tail {
-        if from < to {
-            let segments =
-                Segments::new(Arc::clone(disk), Arc::clone(&found.files), found.start, limits(options, in_ring.number));
-            // What is in the ring has been acknowledged: it must find room.
-            segments.lift_limit(true);
-            let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
-            writer.write(&ring, &segments, from.get(), to.get())?;
-        }
-        end = Some(to);
+    if let Some((from, to)) = in_ring.tail
+        && from < to
+    {
+        let limits = limits(options, in_ring.number);
+        let segments = Segments::new(Arc::clone(disk), Arc::clone(&found.files), found.start, limits);
+        // What is in the ring has been acknowledged: it must find room.
+        segments.lift_limit(true);
+        let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
+        writer.write(&ring, &segments, from.get(), to.get())?;
     }
-    Ok(Some((Buffer { ring, number: in_ring.number }, end)))
+    Ok(Some(Buffer { ring, found: in_ring }))
 }
 
 /// Refuses a ring that does not reach as far as the segments do: it is not as it was left.
-pub(crate) fn check_end(in_ring: Option<Lsn>, buffer: &Buffer, end: Lsn) -> Result<()> {
-    match (in_ring, buffer.ring.nvm()) {
-        (Some(to), Some(nvm)) if to != end => Err(nvm.refuse(format!(
+pub(crate) fn check_end(buffer: &Buffer, end: Lsn) -> Result<()> {
+    match (buffer.found.tail, buffer.ring.nvm()) {
+        (Some((_, to)), Some(nvm)) if to != end => Err(nvm.refuse(format!(
             "the log ends at {to} there, and at {end} in the segments: the ring has lost hardened records"
         ))),
         _ => Ok(()),

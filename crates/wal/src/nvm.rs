@@ -207,15 +207,19 @@ impl NvmRing {
     }
 
     /// Makes the ring that of the log of `identity`, which ends at `end` and is in the segments up to there. `block` is the
-    /// part of the log's last block before the end.
-    pub(crate) fn take(&self, identity: &Identity, number: u64, end: Lsn, block: &[u8]) {
+    /// part of the log's last block before the end. `found` is what was in the ring.
+    pub(crate) fn take(&self, identity: &Identity, found: &Found, end: Lsn, block: &[u8]) {
         let kept = end.get() - block.len() as u64;
-        self.erase(end.get(), kept + self.ring_bytes);
+        // What the ring holds from its de-staged position on is erased only when that position has moved.
+        let held = found.tail.map_or(kept, |(from, _)| from.get() / RING * RING);
+        self.erase(end.get(), held + self.ring_bytes);
         if !block.is_empty() {
             self.region.store(self.at(Lsn::new(kept)), &[block]);
             self.region.persist(self.at(Lsn::new(kept)), block.len());
         }
         self.set_destaged(end);
+        self.erase((held + self.ring_bytes).max(end.get()), kept + self.ring_bytes);
+        let number = found.number;
         let mut fixed = [0; FIXED];
         fixed[..8].copy_from_slice(&MAGIC);
         fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());

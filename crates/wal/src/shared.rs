@@ -16,6 +16,7 @@ use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
 use crate::insert::{AnyInsertion, Fill, Shape};
+use crate::nvm::Found as InRing;
 use crate::options::{GroupCommit, Sealing, WalOptions};
 use crate::record::{
     HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
@@ -48,11 +49,11 @@ pub(crate) struct Shared {
     failure: OnceLock<WalError>,
 }
 
-/// A log buffer in persistent memory, and its number.
+/// A log buffer in persistent memory, and what was found there.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) ring: Ring,
-    pub(crate) number: u64,
+    pub(crate) found: InRing,
 }
 
 /// The limits that segments are made by, if the end of the log is in the ring with this number.
@@ -86,12 +87,12 @@ impl Shared {
         end: Lsn,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
-        let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.number));
+        let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.found.number));
         let is_persistent = buffer.is_some();
         let ring = match buffer {
-            Some(Buffer { ring, number }) => {
+            Some(Buffer { ring, found }) => {
                 if let Some(nvm) = ring.nvm() {
-                    nvm.take(&files.identity, number, end, &last_block(&files, end)?);
+                    nvm.take(&files.identity, &found, end, &last_block(&files, end)?);
                 }
                 ring
             }

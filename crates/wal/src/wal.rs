@@ -93,13 +93,12 @@ impl Wal {
         let found = recover::find(&*disk, Some(identity), from)?;
         let buffer = find_buffer(&disk, &options, &identity, &found)?;
         let end = recover::recover(&found, from)?;
-        if let Some((buffer, in_ring)) = &buffer {
-            check_end(*in_ring, buffer, end)?;
+        if let Some(buffer) = &buffer {
+            check_end(buffer, end)?;
         }
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
         disk.sync_directory(DIRECTORY)?;
-        let buffer = buffer.map(|(buffer, _)| buffer);
         let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, buffer)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end) {
