@@ -54,6 +54,8 @@ fn log(dir: &Path, from: Option<Lsn>, limit: u64, out: &mut dyn Write) -> Result
     }
     if let Some(next) = entries.next().transpose()? {
         writeln!(out, "more: --from {} --limit N", next.lsn.get())?;
+    } else if let Some(ring) = entries.ring() {
+        writeln!(out, "the end of the log is in persistent memory, in the ring with the number {ring:016x}")?;
     }
     Ok(())
 }

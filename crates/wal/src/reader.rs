@@ -16,6 +16,7 @@ use crate::wal::FIRST_LSN;
 pub struct LogReader {
     files: Arc<SegmentFiles>,
     start: Lsn,
+    ring: u64,
 }
 
 impl LogReader {
@@ -26,7 +27,7 @@ impl LogReader {
     pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
         let identity = database.map(|database| Identity::new(database, LogId::ZERO));
         let found = recover::find(disk, identity, None)?;
-        Ok(Self { files: found.files, start: found.start })
+        Ok(Self { files: found.files, start: found.start, ring: found.ring })
     }
 
     /// The database that the log belongs to.
@@ -37,6 +38,11 @@ impl LogReader {
     /// Where the log starts.
     pub fn start(&self) -> Lsn {
         self.start
+    }
+
+    /// Number of the ring in persistent memory that may hold the end of the log, which this does not read.
+    pub fn ring(&self) -> Option<u64> {
+        (self.ring != 0).then_some(self.ring)
     }
 
     /// Size of a segment in bytes.
