@@ -257,6 +257,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let wal = Wal::open(Arc::clone(&disk), wal_options(&options), control.database, Some(control.checkpoint))?;
     let log_end_micros = recovery::micros(started);
     let log_shortfall = wal.shortfall();
+    let is_in_memory = matches!(wal.options().device, LogDevice::Nvm(_));
     let scheme = Arc::new(WalScheme::new(Arc::new(wal)));
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
@@ -268,6 +269,11 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {
         locks = locks.with_wait_limit(limit);
+    }
+    if is_in_memory {
+        // The holder of the lock may be waiting for its commit, and that for what the waiter has inserted.
+        let scheme = Arc::clone(&scheme);
+        locks = locks.with_call_before_waits(move || scheme.wal().settle());
     }
     let core = Arc::new(Core {
         disk,

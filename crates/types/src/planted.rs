@@ -8,18 +8,21 @@ macro_rules! bugs {
     (
         durability { $($(#[$durability_doc:meta])* $durability:ident,)* }
         concurrency { $($(#[$concurrency_doc:meta])* $concurrency:ident,)* }
+        memory { $($(#[$memory_doc:meta])* $memory:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* }
+        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* }
 
         impl Bug {
             /// Every defect.
-            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)*];
+            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)*];
             /// Those that show when the power goes off, data is damaged, or transactions meet in any way.
             pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];
             /// Those that show in some interleavings of threads only.
             pub const CONCURRENCY: &'static [Bug] = &[$(Bug::$concurrency,)*];
+            /// Those that show when the power goes off while several threads share a ring in persistent memory.
+            pub const MEMORY: &'static [Bug] = &[$(Bug::$memory,)*];
         }
     };
 }
@@ -112,6 +115,14 @@ bugs! {
         SplitNotSeen,
         /// Who goes to sleep at a latch does not look whether it was released meanwhile.
         LatchWakeLost,
+    }
+    memory {
+        /// A commit is acknowledged when its own thread has fenced, whatever others have not.
+        OwnFenceOnly,
+        /// Threads do not say that they have inserted what is not durable yet.
+        DirtyBitIgnored,
+        /// Who waits for a straggler goes on without draining its processor.
+        StragglerSkipped,
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
+use duramen_sync::atomic::Ordering;
+use duramen_sync::clock::Instant;
 use duramen_sync::cost;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
@@ -24,9 +26,12 @@ use crate::shared::{Buffer, Shared, filled, limits};
 /// Records up to this size are made on the stack.
 const STACK_BYTES: usize = 512;
 
-/// How long a waiter sleeps between looks at a record before its own that is still being filled in: its thread has been
-/// descheduled.
-const FILL_WAIT: Duration = Duration::from_micros(50);
+/// How long a waiter gives others to fill in and to fence what is before its own record. Then it drains processors, or, if
+/// a record is still being filled in, whose thread has been descheduled, sleeps so long.
+const PATIENCE: Duration = Duration::from_micros(30);
+
+/// After so many looks in vain the daemon drains processors.
+const STALLED: u32 = 10;
 
 /// The ring for a new log, if it is to have one.
 pub(crate) fn new_buffer(options: &WalOptions, identity: &Identity) -> Result<Option<Buffer>> {
@@ -98,47 +103,98 @@ impl Shared {
         if bytes <= STACK_BYTES {
             let mut space = [0; STACK_BYTES];
             make(&mut space[..bytes]);
-            nvm.put(lsn, &space[..bytes]);
+            self.stream(nvm, lsn, &space[..bytes]);
         } else {
             let mut space = vec![0; bytes];
             make(&mut space);
-            nvm.put(lsn, &space);
+            self.stream(nvm, lsn, &space);
         }
     }
 
-    /// Blocks until waiting for `lsn` is over, which is when all records before it have been filled in.
+    fn stream(&self, nvm: &NvmRing, lsn: Lsn, record: &[u8]) {
+        let passive = self.passive.as_ref().expect("records are streamed where caches are volatile");
+        let writing = passive.begin(lsn);
+        nvm.put(lsn, record);
+        passive.end(writing, nvm.region());
+    }
+
+    /// Makes what the calling thread has inserted durable, if that is left to it: it commits, or is about to wait for
+    /// something else than the log.
+    pub(crate) fn fence(&self) {
+        if let (Some(passive), Some(nvm)) = (&self.passive, self.ring.nvm()) {
+            passive.fence(nvm.region());
+        }
+    }
+
+    /// Looks how much of what is released is hardened.
+    fn advance(&self) {
+        self.insertion.collect(&self.space);
+        if let Some(passive) = &self.passive
+            && let Some(released) = self.space.released_in_order()
+            && released > self.space.hardened()
+        {
+            self.space.set_hardened(passive.bound(released));
+        }
+    }
+
+    /// Makes all that is released hardened, though threads that have inserted it have not seen to that.
+    fn drain(&self) {
+        if let (Some(passive), Some(nvm)) = (&self.passive, self.ring.nvm()) {
+            let drained = passive.drain(nvm.region(), || {
+                self.insertion.collect(&self.space);
+                self.space.released_in_order().unwrap_or(Lsn::ZERO)
+            });
+            self.space.set_hardened(drained);
+        }
+    }
+
+    /// Blocks until waiting for `lsn` is over, which is when all records before it have been filled in and are durable.
     pub(crate) fn wait_in_ring(&self, lsn: Lsn) {
+        self.fence();
         let mut backoff = Backoff::new();
+        let mut began = None;
         while !self.is_settled_in_ring(lsn) {
-            if backoff.is_long() {
-                reach(Probe::FlushWithoutProgress);
-                thread::sleep(FILL_WAIT);
-            } else {
+            if backoff.is_spinning() {
                 backoff.snooze();
+            } else if began.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+                thread::yield_now();
+            } else if self.passive.is_some() && self.space.released() > lsn {
+                self.drain();
+            } else {
+                reach(Probe::FlushWithoutProgress);
+                thread::sleep(PATIENCE);
             }
         }
     }
 
-    /// Whether waiting for `lsn` is over, in a log with a ring in persistent memory, once releases that have been put off
-    /// are looked at.
+    /// Whether waiting for `lsn` is over, in a log with a ring in persistent memory, once what has been put off is looked at.
     pub(crate) fn is_settled_in_ring(&self, lsn: Lsn) -> bool {
         if self.ring.nvm().is_none() {
             return false;
         }
         if !is_settled(&self.space, lsn) {
-            self.insertion.collect(&self.space);
+            self.advance();
         }
         is_settled(&self.space, lsn)
     }
 
-    /// De-stages if the ring is half full or somebody waits for room; returns whether that was anything.
-    pub(crate) fn destage_if_due(&self) -> bool {
+    /// Does what the daemon has to do for those who wait without a thread, and de-stages if the ring is half full or somebody
+    /// waits for room; returns whether that was anything.
+    pub(crate) fn look_after_ring(&self) -> bool {
+        let before = self.space.hardened();
+        self.advance();
+        if self.space.hardened() == before && self.stalled.fetch_add(1, Ordering::Relaxed) >= STALLED {
+            self.stalled.store(0, Ordering::Relaxed);
+            self.drain();
+        }
+        let progress = self.space.hardened() > before;
         let full = self.space.end().get() - self.space.durable().get() >= self.options.ring_bytes as u64 / 2;
         if !full && self.space.waiting_for_room() == 0 {
-            return false;
+            return progress;
         }
+        self.drain();
         let _turn = self.destaging.lock();
-        self.write_out()
+        self.write_out() || progress
     }
 
     /// Writes everything that is hardened by now to the segments; returns up to where they hold the log. The same as the
@@ -148,7 +204,7 @@ impl Shared {
     /// What stopped the log.
     pub(crate) fn destage(&self) -> Result<Lsn> {
         if self.ring.nvm().is_some() {
-            self.insertion.collect(&self.space);
+            self.advance();
             let hardened = self.space.hardened();
             let turn = self.destaging.lock();
             if self.space.durable() < hardened && !self.space.has_failed() {

@@ -67,7 +67,9 @@ impl Flusher {
 
     /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time.
     pub(crate) fn flush(&self, space: &Space, ring: &Ring, segments: &Segments) -> Result<bool> {
-        let (from, to) = (space.durable(), space.released());
+        let from = space.durable();
+        // What others have streamed can be read when it is durable.
+        let to = if ring.nvm().is_some() { space.hardened() } else { space.released() };
         // After `released`: on a log that has failed, space is released that was never filled in.
         if from == to || space.has_failed() {
             return Ok(false);

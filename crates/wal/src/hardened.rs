@@ -29,6 +29,9 @@ impl Hardened {
     pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
         let mut hardened = Self { shared: Arc::clone(shared), lsn, task: None, refused: None };
         if !shared.is_settled(lsn) {
+            shared.fence();
+        }
+        if !shared.is_settled(lsn) {
             match shared.check_inserted(lsn) {
                 Ok(()) => shared.queue.request(&shared.space, lsn),
                 Err(error) => hardened.refused = Some(error),

@@ -28,6 +28,7 @@
 //! | `record` | format of a record |
 //! | `flush` | seals what is released with checksums, and writes it to the segments |
 //! | `nvm`, `destage` | the log device `nvm`: a buffer in persistent memory, its format, and what is different with it |
+//! | `passive` | passive group commit: what is hardened there, if caches are volatile |
 //! | `commit` | who waits for what, who flushes, group commit |
 //! | `daemon`, `bell`, `wake` | the background threads, what they sleep at, and how they wake others |
 //! | `segment`, `segments`, `files` | format of a segment file; making and recycling them, reservations; the open ones |
@@ -36,8 +37,7 @@
 //! | `shared`, `wal`, `hardened` | all of it together, and its public face |
 //!
 //! # Persistent memory
-//! With [`LogDevice::Nvm`] the buffer itself is durable, and all that is released is hardened: a commit is a look at a
-//! position. What the rest of this page calls durable and flushed is then about the segments, which are written when the
+//! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence, and a look at positions. What the rest of this page calls durable and flushed is then about the segments, which are written when the
 //! buffer fills up; `nvm.rs` has the rules for both being one log.
 //!
 //! # Invariants
@@ -92,6 +92,7 @@ mod lock;
 pub mod measure;
 mod nvm;
 mod options;
+mod passive;
 mod reader;
 mod record;
 mod recover;

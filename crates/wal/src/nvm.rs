@@ -1,7 +1,9 @@
 //! The log device `nvm`: the log buffer in persistent memory, so that a commit needs no system call.
 //!
-//! A record is hardened when it and all before it lie in the ring, durably: whoever inserts makes what it has filled in durable
-//! before it releases it, so the released part of the log *is* the hardened part. Segments are written when the ring fills
+//! A record is hardened when it and all before it lie in the ring, durably. With durable caches whoever inserts makes what it
+//! has filled in durable before it releases it, so the released part of the log *is* the hardened part. With volatile
+//! caches that would be a barrier for each record; [`crate::passive`] has the protocol that needs one for each commit.
+//! Segments are written when the ring fills
 //! up, by big sequential writes (*de-staging*), and their space is then used again.
 //!
 //! ```text
@@ -135,12 +137,15 @@ impl NvmRing {
         self.streams
     }
 
-    /// Puts a record in its place, durably.
+    /// Streams a record to its place. It is durable after a fence of this thread, or when all processors have been drained.
+    #[inline]
     pub(crate) fn put(&self, lsn: Lsn, record: &[u8]) {
         self.region.stream(self.at(lsn), &[record]);
-        if !is_on(Bug::RingFenceDropped) {
-            self.region.fence();
-        }
+    }
+
+    /// The memory that it lies in.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
     }
 
     /// A record of `len` bytes has been stored in its place: makes it durable.

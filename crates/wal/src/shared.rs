@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use duramen_io::{AlignedBuf, Disk};
+use duramen_sync::atomic::AtomicU32;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
@@ -18,13 +19,14 @@ use crate::flush::Flusher;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::nvm::Found as InRing;
 use crate::options::{GroupCommit, Sealing, WalOptions};
+use crate::passive::Passive;
 use crate::record::{
     HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
 };
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};
-use crate::space::Space;
+use crate::space::{Hardening, Space};
 
 /// An open log.
 #[derive(Debug)]
@@ -46,8 +48,15 @@ pub(crate) struct Shared {
     pub(crate) ring: Ring,
     /// The right to de-stage a ring in persistent memory. In other logs it is the commit queue that says who flushes.
     pub(crate) destaging: Mutex<()>,
+    /// With a ring in persistent memory and volatile caches.
+    pub(crate) passive: Option<Passive>,
+    /// Looks of the daemon at the ring in vain.
+    pub(crate) stalled: AtomicU32,
     failure: OnceLock<WalError>,
 }
+
+/// Threads that may share a ring without a fence for each record.
+const MAX_THREADS: usize = 1024;
 
 /// A log buffer in persistent memory, and what was found there.
 #[derive(Debug)]
@@ -105,6 +114,11 @@ impl Shared {
         } else {
             (options.sealing, options.group_commit)
         };
+        let hardening = match ring.nvm() {
+            None => Hardening::Flushed,
+            Some(nvm) if nvm.streams() => Hardening::Told,
+            Some(_) => Hardening::Released,
+        };
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
@@ -116,7 +130,7 @@ impl Shared {
         };
         Ok(Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
-            space: Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), is_persistent),
+            space: Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening),
             insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
             flusher: Flusher::new(Arc::clone(&files), sealing),
@@ -128,6 +142,8 @@ impl Shared {
             quick: if is_persistent { Quick::Never } else { Quick::new(sealing) },
             ring,
             destaging: Mutex::new(()),
+            passive: (hardening == Hardening::Told).then(|| Passive::new(MAX_THREADS)),
+            stalled: AtomicU32::new(0),
             failure: OnceLock::new(),
             options,
             files,
@@ -220,7 +236,7 @@ impl Shared {
         }
         self.insertion.collect(&self.space);
         if self.ring.nvm().is_some() {
-            return self.destage_if_due();
+            return self.look_after_ring();
         }
         self.write_out()
     }

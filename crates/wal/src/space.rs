@@ -67,17 +67,27 @@ pub(crate) struct Space {
     durable: CachePadded<AtomicU64>,
     notes: CachePadded<Mutex<Notes>>,
     failed: AtomicBool,
-    /// The buffer is persistent: what is released is hardened.
-    persistent: bool,
-    /// What was hardened when a log with a persistent buffer failed. Behind that, what is released may never have been
-    /// filled in.
-    hardened_at_failure: AtomicU64,
+    hardening: Hardening,
+    /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed. Behind that, what is
+    /// released may never have been filled in.
+    hardened: CachePadded<AtomicU64>,
     /// Rung when an insertion finds the buffer full or much of it unflushed, so that the daemon flushes.
     flusher: Arc<Bell>,
     /// Threads in `wait_for_room`. Changed with `room` locked, read without.
     waiting: AtomicUsize,
     room: Mutex<()>,
     room_made: Condvar,
+}
+
+/// When a record is hardened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hardening {
+    /// When it has been flushed.
+    Flushed,
+    /// The buffer is persistent, and records are durable when they are released.
+    Released,
+    /// The buffer is persistent, and the log tells which of the released records are durable.
+    Told,
 }
 
 /// Start and end of the spaces that were filled in before it was their turn to be released. Spaces that follow each other
@@ -112,9 +122,15 @@ pub(crate) struct Turn<'a> {
 
 impl Space {
     /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
-    /// `end`. With `alarm` bytes unflushed, the bell of the flusher is rung. In a `persistent` buffer what is released is
-    /// hardened.
-    pub(crate) fn new(capacity: u64, block: u64, alarm: u64, end: Lsn, flusher: Arc<Bell>, persistent: bool) -> Self {
+    /// `end`. With `alarm` bytes unflushed, the bell of the flusher is rung.
+    pub(crate) fn new(
+        capacity: u64,
+        block: u64,
+        alarm: u64,
+        end: Lsn,
+        flusher: Arc<Bell>,
+        hardening: Hardening,
+    ) -> Self {
         assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
         let next = Next {
             lsn: AtomicU64::new(end.get()),
@@ -132,8 +148,8 @@ impl Space {
             durable: CachePadded::new(AtomicU64::new(end.get())),
             notes: CachePadded::new(Mutex::new(Notes::new())),
             failed: AtomicBool::new(false),
-            persistent,
-            hardened_at_failure: AtomicU64::new(0),
+            hardening,
+            hardened: CachePadded::new(AtomicU64::new(end.get())),
             flusher,
             waiting: AtomicUsize::new(0),
             room: Mutex::new(()),
@@ -163,14 +179,28 @@ impl Space {
     /// Everything below is hardened: always the end of a record.
     #[inline]
     pub(crate) fn hardened(&self) -> Lsn {
-        if self.persistent { self.hardened_in_buffer() } else { self.durable() }
+        match self.hardening {
+            Hardening::Flushed => self.durable(),
+            Hardening::Released => self.released_in_order().unwrap_or_else(|| self.hardened_so_far()),
+            Hardening::Told => self.hardened_so_far(),
+        }
     }
 
+    fn hardened_so_far(&self) -> Lsn {
+        Lsn::new(self.hardened.load(Ordering::Acquire))
+    }
+
+    /// As [`Space::released`], if all of that has been filled in: not if the log has failed.
     #[inline]
-    fn hardened_in_buffer(&self) -> Lsn {
+    pub(crate) fn released_in_order(&self) -> Option<Lsn> {
         let released = self.released();
         // Afterwards: space without room is released only by who has seen that the log has failed.
-        if self.has_failed() { Lsn::new(self.hardened_at_failure.load(Ordering::Acquire)) } else { released }
+        (!self.has_failed()).then_some(released)
+    }
+
+    /// Everything below `lsn`, the end of a record, is hardened.
+    pub(crate) fn set_hardened(&self, lsn: Lsn) {
+        self.hardened.fetch_max(lsn.get(), Ordering::AcqRel);
     }
 
     /// Whether the log has failed.
@@ -447,8 +477,8 @@ impl Space {
     /// Declares the log failed: nobody waits for room any more.
     pub(crate) fn fail(&self) {
         let _room = self.room.lock();
-        if !self.has_failed() {
-            self.hardened_at_failure.store(self.released().get(), Ordering::Release);
+        if !self.has_failed() && self.hardening == Hardening::Released {
+            self.set_hardened(self.released());
         }
         self.failed.store(true, Ordering::SeqCst);
         self.room_made.notify_all();

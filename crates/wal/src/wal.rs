@@ -14,6 +14,7 @@ use crate::files::SegmentFiles;
 use crate::hardened::Hardened;
 use crate::nvm::NvmRing;
 use crate::options::WalOptions;
+use crate::passive::Passive;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
 use crate::recover;
 use crate::scan::Scanner;
@@ -160,6 +161,13 @@ impl Wal {
         self.shared.wait(lsn, Ask::AtOnce)
     }
 
+    /// The calling thread is about to wait for something else than this log. Others' commits wait until what it has
+    /// inserted into a ring in persistent memory is durable, which it sees to; in other logs nothing happens.
+    #[inline]
+    pub fn settle(&self) {
+        self.shared.fence();
+    }
+
     /// Everything below is hardened. Always the end of a record.
     #[inline]
     pub fn durable(&self) -> Lsn {
@@ -274,6 +282,7 @@ impl Wal {
         shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
         let (flushes, flushed_bytes) = shared.flusher.counts();
+        let (drains, fences) = shared.passive.as_ref().map_or((0, 0), Passive::counts);
         let (hardening_waits, inline_flushes) = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
         let (start, durable, end) = (self.start(), self.durable(), self.end());
@@ -286,6 +295,8 @@ impl Wal {
             inline_flushes,
             flushed_bytes,
             hardening_waits,
+            fences,
+            drains,
             segments_live: shared.files.count(),
             segments_created,
             segments_recycled,

@@ -75,6 +75,48 @@ fn a_forgotten_fence_is_noticed() {
     }
 }
 
+/// Two threads share a ring whose platform has volatile caches, and the power goes off after one has committed; says whether
+/// what was acknowledged is there. The other one has inserted and sleeps.
+fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    let disk = SimDisk::new(1);
+    let memory = SimMemory::new(4096 + (64 << 10), Domain::VolatileCache);
+    let on = |memory: SimMemory| {
+        let nvm = NvmOptions::new(Source::Simulated(memory), Domain::VolatileCache);
+        WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
+    };
+    let wal = Wal::create(arc(&disk), on(memory.clone()), DATABASE).unwrap();
+    // A thread that goes on living.
+    let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let (end, images) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            insert(&wal, 1, 1000);
+            inserted.wait();
+            wait.wait();
+        });
+        inserted.wait();
+        let commit = insert(&wal, 2, 100);
+        wal.wait_hardened(commit.gsn).unwrap();
+        let images: Vec<_> = memory.images(40, 7).collect();
+        wait.wait();
+        (commit.end, images)
+    });
+    drop(wal);
+    images.into_iter().all(|(survivors, image)| {
+        let disk = disk.crash_image(&CrashChoice::Nothing);
+        let wal = Wal::open(arc(&disk), on(image), DATABASE, None);
+        wal.unwrap_or_else(|error| panic!("{survivors:?}: {error}")).end() == end
+    })
+}
+
+#[test]
+fn acknowledging_what_others_have_not_made_durable_is_noticed() {
+    assert!(shared_ring_keeps_what_it_acknowledges(None));
+    for bug in Bug::MEMORY {
+        assert!(!shared_ring_keeps_what_it_acknowledges(Some(*bug)), "{bug:?}");
+    }
+}
+
 /// Recovers a torn flush and says whether all that is found is intact.
 fn recovers_intact_records(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
