@@ -85,13 +85,14 @@ fn many(long: &Long, sim: &Sim) -> bool {
             }
             let plan = Plan::of(seed);
             let simulated = plan.run();
-            reached.add(&simulated);
+            reached.add(&plan, &simulated);
             tally.points += 1;
             match simulated.result {
                 Ok(checks) => tally.checks += checks,
                 Err(failure) => {
                     let small = plan.shrink(SHRINKING);
                     let smaller = small.run().result.err().unwrap_or_default();
+                    eprintln!("FAILED seed {seed}: {plan}");
                     tally.failures.push(format!(
                         "seed {seed}: {failure}\n  repeat: cargo sim --plan '{plan}' --trace\n  smaller: cargo sim --plan '{small}' --trace\n  {smaller}"
                     ));
@@ -99,6 +100,9 @@ fn many(long: &Long, sim: &Sim) -> bool {
             }
             if sim.seeds == Some(1) {
                 println!("plan {plan}\noperations {}, digest {:016x}", simulated.operations, simulated.digest);
+            }
+            if reached.runs().is_multiple_of(1000) {
+                eprintln!("{} failures in {reached}", tally.failures.len());
             }
             progress(&tally, sim.seeds.unwrap_or(0) as usize);
         }
@@ -108,8 +112,9 @@ fn many(long: &Long, sim: &Sim) -> bool {
     lines.finish("simulation")
 }
 
-/// Prints how often the rare branches were reached.
+/// Prints what was done, and how often the rare branches were reached.
 fn report(reached: &Reached) {
+    println!("{reached}");
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["rare branch", "in runs", "times"]);
