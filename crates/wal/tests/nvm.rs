@@ -219,6 +219,56 @@ fn many_lives() {
     }
 }
 
+/// Threads insert and commit side by side until the power goes off: whatever any of them has been told to be hardened is
+/// found again, whichever of the words that are not sure have survived.
+#[test]
+fn no_acknowledged_record_is_lost() {
+    let mut acknowledged_in_all = 0;
+    for (domain, seed) in DOMAINS.into_iter().flat_map(|domain| (0..24).map(move |seed| (domain, seed))) {
+        let design = InsertDesign::ALL[seed as usize % InsertDesign::ALL.len()];
+        let world = World::new(seed, domain);
+        let wal = world.create(design);
+        let mut random = Random(seed);
+        world.memory.crash_at(world.memory.operations() + random.below(1500));
+        let (wal_ref, memory) = (&wal, &world.memory);
+        let acknowledged: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3_u64)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let mut random = Random(seed * 8 + thread);
+                        let mut acknowledged = Vec::new();
+                        for number in 0..200 {
+                            let number = thread * 1000 + number;
+                            let inserted = insert(wal_ref, number, random.below(300) as usize);
+                            if random.below(4) == 0 {
+                                let outcome = wal_ref.wait_hardened(inserted.gsn);
+                                if memory.is_off() {
+                                    break;
+                                }
+                                outcome.unwrap();
+                                acknowledged.push(number);
+                            }
+                        }
+                        acknowledged
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        world.memory.crash();
+        drop(wal);
+        acknowledged_in_all += acknowledged.len();
+        for choice in choices(seed) {
+            let wal = world.crash_image(&choice).open(design).unwrap();
+            let found = read_all(&wal, FIRST_LSN).unwrap();
+            found.iter().for_each(assert_intact);
+            let lost = acknowledged.iter().find(|number| found.iter().all(|record| record.txn.get() != **number));
+            assert_eq!(lost, None, "{domain}, {design}, seed {seed}, {choice:?}");
+        }
+    }
+    assert!(acknowledged_in_all > 200, "{acknowledged_in_all}");
+}
+
 // ----- rings and logs that do not belong together -----
 
 fn domain() -> Domain {
