@@ -33,6 +33,8 @@ pub(super) struct Measured<'a> {
     flushed_bytes: u64,
     syncs: u64,
     deadlocks: u64,
+    fences: u64,
+    drains: u64,
 }
 
 impl<'a> Measured<'a> {
@@ -47,6 +49,8 @@ impl<'a> Measured<'a> {
             flushed_bytes: after.log.flushed_bytes - before.log.flushed_bytes,
             syncs: after.disk.syncs - before.disk.syncs,
             deadlocks: after.deadlocks - before.deadlocks,
+            fences: after.log.fences - before.log.fences,
+            drains: after.log.drains - before.log.drains,
         }
     }
 }
@@ -137,6 +141,10 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     );
     let device = args.open.log.log_device;
     row("log device", domain(args).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
+    if measured.fences > 0 {
+        let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));
+        row("passive group commit", format!("{fences} fences, processors drained {drains} times for stragglers"));
+    }
     row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
     row("commits/s", format::count(run.throughput() as u64));
     if settings.kinds.len() > 1 {
