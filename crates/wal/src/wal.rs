@@ -252,9 +252,12 @@ impl Wal {
         if lsn <= self.start() {
             return Ok(());
         }
-        if lsn != durable {
+        if lsn != durable
             // The next recovery depends on it: better to find out now.
-            self.read(lsn)?;
+            && let Err(error) = self.read(lsn)
+        {
+            // Unless somebody has recycled more meanwhile.
+            return if lsn < self.start() { Ok(()) } else { Err(error) };
         }
         // The start of the log lies in the segments.
         self.shared.destage()?;
