@@ -37,7 +37,7 @@
 //! A valid record behind the end that says that the log was hardened beyond the end when it was filled in (its backlog, see
 //! [`crate::record`]) proves damage, and the log refuses to open.
 
-use duramen_pmem::{Domain, Mode, Region, RegionOptions};
+use duramen_pmem::{Domain, DrainBy, Mode, Region, RegionOptions};
 use duramen_sync::clock;
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{BLOCK_SIZE, Lsn, crc32c};
@@ -66,6 +66,7 @@ pub(crate) struct NvmRing {
     region: Region,
     ring_bytes: u64,
     streams: bool,
+    drain: DrainBy,
 }
 
 /// What the ring is for.
@@ -101,7 +102,12 @@ impl NvmRing {
                 timing: options.timing,
             },
         )?;
-        Ok(Self { region, ring_bytes: ring_bytes as u64, streams: options.domain == Domain::VolatileCache })
+        Ok(Self {
+            region,
+            ring_bytes: ring_bytes as u64,
+            streams: options.domain == Domain::VolatileCache,
+            drain: options.drain,
+        })
     }
 
     /// Where the ring is in memory, mapped twice in a row.
@@ -135,6 +141,11 @@ impl NvmRing {
     #[inline]
     pub(crate) fn streams(&self) -> bool {
         self.streams
+    }
+
+    /// How stragglers are drained.
+    pub(crate) fn drain_by(&self) -> DrainBy {
+        self.drain
     }
 
     /// Streams a record to its place. It is durable after a fence of this thread, or when all processors have been drained.

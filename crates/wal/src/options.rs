@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duramen_pmem::{Domain, Guarantee, Placement, Source, Survive, Timing};
+use duramen_pmem::{Domain, DrainBy, Guarantee, Placement, Source, Survive, Timing};
 use duramen_types::BLOCK_SIZE;
 
 use crate::error::{Result, WalError};
@@ -79,6 +79,8 @@ pub struct NvmOptions {
     pub placement: Placement,
     /// Times of a device that is not there.
     pub timing: Timing,
+    /// How stragglers are drained where caches are volatile.
+    pub drain: DrainBy,
 }
 
 impl NvmOptions {
@@ -91,6 +93,7 @@ impl NvmOptions {
             stated: None,
             placement: Placement::default(),
             timing: Timing::NONE,
+            drain: DrainBy::default(),
         }
     }
 }

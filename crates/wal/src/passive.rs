@@ -19,7 +19,7 @@
 //! the beginnings and ends of its insertions (`work`): if the count was even before the draining and is still the same, it has
 //! nothing that is not durable. Only its owner writes to `dgsn` and `work`; whoever drains writes to `drained_work`.
 
-use duramen_pmem::{Drained, Region, drain_processors};
+use duramen_pmem::{DrainBy, Drained, Region, drain_processors};
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{CachePadded, Mutex, thread};
 use duramen_types::Lsn;
@@ -42,7 +42,9 @@ pub(crate) struct Passive {
     /// Everything below is durable since processors were drained. Changed with the mutex held.
     drained: AtomicU64,
     draining: Mutex<()>,
+    drain_by: DrainBy,
     drains: AtomicU64,
+    signals: AtomicU64,
     fences: AtomicU64,
 }
 
@@ -72,7 +74,7 @@ pub(crate) struct Writing<'a> {
 
 impl Passive {
     /// For so many threads in the course of time; those that come later fence each record.
-    pub(crate) fn new(threads: usize) -> Self {
+    pub(crate) fn new(threads: usize, drain_by: DrainBy) -> Self {
         let cell = || Cell { dgsn: AtomicU64::new(0), work: AtomicU64::new(0), drained_work: AtomicU64::new(NEVER) };
         Self {
             places: (0..(2 * threads).next_power_of_two()).map(|_| Place::default()).collect(),
@@ -81,14 +83,18 @@ impl Passive {
             registering: Mutex::new(()),
             drained: AtomicU64::new(0),
             draining: Mutex::new(()),
+            drain_by,
+            signals: AtomicU64::new(0),
             drains: AtomicU64::new(0),
             fences: AtomicU64::new(0),
         }
     }
 
-    /// Times that all processors were drained, and that a thread fenced.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.drains.load(Ordering::Relaxed), self.fences.load(Ordering::Relaxed))
+    /// Times that all processors were drained, signals that took, and times that a thread fenced.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let [drains, signals, fences] =
+            [&self.drains, &self.signals, &self.fences].map(|count| count.load(Ordering::Relaxed));
+        (drains, signals, fences)
     }
 
     // ----- what the owner of a cell does -----
@@ -195,8 +201,11 @@ impl Passive {
         let cells = &self.cells[..self.used.load(Ordering::Acquire)];
         // Acquire: an even count says that the record has been streamed.
         let works: Vec<u64> = cells.iter().map(|cell| cell.work.load(Ordering::Acquire)).collect();
-        if !is_on(Bug::StragglerSkipped) && drain_processors(region) == Drained::Unsupported {
-            return Lsn::new(self.drained.load(Ordering::Relaxed));
+        if !is_on(Bug::StragglerSkipped) {
+            match drain_processors(region, self.drain_by) {
+                Drained::Done { signals } => self.signals.fetch_add(signals, Ordering::Relaxed),
+                Drained::Unsupported => return Lsn::new(self.drained.load(Ordering::Relaxed)),
+            };
         }
         self.drains.fetch_add(1, Ordering::Relaxed);
         for (cell, work) in cells.iter().zip(works) {

@@ -119,6 +119,8 @@ impl Shared {
             Some(nvm) if nvm.streams() => Hardening::Told,
             Some(_) => Hardening::Released,
         };
+        let streamed = ring.nvm().filter(|nvm| nvm.streams());
+        let passive = streamed.map(|nvm| Passive::new(MAX_THREADS, nvm.drain_by()));
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
@@ -142,7 +144,7 @@ impl Shared {
             quick: if is_persistent { Quick::Never } else { Quick::new(sealing) },
             ring,
             destaging: Mutex::new(()),
-            passive: (hardening == Hardening::Told).then(|| Passive::new(MAX_THREADS)),
+            passive,
             stalled: AtomicU32::new(0),
             failure: OnceLock::new(),
             options,

@@ -25,6 +25,8 @@ pub struct WalStats {
     pub fences: u64,
     /// Times that all processors were drained there, because of threads that did not.
     pub drains: u64,
+    /// Signals that this took, if it is done by signals.
+    pub drain_signals: u64,
     /// Segments in use.
     pub segments_live: u64,
     /// Segment files made anew.

@@ -285,7 +285,7 @@ impl Wal {
         shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
         let (flushes, flushed_bytes) = shared.flusher.counts();
-        let (drains, fences) = shared.passive.as_ref().map_or((0, 0), Passive::counts);
+        let (drains, drain_signals, fences) = shared.passive.as_ref().map_or((0, 0, 0), Passive::counts);
         let (hardening_waits, inline_flushes) = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
         let (start, durable, end) = (self.start(), self.durable(), self.end());
@@ -300,6 +300,7 @@ impl Wal {
             hardening_waits,
             fences,
             drains,
+            drain_signals,
             segments_live: shared.files.count(),
             segments_created,
             segments_recycled,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use common::history::{History, check_contents, choices, work};
 use common::*;
 use duramen_io::{CrashChoice, SimDisk};
-use duramen_pmem::{Domain, PmemError, Power, SimMemory, Source, Survive, Survivors};
+use duramen_pmem::{Domain, DrainBy, PmemError, Power, SimMemory, Source, Survive, Survivors};
 use duramen_sync::Arc;
 use duramen_wal::{FIRST_LSN, InsertDesign, LogDevice, NvmOptions, Wal, WalError, WalOptions};
 
@@ -267,6 +267,34 @@ fn no_acknowledged_record_is_lost() {
         }
     }
     assert!(acknowledged_in_all > 200, "{acknowledged_in_all}");
+}
+
+/// A thread that has inserted and sleeps is drained, by either means; natively, on memory of the process.
+#[test]
+fn stragglers_are_drained() {
+    let directory = tempfile::tempdir().unwrap();
+    for drain in [DrainBy::Membarrier, DrainBy::Signal] {
+        let path = directory.path().join(format!("{drain:?}"));
+        let nvm = NvmOptions { survive: Survive::Process, drain, ..NvmOptions::new(Source::File(path), domain()) };
+        let options = WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) };
+        let wal = Wal::create(arc(&SimDisk::new(1)), options, DATABASE).unwrap();
+        let (inserted, over) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                insert(&wal, 1, 100);
+                inserted.wait();
+                over.wait();
+            });
+            inserted.wait();
+            for number in 2..10 {
+                wal.wait_hardened(insert(&wal, number, 100).gsn).unwrap();
+            }
+            over.wait();
+        });
+        let stats = wal.stats();
+        assert_eq!((stats.drains, stats.fences), (1, 8), "the straggler has inserted nothing since: {stats:?}");
+        assert_eq!(stats.drain_signals > 0, drain == DrainBy::Signal);
+    }
 }
 
 // ----- rings and logs that do not belong together -----
