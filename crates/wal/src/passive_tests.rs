@@ -133,9 +133,8 @@ mod models {
         builder.check(run);
     }
 
-    #[test]
-    fn two_threads_insert_and_commit() {
-        model(2, || {
+    fn insert_and_commit() {
+        model(3, || {
             let log = Log::new();
             let other = Arc::clone(&log);
             let inserter = thread::spawn("inserter", move || {
@@ -148,6 +147,22 @@ mod models {
             log.check(hardened);
             inserter.unwrap().join().unwrap();
         });
+    }
+
+    #[test]
+    fn two_threads_insert_and_commit() {
+        insert_and_commit();
+    }
+
+    /// `cargo test --features planted-bugs`, one test at a time.
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn forgetting_others_is_noticed() {
+        use duramen_types::planted::plant;
+        for bug in [Bug::OwnFenceOnly, Bug::DirtyBitIgnored, Bug::RingFenceDropped] {
+            let _planted = plant(bug);
+            assert!(std::panic::catch_unwind(insert_and_commit).is_err(), "{bug:?}");
+        }
     }
 
     #[test]
