@@ -139,7 +139,11 @@ fn report(reached: &Reached) {
 fn planted(long: &Long, sim: &Sim) -> bool {
     let chosen = match sim.bug {
         Some(bug) => vec![bug],
-        None => Bug::ALL.to_vec(),
+        // No simulated log ends in persistent memory; `torture planted` and the log's own tests look for what can go wrong there.
+        None => {
+            let bugs = Bug::DURABILITY.iter().chain(Bug::CONCURRENCY).copied();
+            bugs.filter(|bug| *bug != Bug::RingFenceDropped).collect()
+        }
     };
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
