@@ -77,7 +77,7 @@ bugs! {
         NoteNotAnnounced,
         /// A slot of the consolidation array is used again while its group still fills in.
         SlotReusedEarly,
-        /// Who has released its space does not look whether the next one was left to it.
+        /// Nobody releases what was left to others: neither who releases the space before it, nor a flush.
         DelegatedReleaseForgotten,
         /// A link says that a record is there before it is.
         LinkedBeforeFilled,
