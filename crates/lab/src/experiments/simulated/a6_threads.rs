@@ -23,12 +23,6 @@ impl Experiment for Threads {
         }
     }
 
-    fn difference(&self) -> Option<&'static str> {
-        Some(
-            "consolidation alone grows by a little less than twofold from 16 to 64 threads. Presumably because its groups are filled in one after the other, and a group holds the lock until the member that notices last has filled its part in; that was not measured apart",
-        )
-    }
-
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let niagara = context.pick(&[1, 2, 4, 8, 16, 24, 32, 48, 64][..], &[1, 4, 16, 64], &[1, 4, 16, 64]);
         let server = context.pick(&[1, 2, 4, 8, 16, 32, 64, 128, 256][..], &[1, 64], &[1]);
