@@ -21,9 +21,10 @@
 //! archive is refused that is another log's, lacks a segment that the log has recycled already, or is ahead of the log or
 //! not like it in its last segment, as after a database was put back from a copy.
 
+use std::path::Path;
 use std::time::Duration;
 
-use duramen_io::{AlignedBuf, Disk, DiskLock, File, OpenMode};
+use duramen_io::{AlignedBuf, Disk, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
@@ -56,6 +57,14 @@ impl Archive {
     /// The archive in `disk`.
     pub fn on(disk: Arc<dyn Disk>) -> Self {
         Self { disk }
+    }
+
+    /// The archive in the directory `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// [`WalError::Disk`].
+    pub fn at(path: impl AsRef<Path>) -> Result<Self> {
+        Ok(Self::on(Arc::new(RealDisk::open(path.as_ref(), RealDiskOptions::default())?)))
     }
 
     /// Where it is.
@@ -225,20 +234,8 @@ fn copy_segment(files: &SegmentFiles, from: &dyn File, to: &dyn File, number: u6
     let segment_bytes = files.geometry.segment_bytes;
     // A full disk shows here, before anything has been read.
     to.allocate(segment_bytes)?;
-    let header = SegmentHeader {
-        database: files.identity.database,
-        log: files.identity.log,
-        number,
-        // Where the log starts is no business of the archive's.
-        start: FIRST_LSN,
-        segment_bytes,
-        // Nobody will write to the segment.
-        ring_bytes: BLOCK,
-        ring: 0,
-    };
-    let mut block = AlignedBuf::zeroed(BLOCK as usize);
-    header.encode(&mut block);
-    to.write_at(&[&block], 0)?;
+    // Where the log starts is no business of the archive's.
+    SegmentHeader::of_copy(&files.identity, number, FIRST_LSN, segment_bytes).write(to)?;
     let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
     let mut at = BLOCK;
     while at < segment_bytes {

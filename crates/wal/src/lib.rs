@@ -80,7 +80,9 @@
 
 mod archive;
 mod bell;
+mod chain;
 mod commit;
+mod copy;
 mod daemon;
 mod destage;
 mod error;
@@ -109,6 +111,8 @@ mod wake;
 mod wal;
 
 pub use archive::Archive;
+pub use chain::{Cut, LogChain, Pieces};
+pub use copy::LogHold;
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
 pub use insert::InsertDesign;

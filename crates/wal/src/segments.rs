@@ -282,6 +282,12 @@ impl Segments {
         Ok(file.write_durable(&[&block], 0)?)
     }
 
+    /// Keeps the log from its present start on.
+    pub(crate) fn hold(&self) -> u64 {
+        let _growth = self.lock_growth();
+        self.retention.hold(self.start())
+    }
+
     /// Makes `start` the log's start, durably, and recycles the segments wholly below it, or as much of that as archive and
     /// backups admit; the rest is done later.
     pub(crate) fn recycle_below(&self, start: Lsn) -> Result<()> {

@@ -44,7 +44,7 @@ pub struct Inserted {
 /// Dropping it stops its threads without hardening anything, like a crash; see [`Wal::close`].
 #[derive(Debug)]
 pub struct Wal {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     daemons: Daemons,
 }
 
