@@ -105,7 +105,8 @@ pub(crate) fn find(disk: &dyn Disk, identity: Option<Identity>, from: Option<Lsn
     Ok(Found { files, start, spares, stale, ring, headers })
 }
 
-fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
+/// Opens segment `number` and reads its header.
+pub(crate) fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
     let file = disk.open(&segment_name(number), OpenMode::Existing)?;
     let corrupt = |offset: u64, reason: String| WalError::Corrupt { segment: number, offset, reason };
     let len = file.len()?;

@@ -22,6 +22,7 @@
 //! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so the block of an LSN is also a block of the
 //! file. The log's start is the highest `start` in any of its segments.
 
+use duramen_io::{AlignedBuf, File};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
 
 use crate::error::{Result, WalError};
@@ -122,6 +123,19 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own that nobody writes to.
+    pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
+        let (database, log) = (identity.database, identity.log);
+        Self { database, log, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
+    }
+
+    /// Writes the header to its place in `file`.
+    pub(crate) fn write(&self, file: &dyn File) -> Result<()> {
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        self.encode(&mut block);
+        Ok(file.write_at(&[&block], 0)?)
+    }
+
     /// Writes the header to the start of `block`.
     pub(crate) fn encode(&self, block: &mut [u8]) {
         let block = &mut block[..SECTOR_SIZE];

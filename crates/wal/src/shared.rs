@@ -9,6 +9,7 @@ use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, TxnId};
 
+use crate::archive::Archiver;
 use crate::bell::Bell;
 use crate::commit::Ask;
 use crate::commit::{CommitQueue, is_settled};
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) passive: Option<Passive>,
     /// Looks of the daemon at the ring in vain.
     pub(crate) stalled: AtomicU32,
+    /// If the log is archived.
+    pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
 }
 
@@ -96,6 +99,8 @@ impl Shared {
         end: Lsn,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
+        let archive = options.archive.as_ref();
+        let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
         let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.found.number));
         let is_persistent = buffer.is_some();
         let ring = match buffer {
@@ -130,8 +135,12 @@ impl Shared {
             capacity,
             smallest: HEADER_BYTES as u64,
         };
+        let segments = Segments::new(disk, Arc::clone(&files), start, limits);
+        if let Some(archiver) = &archiver {
+            segments.retention.archived(archiver.archived());
+        }
         Ok(Self {
-            segments: Segments::new(disk, Arc::clone(&files), start, limits),
+            segments,
             space: Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening),
             insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
@@ -146,6 +155,7 @@ impl Shared {
             destaging: Mutex::new(()),
             passive,
             stalled: AtomicU32::new(0),
+            archiver,
             failure: OnceLock::new(),
             options,
             files,
@@ -250,6 +260,7 @@ impl Shared {
                 if progress && self.segments.wants_more(self.space.end()) {
                     self.keeper.ring();
                 }
+                self.call_archiver();
                 progress
             }
             Err(error) => {

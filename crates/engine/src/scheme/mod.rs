@@ -51,6 +51,12 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Forgets the records below `lsn`: nothing needs them any more.
     fn recycle_below(&self, lsn: Lsn) -> Result<()>;
 
+    /// Waits until what may be recycled is archived, or cannot be.
+    fn await_archive(&self);
+
+    /// Why the log cannot be archived at present.
+    fn archive_failure(&self) -> Option<String>;
+
     /// The failure that put the scheme out of service.
     fn failure(&self) -> Option<String>;
 

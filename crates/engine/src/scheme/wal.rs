@@ -76,6 +76,14 @@ impl StorageScheme for WalScheme {
         Ok(self.wal.recycle_below(lsn)?)
     }
 
+    fn await_archive(&self) {
+        self.wal.await_archive();
+    }
+
+    fn archive_failure(&self) -> Option<String> {
+        self.wal.archive_failure().map(|failure| failure.to_string())
+    }
+
     fn failure(&self) -> Option<String> {
         self.wal.failure().map(|failure| failure.to_string())
     }
