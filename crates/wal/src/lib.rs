@@ -71,6 +71,7 @@
 //! [`Gsn`]: duramen_types::Gsn
 
 mod bell;
+mod clock;
 mod commit;
 mod daemon;
 mod error;
@@ -79,8 +80,11 @@ mod flush;
 mod hardened;
 mod insert;
 mod lock;
+mod logs;
+mod logs_open;
 #[cfg(not(loom))]
 pub mod measure;
+mod merge;
 mod options;
 mod reader;
 mod record;
@@ -98,6 +102,9 @@ mod wal;
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
 pub use insert::InsertDesign;
+pub use logs::{Logs, MAX_LOGS};
+pub use logs_open::{FoundLogs, Known};
+pub use merge::MergedScanner;
 pub use options::{GroupCommit, Sealing, WalOptions};
 pub use reader::LogReader;
 pub use record::{NewRecord, Record, RecordRef};

@@ -25,7 +25,16 @@ impl LogReader {
     /// As [`crate::Wal::open`] when the segments do not make a log.
     pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
         let identity = database.map(|database| Identity::new(database, LogId::ZERO));
-        let found = recover::find(disk, identity, None)?;
+        let found = recover::find(disk, LogId::ZERO, identity, None)?;
+        Ok(Self { files: found.files, start: found.start })
+    }
+
+    /// Opens one of the several logs of a database in `disk`.
+    ///
+    /// # Errors
+    /// As [`LogReader::open`].
+    pub fn open_one_of(disk: &dyn Disk, database: [u8; 16], log: LogId, count: u16) -> Result<Self> {
+        let found = recover::find(disk, log, Some(Identity::one_of(database, log, count)), None)?;
         Ok(Self { files: found.files, start: found.start })
     }
 

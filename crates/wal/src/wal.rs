@@ -3,9 +3,10 @@
 use duramen_io::Disk;
 use duramen_sync::Arc;
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, Place};
 use std::collections::BTreeMap;
 
+use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::daemon::Daemons;
 use crate::error::{Result, WalError};
@@ -13,9 +14,9 @@ use crate::files::SegmentFiles;
 use crate::hardened::Hardened;
 use crate::options::WalOptions;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
-use crate::recover;
+use crate::recover::{self, Found};
 use crate::scan::Scanner;
-use crate::segment::{DIRECTORY, Geometry};
+use crate::segment::{Geometry, directory};
 use crate::shared::Shared;
 use crate::stats::WalStats;
 
@@ -35,12 +36,29 @@ pub struct Inserted {
     pub gsn: Gsn,
 }
 
+impl Inserted {
+    /// Where it starts, in which log.
+    pub fn place(&self) -> Place {
+        Place::of(self.log, self.lsn)
+    }
+
+    /// Bytes of the record.
+    pub fn bytes(&self) -> u64 {
+        self.end.get() - self.lsn.get()
+    }
+
+    /// How far it brings the clock of its log.
+    pub fn end_gsn(&self) -> Gsn {
+        Gsn::new(self.gsn.get() + self.bytes())
+    }
+}
+
 /// A write-ahead log. Shared by reference between threads.
 ///
 /// Dropping it stops its threads without hardening anything, like a crash; see [`Wal::close`].
 #[derive(Debug)]
 pub struct Wal {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     daemons: Daemons,
 }
 
@@ -51,17 +69,22 @@ impl Wal {
     /// # Errors
     /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`] or what the disk says.
     pub fn create(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16]) -> Result<Self> {
+        Self::create_one_of(disk, options, Identity::new(database, LogId::ZERO))
+    }
+
+    /// Makes one of the logs of a database.
+    pub(crate) fn create_one_of(disk: Arc<dyn Disk>, options: WalOptions, identity: Identity) -> Result<Self> {
         options.validate()?;
-        if recover::has_segments(&*disk)? {
+        if recover::has_segments(&*disk, identity.log)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
         }
         // What an interrupted creation has left, spares, is removed when the log is first opened, or used up before.
-        disk.create_directory(DIRECTORY)?;
+        disk.create_directory(&directory(identity.log))?;
         disk.sync_directory("")?;
-        let identity = Identity::new(database, LogId::ZERO);
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
-        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN)?;
+        let clock = (identity.count > 1).then(|| Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())));
+        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, clock)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -84,12 +107,24 @@ impl Wal {
         if let Some(lsn) = from.filter(|from| *from < FIRST_LSN) {
             return Err(WalError::OutOfRange { lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
-        let found = recover::find(&*disk, Some(identity), from)?;
-        let end = recover::recover(&found, from)?;
+        let found = recover::find(&*disk, LogId::ZERO, Some(identity), from)?;
+        let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |_| {})?;
+        end.erase_behind(&found.files)?;
+        Self::start_found(disk, options, &found, end.end, None)
+    }
+
+    /// Brings a log into service that has been found, and has nothing behind `end`.
+    pub(crate) fn start_found(
+        disk: Arc<dyn Disk>,
+        options: WalOptions,
+        found: &Found,
+        end: Lsn,
+        clock: Option<Clock>,
+    ) -> Result<Self> {
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
-        disk.sync_directory(DIRECTORY)?;
-        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end)?;
+        disk.sync_directory(&directory(found.files.identity.log))?;
+        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, clock)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end) {
             if let Some(file) = shared.files.file(number) {
@@ -276,6 +311,9 @@ impl Wal {
             segments_created,
             segments_recycled,
             reserved_bytes: shared.segments.reserved(),
+            synchronizations: 0,
+            waits_for_logs: 0,
+            waits_for_own_log: 0,
             start,
             durable,
             end,

@@ -89,3 +89,18 @@ fn early_recycling_is_noticed() {
     assert!(keeps_what_is_needed(None));
     assert!(!keeps_what_is_needed(Some(Bug::RecycleTooEarly)));
 }
+
+#[test]
+fn holes_between_several_logs_are_noticed() {
+    let holds = |bug: Option<Bug>| {
+        let _planted = with(bug);
+        let held = catch_unwind(|| {
+            (0..4).all(|seed| common::several::crash_everywhere(InsertDesign::Hybrid, 3, seed, 5).is_ok())
+        });
+        held.unwrap_or(false)
+    };
+    assert!(holds(None));
+    for bug in [Bug::HoleKept, Bug::OwnLogHardenedOnly, Bug::PageTimeIgnored] {
+        assert!(!holds(Some(bug)), "{bug:?}");
+    }
+}

@@ -1,11 +1,13 @@
 //! What the suites share.
 #![allow(dead_code, unreachable_pub, reason = "each suite includes this file and uses its part")]
 
+pub mod several;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use duramen_wal::{GroupCommit, InsertDesign, Inserted, NewRecord, Record, Result, Sealing, Wal, WalOptions};
 
 /// Identity of the database in all tests.
@@ -38,7 +40,7 @@ pub fn record(txn: u64, payload: &[u8]) -> NewRecord<'_> {
         flags: 0,
         txn: TxnId::new(txn),
         page: PageId::new(txn + 1),
-        prev: Lsn::ZERO,
+        prev: Place::ZERO,
         after: Gsn::ZERO,
         payload,
     }
