@@ -62,8 +62,10 @@ impl<'p> Change<'p> {
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let prefix = Vec::new();
         let inserted = self
-            .log(prefix, |page, after, payload| scheme.log(NewRecord { page, after, ..Kind::System.record(payload) }));
-        inserted.end.get() - inserted.lsn.get()
+            .log(prefix, |page, after, payload| {
+                scheme.log(None, NewRecord { page, after, ..Kind::System.record(payload) })
+            });
+        inserted.bytes()
     }
 
     /// Lets the pages go without logging what was done to them: only for the planted bug that does so.

@@ -8,15 +8,15 @@
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
-use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, Wal, WalOptions};
+use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
+use duramen_wal::{GroupCommit, Known, Logs, MAX_LOGS, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
 use crate::btree::{Store, empty_root};
 use crate::catalog::{CATALOG, Handles};
 use crate::checkpoint::{Checkpointer, first_checkpoint};
-use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile};
+use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile, SeveralLogs};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::health::Health;
@@ -25,6 +25,7 @@ use crate::metrics::Counters;
 use crate::options::Options;
 use crate::page;
 use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
+use crate::record::Kind;
 use crate::recovery;
 use crate::scheme::WalScheme;
 use crate::space::{Space, blank_bitmap};
@@ -143,11 +144,13 @@ fn is_marker(disk: &dyn Disk) -> Result<bool> {
 
 /// Removes what an interrupted creation has left, but for its mark.
 fn clear(disk: &dyn Disk) -> Result<()> {
-    if disk.exists(LOG)? {
-        for name in disk.list(LOG)? {
-            disk.remove(&format!("{LOG}/{name}"))?;
+    for log in log_directories() {
+        if disk.exists(&log)? {
+            for name in disk.list(&log)? {
+                disk.remove(&format!("{log}/{name}"))?;
+            }
+            disk.sync_directory(&log)?;
         }
-        disk.sync_directory(LOG)?;
     }
     for name in [CONTROL_NEW, DOUBLE_WRITE, DATA] {
         if disk.exists(name)? {
@@ -173,21 +176,26 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     data.sync()?;
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
-    let wal = Wal::create(Arc::clone(shared), wal_options(options), database)?;
-    let (begin, end) = first_checkpoint(|kind, payload| wal.insert(kind.record(payload)), FIRST_TXN);
-    wal.harden_at_once(end.gsn)?;
-    wal.close()?;
+    let logs = Logs::create(shared, &wal_options(options, options.logs), options.logs, database)?;
+    let mut tails = Vec::new();
+    let log = |kind: Kind, payload: &[u8]| {
+        logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails))
+    };
+    let (begin, end) = first_checkpoint(log, FIRST_TXN);
+    logs.harden_at_once(end.gsn, Some(end.place()))?;
+    logs.close()?;
 
     disk.sync_directory("")?;
     let control = Control {
         database,
         sequence: 0,
-        checkpoint: begin,
-        redo: begin,
-        oldest: begin,
+        checkpoint: begin.lsn,
+        redo: begin.gsn,
+        oldest: begin.gsn,
         next_txn: FIRST_TXN,
         written: 0,
         groups: 1,
+        logs: SeveralLogs::new(options.logs, options.log_partition, begin.gsn, end.gsn, &tails),
     };
     ControlFile::create(disk, control)?;
     disk.remove(CREATING)?;
@@ -219,7 +227,13 @@ fn new_identity(disk: &dyn Disk) -> [u8; 16] {
     identity
 }
 
-fn wal_options(options: &Options) -> WalOptions {
+/// The directories that logs may be in.
+fn log_directories() -> impl Iterator<Item = String> {
+    std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
+}
+
+/// The options of each of `logs` logs.
+fn wal_options(options: &Options, logs: u16) -> WalOptions {
     WalOptions {
         insert: options.log_insert,
         ring_bytes: options.log_buffer_bytes,
@@ -227,7 +241,7 @@ fn wal_options(options: &Options) -> WalOptions {
         arrays: options.log_arrays,
         slot_pool: options.log_slot_pool,
         segment_bytes: options.log_segment_bytes,
-        max_bytes: options.log_max_bytes,
+        max_bytes: options.log_max_bytes / u64::from(logs),
         group_commit: GroupCommit {
             transactions: options.group_commit_transactions,
             bytes: options.group_commit_bytes,
@@ -235,6 +249,27 @@ fn wal_options(options: &Options) -> WalOptions {
         },
         ..WalOptions::default()
     }
+}
+
+/// Opens the logs of an existing database.
+fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Logs> {
+    let control = control_file.control;
+    let count = control.logs.count;
+    let from = control.behind_checkpoint();
+    let earlier: Vec<Lsn> = control.logs.places[..usize::from(count)].iter().map(|place| place.1).collect();
+    let known = Known {
+        from: &from,
+        earlier: (control.redo, &earlier),
+        complete: control.logs.complete,
+        is_cutting: control.logs.is_cutting,
+    };
+    let found = Logs::find(disk, &wal_options(options, count), count, control.database, &known)?;
+    if let Some(complete) = found.cut() {
+        // Made once: see `FoundLogs`.
+        let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };
+        control_file.write(Control { logs, ..control })?;
+    }
+    Ok(found.open()?)
 }
 
 /// Brings an existing database into service.
@@ -251,9 +286,9 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     disk.sync_directory("")?;
 
     let started = clock::Instant::now();
-    let wal = Wal::open(Arc::clone(&disk), wal_options(&options), control.database, Some(control.checkpoint))?;
+    let logs = open_logs(&disk, &options, &mut control_file)?;
     let log_end_micros = recovery::micros(started);
-    let scheme = Arc::new(WalScheme::new(Arc::new(wal)));
+    let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
         cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),
@@ -288,7 +323,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     report.log_end_micros = log_end_micros;
     core.recovery.set(report).expect("recovery runs once");
     core.checkpoint()?;
-    scheme.wal().lift_limit(false);
+    scheme.logs().lift_limit(false);
     core.store.pool.start_cleaner()?;
     Checkpointer::start(&core)
         .map_err(|error| Error::Io { reason: format!("cannot start the checkpoint thread: {error}") })?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use duramen_wal::InsertDesign;
+pub use duramen_wal::{InsertDesign, MAX_LOGS};
 
 use duramen_types::PAGE_SIZE;
 
@@ -38,6 +38,19 @@ pub enum Isolation {
     ReadCommitted,
 }
 
+/// Which of several logs takes a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Partition {
+    /// A transaction's records go to one log: that of the memory node on which it begins to write, or of the processor where
+    /// there is one node only (default; Scalable logging through NVM, section 3.1).
+    #[default]
+    Transaction,
+    /// As `Transaction`, but transactions are dealt out to the logs in turn, wherever they run: for comparison.
+    RoundRobin,
+    /// A record goes to the log of its page, the page's number modulo that of the logs; one without a page to the first log.
+    Page,
+}
+
 macro_rules! names {
     ($type:ty, $option:literal, $($name:literal => $variant:expr),* $(,)?) => {
         impl fmt::Display for $type {
@@ -64,6 +77,7 @@ macro_rules! names {
 }
 
 names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
+names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -83,7 +97,11 @@ pub struct Options {
     pub isolation: Isolation,
     /// How records enter the log buffer.
     pub log_insert: InsertDesign,
-    /// Size of the log buffer, in bytes: a power of two (default 16 MiB).
+    /// Number of logs of a new database (default 1, at most [`MAX_LOGS`]). One that exists keeps its number.
+    pub logs: u16,
+    /// Which of several logs takes a record, in a new database. One that exists keeps to its way.
+    pub log_partition: Partition,
+    /// Size of the log buffer, of each log, in bytes: a power of two (default 16 MiB).
     pub log_buffer_bytes: usize,
     /// Slots of the consolidation array, in the insertion designs that have one (default 4, at most 64).
     pub log_array_slots: usize,
@@ -94,7 +112,8 @@ pub struct Options {
     pub log_slot_pool: usize,
     /// Size of a log segment file, in bytes (default 64 MiB).
     pub log_segment_bytes: u64,
-    /// The most that the log may hold before transactions get [`Error::Full`], in bytes (default 16 GiB).
+    /// The most that the log may hold before transactions get [`Error::Full`], in bytes (default 16 GiB). Several logs have
+    /// equal shares of it.
     pub log_max_bytes: u64,
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB).
     pub checkpoint_bytes: u64,
@@ -129,6 +148,8 @@ impl Default for Options {
             commit: CommitMode::default(),
             isolation: Isolation::default(),
             log_insert: InsertDesign::Hybrid,
+            logs: 1,
+            log_partition: Partition::default(),
             log_buffer_bytes: 16 << 20,
             log_array_slots: 4,
             log_arrays: 1,
@@ -164,6 +185,9 @@ impl Options {
         }
         if self.checkpoint_bytes > self.log_max_bytes / 2 {
             return wrong("checkpoint_bytes", "must be at most half of `log_max_bytes`".into());
+        }
+        if !(1..=MAX_LOGS).contains(&self.logs) {
+            return wrong("logs", format!("must be at least 1 and at most {MAX_LOGS}"));
         }
         if self.checkpoint_bytes == 0 {
             return wrong("checkpoint_bytes", "must not be zero".into());

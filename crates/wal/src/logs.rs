@@ -36,6 +36,7 @@ use crate::insert::InsertDesign;
 use crate::merge::MergedScanner;
 use crate::options::WalOptions;
 use crate::record::{FLAG_SYNCHRONIZES, Identity, NewRecord, Record, record_bytes, tails_bytes};
+use crate::scan::Scanner;
 use crate::space::Space;
 use crate::stats::WalStats;
 use crate::wal::{FIRST_LSN, Inserted, Wal};
@@ -385,6 +386,11 @@ impl Logs {
     /// at this moment.
     pub fn scan(&self, from: &[Lsn]) -> MergedScanner {
         MergedScanner::new(self.logs.iter().zip(from).map(|(log, from)| log.scan(*from)).collect())
+    }
+
+    /// As [`Wal::scan`], of one log.
+    pub fn scan_one(&self, log: LogId, from: Lsn) -> Scanner {
+        self.log(log).scan(from)
     }
 
     /// Gives up the records below `gsn`, as far as whole segments hold nothing else. See [`Wal::recycle_below`].

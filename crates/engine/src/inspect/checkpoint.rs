@@ -4,7 +4,7 @@ use std::fmt;
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use duramen_wal::LogReader;
 
 use super::{describe, text};
@@ -26,9 +26,9 @@ pub struct ControlSlot {
     /// Begin record of the latest complete checkpoint.
     pub checkpoint: Lsn,
     /// Redo begins here at the earliest.
-    pub redo: Lsn,
+    pub redo: Gsn,
     /// The log is needed from here on.
-    pub oldest: Lsn,
+    pub oldest: Gsn,
     /// No transaction number below this is given out again.
     pub next_txn: TxnId,
     /// When the slot was written, in microseconds since 1970.
@@ -45,9 +45,9 @@ pub struct UnfinishedTransaction {
     /// How far it was: `active`, or `committed` (pages were still to be given back).
     pub state: &'static str,
     /// Its first record.
-    pub first: Lsn,
+    pub first: Gsn,
     /// Its latest record.
-    pub last: Lsn,
+    pub last: Place,
 }
 
 /// The tables of a checkpoint, from the log.
@@ -138,7 +138,7 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
 
 impl From<Control> for ControlSlot {
     fn from(control: Control) -> Self {
-        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups } = control;
+        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups, .. } = control;
         Self { sequence, database, checkpoint, redo, oldest, next_txn, written, groups }
     }
 }
@@ -179,7 +179,7 @@ impl fmt::Display for CheckpointTables {
         let (transactions, pages) = (self.transactions.len(), self.dirty_pages.len());
         write!(f, "complete at {}: {transactions} unfinished transactions, {pages} dirty pages", self.end)?;
         for entry in self.transactions.iter().take(SHOWN) {
-            write!(f, "\n{}: {}, from {} to {}", entry.txn, entry.state, entry.first, entry.last)?;
+            write!(f, "\n{}: {}, from {} to {}", entry.txn, entry.state, entry.first, text::place(entry.last))?;
         }
         if transactions > SHOWN {
             write!(f, "\n... and {} more transactions", transactions - SHOWN)?;

@@ -56,7 +56,7 @@ impl LogEntries {
             gsn: record.gsn,
             txn: record.txn,
             page: record.page,
-            prev: record.prev,
+            prev: record.prev.lsn(),
             kind: describe::kind(record.kind),
             length: record.end.get().saturating_sub(record.lsn.get()),
             detail: describe::detail(record.kind, record.flags, record.page, record.payload),

@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 
 use duramen_types::{Gsn, PageId};
-use duramen_wal::{RecordRef, Scanner};
+use duramen_wal::{MergedScanner, RecordRef};
 
 use super::analysis::kind_of;
 use super::malformed;
@@ -104,7 +104,7 @@ impl Collector {
     }
 
     /// The next window; without pages at the end of the log.
-    pub(super) fn next(&mut self, scanner: &mut Scanner, report: &mut RecoveryReport) -> Result<Window> {
+    pub(super) fn next(&mut self, scanner: &mut MergedScanner, report: &mut RecoveryReport) -> Result<Window> {
         self.window += 1;
         let mut window = Window::default();
         while window.size() < self.memory {
