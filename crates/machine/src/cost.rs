@@ -80,7 +80,28 @@ pub fn unmap(base: *const u8) {
 /// The `len` bytes at `base` lie in the memory of `node`; memory that nobody binds belongs to the node that touches it first.
 pub fn bind(base: *const u8, len: usize, node: usize) {
     if is_simulated() {
-        world(|world| world.bind(base as usize, len, node));
+        world(|world| world.bind(base as usize, len, node, false));
+    }
+}
+
+/// The `len` bytes at `base` lie in the non-volatile memory of `node`, or in its other memory if it has none.
+pub fn bind_nvm(base: *const u8, len: usize, node: usize) {
+    if is_simulated() {
+        world(|world| world.bind(base as usize, len, node, true));
+    }
+}
+
+/// The caller sends the lines of the `len` bytes at `data` to memory if they have been written to; a fence waits for it.
+#[inline]
+pub fn flush<T: ?Sized>(data: *const T, len: usize) {
+    touch(data.cast::<u8>() as usize, len, Bulk::Flush);
+}
+
+/// The caller does nothing else for so long.
+#[inline]
+pub fn busy(time: crate::Time) {
+    if is_simulated() {
+        world(|world| world.spend(time));
     }
 }
 

@@ -14,6 +14,11 @@ use crate::line::Line;
 pub struct ThreadId(pub(crate) u32);
 
 impl ThreadId {
+    /// Threads are numbered from zero in the order of their start.
+    pub fn number(self) -> u64 {
+        u64::from(self.0)
+    }
+
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }

@@ -89,6 +89,11 @@ pub fn node() -> usize {
     })
 }
 
+/// Memory nodes of the computer.
+pub fn nodes() -> usize {
+    world(|world| world.description.nodes())
+}
+
 /// Contexts of the computer.
 pub fn contexts() -> usize {
     world(|world| world.description.contexts())

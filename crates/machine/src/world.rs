@@ -612,8 +612,13 @@ impl World {
             let first = self.lines.of(address);
             let lines = (address % LINE_BYTES + piece).div_ceil(LINE_BYTES) as u64;
             let (mut now, context) = (self.current().now, self.current().context);
-            if how != Bulk::Read {
-                now = self.pipelines.compute(context, lines * self.description.copy_instructions(), now);
+            let instructions = match how {
+                Bulk::Read => 0,
+                Bulk::Write | Bulk::Stream => self.description.copy_instructions(),
+                Bulk::Flush => 1,
+            };
+            if instructions > 0 {
+                now = self.pipelines.compute(context, lines * instructions, now);
             }
             let done = self.memory.touch(context, first, lines, how, now);
             self.current().spend(done, false);
@@ -651,13 +656,18 @@ impl World {
         self.digest = (self.digest.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
-    /// The `len` bytes at `address` lie in the memory of `node`.
-    pub(crate) fn bind(&mut self, address: usize, len: usize, node: usize) {
+    /// The `len` bytes at `address` lie in the memory of `node`, or in its non-volatile memory.
+    pub(crate) fn bind(&mut self, address: usize, len: usize, node: usize, nvm: bool) {
         let (mut address, end) = (address, address + len);
         while address < end {
             let piece = self.lines.piece(address, end - address);
             let first = self.lines.of(address);
-            self.memory.bind(first, (address % LINE_BYTES + piece).div_ceil(LINE_BYTES) as u64, node);
+            let lines = (address % LINE_BYTES + piece).div_ceil(LINE_BYTES) as u64;
+            if nvm {
+                self.memory.bind_nvm(first, lines, node);
+            } else {
+                self.memory.bind(first, lines, node);
+            }
             address += piece;
         }
     }

@@ -1,5 +1,7 @@
 //! Waiting for another thread that is expected to be done in well under a microsecond.
 
+use std::time::Duration;
+
 use crate::clock::Instant;
 use crate::imp::{pause, thread};
 
@@ -42,37 +44,62 @@ impl Backoff {
 /// Pauses between attempts to get something that other threads take and give back within nanoseconds, all the time.
 ///
 /// An attempt takes the cache line that they fight for away from the thread that works with it. A pause that is long
-/// beside the work lets one thread get much done with the line at hand; a random one does not meet the others' again and
-/// again. Each is of half a microsecond to one.
-#[derive(Debug, Default)]
+/// beside the work lets one thread get much done with the line at hand; one that is longer each time does so however many
+/// threads there are; a random one does not meet the others' again and again. The first are of half a microsecond to one.
+/// From some microseconds on they begin with a yield, in case that the one waited for has lost its processor, and when
+/// that has not helped for a while, the thread sleeps: its attempts are then fractions of a millisecond apart.
+#[derive(Debug)]
 pub struct Retry {
     attempts: u32,
+    /// Times that a pause is doubled at most.
+    doubled: u32,
+    /// After so many pauses the thread sleeps.
+    sleeps_from: u32,
 }
 
 impl Retry {
-    /// Most nanoseconds of a pause; it lasts half of that at least.
-    const LONGEST: u64 = 1024;
+    /// Most nanoseconds of the first pause; each lasts half of its most at least.
+    const FIRST: u64 = 1024;
+    /// Pauses that are doubled so often begin with a yield.
+    const YIELDS_FROM: u32 = 3;
+    /// Most nanoseconds of a sleep.
+    const SLEEP: u64 = 100_000;
 
-    /// Before the first attempt.
-    pub const fn new() -> Self {
-        Self { attempts: 0 }
+    /// Before the first attempt, where any number of threads may try: pauses grow to 16 microseconds.
+    pub const fn among_many() -> Self {
+        Self { attempts: 0, doubled: 4, sleeps_from: 8 }
     }
 
-    /// Pauses, unless `attempts` have been made: then returns `false`, and it is time to wait in another way.
-    pub fn pause(&mut self, attempts: u32) -> bool {
-        if self.attempts >= if cfg!(loom) { 1 } else { attempts } {
-            return false;
-        }
+    /// Before the first attempt, where no more than a handful of threads try: pauses do not grow, and from the pause behind
+    /// `patience` others on, they are sleeps.
+    pub const fn among_few(patience: u32) -> Self {
+        Self { attempts: 0, doubled: 0, sleeps_from: patience }
+    }
+
+    /// Attempts that have failed so far, one before each pause.
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Pauses after an attempt that has failed.
+    pub fn pause(&mut self) {
+        let attempt = self.attempts;
+        self.attempts = attempt.saturating_add(1);
         if cfg!(loom) {
-            thread::yield_now();
-        } else {
-            let start = Instant::now();
-            let nanos = Self::LONGEST / 2 + thread::random() % (Self::LONGEST / 2);
-            while Instant::now().nanos() - start.nanos() < nanos {
-                pause(1);
-            }
+            return thread::yield_now();
         }
-        self.attempts += 1;
-        true
+        let random = |most: u64| most / 2 + thread::random() % (most / 2);
+        if attempt >= self.sleeps_from {
+            return thread::sleep(Duration::from_nanos(random(Self::SLEEP)));
+        }
+        let start = Instant::now();
+        let doubled = attempt.min(self.doubled);
+        let nanos = random(Self::FIRST << doubled);
+        if doubled >= Self::YIELDS_FROM {
+            thread::yield_now();
+        }
+        while Instant::now().nanos() - start.nanos() < nanos {
+            pause(1);
+        }
     }
 }

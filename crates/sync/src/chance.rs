@@ -1,4 +1,4 @@
-//! Random numbers for spreading threads over places.
+//! Random numbers for spreading threads over places, and numbers that tell threads apart.
 
 use std::cell::Cell;
 
@@ -20,4 +20,14 @@ pub fn random() -> u64 {
         state.set(x);
         x
     })
+}
+
+/// A number that no other thread of the process has at the same time: the address of a variable of the thread's own.
+#[cfg(not(loom))]
+#[inline]
+pub fn id() -> u64 {
+    thread_local! {
+        static OWN: Cell<u8> = const { Cell::new(0) };
+    }
+    OWN.with(|own| std::ptr::from_ref(own) as u64)
 }

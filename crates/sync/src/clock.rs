@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::OnceLock;
+
 /// A point on the monotonic clock, in nanoseconds since an arbitrary start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Instant(u64);
@@ -68,4 +70,92 @@ pub fn wall_micros() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A fine clock for delays of a few nanoseconds: the processor's cycle counter where there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticks {
+    /// Ticks in 2^20 nanoseconds.
+    rate: u64,
+}
+
+/// Nanoseconds that [`Ticks::rate`] is for.
+const RATE_NANOS: u64 = 1 << 20;
+
+impl Ticks {
+    /// The clock, whose rate is measured at the first call: that takes some milliseconds.
+    pub fn calibrated() -> Self {
+        static NATIVE: OnceLock<u64> = OnceLock::new();
+        let rate = if cfg!(machine) { RATE_NANOS } else { *NATIVE.get_or_init(measure_rate) };
+        Self { rate }
+    }
+
+    /// The present, in ticks.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        ticks()
+    }
+
+    /// Ticks in `nanos`, rounded up.
+    pub fn of_nanos(&self, nanos: u64) -> u64 {
+        u64::try_from((u128::from(nanos) * u128::from(self.rate)).div_ceil(u128::from(RATE_NANOS))).unwrap_or(u64::MAX)
+    }
+
+    /// Keeps the processor until `end`, in ticks. Models have no time.
+    #[inline]
+    pub fn wait_until(&self, end: u64) {
+        #[cfg(machine)]
+        duramen_machine::cost::busy(duramen_machine::Time::from_nanos(end.saturating_sub(ticks())));
+        #[cfg(not(any(loom, machine)))]
+        while ticks() < end {
+            std::hint::spin_loop();
+        }
+        #[cfg(loom)]
+        let _ = end;
+    }
+}
+
+fn measure_rate() -> u64 {
+    const LENGTH: u64 = 2_000_000;
+    // The shortest of a few, in which the thread has not lost its processor at either end.
+    let one = || {
+        let (nanos, ticks_then) = (now_nanos(), ticks());
+        while now_nanos() - nanos < LENGTH {}
+        let (passed, ticked) = (now_nanos() - nanos, ticks() - ticks_then);
+        (passed, u64::try_from(u128::from(ticked) * u128::from(RATE_NANOS) / u128::from(passed)).unwrap_or(RATE_NANOS))
+    };
+    let rate = [one(), one(), one()].into_iter().min().map_or(RATE_NANOS, |(_, rate)| rate);
+    rate.max(1)
+}
+
+#[inline]
+fn ticks() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, machine))))]
+    // SAFETY: every processor of this architecture has the instruction.
+    let now = unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(all(target_arch = "aarch64", not(any(loom, machine))))]
+    let now = {
+        let now: u64;
+        // SAFETY: reads a register that programs may read, and changes nothing.
+        unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) now, options(nomem, nostack)) };
+        now
+    };
+    #[cfg(any(loom, machine, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let now = now_nanos();
+    now
+}
+
+#[cfg(all(test, not(any(loom, machine))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_takes_its_time() {
+        let ticks = Ticks::calibrated();
+        let begin = Instant::now();
+        ticks.wait_until(ticks.now() + ticks.of_nanos(2_000_000));
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_micros(1_900), "{took:?}");
+        assert!(ticks.of_nanos(1) >= 1 && ticks.of_nanos(0) == 0);
+    }
 }

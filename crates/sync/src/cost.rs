@@ -6,10 +6,14 @@
 #[cfg(machine)]
 pub use duramen_machine::Category;
 #[cfg(machine)]
-pub use duramen_machine::cost::{Scope, bind, map, read, read_racing, scope, stream, unmap, visit, work, write};
+pub use duramen_machine::cost::{
+    Scope, bind, bind_nvm, flush, map, read, read_racing, scope, stream, unmap, visit, work, write,
+};
 
 #[cfg(not(machine))]
-pub use empty::{Category, Scope, bind, map, read, read_racing, scope, stream, unmap, visit, work, write};
+pub use empty::{
+    Category, Scope, bind, bind_nvm, flush, map, read, read_racing, scope, stream, unmap, visit, work, write,
+};
 
 #[cfg(not(machine))]
 mod empty {
@@ -57,6 +61,10 @@ mod empty {
     #[inline(always)]
     pub fn stream<T: ?Sized>(_data: *const T, _len: usize) {}
 
+    /// The caller sends the lines of the `len` bytes at `data` to memory if they have been written to.
+    #[inline(always)]
+    pub fn flush<T: ?Sized>(_data: *const T, _len: usize) {}
+
     /// The caller executes so many instructions.
     #[inline(always)]
     pub fn work(_instructions: u64) {}
@@ -76,4 +84,8 @@ mod empty {
     /// The `len` bytes at `base` lie in the memory of `node`.
     #[inline(always)]
     pub fn bind(_base: *const u8, _len: usize, _node: usize) {}
+
+    /// The `len` bytes at `base` lie in the non-volatile memory of `node`.
+    #[inline(always)]
+    pub fn bind_nvm(_base: *const u8, _len: usize, _node: usize) {}
 }

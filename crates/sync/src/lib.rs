@@ -34,6 +34,7 @@ mod plain_cell;
 pub mod probe;
 pub mod trace;
 pub mod usage;
+pub mod word;
 
 pub use backoff::{Backoff, Retry};
 pub use crossbeam_utils::CachePadded;

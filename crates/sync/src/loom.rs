@@ -148,6 +148,14 @@ pub mod thread {
 
     pub use crate::chance::random;
 
+    /// A number that no other thread of the model has.
+    pub fn id() -> u64 {
+        use std::hash::{Hash, Hasher};
+        let mut hasher = std::hash::DefaultHasher::new();
+        loom::thread::current().id().hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
     #[derive(Debug, Default)]
     pub struct Parker {
@@ -194,5 +202,10 @@ pub mod cpu {
     /// Always node 0.
     pub fn node() -> usize {
         0
+    }
+
+    /// There is one memory node.
+    pub fn nodes() -> usize {
+        1
     }
 }

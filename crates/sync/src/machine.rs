@@ -124,6 +124,11 @@ pub mod thread {
         if is_simulated() { threads::random() } else { 0x9e37_79b9_7f4a_7c15 }
     }
 
+    /// A number that no other thread has.
+    pub fn id() -> u64 {
+        if is_simulated() { threads::current().number() } else { u64::MAX }
+    }
+
     pub use super::locks::Parker;
 }
 
@@ -139,5 +144,10 @@ pub mod cpu {
     /// Number of the memory node of the processor that the calling thread runs on at this moment.
     pub fn node() -> usize {
         if is_simulated() { threads::node() } else { 0 }
+    }
+
+    /// Number of memory nodes of the simulated computer.
+    pub fn nodes() -> usize {
+        if is_simulated() { threads::nodes() } else { 1 }
     }
 }

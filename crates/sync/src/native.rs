@@ -84,7 +84,7 @@ pub mod thread {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
-    pub use crate::chance::random;
+    pub use crate::chance::{id, random};
 
     /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
     #[derive(Debug, Default)]
@@ -141,5 +141,17 @@ pub mod cpu {
         // SAFETY: `node` is valid and writable; the kernel ignores null pointers here.
         let rc = unsafe { libc::syscall(libc::SYS_getcpu, nothing, &raw mut node, nothing) };
         if rc == 0 { node as usize } else { 0 }
+    }
+
+    /// Number of memory nodes of this machine.
+    pub fn nodes() -> usize {
+        static NODES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+        *NODES.get_or_init(|| {
+            let is_node = |name: &str| {
+                name.strip_prefix("node").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+            };
+            let entries = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+            entries.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
+        })
     }
 }

@@ -1,45 +1,44 @@
 //! The insertion lock: held for a few nanoseconds, taken with one atomic operation and given back with a store.
 //!
 //! Most locks are given back with an atomic operation, too, since who gives it back must not overlook who goes to sleep at
-//! that moment. That would double the cost of an insertion that meets nobody. This one is given back with a store, and with
-//! a look at whether somebody sleeps by those who have met others themselves. So a sleeper may be overlooked, and no sleep
-//! is longer than [`SLEEP`]; and sleep is rare, since threads do it at this lock only when its holder has lost its processor
-//! or waits for room in the buffer.
+//! that moment. That would double the cost of an insertion that meets nobody. Nobody is woken by this one: who has tried in
+//! vain for long sleeps for a time and looks again ([`Retry`]). That is rare, since it happens only when the holder has lost
+//! its processor or waits for room in the buffer.
 //!
 //! # Contention
 //! The lock and what it protects share a cache line, and to bring that from one core to another takes as long as ten
-//! insertions. So who finds the lock taken does not try again at once, but pauses for some hundred nanoseconds
-//! ([`Retry`]): the holder inserts a row of records meanwhile, at full speed. After [`ATTEMPTS`] it goes to the queue, where
-//! all but the first sleep. The first asks all others for the lock ([`WANTED`]): they do not try to take it any more, and
-//! it gets it as soon as it is given back. If that takes long it sleeps ([`SLEEPING`]), and wants it no more until it
-//! wakes: a lock that is free must not wait for a sleeper.
+//! insertions. So who finds the lock taken does not try again at once, but pauses for some hundred nanoseconds, and longer
+//! each time: the holder inserts a row of records meanwhile, at full speed, and however many threads wait, few of them
+//! disturb it. There is no order among those who wait.
+//!
+//! In designs that consolidate, few wait, each for a group of others, and to keep them waiting helps nobody for long. So
+//! they want the lock at once after a while, and the others, finding that, join the groups.
 //!
 //! A thread may give back what another has taken.
 
 use std::ops::Deref;
-use std::time::Duration;
 
-use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use duramen_sync::thread::Parker;
-use duramen_sync::{Backoff, CachePadded, Mutex, Retry};
+use duramen_sync::CachePadded;
+use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+#[cfg(not(loom))]
+use duramen_sync::{Backoff, Retry};
 
-/// What the first in the queue does: there is none, it wants the lock at once, it sleeps.
-const EMPTY: u32 = 0;
-const WANTED: u32 = 1;
-const SLEEPING: u32 = 2;
+/// So many pauses who is one of a few lets the others go on before it wants the lock at once: half a microsecond or more.
+#[cfg(not(loom))]
+const PATIENCE: u32 = 4;
 
-/// So often a thread tries before it goes to the queue: about six microseconds.
-const ATTEMPTS: u32 = 8;
-
-/// Longest sleep of a thread that has been overlooked.
-const SLEEP: Duration = Duration::from_micros(200);
+/// So often who wants the lock at once looks for it, with pauses that become yields: some dozens of microseconds.
+#[cfg(not(loom))]
+const LOOKS: u32 = 64;
 
 /// A lock, and what only its holder changes. That can be looked at without the lock, so it consists of atomics.
 #[derive(Debug)]
 pub(crate) struct InsertionLock<T> {
     locked: CachePadded<Locked<T>>,
-    /// Apart from `locked`, so that those who wait do not disturb the holder.
-    queue: CachePadded<Queue>,
+    /// So many want the lock at once. Apart from `locked`, so that those who look do not disturb the holder.
+    wanted: CachePadded<AtomicU32>,
+    #[cfg(loom)]
+    blocked: models::Blocked,
 }
 
 /// One cache line, so that taking the lock brings the rest along.
@@ -49,38 +48,27 @@ struct Locked<T> {
     value: T,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    /// Changed by the first in the queue.
-    first_does: AtomicU32,
-    /// Held by the first in the queue; the others sleep at it.
-    first: Mutex<()>,
-    /// Where the first sleeps.
-    parker: Parker,
-    #[cfg(loom)]
-    blocked: models::Blocked,
-}
-
 impl<T> InsertionLock<T> {
     /// A free one.
     pub(crate) fn new(value: T) -> Self {
         Self {
             locked: CachePadded::new(Locked { held: AtomicBool::new(false), value }),
-            queue: CachePadded::new(Queue::default()),
+            wanted: CachePadded::new(AtomicU32::new(0)),
+            #[cfg(loom)]
+            blocked: models::Blocked::default(),
         }
-    }
-
-    /// Takes the lock if it is free and nobody queues for it; returns whether it has. It may be given back with
-    /// [`Self::unlock_quickly`].
-    #[inline]
-    pub(crate) fn try_lock_alone(&self) -> bool {
-        self.queue.first_does.load(Ordering::Relaxed) == EMPTY && self.take()
     }
 
     /// Takes the lock if it is free and nobody wants it at once; returns whether it has.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
-        self.queue.first_does.load(Ordering::Relaxed) != WANTED && self.take()
+        self.wanted.load(Ordering::Relaxed) == 0 && self.take()
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        // Acquire: what the last holder has done.
+        self.locked.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Waits for the lock.
@@ -90,82 +78,66 @@ impl<T> InsertionLock<T> {
         }
     }
 
-    #[inline]
-    fn take(&self) -> bool {
-        // Acquire: what the last holder has done.
-        self.locked.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Waits for the lock, having found it taken.
+    /// Waits for the lock, having found it taken, where any number of threads do.
     #[cold]
     pub(crate) fn lock_after_pause(&self) {
         #[cfg(not(loom))]
-        self.lock_in_queue();
+        {
+            let mut retry = Retry::among_many();
+            retry.pause();
+            while !self.try_lock() {
+                retry.pause();
+            }
+        }
         #[cfg(loom)]
-        self.queue.blocked.until(|| self.take());
+        self.blocked.until(|| self.take());
     }
 
-    #[cfg_attr(all(loom, not(test)), allow(dead_code, reason = "models of what uses the lock do without"))]
-    fn lock_in_queue(&self) {
-        let mut retry = Retry::new();
-        while retry.pause(ATTEMPTS) {
-            if self.try_lock() {
-                return;
+    /// Waits for the lock, having found it taken, where no more than a handful of threads do. After a few pauses it wants
+    /// the lock at once, and everyone who does not want that, too, has to stand back until it has it.
+    #[cold]
+    pub(crate) fn lock_of_few(&self) {
+        #[cfg(not(loom))]
+        {
+            let mut retry = Retry::among_few(PATIENCE);
+            loop {
+                retry.pause();
+                if self.take() || retry.attempts() >= PATIENCE && self.take_soon() {
+                    return;
+                }
             }
         }
-        let _first = self.queue.first.lock();
-        let does = &self.queue.first_does;
-        loop {
-            does.store(WANTED, Ordering::Relaxed);
-            if self.take_soon() {
-                break;
-            }
-            does.store(SLEEPING, Ordering::Relaxed);
-            // Who gives the lock back and overlooks that has mostly done it by now.
-            fence(Ordering::SeqCst);
-            if self.take() {
-                break;
-            }
-            self.queue.sleep();
-        }
-        does.store(EMPTY, Ordering::Relaxed);
+        #[cfg(loom)]
+        self.blocked.until(|| self.take());
     }
 
-    /// Takes the lock if it is given back before long.
+    /// Wants the lock, and takes it if it is given back before long. Otherwise who wants it sleeps for a while, and does not
+    /// want it then: a lock that is free must not wait for a sleeper.
+    #[cfg(not(loom))]
     fn take_soon(&self) -> bool {
         let mut backoff = Backoff::new();
-        while !self.take() {
-            if backoff.is_long() {
-                return false;
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let taken = (0..LOOKS).any(|_| {
+            let taken = self.take();
+            if !taken {
+                backoff.snooze();
             }
-            backoff.snooze();
-        }
-        true
+            taken
+        });
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        taken
     }
 
-    /// Gives the lock back, and wakes a sleeper.
+    /// Gives the lock back.
     ///
     /// # Safety
     /// It is held, and nobody else gives it back for the same turn.
-    pub(crate) unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { self.unlock_quickly() };
-        if self.queue.first_does.load(Ordering::Relaxed) == SLEEPING {
-            self.queue.parker.unpark();
-        }
-    }
-
-    /// Gives the lock back without a look at whether somebody sleeps: if anybody does, it has come since
-    /// [`Self::try_lock_alone`], and the holder has lost its processor in between.
-    ///
-    /// # Safety
-    /// As [`Self::unlock`].
     #[inline]
-    pub(crate) unsafe fn unlock_quickly(&self) {
+    pub(crate) unsafe fn unlock(&self) {
         // Release: what was done under the lock.
         self.locked.held.store(false, Ordering::Release);
         #[cfg(loom)]
-        self.queue.blocked.wake();
+        self.blocked.wake();
     }
 }
 
@@ -178,19 +150,8 @@ impl<T> Deref for InsertionLock<T> {
     }
 }
 
-impl Queue {
-    fn sleep(&self) {
-        if cfg!(loom) {
-            // A model has no time, so a sleep that runs out is one that ends at once.
-            duramen_sync::thread::yield_now();
-        } else {
-            self.parker.park_timeout(SLEEP);
-        }
-    }
-}
-
-/// How threads wait in models of what uses the lock. With the queue there would be too much to try; it has a model of its
-/// own.
+/// A model has no time, and a pause that ends at once would let it try the same again without end. So in models those who
+/// wait sleep until the lock is given back. Who wants it at once makes no difference to what may happen, only to how often.
 #[cfg(loom)]
 mod models {
     use duramen_sync::{Condvar, Mutex};
@@ -215,6 +176,8 @@ mod models {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use duramen_sync::atomic::AtomicU64;
     use duramen_sync::cell::UnsafeCell;
     use duramen_sync::{Arc, thread};
@@ -236,14 +199,12 @@ mod tests {
         let counter = Arc::new(Counter { lock: InsertionLock::new(AtomicU64::new(0)), plain: UnsafeCell::new(0) });
         let run = move |counter: &Counter| {
             for _ in 0..each {
-                if !counter.lock.try_lock_alone() && !counter.lock.try_lock() {
-                    counter.lock.lock_in_queue();
-                }
+                counter.lock.lock();
                 // SAFETY: the lock is held.
                 counter.plain.with_mut(|plain| unsafe { *plain += 1 });
                 counter.lock.store(counter.lock.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 // SAFETY: as above.
-                unsafe { counter.lock.unlock_quickly() };
+                unsafe { counter.lock.unlock() };
             }
         };
         let spawn = |_| {
@@ -253,7 +214,7 @@ mod tests {
         let others: Vec<_> = (1..threads).map(spawn).collect();
         run(&counter);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert!(counter.lock.try_lock_alone(), "it has been given back, and nobody queues");
+        assert!(counter.lock.try_lock(), "it has been given back");
         assert!(!counter.lock.try_lock());
         // SAFETY: the lock is held.
         assert_eq!(counter.plain.with(|plain| unsafe { *plain }), threads * each);
@@ -269,7 +230,7 @@ mod tests {
     /// The holder keeps the lock for so long that everyone else goes to sleep, again and again.
     #[cfg(not(loom))]
     #[test]
-    fn sleepers_are_woken() {
+    fn sleepers_get_it_too() {
         let lock = Arc::new(InsertionLock::new(AtomicU64::new(0)));
         let run = |lock: &InsertionLock<AtomicU64>| {
             for _ in 0..20 {

@@ -47,17 +47,13 @@ use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, Retry, thread};
+use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, thread};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
 use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::lock::InsertionLock;
-
-/// So often a reservation that meets others is tried again after a pause, before it is made without asking whether it meets
-/// others.
-const RESERVE_ATTEMPTS: u32 = 4;
 
 /// The positions of a log buffer.
 #[derive(Debug)]
@@ -199,7 +195,7 @@ impl Space {
     /// and nothing has to be looked at; otherwise does nothing.
     #[inline(always)]
     pub(crate) fn try_acquire<T>(&self, bytes: u64, then: impl FnOnce(Lsn) -> T) -> Option<T> {
-        if !self.next.try_lock_alone() {
+        if !self.next.try_lock() {
             return None;
         }
         let next = &*self.next;
@@ -214,7 +210,7 @@ impl Space {
             made = Some(then(Lsn::new(lsn)));
         }
         // SAFETY: the lock has been taken above.
-        unsafe { self.next.unlock_quickly() };
+        unsafe { self.next.unlock() };
         made
     }
 
@@ -225,6 +221,12 @@ impl Space {
         } else {
             self.next.lock();
         }
+        self.own_turn()
+    }
+
+    /// Waits for the insertion lock, which has been tried already, where few do.
+    pub(crate) fn turn_of_few(&self) -> Turn<'_> {
+        self.next.lock_of_few();
         self.own_turn()
     }
 
@@ -255,45 +257,47 @@ impl Space {
         self.own_turn()
     }
 
-    /// Hands out `bytes` without a turn, for designs that have none, if nobody else does at this moment and nothing has to
-    /// be looked at.
+    /// Hands out `bytes` without a turn, for designs that have none, unless others wait for room. [`Space::reserved`] must
+    /// follow.
     #[inline]
     pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Lsn> {
-        let next = &self.next.lsn;
-        let lsn = next.load(Ordering::Relaxed);
-        // Acquire: what lies up to there has been flushed.
-        if lsn + bytes > self.next.clear.load(Ordering::Acquire) {
-            return None;
-        }
         // What this thread did before happens before any later insertion; checkpoints rest on that.
-        let reserved = next.compare_exchange(lsn, lsn + bytes, Ordering::AcqRel, Ordering::Relaxed);
-        reserved.is_ok().then_some(Lsn::new(lsn))
+        (self.waiting.load(Ordering::Relaxed) == 0).then(|| Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel)))
     }
 
-    /// Hands out `bytes` without a turn, for designs that have none; waits while there is no room. Not without a pause at
-    /// first if it has been `tried` already.
-    pub(crate) fn reserve(&self, bytes: u64, tried: bool) -> Lsn {
-        let mut retry = Retry::new();
-        while tried && retry.pause(RESERVE_ATTEMPTS) {
-            if let Some(lsn) = self.try_reserve(bytes) {
-                return lsn;
-            }
-            if self.next.lsn.load(Ordering::Relaxed) + bytes > self.next.clear.load(Ordering::Relaxed) {
-                break;
-            }
-        }
+    /// Hands out `bytes` without a turn, for designs that have none; if others wait for room, it waits with them first.
+    /// [`Space::reserved`] must follow.
+    pub(crate) fn reserve(&self, bytes: u64) -> Lsn {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.back_off(bytes);
         }
-        // As in `try_reserve`. This cannot fail, whoever else does it.
-        let lsn = self.next.lsn.fetch_add(bytes, Ordering::AcqRel);
-        if !self.has_room(lsn + bytes, self.durable()) {
-            self.wait_for_room(|| lsn + bytes);
+        // As in `try_reserve`.
+        Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel))
+    }
+
+    /// Waits until there is room for the `bytes` that have been reserved and end at `end`; returns whether there is, which
+    /// is always so unless the log has failed.
+    #[inline]
+    pub(crate) fn reserved(&self, bytes: u64, end: Lsn) -> bool {
+        let durable = self.durable();
+        let is_quiet = end.get().saturating_sub(durable.get()) < self.alarm;
+        is_quiet && self.has_room(end.get(), durable) || self.room_for_reserved(bytes, end)
+    }
+
+    #[cold]
+    fn room_for_reserved(&self, bytes: u64, end: Lsn) -> bool {
+        let end = end.get();
+        if !self.has_room(end, self.durable()) {
+            self.wait_for_room(|| end);
         }
-        if self.look(lsn + bytes) {
+        // The flusher stays awake while much is unflushed. In case that it has seen less and gone to sleep, tell it again
+        // now and then.
+        let step = (self.alarm / 4).max(1);
+        let before = (end - bytes).saturating_sub(self.durable().get());
+        if before < self.alarm || (end - bytes) / step != end / step {
             self.flusher.ring();
         }
-        Lsn::new(lsn)
+        self.has_room(end, self.durable())
     }
 
     /// Waits, without a reservation, until it looks as if there were room for `bytes`.

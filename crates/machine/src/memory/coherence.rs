@@ -137,6 +137,34 @@ impl Memory {
             memory.write_back(socket, home, line, at)
         });
         self.counters.streamed[home.node] += LINE_BYTES as u64;
+        let accepted = self.accepted(home, socket, at);
+        entry.write(context);
+        entry.free_at = accepted;
+        *self.directory.entry(line) = entry;
+        accepted
+    }
+
+    /// Writes a line that a cache has changed back to memory, and leaves it in the caches. Returns when it is durable there, if
+    /// the memory is.
+    pub(super) fn clean(&mut self, context: usize, line: Line, now: Time) -> Time {
+        let Place { core, socket, .. } = self.places[context];
+        let mut entry = *self.directory.entry(line);
+        let begin = self.free(&entry, now);
+        if entry.dirty().is_none() {
+            return begin;
+        }
+        let home = self.directory.home(line, socket);
+        let at = self.delay(begin, |memory, at| {
+            let at = memory.cores[core].drain.line(at);
+            memory.write_back(socket, home, line, at)
+        });
+        entry.set_dirty(None);
+        *self.directory.entry(line) = entry;
+        self.accepted(home, socket, at)
+    }
+
+    /// When a controller has accepted what set out for it at `at`.
+    fn accepted(&self, home: Home, socket: usize, at: Time) -> Time {
         let mut accepted = at + self.description.memory_accept;
         if home.node != socket {
             accepted += self.description.memory_remote;
@@ -144,9 +172,6 @@ impl Memory {
         if home.nvm {
             accepted += self.description.nvm.map_or(Time::ZERO, |nvm| nvm.write_latency);
         }
-        entry.write(context);
-        entry.free_at = accepted;
-        *self.directory.entry(line) = entry;
         accepted
     }
 

@@ -79,6 +79,8 @@ pub(crate) enum Bulk {
     Write,
     /// Non-temporal stores of whole lines.
     Stream,
+    /// Written lines are sent to memory, and stay in the caches.
+    Flush,
 }
 
 /// The memory system of a machine.
@@ -213,6 +215,7 @@ impl Memory {
                 done
             }
             Bulk::Stream => touched.fold(now, |at, line| self.stream(context, line, at)),
+            Bulk::Flush => touched.fold(now, |at, line| self.flush(context, line, at)),
         }
     }
 
@@ -227,7 +230,6 @@ impl Memory {
     }
 
     /// Makes the pages of the lines non-volatile memory of a node; DRAM, on a machine that has no other.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for whoever simulates persistent memory"))]
     pub(crate) fn bind_nvm(&mut self, first: Line, lines: u64, node: usize) {
         let nvm = self.description.nvm.is_some();
         self.bind_to(first, lines, Home { node, nvm });
@@ -269,6 +271,15 @@ impl Memory {
         let posted = self.buffers[context].may_stream(now);
         self.counters.full_buffer_waits += posted - now;
         let accepted = self.write_around(context, line, posted);
+        self.buffers[context].stream(accepted);
+        posted
+    }
+
+    /// Sends a line to memory if it has been written to. Returns when one of the buffers that streams use has taken it.
+    fn flush(&mut self, context: usize, line: Line, now: Time) -> Time {
+        let posted = self.buffers[context].may_stream(now);
+        self.counters.full_buffer_waits += posted - now;
+        let accepted = self.clean(context, line, posted);
         self.buffers[context].stream(accepted);
         posted
     }

@@ -373,6 +373,21 @@ fn non_volatile_memory_has_its_own_times() {
 }
 
 #[test]
+fn flushed_lines_stay_in_the_cache() {
+    let mut memory = machine();
+    memory.bind_nvm(Line(0), 64, 0);
+    memory.post(0, 0, 0);
+    assert_eq!(memory.fence(0, 1000), 1003, "the store has left");
+    memory.bulk(0, 0, 1, Bulk::Flush, 1000);
+    let durable = memory.fence(0, 1001);
+    assert!(durable > 1300, "non-volatile memory has accepted the line: {durable}");
+    memory.bulk(0, 0, 1, Bulk::Flush, 2000);
+    assert_eq!(memory.fence(0, 2001), 2004, "nothing has been written since");
+    assert_eq!(memory.load(0, 0, 3000), 3001, "still there");
+    memory.check(1);
+}
+
+#[test]
 fn every_write_is_a_new_version() {
     let mut memory = machine();
     let line = Line(5);

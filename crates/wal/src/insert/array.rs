@@ -8,8 +8,8 @@
 //! of the array, whatever the number of threads.
 //!
 //! The slots of the pool are used in turn. The one behind the one that was taken last is nearly always free, since it was
-//! closed a whole round of the pool ago; if it is not, the next one is tried. Groups are bounded, so that they always fit in the log buffer; a record
-//! above the bound does not join but waits for the lock by itself.
+//! closed a whole round of the pool ago; if it is not, the next one is tried. Groups are bounded, so that they always fit in
+//! the log buffer; a record above the bound does not join but waits for the lock by itself.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -117,7 +117,7 @@ impl ConsolidationArray {
                 (slot.wait(), offset)
             }
             _ => {
-                let mut turn = space.turn(true);
+                let mut turn = space.turn_of_few();
                 self.replace(slot.place(), relieve);
                 let group = slot.close();
                 let lsn = turn.acquire(group.bytes, group.members);
@@ -160,8 +160,8 @@ impl ConsolidationArray {
     }
 
     /// Takes a free slot from the pool: the first from the one taken last that `take` succeeds with; returns it and its
-    /// index. It is the caller's turn. While none is free, `relieve` is called: some may be in use only because somebody has to notice
-    /// that they are not needed any more.
+    /// index. It is the caller's turn. While none is free, `relieve` is called: some may be in use only because somebody has
+    /// to notice that they are not needed any more.
     #[inline(always)]
     pub(super) fn take(&self, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let last = self.leaders.last_slot.load(Ordering::Relaxed);

@@ -47,20 +47,23 @@ impl Insertion for ReservedInsertion {
             return None;
         }
         let lsn = space.try_reserve(bytes)?;
-        fill.fill(lsn);
-        self.links.add(lsn, lsn.advance(bytes));
+        let end = lsn.advance(bytes);
+        if space.reserved(bytes, end) {
+            fill.fill(lsn);
+            self.links.add(lsn, end);
+        }
         Some(lsn)
     }
 
-    fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        let lsn = space.reserve(bytes, tried);
+    fn insert(&self, space: &Space, bytes: u64, _tried: bool, fill: impl Fill) -> Lsn {
+        let lsn = space.reserve(bytes);
         let end = lsn.advance(bytes);
-        if is_on(Bug::LinkedBeforeFilled) && space.durable_if_room(end).is_some() {
-            self.links.add(lsn, end);
-            thread::yield_now();
-        }
-        fill.fill(lsn);
-        if space.durable_if_room(end).is_some() {
+        if space.reserved(bytes, end) {
+            if is_on(Bug::LinkedBeforeFilled) {
+                self.links.add(lsn, end);
+                thread::yield_now();
+            }
+            fill.fill(lsn);
             self.links.add(lsn, end);
         }
         lsn

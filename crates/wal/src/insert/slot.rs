@@ -24,8 +24,8 @@
 //! A thread may look at a slot that it found in the array long ago. That is harmless: whatever the slot has become, it
 //! joins only if the word says OPEN, and then the slot *is* open, if perhaps at another place of the array.
 
-use duramen_sync::Backoff;
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::{Backoff, CachePadded};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
@@ -49,15 +49,16 @@ const fn members(word: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     word: AtomicU64,
-    /// Where the group's space starts. Written before COPYING is announced, constant until FREE. Of no meaning in a slot that
-    /// one thread occupies.
-    lsn: AtomicU64,
-    /// Size of the group's space in bytes. Likewise.
+    /// Size of the group's space in bytes. Written before COPYING is announced, constant until FREE. Of no meaning in a slot
+    /// that one thread occupies.
     bytes: AtomicU64,
     /// Place in the array. Written before OPEN is announced, constant until FREE.
     place: AtomicUsize,
     /// The slot's part in the queue of spaces to be released, in the design that has one.
     node: Node,
+    /// What the members wait for: where the group's space starts, plus one; zero before the leader knows. Apart from the
+    /// word: each thread that joins or leaves would disturb all that wait, and they it.
+    told: CachePadded<AtomicU64>,
 }
 
 /// What became of an attempt to join.
@@ -92,6 +93,7 @@ impl Slot {
             return false;
         }
         self.place.store(place, Ordering::Relaxed);
+        self.told.store(0, Ordering::Relaxed);
         self.word.store(OPEN, Ordering::Release);
         true
     }
@@ -142,19 +144,22 @@ impl Slot {
     /// PENDING to COPYING: the space of `bytes` for the group starts at `lsn`. For the leader.
     #[inline]
     pub(super) fn notify(&self, lsn: Lsn, bytes: u64) {
-        self.lsn.store(lsn.get(), Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
-        self.word.store(COPYING | bytes, Ordering::Release);
+        self.word.store(COPYING | bytes, Ordering::Relaxed);
+        // Release: who has been told finds the word in COPYING, and knows what the leader knows.
+        self.told.store(lsn.get() + 1, Ordering::Release);
     }
 
     /// Waits for the leader's notification; returns where the group's space starts and its size. For members.
     pub(super) fn wait(&self) -> (Lsn, u64) {
         let mut backoff = Backoff::new();
-        // Acquire: also what the leader learned about the ring when it acquired the space is known from here on.
-        while self.word.load(Ordering::Acquire) & PHASE != COPYING {
+        loop {
+            // Acquire: also what the leader learned about the ring when it acquired the space is known from here on.
+            if let Some(lsn) = self.told.load(Ordering::Acquire).checked_sub(1) {
+                return (Lsn::new(lsn), self.bytes.load(Ordering::Relaxed));
+            }
             backoff.snooze();
         }
-        (Lsn::new(self.lsn.load(Ordering::Relaxed)), self.bytes.load(Ordering::Relaxed))
     }
 
     /// Size of the space. For those who know that the slot is in DONE, or occupied by one thread.

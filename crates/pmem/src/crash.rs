@@ -1,0 +1,341 @@
+//! The crash model: simulated persistent memory, and what a power cut leaves of it.
+//!
+//! A [`SimMemory`] records what is done to the region that is open on it, thread by thread. For each word of 8 bytes it knows
+//! the value that a power cut leaves *for sure*, and those written since, each of which it *may* leave:
+//!
+//! - A word that was stored may have been evicted from the caches at any time, or not at all. So after a power cut it has
+//!   any of its values since the one that is sure, whatever other words have, of the same line too.
+//! - A flush takes note of the values that the words of its lines have; the flushing thread's next fence makes them sure.
+//! - What a thread has streamed its own next fence makes sure; a flush or a fence of another thread does not, except where all
+//!   processors are made to drain their buffers ([`crate::drain_processors`]).
+//! - Where caches are durable, the next fence makes sure what its thread has stored, too.
+//!
+//! This is the worst that hardware does, and a little worse: x86 stores to durable caches in order.
+//!
+//! The power goes off when [`SimMemory::crash`] says so, at an operation given beforehand, or together with something else
+//! ([`Power`]). Threads run on after that, and nothing that they do is recorded: they learn it from [`SimMemory::is_off`].
+
+use std::collections::{BTreeMap, HashMap};
+
+use duramen_sync::{Arc, Mutex, thread};
+
+use crate::error::{PmemError, Result};
+use crate::guarantee::{Domain, Finding, Guarantee};
+use crate::image::{Images, Rng, Survivors};
+
+/// Power that several simulated devices have in common.
+pub trait Power: Send + Sync {
+    /// Whether it is on.
+    fn is_on(&self) -> bool;
+    /// Turns it off.
+    fn cut(&self);
+}
+
+/// Simulated persistent memory; clones are handles of the same memory.
+#[derive(Clone)]
+pub struct SimMemory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    domain: Domain,
+    power: Option<Arc<dyn Power>>,
+    state: Mutex<State>,
+}
+
+/// What the memory holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// What a power cut leaves for sure, word by word.
+    pub(crate) sure: Vec<u64>,
+    /// The values that words have had since, oldest first.
+    pub(crate) unsure: BTreeMap<usize, Vec<Version>>,
+    /// What each thread's next fence makes sure: for each word, its version up to which.
+    pending: HashMap<u64, Vec<(usize, u64)>>,
+    versions: u64,
+    operations: u64,
+    crash_at: Option<u64>,
+    is_off: bool,
+    is_open: bool,
+}
+
+/// A value of a word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    pub(crate) value: u64,
+    /// Who wrote it.
+    pub(crate) thread: u64,
+    is_streamed: bool,
+}
+
+impl std::fmt::Debug for SimMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimMemory").field("domain", &self.shared.domain).finish_non_exhaustive()
+    }
+}
+
+impl SimMemory {
+    pub(crate) const LOCATION: &'static str = "simulated persistent memory";
+
+    /// Memory of `len` bytes, a multiple of 8, all zero, on a platform with this domain.
+    pub fn new(len: u64, domain: Domain) -> Self {
+        Self::with_power(len, domain, None)
+    }
+
+    /// The same, with power that it shares with others.
+    pub fn with_power(len: u64, domain: Domain, power: Option<Arc<dyn Power>>) -> Self {
+        assert!(len.is_multiple_of(8), "memory is whole words");
+        let sure = vec![0; usize::try_from(len / 8).expect("simulated memory fits into memory")];
+        Self::with_state(domain, power, State { sure, ..State::default() })
+    }
+
+    fn with_state(domain: Domain, power: Option<Arc<dyn Power>>, state: State) -> Self {
+        Self { shared: Arc::new(Shared { domain, power, state: Mutex::new(state) }) }
+    }
+
+    /// Whether these are handles of the same memory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// The platform's domain.
+    pub fn domain(&self) -> Domain {
+        self.shared.domain
+    }
+
+    /// Bytes of it.
+    #[allow(clippy::len_without_is_empty, reason = "as with regions")]
+    pub fn len(&self) -> u64 {
+        self.shared.state.lock().sure.len() as u64 * 8
+    }
+
+    /// Operations so far: calls that store, stream, flush or fence. It is the number that the next one gets.
+    pub fn operations(&self) -> u64 {
+        self.shared.state.lock().operations
+    }
+
+    /// Turns the power off at operation `operation`, or at the next one if that has passed. What that one stores may survive;
+    /// what it makes sure is not sure.
+    pub fn crash_at(&self, operation: u64) {
+        self.shared.state.lock().crash_at = Some(operation);
+    }
+
+    /// Turns the power off now, between two operations.
+    pub fn crash(&self) {
+        self.shared.state.lock().is_off = true;
+        if let Some(power) = &self.shared.power {
+            power.cut();
+        }
+    }
+
+    /// Whether the power is off: what a program says from then on, nobody has heard.
+    pub fn is_off(&self) -> bool {
+        self.shared.state.lock().is_off || self.shared.power.as_ref().is_some_and(|power| !power.is_on())
+    }
+
+    /// Words that a power cut at this moment leaves with one of several values.
+    pub fn unsure(&self) -> usize {
+        self.shared.state.lock().unsure.len()
+    }
+
+    /// What a power cut at this moment, or at the moment it happened, leaves, in one of all possible ways. It is memory of its
+    /// own: powered, with nothing unsure, its operations numbered from 0; with `power` in common with others, if any.
+    pub fn crash_image(&self, survivors: Survivors, power: Option<Arc<dyn Power>>) -> Self {
+        let sure = survivors.apply(&self.shared.state.lock());
+        Self::with_state(self.shared.domain, power, State { sure, ..State::default() })
+    }
+
+    /// What power cuts at this moment leave: every possible image if there are no more than `most`, or else so many, drawn
+    /// from `seed`.
+    pub fn images(&self, most: u64, seed: u64) -> Images {
+        Images::new(self.clone(), self.ways(), most, seed)
+    }
+
+    /// In how many ways a power cut at this moment can leave the memory; [`u64::MAX`] stands for at least as many.
+    pub fn ways(&self) -> u64 {
+        let state = self.shared.state.lock();
+        state.unsure.values().fold(1, |ways: u64, versions| ways.saturating_mul(versions.len() as u64 + 1))
+    }
+
+    pub(crate) fn finding(&self) -> Finding {
+        let guarantee = match self.shared.domain {
+            Domain::DurableCache => Guarantee::DurableCache,
+            Domain::VolatileCache => Guarantee::VolatileCache,
+        };
+        Finding::new(guarantee, "that is what is simulated")
+    }
+
+    /// A region of `len` bytes is opened.
+    pub(crate) fn attach(&self, len: u64) -> Result<Recorder> {
+        let location = || Self::LOCATION.to_owned();
+        let mut state = self.shared.state.lock();
+        let has = state.sure.len() as u64 * 8;
+        if has < len {
+            return Err(PmemError::TooSmall { location: location(), len: has, wanted: len });
+        }
+        if std::mem::replace(&mut state.is_open, true) {
+            return Err(PmemError::Busy { location: location() });
+        }
+        Ok(Recorder { memory: self.clone() })
+    }
+
+    /// Every processor drains its buffers: everything pending is sure.
+    pub(crate) fn drain(&self) {
+        let mut state = self.shared.state.lock();
+        if self.begins(&mut state) && !state.is_off {
+            let pending = std::mem::take(&mut state.pending);
+            // Flushes that the drained processors have begun are done, too.
+            pending.into_values().flatten().for_each(|(word, number)| state.settle(word, number));
+        }
+    }
+
+    /// Counts an operation; returns whether it has any effect.
+    fn begins(&self, state: &mut State) -> bool {
+        if state.is_off || self.shared.power.as_ref().is_some_and(|power| !power.is_on()) {
+            state.is_off = true;
+            return false;
+        }
+        let number = state.operations;
+        state.operations += 1;
+        if state.crash_at.is_some_and(|at| at <= number) {
+            state.is_off = true;
+            if let Some(power) = &self.shared.power {
+                power.cut();
+            }
+        }
+        true
+    }
+}
+
+impl State {
+    /// The version `number` of the word is sure, and what was before it is gone.
+    fn settle(&mut self, word: usize, number: u64) {
+        let Some(versions) = self.unsure.get_mut(&word) else { return };
+        let known = versions.iter().take_while(|version| version.number <= number).count();
+        if let Some(last) = versions.drain(..known).next_back() {
+            self.sure[word] = last.value;
+        }
+        if versions.is_empty() {
+            self.unsure.remove(&word);
+        }
+    }
+
+    /// What programs read.
+    fn visible(&self, word: usize) -> u64 {
+        let written = self.unsure.get(&word).and_then(|versions| versions.last());
+        written.map_or(self.sure[word], |version| version.value)
+    }
+}
+
+/// Tells a memory what is done to the region that is open on it.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    memory: SimMemory,
+}
+
+impl Recorder {
+    /// Calls `put` with the offset and the value of each word as programs read it.
+    pub(crate) fn load(&self, mut put: impl FnMut(usize, u64)) {
+        let state = self.memory.shared.state.lock();
+        (0..state.sure.len()).for_each(|word| put(word * 8, state.visible(word)));
+    }
+
+    /// The caller stores or streams: `write` does so and names the offsets and new values of the words.
+    pub(crate) fn store(&self, is_streamed: bool, write: impl FnOnce(&mut dyn FnMut(usize, u64))) {
+        let mut guard = self.memory.shared.state.lock();
+        let state = &mut *guard;
+        if !self.memory.begins(state) {
+            return write(&mut |_, _| {});
+        }
+        let thread = thread::id();
+        // Where caches are durable, a fence is enough for what has been stored.
+        let is_fenced = is_streamed || self.memory.shared.domain == Domain::DurableCache;
+        write(&mut |at, value| {
+            let (word, number) = (at / 8, state.versions);
+            // The memory may be smaller than the pages that are mapped for it.
+            assert!(word < state.sure.len(), "what is stored is within the memory");
+            state.versions += 1;
+            state.unsure.entry(word).or_default().push(Version { number, value, thread, is_streamed });
+            if is_fenced {
+                state.pending.entry(thread).or_default().push((word, number));
+            }
+        });
+    }
+
+    /// The caller flushes the lines of the words whose offsets `lines` names.
+    pub(crate) fn flush(&self, lines: impl FnOnce(&mut dyn FnMut(usize))) {
+        let mut guard = self.memory.shared.state.lock();
+        let state = &mut *guard;
+        if !self.memory.begins(state) {
+            return;
+        }
+        let thread = thread::id();
+        lines(&mut |at| {
+            let word = at / 8;
+            let mut stored = state.unsure.get(&word).into_iter().flatten();
+            // Others' streams are in their own buffers still, not in a cache.
+            if let Some(last) = stored.rfind(|version| !version.is_streamed || version.thread == thread) {
+                let number = last.number;
+                state.pending.entry(thread).or_default().push((word, number));
+            }
+        });
+    }
+
+    /// The caller fences.
+    pub(crate) fn fence(&self) {
+        let mut state = self.memory.shared.state.lock();
+        if self.memory.begins(&mut state) && !state.is_off {
+            let pending = state.pending.remove(&thread::id()).unwrap_or_default();
+            pending.into_iter().for_each(|(word, number)| state.settle(word, number));
+        }
+    }
+
+    /// Every processor drains its buffers.
+    pub(crate) fn drain(&self) {
+        self.memory.drain();
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.memory.shared.state.lock().is_open = false;
+    }
+}
+
+/// Chooses an image: see [`Survivors`].
+impl Survivors {
+    fn apply(self, state: &State) -> Vec<u64> {
+        let mut image = state.sure.clone();
+        let mut put = |word: usize, versions: &[Version], count: usize| {
+            if let Some(version) = count.checked_sub(1).and_then(|last| versions.get(last)) {
+                image[word] = version.value;
+            }
+        };
+        match self {
+            Self::Nothing => {}
+            Self::Everything => {
+                state.unsure.iter().for_each(|(word, versions)| put(*word, versions, versions.len()));
+            }
+            Self::Nth(mut rest) => {
+                for (word, versions) in &state.unsure {
+                    let values = versions.len() as u64 + 1;
+                    put(*word, versions, (rest % values) as usize);
+                    rest /= values;
+                }
+            }
+            Self::Random(seed) => {
+                let mut dice = Rng::new(seed);
+                let style = dice.style();
+                for (word, versions) in &state.unsure {
+                    put(*word, versions, dice.survivor(&style, *word, versions));
+                }
+            }
+        }
+        image
+    }
+}
+
+#[cfg(test)]
+#[path = "crash_tests.rs"]
+mod tests;

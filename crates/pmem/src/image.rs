@@ -1,0 +1,118 @@
+//! The images that a power cut can leave: all of them, or some at random.
+
+use crate::crash::{SimMemory, Version};
+use crate::instructions::LINE;
+
+/// Which of the values that it may have does each word have after a power cut?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Survivors {
+    /// The oldest: what is sure and no more.
+    Nothing,
+    /// The newest.
+    Everything,
+    /// Of all ways, numbered from 0 ([`SimMemory::ways`]), this one.
+    Nth(u64),
+    /// Drawn from this seed. Every seed also draws how likely losses are, and whether words, lines or all that a thread wrote
+    /// are lost together, so that a few seeds show all sorts of crashes.
+    Random(u64),
+}
+
+/// What power cuts at one moment leave.
+#[derive(Debug)]
+pub struct Images {
+    memory: SimMemory,
+    next: u64,
+    count: u64,
+    /// Images are numbered if they are few, and drawn otherwise.
+    seed: Option<u64>,
+}
+
+impl Images {
+    pub(crate) fn new(memory: SimMemory, ways: u64, most: u64, seed: u64) -> Self {
+        Self { memory, next: 0, count: ways.min(most), seed: (ways > most).then_some(seed) }
+    }
+
+    /// Whether these are all that there are.
+    pub fn are_all(&self) -> bool {
+        self.seed.is_none()
+    }
+}
+
+impl Iterator for Images {
+    type Item = (Survivors, SimMemory);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let number = self.next;
+        if number == self.count {
+            return None;
+        }
+        self.next += 1;
+        let survivors = match (self.seed, number) {
+            (None, number) => Survivors::Nth(number),
+            (Some(_), 0) => Survivors::Nothing,
+            (Some(_), 1) => Survivors::Everything,
+            (Some(seed), number) => Survivors::Random(seed.wrapping_add(number)),
+        };
+        Some((survivors, self.memory.crash_image(survivors, None)))
+    }
+}
+
+/// A small generator of pseudo-random numbers (SplitMix64), the same everywhere for the same seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+/// What is lost together, and how likely.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    unit: Unit,
+    lost_percent: u64,
+    salt: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Word,
+    Line,
+    Thread,
+}
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    pub(crate) fn style(&mut self) -> Style {
+        let unit = [Unit::Word, Unit::Line, Unit::Thread][self.below(3) as usize];
+        let lost_percent = [3, 20, 50, 80, 97][self.below(5) as usize];
+        Style { unit, lost_percent, salt: self.next() }
+    }
+
+    /// How many of a word's versions have come to the memory.
+    pub(crate) fn survivor(&mut self, style: &Style, word: usize, versions: &[Version]) -> usize {
+        let is_lost = |what: u64| mix(what ^ style.salt) % 100 < style.lost_percent;
+        match style.unit {
+            Unit::Word if self.below(100) < style.lost_percent => self.below(versions.len() as u64) as usize,
+            Unit::Line if is_lost((word * 8 / LINE) as u64) => 0,
+            Unit::Thread => {
+                let kept = versions.iter().rposition(|version| !is_lost(version.thread));
+                kept.map_or(0, |last| last + 1)
+            }
+            _ => versions.len(),
+        }
+    }
+}
+
+fn mix(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,74 @@
+//! Persistent memory: memory that keeps what was stored, if the program says in time that it must. Usable alone, see
+//! `examples/`.
+//!
+//! A [`Region`] is a file on a DAX file system, a DAX device, an ordinary file, memory of the process, or simulated memory that
+//! crashes, mapped into the address space. There is one way to write to it: [`Region::store`] (through the caches) or
+//! [`Region::stream`] (past them), [`Region::flush`], [`Region::fence`]; [`Region::persist`] is whatever of the last two the
+//! region's [`Domain`] asks for.
+//!
+//! ```
+//! use duramen_pmem::{Region, RegionOptions, Source, Survive};
+//!
+//! # fn main() -> Result<(), duramen_pmem::PmemError> {
+//! let options = RegionOptions { survive: Survive::Nothing, ..RegionOptions::new(4096) };
+//! let region = Region::open(&Source::Anonymous, &options)?;
+//! region.store(64, &[b"the record"]);
+//! region.persist(64, 10);
+//! region.store_word(0, 1); // one word: there, or not there
+//! region.persist(0, 8);
+//! assert_eq!(region.read_word(0), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//! - An aligned word of 8 bytes is stored whole: after a power cut it has one of the values that were stored to it.
+//! - What a thread stored and then persisted, or streamed and then fenced, survives what the platform guarantees
+//!   ([`Guarantee`]); everything else may survive, word by word, in any order.
+//! - A region is opened only if what it holds survives what the program asks for ([`Survive`], a power cut unless it asks for
+//!   less); otherwise [`PmemError::NotDurable`] says why not.
+//!
+//! # Models
+//! - **Times** ([`Timing`]): ordinary memory is made as slow as a device that one does not have.
+//! - **Crashes** ([`SimMemory`]): a region in memory that records what is done to it and shows every image that a power cut
+//!   could leave, or many. A forgotten flush or fence is found by whoever checks them all.
+//! - In the *machine* build of `duramen-sync` regions are the simulated computer's non-volatile memory: streams, flushes and
+//!   fences are charged.
+//!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `region`, `options` | regions, and how they are opened |
+//! | `mapping`, `numa` | mapping memory; on which node it lies |
+//! | `instructions` | non-temporal stores, flushes and fences of each processor |
+//! | `guarantee` | what survives what, and how that is found out |
+//! | `timing` | the timing model |
+//! | `crash`, `image` | the crash model |
+//! | `drain` | draining the buffers of all processors |
+//!
+//! # Safety
+//! Words of a region are read and written as atomic variables are, without order, so that [`Region::store`] and
+//! [`Region::read`] are safe whatever other threads or processes do: they get one value or the other of each word. Who lends
+//! out slices ([`Region::bytes`]) keeps others from writing. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
+
+mod crash;
+mod drain;
+mod error;
+mod guarantee;
+mod image;
+mod instructions;
+mod mapping;
+mod numa;
+mod options;
+mod region;
+mod timing;
+
+pub use crash::{Power, SimMemory};
+pub use drain::{Drained, drain_processors};
+pub use error::{PmemError, Result};
+pub use guarantee::{Domain, Guarantee, Survive};
+pub use image::{Images, Survivors};
+pub use numa::{Placed, Placement};
+pub use options::{Mode, RegionOptions, Source};
+pub use region::Region;
+pub use timing::{STEP, Timing};

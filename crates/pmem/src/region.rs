@@ -1,0 +1,394 @@
+//! Regions, and what can be done with them.
+
+use std::ops::Range;
+
+use duramen_sync::{cost, word};
+
+use crate::crash::{Recorder, SimMemory};
+use crate::error::{PmemError, Result};
+use crate::guarantee::{Domain, Guarantee, Survive};
+use crate::instructions::{self, Flush, LINE, for_each_line};
+use crate::mapping::{Mapping, anonymous_finding};
+use crate::numa::{self, Placed};
+use crate::options::{RegionOptions, Source};
+use crate::timing::Model;
+
+/// Persistent memory, mapped. Shared by reference between threads; dropping it unmaps it, and writes nothing.
+///
+/// Offsets count bytes from the region's beginning. A range that is not within the region is a broken invariant of the caller
+/// and panics.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+    recorder: Option<Recorder>,
+    model: Option<Model>,
+    flush: Flush,
+    domain: Domain,
+    guarantee: Guarantee,
+    reason: String,
+    placed: Placed,
+    location: String,
+}
+
+impl Region {
+    /// Opens or makes a region.
+    ///
+    /// # Errors
+    /// [`PmemError::NotDurable`] when what is stored would not survive what it has to; [`PmemError::Missing`],
+    /// [`PmemError::AlreadyExists`], [`PmemError::TooSmall`], [`PmemError::Busy`], [`PmemError::InvalidOption`],
+    /// [`PmemError::System`].
+    pub fn open(source: &Source, options: &RegionOptions) -> Result<Self> {
+        let (len, ring_from) = options.check()?;
+        let (mapping, finding, recorder, location) = match source {
+            Source::File(path) => {
+                let (mapping, finding) = Mapping::file(path, options.mode, len, ring_from)?;
+                (mapping, finding, None, path.display().to_string())
+            }
+            Source::Anonymous => {
+                let mapping = Mapping::anonymous(len, ring_from)?;
+                (mapping, anonymous_finding(), None, "anonymous memory".to_owned())
+            }
+            Source::Simulated(memory) => {
+                let recorder = memory.attach(options.len)?;
+                let mapping = Mapping::anonymous(len, ring_from)?;
+                recorder.load(|at, value| {
+                    // SAFETY: the offset is that of a word of the memory, which nobody else has yet.
+                    unsafe { word::store(mapping.at(at).cast(), value) };
+                });
+                (mapping, memory.finding(), Some(recorder), SimMemory::LOCATION.to_owned())
+            }
+        };
+        let guarantee = options.stated.unwrap_or(finding.guarantee);
+        let reason = if options.stated.is_some() { "the operator says so".to_owned() } else { finding.reason };
+        if guarantee.survives(options.domain) < options.survive {
+            let reason = match (guarantee, options.domain) {
+                (Guarantee::VolatileCache, Domain::DurableCache) => {
+                    "lines that are never flushed are lost with the caches; use the domain `volatile-cache`".to_owned()
+                }
+                _ => reason,
+            };
+            return Err(PmemError::NotDurable { location, wanted: options.survive, guarantee, reason });
+        }
+        let placed = numa::place(&mapping, options.placement);
+        let (model, flush) = (Model::new(&options.timing), Flush::find());
+        Ok(Self { mapping, recorder, model, flush, domain: options.domain, guarantee, reason, placed, location })
+    }
+
+    // ----- what it is -----
+
+    /// Bytes of it.
+    #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
+    pub fn len(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// The domain that [`Region::persist`] works for.
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// What the platform guarantees, detected or stated.
+    pub fn guarantee(&self) -> Guarantee {
+        self.guarantee
+    }
+
+    /// What the region's data survives, if it is not a power cut: for a warning to people.
+    pub fn shortfall(&self) -> Option<String> {
+        let survived = self.guarantee.survives(self.domain);
+        (survived < Survive::PowerCut).then(|| {
+            format!("what is stored in `{}` survives {survived}, not a power cut: {}", self.location, self.reason)
+        })
+    }
+
+    /// What has become of the placement asked for.
+    pub fn placed(&self) -> &Placed {
+        &self.placed
+    }
+
+    /// Where it is: a path, or what kind of memory.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// The instruction that flushes lines here.
+    pub fn flush_instruction(&self) -> &'static str {
+        self.flush.name()
+    }
+
+    // ----- writing -----
+
+    /// Stores `parts`, one after the other, from offset `at` on, through the caches. Whole aligned words of 8 bytes are stored
+    /// in one piece each, and so are the parts of words at the ends.
+    #[inline]
+    pub fn store(&self, at: u64, parts: &[&[u8]]) {
+        let bytes = total(parts);
+        let range = self.range(at, bytes);
+        cost::write(self.mapping.at(range.start), bytes);
+        match &self.recorder {
+            None => store_words(self.mapping.at(range.start), parts),
+            Some(recorder) => recorder.store(false, |record| {
+                store_words(self.mapping.at(range.start), parts);
+                self.for_each_word(&range, record);
+            }),
+        }
+        self.wrote(bytes);
+    }
+
+    /// Stores `parts`, one after the other, from offset `at` on, past the caches: cheaper than [`Region::store`] with a flush for
+    /// what is not read again soon. Other threads may see them out of order until the caller has called [`Region::fence`].
+    ///
+    /// # Panics
+    /// When `at` or the number of bytes is not a multiple of 8.
+    #[inline]
+    pub fn stream(&self, at: u64, parts: &[&[u8]]) {
+        let bytes = total(parts);
+        assert!(at.is_multiple_of(8) && bytes.is_multiple_of(8), "whole words are streamed");
+        let range = self.range(at, bytes);
+        cost::stream(self.mapping.at(range.start), bytes);
+        match &self.recorder {
+            None => stream_words(self.mapping.at(range.start), parts, self.flush),
+            Some(recorder) => recorder.store(true, |record| {
+                store_words(self.mapping.at(range.start), parts);
+                self.for_each_word(&range, record);
+            }),
+        }
+        self.wrote(bytes);
+    }
+
+    /// Stores one word, in the processor's own order of bytes.
+    ///
+    /// # Panics
+    /// When `at` is not a multiple of 8.
+    #[inline]
+    pub fn store_word(&self, at: u64, value: u64) {
+        assert!(at.is_multiple_of(8), "words are aligned");
+        self.store(at, &[&value.to_ne_bytes()]);
+    }
+
+    /// Sends the lines that the `len` bytes from `at` touch to the memory, whoever has stored to them. They are durable when the
+    /// caller has called [`Region::fence`]; what is stored later is not included.
+    #[inline]
+    pub fn flush(&self, at: u64, len: usize) {
+        let range = self.range(at, len);
+        let data = self.mapping.at(range.start);
+        cost::flush(data, len);
+        if let Some(recorder) = &self.recorder {
+            recorder.flush(|record| self.for_each_line_word(&range, record));
+        }
+        // SAFETY: the range is mapped, so its lines are.
+        for_each_line(data, len, |line| unsafe { self.flush.line(line) });
+    }
+
+    /// Waits until everything that this thread has streamed or flushed is durable, and, where caches are durable, what it has
+    /// stored. Nothing that it stores afterwards is seen, or durable, before.
+    #[inline]
+    pub fn fence(&self) {
+        instructions::fence();
+        if cfg!(machine) {
+            duramen_sync::atomic::fence(duramen_sync::atomic::Ordering::SeqCst);
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.fence();
+        }
+        if let Some(model) = &self.model {
+            model.barrier();
+        }
+    }
+
+    /// Makes what this thread has stored in the `len` bytes from `at` durable in the region's domain: flushes, if caches are
+    /// volatile, and fences.
+    #[inline]
+    pub fn persist(&self, at: u64, len: usize) {
+        if self.domain == Domain::VolatileCache {
+            self.flush(at, len);
+        }
+        self.fence();
+    }
+
+    // ----- reading -----
+
+    /// Copies the bytes from offset `at` on to `to`.
+    pub fn read(&self, at: u64, to: &mut [u8]) {
+        let range = self.range(at, to.len());
+        let data = self.mapping.at(range.start);
+        cost::read(data, to.len());
+        if let Some(model) = &self.model {
+            model.read();
+        }
+        for_each_part(range.start, to.len(), |word_at, within, part| {
+            // SAFETY: the word is within the mapping, and written to as a word.
+            let value = unsafe { word::load(self.mapping.at(word_at).cast()) };
+            to[part.clone()].copy_from_slice(&value.to_ne_bytes()[within..within + part.len()]);
+        });
+    }
+
+    /// Reads one word, in the processor's own order of bytes.
+    ///
+    /// # Panics
+    /// When `at` is not a multiple of 8.
+    pub fn read_word(&self, at: u64) -> u64 {
+        assert!(at.is_multiple_of(8), "words are aligned");
+        let mut bytes = [0; 8];
+        self.read(at, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+
+    /// The `len` bytes from `at`, lent.
+    ///
+    /// # Safety
+    /// Nobody writes to the range while the slice lives, under either of its addresses if it is in a ring, and who wrote to it
+    /// has passed it on as threads do (a lock, a release and an acquire), after a fence if it was streamed.
+    pub unsafe fn bytes(&self, at: u64, len: usize) -> &[u8] {
+        let range = self.range(at, len);
+        // SAFETY: the range is mapped and initialised (zeroed by the system); the caller excludes writers.
+        unsafe { std::slice::from_raw_parts(self.mapping.at(range.start), len) }
+    }
+
+    /// The `len` bytes from `at`, to be written to as ordinary memory; [`Region::wrote_bytes`] must be told.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the range, under either of its addresses, while the slice lives.
+    #[allow(clippy::mut_from_ref, reason = "the contract makes the range exclusive")]
+    pub unsafe fn bytes_mut(&self, at: u64, len: usize) -> &mut [u8] {
+        let range = self.range(at, len);
+        // SAFETY: as in `bytes`, and the caller excludes everyone else.
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.at(range.start), len) }
+    }
+
+    /// The caller has stored to the `len` bytes from `at` through [`Region::bytes_mut`], which counts as one
+    /// [`Region::store`]: for the models of crashes and of times.
+    #[inline]
+    pub fn wrote_bytes(&self, at: u64, len: usize) {
+        if self.recorder.is_none() && self.model.is_none() {
+            return;
+        }
+        let range = self.range(at, len);
+        if let Some(recorder) = &self.recorder {
+            recorder.store(false, |record| self.for_each_word(&range, record));
+        }
+        self.wrote(len);
+    }
+
+    // ----- inside -----
+
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
+    }
+
+    #[inline]
+    fn wrote(&self, bytes: usize) {
+        if let Some(model) = &self.model {
+            model.wrote(bytes as u64);
+        }
+    }
+
+    #[inline(always)]
+    fn range(&self, at: u64, len: usize) -> Range<usize> {
+        let reach = self.mapping.reach();
+        let fits = at <= reach as u64 && len <= reach - at as usize && len <= self.mapping.len();
+        assert!(fits, "{len} bytes from {at} are not within a region of {} bytes", self.mapping.len());
+        at as usize..at as usize + len
+    }
+
+    /// Calls `f` with the offset in the memory itself and the value of each word that the range touches.
+    fn for_each_word(&self, range: &Range<usize>, f: &mut dyn FnMut(usize, u64)) {
+        for at in (range.start & !7..range.end).step_by(8) {
+            // SAFETY: the word is within the mapping; where a range is exclusive, it is the caller's.
+            let value = unsafe { word::load(self.mapping.at(at).cast()) };
+            f(self.mapping.canonical(at), value);
+        }
+    }
+
+    /// Calls `f` with the offset of each word of the lines that the range touches.
+    fn for_each_line_word(&self, range: &Range<usize>, f: &mut dyn FnMut(usize)) {
+        if range.is_empty() {
+            return;
+        }
+        for at in (range.start & !(LINE - 1)..range.end.next_multiple_of(LINE)).step_by(8) {
+            f(self.mapping.canonical(at));
+        }
+    }
+}
+
+fn total(parts: &[&[u8]]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
+}
+
+/// Splits `len` bytes from `start` into words: calls `f` with where each word begins, the first byte within it, and which of
+/// the bytes it holds.
+#[inline]
+fn for_each_part(start: usize, len: usize, mut f: impl FnMut(usize, usize, Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let within = (start + done) % 8;
+        let count = (8 - within).min(len - done);
+        f(start + done - within, within, done..done + count);
+        done += count;
+    }
+}
+
+/// Stores the parts from `to` on, which is within a mapping, and so are the words at the ends.
+#[inline]
+fn store_words(to: *mut u8, parts: &[&[u8]]) {
+    let mut to = to;
+    for part in parts {
+        let mut rest = *part;
+        if (to as usize).is_multiple_of(8) {
+            let (words, last) = part.as_chunks::<8>();
+            for bytes in words {
+                // SAFETY: an aligned word within what the caller has checked.
+                unsafe { word::store(to.cast(), u64::from_ne_bytes(*bytes)) };
+                to = to.wrapping_add(8);
+            }
+            rest = last;
+        }
+        store_pieces(to, rest);
+        to = to.wrapping_add(rest.len());
+    }
+}
+
+/// Stores bytes that are not whole aligned words.
+fn store_pieces(to: *mut u8, bytes: &[u8]) {
+    let offset = to as usize % 8;
+    let first = to.wrapping_sub(offset);
+    for_each_part(offset, bytes.len(), |at, within, part| {
+        let (mut value, mut mask) = ([0; 8], [0; 8]);
+        value[within..within + part.len()].copy_from_slice(&bytes[part.clone()]);
+        mask[within..within + part.len()].fill(0xFF);
+        // SAFETY: an aligned word within the mapping, since pages are whole words.
+        unsafe { word::merge(first.wrapping_add(at).cast(), u64::from_ne_bytes(mask), u64::from_ne_bytes(value)) };
+    });
+}
+
+/// Streams the parts from `to` on, which is aligned; all of them together are whole words.
+#[inline]
+fn stream_words(to: *mut u8, parts: &[&[u8]], flush: Flush) {
+    let mut to = to;
+    // A word of which the parts so far had the beginning.
+    let (mut word, mut filled) = ([0; 8], 0);
+    for part in parts {
+        let mut rest = *part;
+        if filled > 0 {
+            let (first, behind) = rest.split_at(rest.len().min(8 - filled));
+            word[filled..filled + first.len()].copy_from_slice(first);
+            filled += first.len();
+            if filled < 8 {
+                continue;
+            }
+            // SAFETY: an aligned word within what the caller has checked.
+            unsafe { instructions::stream(to, &word, flush) };
+            (to, rest) = (to.wrapping_add(8), behind);
+        }
+        let (whole, last) = rest.split_at(rest.len() & !7);
+        // SAFETY: `to` is aligned, and the words are within what the caller has checked.
+        unsafe { instructions::stream(to, whole, flush) };
+        to = to.wrapping_add(whole.len());
+        word[..last.len()].copy_from_slice(last);
+        filled = last.len();
+    }
+    debug_assert_eq!(filled, 0, "whole words are streamed");
+}
+
+#[cfg(test)]
+#[path = "region_tests.rs"]
+mod tests;

@@ -1,0 +1,59 @@
+//! Words of memory that is no Rust object: mapped from a file or a device, and shared by threads or processes.
+//!
+//! Each operation reads or writes an aligned word as a whole, without order, as atomic operations with `Relaxed` do. No model
+//! watches them, and the simulated machine does not charge them: whoever uses them says so by [`crate::cost`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Reads the word at `word`.
+///
+/// # Safety
+/// The address is aligned to 8 bytes and mapped, and whoever else accesses the word does so with these operations.
+#[inline(always)]
+pub unsafe fn load(word: *const u64) -> u64 {
+    // SAFETY: as the caller says.
+    unsafe { AtomicU64::from_ptr(word.cast_mut()) }.load(Ordering::Relaxed)
+}
+
+/// Writes the word at `word`.
+///
+/// # Safety
+/// As for [`load`]; and the memory may be written to.
+#[inline(always)]
+pub unsafe fn store(word: *mut u64, value: u64) {
+    // SAFETY: as the caller says.
+    unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Relaxed);
+}
+
+/// Replaces the bits of the word at `word` that are set in `mask` by those of `value`, in one step; returns the new value.
+///
+/// # Safety
+/// As for [`store`].
+pub unsafe fn merge(word: *mut u64, mask: u64, value: u64) -> u64 {
+    // SAFETY: as the caller says.
+    let word = unsafe { AtomicU64::from_ptr(word) };
+    let merged = |before: u64| before & !mask | value & mask;
+    let mut before = word.load(Ordering::Relaxed);
+    while let Err(now) = word.compare_exchange_weak(before, merged(before), Ordering::Relaxed, Ordering::Relaxed) {
+        before = now;
+    }
+    merged(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_outside_the_mask_stay() {
+        let mut memory = 0x1111_1111_1111_1111_u64;
+        let word = &raw mut memory;
+        // SAFETY: the word is ours.
+        unsafe {
+            assert_eq!(merge(word, 0xFF00, 0x2222), 0x1111_1111_1111_2211);
+            assert_eq!(load(word), 0x1111_1111_1111_2211);
+            store(word, 7);
+        }
+        assert_eq!(memory, 7);
+    }
+}
