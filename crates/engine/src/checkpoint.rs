@@ -15,7 +15,7 @@ use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Mutex, Weak};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
-use duramen_wal::Inserted;
+use duramen_wal::{Inserted, NewRecord};
 
 use crate::active::{TxnEntry, TxnState};
 use crate::control::Control;
@@ -195,7 +195,7 @@ impl Core {
         self.set_room_aside(standing)?;
         let before = *standing;
         let mut tails = Vec::new();
-        let begun = self.log_checkpoint(standing, Kind::CheckpointBegin, &[], &mut tails);
+        let begun = self.log_checkpoint(standing, Kind::CheckpointBegin.record(&[]), &mut tails);
         let begin = begun.lsn;
         let mut txns = self.active.snapshot();
         if !txns.is_empty() {
@@ -215,13 +215,17 @@ impl Core {
         let room = parts.iter().map(|(_, payload)| bytes(payload.len())).sum::<u64>() + bytes(CheckpointEnd::MAX_BYTES);
         self.have_room(standing, room)?;
         for (kind, payload) in &parts {
-            self.log_checkpoint(standing, *kind, payload, &mut Vec::new());
+            self.log_checkpoint(standing, kind.record(payload), &mut Vec::new());
         }
         let next_txn = TxnId::new(self.next_txn.load(Ordering::Relaxed));
         // Before the end record: a group that is counted here is in the log that is hardened next.
         let groups = self.store.space.groups();
         let end = CheckpointEnd { begin, next_txn }.encode();
-        let end = self.log_checkpoint(standing, Kind::CheckpointEnd, &end, &mut Vec::new());
+        // What the tables have seen, and what they lack because it was over, may be in any log. All of it is hardened with
+        // the end record if that has the higher GSN.
+        let seen = Gsn::new(self.scheme().end().get() - 1);
+        let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
+        let end = self.log_checkpoint(standing, end, &mut Vec::new());
         self.scheme().harden_at_once(end.gsn, Some(end.place()))?;
 
         let redo = pages.iter().map(|&(_, gsn)| gsn).fold(begun.gsn, Gsn::min);
@@ -277,16 +281,10 @@ impl Core {
     }
 
     /// Inserts a record of a checkpoint, in the room set aside for it.
-    fn log_checkpoint(
-        &self,
-        standing: &mut u64,
-        kind: Kind,
-        payload: &[u8],
-        tails: &mut Vec<Lsn>,
-    ) -> Inserted {
-        let bytes = self.scheme().record_bytes(payload.len());
+    fn log_checkpoint(&self, standing: &mut u64, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
+        let bytes = self.scheme().record_bytes(record.payload.len());
         assert!(bytes <= *standing, "room is set aside for what a checkpoint logs");
-        let inserted = self.scheme().log_checkpoint(kind.record(payload), tails);
+        let inserted = self.scheme().log_checkpoint(record, tails);
         *standing -= bytes;
         self.scheme().unreserve(bytes);
         inserted

@@ -99,7 +99,11 @@ impl SeveralLogs {
 
     /// `count` logs of a new database, whose first checkpoint begins at `begin` behind these `tails`.
     pub(crate) fn new(count: u16, partition: Partition, begin: Gsn, end: Gsn, tails: &[Lsn]) -> Self {
-        if count == 1 { Self::ONE } else { Self { count, partition, ..Self::ONE }.at_checkpoint(begin, end, tails, tails) }
+        if count == 1 {
+            Self::ONE
+        } else {
+            Self { count, partition, ..Self::ONE }.at_checkpoint(begin, end, tails, tails)
+        }
     }
 
     /// The same after a checkpoint from `begin` to `end`, which is hardened.

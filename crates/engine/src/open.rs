@@ -178,9 +178,8 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
 
     let logs = Logs::create(shared, &wal_options(options, options.logs), options.logs, database)?;
     let mut tails = Vec::new();
-    let log = |kind: Kind, payload: &[u8]| {
-        logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails))
-    };
+    let log =
+        |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
     let (begin, end) = first_checkpoint(log, FIRST_TXN);
     logs.harden_at_once(end.gsn, Some(end.place()))?;
     logs.close()?;

@@ -120,6 +120,13 @@ pub struct RecordRef<'a> {
     pub(crate) durable_before: Option<Lsn>,
 }
 
+impl Record {
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place::of(self.log, self.lsn)
+    }
+}
+
 impl RecordRef<'_> {
     /// Where it is.
     pub fn place(&self) -> Place {

@@ -48,7 +48,7 @@ impl Analysis {
             if std::mem::take(&mut first) && (record.lsn != begin || kind != Kind::CheckpointBegin) {
                 break;
             }
-            let malformed = |_| malformed(record.lsn);
+            let malformed = |_| malformed(record.place());
             match kind {
                 Kind::CheckpointTransactions => {
                     let (of, entries) = decode_txns(record.payload).map_err(malformed)?;
@@ -84,7 +84,7 @@ impl Analysis {
     fn follow(&mut self, record: &RecordRef<'_>) -> Result<()> {
         let kind = kind_of(record)?;
         if record.txn >= TXN_LIMIT {
-            return Err(malformed(record.lsn));
+            return Err(malformed(record.place()));
         }
         if !record.txn.is_zero() {
             self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
@@ -99,9 +99,10 @@ impl Analysis {
             }
             _ => {}
         }
-        let ops = PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.lsn))?;
+        let ops =
+            PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.place()))?;
         for op in ops {
-            let (page, _) = op.map_err(|_| malformed(record.lsn))?;
+            let (page, _) = op.map_err(|_| malformed(record.place()))?;
             self.pages.entry(page).or_insert(record.gsn);
         }
         Ok(())
@@ -131,7 +132,7 @@ impl Analysis {
 
 /// The kind of a record; a number that means nothing is damage (or the work of another version).
 pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
-    Kind::from_u8(record.kind).ok_or_else(|| malformed(record.lsn))
+    Kind::from_u8(record.kind).ok_or_else(|| malformed(record.place()))
 }
 
 #[cfg(all(test, not(loom)))]

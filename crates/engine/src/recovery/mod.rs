@@ -19,7 +19,7 @@ use duramen_io::File;
 use duramen_sync::Arc;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
-use duramen_types::PAGE_SIZE;
+use duramen_types::{PAGE_SIZE, Place};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -60,11 +60,8 @@ pub(crate) fn micros(started: Instant) -> u64 {
 }
 
 /// A record whose checksum is right and whose contents make no sense.
-fn malformed(lsn: duramen_types::Lsn) -> Error {
-    Error::Corrupt {
-        file: "the log".into(),
-        offset: lsn.get(),
-        page: None,
-        reason: format!("{Malformed} (the place is an LSN)"),
-    }
+fn malformed(place: Place) -> Error {
+    let log = if place.log().is_zero() { "the log".into() } else { place.log().to_string() };
+    let reason = format!("{Malformed} (the place is an LSN)");
+    Error::Corrupt { file: log, offset: place.lsn().get(), page: None, reason }
 }

@@ -75,7 +75,7 @@ fn undo(core: &Core, logs: &Logs, log: &mut TxnLog, last: Place) -> Result<()> {
                 log.compensate(core.scheme(), next, change);
             }
             Some(Kind::FreeOnCommit) => log.compensate(core.scheme(), next, Change::new()),
-            _ => return Err(malformed(record.lsn)),
+            _ => return Err(malformed(record.place())),
         }
     }
     Ok(())
@@ -99,18 +99,18 @@ impl Chain {
         }
         let record = match logs.read(self.next) {
             // Nothing in an intact log names a place beyond its end.
-            Err(WalError::OutOfRange { lsn, .. }) => return Err(malformed(lsn)),
+            Err(WalError::OutOfRange { .. }) => return Err(malformed(self.next)),
             Err(WalError::InLog { error, .. }) if matches!(*error, WalError::OutOfRange { .. }) => {
-                return Err(malformed(self.next.lsn()));
+                return Err(malformed(self.next));
             }
             read => read?,
         };
         if record.gsn >= self.gsn {
-            return Err(malformed(record.lsn));
+            return Err(malformed(record.place()));
         }
         self.gsn = record.gsn;
         self.next = match Kind::from_u8(record.kind) {
-            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
+            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.place()))?,
             _ => record.prev,
         };
         Ok(Some(record))
@@ -118,7 +118,7 @@ impl Chain {
 }
 
 fn undo_of(record: &Record) -> Result<Undo<'_>> {
-    Undo::decode(&mut Reader::new(&record.payload)).map_err(|_| malformed(record.lsn))
+    Undo::decode(&mut Reader::new(&record.payload)).map_err(|_| malformed(record.place()))
 }
 
 /// The pages that a committed transaction promised to give back, from its commit record backwards.
@@ -128,10 +128,10 @@ fn promised(logs: &Logs, commit: Place) -> Result<Vec<Garbage>> {
     while let Some(record) = chain.next(logs)? {
         match Kind::from_u8(record.kind) {
             Some(Kind::FreeOnCommit) => {
-                garbage.push(Garbage::decode(&record.payload).map_err(|_| malformed(record.lsn))?);
+                garbage.push(Garbage::decode(&record.payload).map_err(|_| malformed(record.place()))?);
             }
             Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
-            _ => return Err(malformed(record.lsn)),
+            _ => return Err(malformed(record.place())),
         }
     }
     Ok(garbage)

@@ -118,7 +118,7 @@ impl Collector {
     }
 
     fn add(&mut self, record: &RecordRef<'_>, window: &mut Window) -> Result<()> {
-        let malformed = |_| malformed(record.lsn);
+        let malformed = |_| malformed(record.place());
         for op in PageOps::of(kind_of(record)?, record.flags, record.page, record.payload).map_err(malformed)? {
             let (page, op) = op.map_err(malformed)?;
             let Some(tracked) = self.pages.get_mut(&page).filter(|tracked| tracked.from <= record.gsn) else {
