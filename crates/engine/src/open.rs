@@ -176,7 +176,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     data.sync()?;
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
-    let logs = Logs::create(shared, &wal_options(options, options.logs), options.logs, database)?;
+    let logs = Logs::create(shared, &wal_options(options), options.logs, database)?;
     let mut tails = Vec::new();
     let log =
         |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
@@ -231,8 +231,8 @@ fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 
-/// The options of each of `logs` logs.
-fn wal_options(options: &Options, logs: u16) -> WalOptions {
+/// The options of each log.
+fn wal_options(options: &Options) -> WalOptions {
     WalOptions {
         insert: options.log_insert,
         ring_bytes: options.log_buffer_bytes,
@@ -240,7 +240,7 @@ fn wal_options(options: &Options, logs: u16) -> WalOptions {
         arrays: options.log_arrays,
         slot_pool: options.log_slot_pool,
         segment_bytes: options.log_segment_bytes,
-        max_bytes: options.log_max_bytes / u64::from(logs),
+        max_bytes: options.log_max_bytes,
         group_commit: GroupCommit {
             transactions: options.group_commit_transactions,
             bytes: options.group_commit_bytes,
@@ -262,7 +262,7 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
     };
-    let found = Logs::find(disk, &wal_options(options, count), count, control.database, &known)?;
+    let found = Logs::find(disk, &wal_options(options), count, control.database, &known)?;
     if let Some(complete) = found.cut() {
         // Made once: see `FoundLogs`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };

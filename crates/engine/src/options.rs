@@ -112,10 +112,11 @@ pub struct Options {
     pub log_slot_pool: usize,
     /// Size of a log segment file, in bytes (default 64 MiB).
     pub log_segment_bytes: u64,
-    /// The most that the log may hold before transactions get [`Error::Full`], in bytes (default 16 GiB). Several logs have
-    /// equal shares of it.
+    /// The most that the log, or each of several, may hold before transactions get [`Error::Full`], in bytes (default
+    /// 16 GiB).
     pub log_max_bytes: u64,
-    /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB).
+    /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of several logs, when the
+    /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (default 64 MiB, at least
     /// 4 KiB, at most 1 GiB). It is used as far as there is log to recover from, and only until the database is open.

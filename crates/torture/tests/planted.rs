@@ -51,4 +51,7 @@ hunts! {
     skip_read_lock: SkipReadLock,
     skip_directory_sync: SkipDirectorySync,
     forget_deferred_frees: ForgetDeferredFrees,
+    hole_kept: HoleKept,
+    own_log_hardened_only: OwnLogHardenedOnly,
+    page_time_ignored: PageTimeIgnored,
 }
