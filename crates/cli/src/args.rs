@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
-use duramen::{CommitMode, InsertDesign, Isolation};
+use duramen::{CommitMode, InsertDesign, Isolation, Partition};
 
 use crate::axes;
 use crate::failure::EXIT_CODES;
@@ -89,12 +89,13 @@ pub(crate) struct BenchArgs {
     /// Size of the records of log-insert, in bytes [default: 120]
     #[arg(long, value_name = "B", value_parser = value_parser!(u32).range(48..))]
     pub(crate) record_bytes: Option<u32>,
-    /// Number of logs: 1
+    /// Number of logs of a new database: 1 to 24
     #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
-    pub(crate) logs: u32,
-    /// What decides which log a record goes to: transaction
+    pub(crate) logs: u16,
+    /// What decides which of several logs a record goes to, in a new database: transaction (by the processor that it begins
+    /// on), page, round-robin (by transaction, in turn)
     #[arg(long, value_name = "BY", default_value = "transaction", value_parser = axes::partition)]
-    pub(crate) partition: &'static str,
+    pub(crate) partition: Partition,
     /// Where the log is: file
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
@@ -251,6 +252,6 @@ mod tests {
         let cli = Cli::try_parse_from(["duramen", "bench", "tpcb"]).unwrap();
         let Command::Bench(args) = cli.command else { panic!() };
         assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
-        assert_eq!((args.partition, args.log_device, args.scheme), ("transaction", "file", "wal"));
+        assert_eq!((args.partition, args.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
     }
 }

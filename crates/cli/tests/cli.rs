@@ -82,6 +82,15 @@ fn every_offered_combination_runs_on_one_database() {
             assert_eq!(object["audit"], "ok");
         }
     }
+    for (logs, partition) in [("2", "transaction"), ("3", "page"), ("2", "round-robin")] {
+        let other = Home::new();
+        let more = ["--transactions", "40", "--logs", logs, "--partition", partition, "--json"];
+        let object = object(&duramen(&other.bench(&more)).exits_with(0));
+        assert_eq!((&object["partition"], object["logs"].to_string()), (&partition.into(), logs.to_owned()));
+        assert_eq!(object["audit"], "ok");
+        duramen(&["check", arg(&other.dir)]).exits_with(0);
+        duramen(&other.bench(&["--transactions", "5"])).exits_with(2);
+    }
     let full = ["--logs", "1", "--partition", "transaction", "--log-device", "file", "--scheme", "wal"];
     duramen(&[home.bench(&["--seconds", "0.1"]), full.to_vec()].concat()).exits_with(0);
     let more = ["--transactions", "20", "--no-uring", "--no-direct", "--isolation", "read-committed"];
@@ -149,8 +158,6 @@ fn the_table_is_for_people() {
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();
     let refused = [
-        ("--logs", "4", "what there is: 1"),
-        ("--partition", "page", "`transaction`"),
         ("--log-device", "nvm", "`file`"),
         ("--domain", "durable-cache", "--log-device nvm"),
         ("--scheme", "in-place", "`wal`"),
@@ -158,6 +165,8 @@ fn what_does_not_exist_is_refused_with_the_choice() {
     for (option, value, words) in refused {
         duramen(&home.bench(&[option, value])).exits_with(2).says(&[option, value, words, "not available"]);
     }
+    duramen(&home.bench(&["--logs", "25"])).exits_with(2).says(&["--logs", "from 1 to 24"]);
+    duramen(&home.bench(&["--partition", "table"])).exits_with(2).says(&["unknown", "`transaction`"]);
     duramen(&home.bench(&["--commit", "soon"])).exits_with(2).says(&["unknown", "elr"]);
     duramen(&home.bench(&["--clients", "0"])).exits_with(2).says(&["--clients"]);
     duramen(&home.bench(&["--seconds", "0"])).exits_with(2).says(&["--seconds"]);

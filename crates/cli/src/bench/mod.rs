@@ -43,6 +43,16 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let begin = Instant::now();
     let db = Db::open(&dir, options(args))?;
     let recovery = database::recovery(&db);
+    let found = db.metrics();
+    if found.logs != args.logs || found.logs > 1 && found.log_partition != args.partition {
+        return Err(Failure::Usage(format!(
+            "the database {} has {} logs (partition: {}) and keeps them; name another directory, or ask for these with \
+             `--logs` and `--partition`",
+            dir.display(),
+            found.logs,
+            found.log_partition
+        )));
+    }
     narrator.say(&format!("opened {} in {}", dir.display(), format::latency(begin.elapsed())));
     if let Some(recovery) = &recovery {
         narrator.say(recovery);
@@ -99,6 +109,8 @@ fn options(args: &BenchArgs) -> Options {
     options.commit = args.commit;
     options.isolation = args.isolation;
     options.log_insert = args.log_insert.unwrap_or_default();
+    options.logs = args.logs;
+    options.log_partition = args.partition;
     if let Some(mb) = args.checkpoint_mb {
         options.checkpoint_bytes = mb << 20;
     }
