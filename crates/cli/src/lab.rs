@@ -177,14 +177,19 @@ fn calibrate(json: bool, out: &mut dyn Write) -> Result<()> {
 
 fn compare(here: &[Calibrated], modelled: &[Calibrated], out: &mut dyn Write) -> Result<()> {
     let mut table = grid(&["operation", "threads", "this machine, ns", "simulated, ns", "simulated by this machine"]);
+    let apart = duramen_lab::distance(here, modelled);
     for line in here {
-        let found = modelled.iter().find(|other| (&other.what, other.threads) == (&line.what, line.threads));
+        let same = |other: &&Calibrated| (&other.what, other.threads) == (&line.what, line.threads);
+        let found = modelled.iter().filter(same).find(|other| other.apart.is_none() || other.apart == apart);
         let [modelled, ratio] = found.map_or(["-".into(), "-".into()], |found| {
             [format!("{:.1}", found.nanos), format!("{:.2}", found.nanos / line.nanos)]
         });
         table.add_row([line.what.clone(), line.threads.to_string(), format!("{:.1}", line.nanos), modelled, ratio]);
     }
     writeln!(out, "{table}")?;
+    if let Some(apart) = apart {
+        writeln!(out, "two processors of this machine are as far apart as {apart} of the simulated one")?;
+    }
     Ok(writeln!(
         out,
         "nanoseconds of one thread for one operation; the simulated machine has other processors than this one"

@@ -45,4 +45,4 @@ pub use buffer::AlignedBuf;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 pub use real::{Backend, RealDisk, RealDiskOptions};
-pub use sim::{CrashChoice, Fault, SimDisk};
+pub use sim::{CrashChoice, Fault, Pace, SimDisk};

@@ -32,7 +32,7 @@ mod simulation;
 #[cfg(machine)]
 pub use duramen_machine::Allocator;
 
-pub use calibration::{Calibrated, calibrate};
+pub use calibration::{Calibrated, calibrate, distance};
 
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};

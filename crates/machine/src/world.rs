@@ -414,7 +414,9 @@ impl World {
             }
             self.ready.push(thread);
             self.chosen = self.choose();
-            let waits = self.chosen != Some(thread) || self.clock > self.limit;
+            // Who sleeps must come in even where one thread alone runs on and on.
+            let is_due = self.queue.first().is_some_and(|first| first <= self.clock);
+            let waits = self.chosen != Some(thread) || is_due || self.clock > self.limit;
             if !waits {
                 self.chosen = None;
                 let clock = self.clock;

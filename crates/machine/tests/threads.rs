@@ -48,6 +48,32 @@ fn done<T: std::fmt::Debug>(report: Report<T>) -> T {
     }
 }
 
+/// One thread alone that runs on, operation by operation, once kept those asleep whose time had come from running at all.
+#[test]
+fn who_sleeps_runs_on_in_time_though_another_never_rests() {
+    for plan in plans() {
+        let looked = run(&plan, || {
+            let cell: Shared = Rc::default();
+            let sleeper = {
+                let cell = Rc::clone(&cell);
+                threads::spawn("sleeper", move || {
+                    threads::sleep(Time::from_nanos(100_000));
+                    store(&cell, 1);
+                })
+                .expect("there is memory for a stack")
+            };
+            let mut looked = 0;
+            while load(&cell) == 0 {
+                looked += 1;
+            }
+            assert!(threads::join(sleeper).is_none());
+            looked
+        });
+        let looked = done(looked);
+        assert!(looked < 100_000, "{:?}: looked {looked} times", plan.schedule);
+    }
+}
+
 #[test]
 fn a_thread_returns_after_those_it_joins() {
     for plan in plans() {

@@ -112,6 +112,16 @@ probes! {
     PageRebuilt,
     /// The disk had no room.
     DiskFull,
+    /// The power went off in a disk operation.
+    PowerCut,
+    /// A disk operation failed.
+    OperationFailed,
+    /// A transfer was shorter than asked for.
+    ShortTransfer,
+    /// A sync failed and dropped what it was for.
+    SyncFailed,
+    /// A disk operation took far longer than usual.
+    DeviceHung,
 }
 
 /// The calling thread takes a rare branch.

@@ -26,6 +26,16 @@ pub trait CrashWorkload: Send + Sync {
     /// Options for a run; they may vary with the seed.
     fn options(&self, seed: u64) -> Options;
 
+    /// Options with which the database is opened again after a crash or a fault.
+    fn later_options(&self, seed: u64) -> Options {
+        self.options(seed)
+    }
+
+    /// An empty disk for a run.
+    fn disk(&self, seed: u64) -> SimDisk {
+        SimDisk::new(seed)
+    }
+
     /// A script for a database that holds `start`: the same for the same seed and start.
     fn script(&self, seed: u64, start: &Model) -> Vec<Step>;
 }
@@ -159,7 +169,7 @@ fn run_until_crash(mut client: Client, disk: &SimDisk, steps: &[Step]) -> Result
 }
 
 fn crash_run(workload: &dyn CrashWorkload, seed: u64, op: u64) -> Result<Crashed, String> {
-    let disk = SimDisk::new(seed);
+    let disk = workload.disk(seed);
     disk.crash_at(op);
     let options = workload.options(seed);
     match Client::open(&disk, &options, Model::default()) {
@@ -199,7 +209,7 @@ fn point(
         chosen = vec![image];
     }
     let recovery_from = rng.within(0..chosen.len());
-    let options = workload.options(seed);
+    let options = workload.later_options(seed);
     let mut checks = 0;
     for (number, image) in chosen.into_iter().enumerate() {
         let repeat = format!("{repeat} --image {image}");
@@ -290,7 +300,7 @@ fn crash_recovery(
 pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64) -> Result<u64, String> {
     guarded(LIMIT, move |phase| {
         phase.enter(format!("[workload {} seed {seed}] running without a crash", workload.name()));
-        let disk = SimDisk::new(seed);
+        let disk = workload.disk(seed);
         let options = workload.options(seed);
         let mut client =
             Client::open(&disk, &options, Model::default()).map_err(|error| format!("does not open: {error}"))?;

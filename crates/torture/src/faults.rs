@@ -200,10 +200,10 @@ pub fn try_fault(workload: &'static dyn CrashWorkload, seed: u64, case: Case) ->
     guarded(LIMIT, move |phase: &Phase| {
         phase.enter(format!("[{}]", case.repeat(workload, seed)));
         let mut rng = Rng::new(seed ^ case.op);
-        let disk = SimDisk::new(seed);
+        let disk = workload.disk(seed);
         disk.fail_at(case.op, case.fault, case.persistent);
         let ended = run_with(workload, seed, &disk, case.fault, &mut rng)?;
-        let options = workload.options(seed);
+        let options = workload.later_options(seed);
         let mut checks = reopen_all(&disk, &options, &ended, &mut rng)?;
         if !drops_data(case.fault) {
             checks += work_on_and_crash(workload, seed, &disk, &options, &ended)?;
@@ -225,11 +225,11 @@ pub fn try_restart_after_dropped_data(
     guarded(LIMIT, move |phase: &Phase| {
         phase.enter(format!("[{} --restart]", case.repeat(workload, seed)));
         let mut rng = Rng::new(seed ^ case.op);
-        let disk = SimDisk::new(seed);
+        let disk = workload.disk(seed);
         disk.fail_at(case.op, case.fault, case.persistent);
         let ended = run_with(workload, seed, &disk, case.fault, &mut rng)?;
         disk.clear_faults();
-        work_on_and_crash(workload, seed, &disk, &workload.options(seed), &ended)
+        work_on_and_crash(workload, seed, &disk, &workload.later_options(seed), &ended)
     })
 }
 
@@ -242,9 +242,9 @@ pub fn try_full_disk(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
         let name = workload.name();
         phase.enter(format!("[torture io-errors --workload {name} --seed {seed} --capacity {capacity}]"));
         let mut rng = Rng::new(seed ^ capacity);
-        let disk = SimDisk::new(seed);
+        let disk = workload.disk(seed);
         disk.set_capacity(capacity);
-        let options = workload.options(seed);
+        let options = workload.later_options(seed);
         let ended = run_with(workload, seed, &disk, Fault::Enospc, &mut rng)?;
         let mut checks = reopen_all(&disk, &options, &ended, &mut rng)?;
         checks += work_on_and_crash(workload, seed, &disk, &options, &ended)?;
@@ -260,7 +260,7 @@ pub fn try_room_made(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
     guarded(LIMIT, move |phase: &Phase| {
         let name = workload.name();
         phase.enter(format!("[torture io-errors --workload {name} --seed {seed} --capacity {capacity}] room is made"));
-        let disk = SimDisk::new(seed);
+        let disk = workload.disk(seed);
         disk.set_capacity(capacity);
         let options = workload.options(seed);
         let nothing = Model::default();
@@ -308,7 +308,7 @@ pub fn try_full_log(workload: &'static dyn CrashWorkload, seed: u64, limit: u64)
     guarded(LIMIT, move |phase: &Phase| {
         let name = workload.name();
         phase.enter(format!("[torture io-errors --workload {name} --seed {seed} --log-limit {limit}]"));
-        let disk = SimDisk::new(seed);
+        let disk = workload.disk(seed);
         let options = Options {
             log_max_bytes: limit,
             log_segment_bytes: 64 << 10,
@@ -453,7 +453,7 @@ fn operations_of(workload: &'static dyn CrashWorkload, seed: u64) -> Result<usiz
 /// Bytes on the disk after a whole run; its failures have been reported by whoever counted its operations.
 fn used_by(workload: &'static dyn CrashWorkload, seed: u64) -> u64 {
     let run = guarded(LIMIT, move |_| {
-        let disk = SimDisk::new(seed);
+        let disk = workload.disk(seed);
         let options = workload.options(seed);
         let mut client = Client::open(&disk, &options, Model::default()).map_err(|error| error.to_string())?;
         let script = workload.script(seed, &Model::default());

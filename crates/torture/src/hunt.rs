@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use duramen::Isolation;
 use duramen_types::planted::{Bug, plant};
 
+use crate::circumstances::Circumstances;
 use crate::corruption::Specimen;
 use crate::crash::{Only, Thoroughness, count_operations, try_point};
 use crate::harness::{Budget, Coverage, forget_engine_panics};
@@ -178,7 +179,7 @@ fn attempt(bug: Bug, suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<Str
         }),
         Suite::Lists => (seed..seed + 5).find_map(|seed| {
             let shape = Shape { crashes: 0, isolation: Isolation::Serializable, ..Shape::of(seed) };
-            try_one(&|| try_history(shape, seed))
+            try_one(&|| try_history(shape, seed, Circumstances::default()))
         }),
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! Everything random comes from one seed, which is printed; a failure is reported with the command that repeats it.
 
+pub mod circumstances;
 pub mod client;
 pub mod corruption;
 pub mod crash;

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use duramen::InsertDesign;
-use duramen_io::{CrashChoice, SimDisk};
+use duramen_io::CrashChoice;
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
-use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Sealing, Wal, WalError, WalOptions};
+use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Wal, WalError, WalOptions};
 
+use crate::circumstances::Circumstances;
 use crate::harness::{Phase, guarded};
 use crate::rng::Rng;
 
@@ -59,8 +60,8 @@ impl Load {
 ///
 /// # Errors
 /// What is wrong with the log.
-pub fn try_load(load: Load, seed: u64) -> Result<u64, String> {
-    guarded(LIMIT, move |phase| run(load, seed, phase))
+pub fn try_load(load: Load, seed: u64, circumstances: Circumstances) -> Result<u64, String> {
+    guarded(LIMIT, move |phase| run(load, seed, circumstances, phase))
 }
 
 /// What one thread has done so far.
@@ -72,12 +73,10 @@ struct Progress {
     hardened: u64,
 }
 
-fn run(load: Load, seed: u64, phase: &Phase) -> Result<u64, String> {
-    let mut rng = Rng::new(seed);
+fn options_of(design: InsertDesign, rng: &mut Rng) -> WalOptions {
     let (slots, arrays) = (rng.within(1..4), *rng.pick(&[1, 1, 2]));
-    let options = WalOptions {
-        insert: load.design,
-        sealing: *rng.pick(&[Sealing::AtFlush, Sealing::AtInsertion]),
+    WalOptions {
+        insert: design,
         ring_bytes: *rng.pick(&[64 << 10, 256 << 10]),
         array_slots: slots,
         arrays,
@@ -90,9 +89,14 @@ fn run(load: Load, seed: u64, phase: &Phase) -> Result<u64, String> {
             bytes: *rng.pick(&[8 << 10, 1 << 20]),
             time: Duration::from_micros(50),
         },
-    };
+    }
+}
+
+fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Result<u64, String> {
+    let mut rng = Rng::new(seed);
+    let mut options = options_of(load.design, &mut rng);
     let text = |error: WalError| error.to_string();
-    let mut disk = SimDisk::new(seed);
+    let mut disk = circumstances.disk(seed);
     let mut wal = Wal::create(Arc::new(disk.clone()), options.clone(), DATABASE).map_err(text)?;
     let mut progress = vec![Progress::default(); load.threads];
     for life in 0..=load.crashes {
@@ -112,6 +116,9 @@ fn run(load: Load, seed: u64, phase: &Phase) -> Result<u64, String> {
         disk.crash();
         let choice = *rng.pick(&[CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(seed)]);
         disk = disk.crash_image(&choice);
+        if circumstances.changes {
+            options = options_of(*rng.pick(&InsertDesign::ALL), &mut rng);
+        }
         wal = Wal::open(Arc::new(disk.clone()), options.clone(), DATABASE, None)
             .map_err(|error| format!("does not open after the power went off: {error}"))?;
         progress = compare(&wal, &progress)?;
@@ -214,7 +221,7 @@ fn insert(wal: &Wal, thread: usize, mut done: Progress, load: Load, rng: &mut Rn
             flags: 0,
             txn: TxnId::new(txn),
             page: PageId::ZERO,
-            prev: Place::ZERO,
+            prev: Lsn::ZERO,
             after: Gsn::ZERO,
             payload: &payload,
         });

@@ -12,6 +12,7 @@ use comfy_table::{Table, presets};
 
 use duramen::Isolation;
 use duramen_io::Fault;
+use duramen_torture::circumstances::Circumstances;
 use duramen_torture::corruption::{self, Damage, Specimen};
 use duramen_torture::crash::{self, CrashWorkload, Image, Only, Thoroughness};
 use duramen_torture::faults::{self, Case, FAULTS};
@@ -371,7 +372,7 @@ fn isolation(long: &Long, only: Option<&str>, lines: &mut Lines) {
                 if budget.is_spent(&tally) {
                     break;
                 }
-                tally.add(single(try_history(Shape::of(seed), seed)));
+                tally.add(single(try_history(Shape::of(seed), seed, Circumstances::default())));
                 progress(&tally, histories);
             }
             tally

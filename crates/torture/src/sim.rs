@@ -1,5 +1,7 @@
 //! `torture sim`: simulated runs, seed after seed, one again with a trace, or a hunt for planted bugs.
 
+use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -27,6 +29,9 @@ pub(crate) struct Sim {
     /// Plant the bugs one after another, or the one named, and say after how many seeds each is noticed.
     #[arg(long, conflicts_with = "plan")]
     planted: bool,
+    /// With `--planted`: also write the table to this file, as Markdown.
+    #[arg(long, requires = "planted")]
+    out: Option<PathBuf>,
     /// Print what happened, step by step.
     #[arg(long, requires = "plan")]
     trace: bool,
@@ -85,13 +90,14 @@ fn many(long: &Long, sim: &Sim) -> bool {
             }
             let plan = Plan::of(seed);
             let simulated = plan.run();
-            reached.add(&simulated);
+            reached.add(&plan, &simulated);
             tally.points += 1;
             match simulated.result {
                 Ok(checks) => tally.checks += checks,
                 Err(failure) => {
                     let small = plan.shrink(SHRINKING);
                     let smaller = small.run().result.err().unwrap_or_default();
+                    eprintln!("FAILED seed {seed}: {plan}");
                     tally.failures.push(format!(
                         "seed {seed}: {failure}\n  repeat: cargo sim --plan '{plan}' --trace\n  smaller: cargo sim --plan '{small}' --trace\n  {smaller}"
                     ));
@@ -99,6 +105,9 @@ fn many(long: &Long, sim: &Sim) -> bool {
             }
             if sim.seeds == Some(1) {
                 println!("plan {plan}\noperations {}, digest {:016x}", simulated.operations, simulated.digest);
+            }
+            if reached.runs().is_multiple_of(1000) {
+                eprintln!("{} failures in {reached}", tally.failures.len());
             }
             progress(&tally, sim.seeds.unwrap_or(0) as usize);
         }
@@ -108,8 +117,9 @@ fn many(long: &Long, sim: &Sim) -> bool {
     lines.finish("simulation")
 }
 
-/// Prints how often the rare branches were reached.
+/// Prints what was done, and how often the rare branches were reached.
 fn report(reached: &Reached) {
+    println!("{reached}");
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["rare branch", "in runs", "times"]);
@@ -134,10 +144,12 @@ fn planted(long: &Long, sim: &Sim) -> bool {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["bug", "seeds", "seconds", "noticed"]);
+    let most = sim.seeds.unwrap_or(MOST_SEEDS);
+    let mut document = document(long.seed, most);
     let mut good = true;
     for bug in chosen {
         let mut shown = Instant::now();
-        let hunted = hunt(bug, long.seed, sim.seeds.unwrap_or(MOST_SEEDS), |seeds| {
+        let hunted = hunt(bug, long.seed, most, |seeds| {
             if shown.elapsed() > Duration::from_secs(10) {
                 shown = Instant::now();
                 eprintln!("{bug:?}: {seeds} seeds");
@@ -161,10 +173,29 @@ fn planted(long: &Long, sim: &Sim) -> bool {
                 (format!("> {}", hunted.seeds), "NOT FOUND".to_owned())
             }
         };
+        let kind = hunted.caught.as_ref().map_or("-", |(plan, _)| plan.scenario.kind());
+        let _ = writeln!(document, "| {bug:?} | {seeds} | {kind} | {} |", noticed.replace('|', "/"));
         table.add_row([format!("{bug:?}"), seeds, seconds, noticed]);
     }
     println!("{table}");
-    good
+    let written = sim.out.as_ref().map_or(Ok(()), |path| std::fs::write(path, document));
+    if let Err(error) = &written {
+        eprintln!("the table cannot be written: {error}");
+    }
+    good && written.is_ok()
+}
+
+/// The beginning of the document that the table goes to.
+fn document(first: u64, most: u64) -> String {
+    format!(
+        "# How soon simulations find planted bugs\n\n\
+         Each of the deliberate defects in `crates/types/src/planted.rs`, with the number of seeds that were simulated, from seed {first} \
+         on, until one\nfailed: that one passes without the defect. A defect that {most} seeds do not show counts as not found. \
+         The first group is of durability,\nthe second, from `{:?}` on, of concurrency. The figures are the same on every host. This file is \
+         written by\n\n```sh\ncargo sim --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
+         | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",
+        Bug::CONCURRENCY[0],
+    )
 }
 
 /// The part of a failure that says what was wrong, on one line.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use duramen::Isolation;
 use duramen_machine::{Description, Outcome, Schedule, Time, Tracing};
 
+use crate::circumstances::{Circumstances, Surrounded};
 use crate::corruption::Specimen;
 use crate::crash::{CrashWorkload, Only, Thoroughness, count_operations, try_point};
 use crate::faults::{Case, FAULTS, try_fault, try_full_disk};
@@ -59,6 +60,8 @@ pub struct Plan {
     pub scenario: Scenario,
     /// Who runs when.
     pub schedule: Schedule,
+    /// What surrounds it.
+    pub circumstances: Circumstances,
 }
 
 /// How a run went.
@@ -76,6 +79,21 @@ pub struct Simulated {
     pub trace: Vec<String>,
 }
 
+impl Scenario {
+    /// Of which kind it is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Lists(Shape { fault: Some(_), .. }) => "lists with a fault",
+            Self::Lists(_) => "lists",
+            Self::Log(_) => "the log alone",
+            Self::Crash(..) => "script with crashes",
+            Self::Fault(..) => "script with a fault",
+            Self::Damage(..) => "damage",
+            Self::FullDisk(..) => "script on a full disk",
+        }
+    }
+}
+
 impl Plan {
     /// The plan of this seed.
     pub fn of(seed: u64) -> Self {
@@ -87,13 +105,18 @@ impl Plan {
             0..26 => Scenario::Log(Load::of(seed)),
             26..76 => {
                 let shape = Shape::of(seed);
-                let calm = Shape { transactions: shape.transactions / 2, ..shape };
+                let fault = rng.percent(25).then(|| (rng.within(0..FAULTS.len()), rng.percent(40)));
+                let (closes, lives) = (*rng.pick(&[0, 0, 30, 60]), usize::from(fault.is_some()));
+                let crashes = shape.crashes.max(lives);
+                let calm = Shape { transactions: shape.transactions / 2, crashes, closes, fault, ..shape };
                 // Many crashes, and few keys, so that what the last transactions before them saw matters.
                 let stormy = Shape {
                     transactions: rng.within(3..10),
                     crashes: rng.within(3..9),
                     keys: rng.within(2..8) as ListKey,
                     padding: rng.within(0..300),
+                    closes,
+                    fault,
                     ..shape
                 };
                 // More pages than frames.
@@ -118,7 +141,7 @@ impl Plan {
                 Schedule::Priorities { seed: seed_of_schedule, changes, steps }
             }
         };
-        Self { seed, scenario, schedule }
+        Self { seed, scenario, schedule, circumstances: Circumstances::of(&mut rng) }
     }
 
     /// Runs it.
@@ -176,20 +199,27 @@ impl Plan {
             recovery_points: Coverage::Sample(1),
             limit: Duration::from_secs(100_000),
         };
-        let at =
-            |workload, part: u32| count_operations(workload, seed).map(|count| count * u64::from(part) / 1_000_000);
+        let circumstances = self.circumstances;
+        // Whatever a run allocates goes with it.
+        let surrounded =
+            |workload| -> &'static Surrounded { Box::leak(Box::new(Surrounded { workload, circumstances })) };
+        let at = |workload: &'static Surrounded, part: u32| {
+            count_operations(workload, seed).map(|count| count * u64::from(part) / 1_000_000)
+        };
         match self.scenario {
-            Scenario::Lists(shape) => try_history(shape, seed),
-            Scenario::Log(load) => try_load(load, seed),
+            Scenario::Lists(shape) => try_history(shape, seed, circumstances),
+            Scenario::Log(load) => try_load(load, seed, circumstances),
             Scenario::Crash(workload, part) => {
+                let workload = surrounded(workload);
                 try_point(workload, seed, at(workload, part)?, thoroughness, Only::default())
             }
             Scenario::Fault(workload, part, fault, persistent) => {
+                let workload = surrounded(workload);
                 let case = Case { fault: FAULTS[fault].1, op: at(workload, part)?, persistent };
                 try_fault(workload, seed, case)
             }
             Scenario::Damage(was_closed, flips) => try_damage(seed, was_closed, flips),
-            Scenario::FullDisk(workload, capacity) => try_full_disk(workload, seed, capacity),
+            Scenario::FullDisk(workload, capacity) => try_full_disk(surrounded(workload), seed, capacity),
         }
     }
 
@@ -214,12 +244,15 @@ impl Plan {
 
     /// Plans that are a little smaller, the smallest first.
     fn smaller(&self) -> Vec<Self> {
-        let mut plans = Vec::new();
+        let simpler = |circumstances| Self { circumstances, ..*self };
+        let mut plans: Vec<Self> = self.circumstances.simpler().into_iter().map(simpler).collect();
         if let Scenario::Lists(shape) = self.scenario {
             let shapes = [
                 Shape { transactions: shape.transactions / 2, ..shape },
                 Shape { threads: shape.threads - 1, ..shape },
                 Shape { crashes: shape.crashes.saturating_sub(1), ..shape },
+                Shape { fault: None, ..shape },
+                Shape { closes: 0, ..shape },
                 Shape { keys: shape.keys / 2, ..shape },
                 Shape { tight: false, ..shape },
                 Shape { padding: shape.padding / 2, ..shape },
@@ -227,8 +260,9 @@ impl Plan {
             ];
             let smaller = |new: &Shape| {
                 let size = |shape: &Shape| {
-                    let Shape { threads, transactions, keys, crashes, padding, tight, .. } = *shape;
-                    transactions * threads + crashes + usize::from(keys) + padding + usize::from(tight)
+                    let Shape { threads, transactions, keys, crashes, closes, fault, padding, tight, .. } = *shape;
+                    let flags = usize::from(fault.is_some()) + usize::from(tight);
+                    transactions * threads + crashes + closes + usize::from(keys) + padding + flags
                 };
                 size(new) < size(&shape) && new.threads > 0 && new.transactions > 0 && new.keys > 0
             };
@@ -276,8 +310,25 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{};", self.seed)?;
         match self.scenario {
-            Scenario::Lists(Shape { threads, transactions, keys, crashes, isolation, padding, tight }) => {
-                write!(f, "lists,{threads},{transactions},{keys},{crashes},{isolation},{padding},{tight}")?;
+            Scenario::Lists(Shape {
+                threads,
+                transactions,
+                keys,
+                crashes,
+                closes,
+                fault,
+                isolation,
+                padding,
+                tight,
+            }) => {
+                let fault = match fault {
+                    None => "none".to_owned(),
+                    Some((fault, persistent)) => {
+                        format!("{}{}", FAULTS[fault].0, if persistent { "-stays" } else { "" })
+                    }
+                };
+                let numbers = format!("{threads},{transactions},{keys},{crashes},{closes}");
+                write!(f, "lists,{numbers},{fault},{isolation},{padding},{tight}")?;
             }
             Scenario::Log(Load { design, threads, records, largest, harden_one_in, crashes }) => {
                 write!(f, "log,{design},{threads},{records},{largest},{harden_one_in},{crashes}")?;
@@ -290,12 +341,13 @@ impl fmt::Display for Plan {
             Scenario::FullDisk(workload, bytes) => write!(f, "full-disk,{},{bytes}", workload.name())?,
         }
         match self.schedule {
-            Schedule::Time => write!(f, ";time"),
-            Schedule::Free => write!(f, ";free"),
-            Schedule::Random { seed } => write!(f, ";random,{seed}"),
-            Schedule::Stalls { seed, one_in } => write!(f, ";stalls,{seed},{one_in}"),
-            Schedule::Priorities { seed, changes, steps } => write!(f, ";priorities,{seed},{changes},{steps}"),
+            Schedule::Time => write!(f, ";time")?,
+            Schedule::Free => write!(f, ";free")?,
+            Schedule::Random { seed } => write!(f, ";random,{seed}")?,
+            Schedule::Stalls { seed, one_in } => write!(f, ";stalls,{seed},{one_in}")?,
+            Schedule::Priorities { seed, changes, steps } => write!(f, ";priorities,{seed},{changes},{steps}")?,
         }
+        write!(f, ";{}", self.circumstances)
     }
 }
 
@@ -314,22 +366,35 @@ impl FromStr for Plan {
             text.parse().map_err(|_| format!("`{text}` is not what belongs there"))
         }
         let workload = |name: &str| workloads::named(name).ok_or_else(|| format!("there is no workload `{name}`"));
-        let [seed, scenario, schedule] = text.split(';').collect::<Vec<_>>()[..] else {
-            return Err("a plan has three parts, SEED;SCENARIO;SCHEDULE, as a failure prints it".to_owned());
+        let fault_named = |name: &str| {
+            let known = FAULTS.iter().position(|(known, _)| *known == name);
+            known.ok_or_else(|| format!("there is no fault `{name}`"))
+        };
+        let [seed, scenario, schedule, circumstances] = text.split(';').collect::<Vec<_>>()[..] else {
+            return Err(
+                "a plan has four parts, SEED;SCENARIO;SCHEDULE;CIRCUMSTANCES, as a failure prints it".to_owned()
+            );
         };
         let scenario = match scenario.split(',').collect::<Vec<_>>()[..] {
-            ["lists", threads, transactions, keys, crashes, isolation, padding, tight] => Scenario::Lists(Shape {
-                threads: number(threads)?,
-                transactions: number(transactions)?,
-                keys: number(keys)?,
-                crashes: number(crashes)?,
-                isolation: [Isolation::Serializable, Isolation::ReadCommitted]
-                    .into_iter()
-                    .find(|level| level.to_string() == isolation)
-                    .ok_or_else(|| format!("there is no isolation level `{isolation}`"))?,
-                padding: number(padding)?,
-                tight: number(tight)?,
-            }),
+            ["lists", threads, transactions, keys, crashes, closes, fault, isolation, padding, tight] => {
+                Scenario::Lists(Shape {
+                    threads: number(threads)?,
+                    transactions: number(transactions)?,
+                    keys: number(keys)?,
+                    crashes: number(crashes)?,
+                    closes: number(closes)?,
+                    fault: match fault {
+                        "none" => None,
+                        _ => Some((fault_named(fault.trim_end_matches("-stays"))?, fault.ends_with("-stays"))),
+                    },
+                    isolation: [Isolation::Serializable, Isolation::ReadCommitted]
+                        .into_iter()
+                        .find(|level| level.to_string() == isolation)
+                        .ok_or_else(|| format!("there is no isolation level `{isolation}`"))?,
+                    padding: number(padding)?,
+                    tight: number(tight)?,
+                })
+            }
             ["log", design, threads, records, largest, harden_one_in, crashes] => Scenario::Log(Load {
                 design: number(design)?,
                 threads: number(threads)?,
@@ -340,9 +405,7 @@ impl FromStr for Plan {
             }),
             ["crash", name, part] => Scenario::Crash(workload(name)?, number(part)?),
             ["fault", name, part, fault, persistent] => {
-                let known = FAULTS.iter().position(|(known, _)| *known == fault);
-                let fault = known.ok_or_else(|| format!("there is no fault `{fault}`"))?;
-                Scenario::Fault(workload(name)?, number(part)?, fault, number(persistent)?)
+                Scenario::Fault(workload(name)?, number(part)?, fault_named(fault)?, number(persistent)?)
             }
             ["damage", was_closed, flips] => Scenario::Damage(number(was_closed)?, number(flips)?),
             ["full-disk", name, bytes] => Scenario::FullDisk(workload(name)?, number(bytes)?),
@@ -358,6 +421,6 @@ impl FromStr for Plan {
             }
             _ => return Err(format!("`{schedule}` is no schedule")),
         };
-        Ok(Self { seed: number(seed)?, scenario, schedule })
+        Ok(Self { seed: number(seed)?, scenario, schedule, circumstances: circumstances.parse()? })
     }
 }

@@ -1,5 +1,7 @@
 //! What many simulated runs show together: which rare branches they reach, and how soon they notice a planted bug.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use duramen_sync::probe::Probe;
@@ -13,12 +15,23 @@ pub struct Reached {
     runs: u64,
     /// For each probe: runs that reached it, and how often all of them did.
     counts: Vec<(u64, u64)>,
+    /// Plans of each kind.
+    kinds: BTreeMap<&'static str, u64>,
+    /// Of them, those on a slow device, and those with other options at each opening.
+    slow: u64,
+    changing: u64,
+    /// Operations on shared memory, all of them together.
+    operations: u64,
 }
 
 impl Reached {
-    /// Adds a run.
-    pub fn add(&mut self, run: &Simulated) {
+    /// Adds a run of `plan`.
+    pub fn add(&mut self, plan: &Plan, run: &Simulated) {
         self.runs += 1;
+        *self.kinds.entry(plan.scenario.kind()).or_default() += 1;
+        self.slow += u64::from(plan.circumstances.pace.is_some());
+        self.changing += u64::from(plan.circumstances.changes);
+        self.operations += run.operations;
         self.counts.resize(Probe::ALL.len(), (0, 0));
         for (count, times) in self.counts.iter_mut().zip(&run.probes) {
             count.0 += u64::from(*times > 0);
@@ -40,6 +53,21 @@ impl Reached {
     /// Those that no run has reached.
     pub fn missed(&self) -> Vec<Probe> {
         self.counts().filter(|(_, runs, _)| *runs == 0).map(|(probe, ..)| probe).collect()
+    }
+}
+
+/// What was done, on one line.
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} runs, {:.1} billion operations", self.runs, self.operations as f64 / 1e9)?;
+        self.kinds.iter().try_for_each(|(kind, runs)| write!(f, "; {kind}: {runs}"))?;
+        let times = |probe: Probe| self.counts.get(probe as usize).map_or(0, |count| count.1);
+        let (slow, changing) = (self.slow, self.changing);
+        write!(f, "; slow devices: {slow}; changing options: {changing}; power cuts: {}", times(Probe::PowerCut))?;
+        let failed = times(Probe::OperationFailed) + times(Probe::SyncFailed);
+        write!(f, "; failed operations: {failed}; hangs: {}", times(Probe::DeviceHung))?;
+        let (all, missed) = (self.counts().count(), self.missed().len());
+        write!(f, "; rare branches reached: {} of {all}", all - missed)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use duramen::Isolation;
+use duramen_torture::circumstances::Circumstances;
 use duramen_torture::harness::{Budget, Coverage, Tally};
 use duramen_torture::isolation::anomalies::{self, Setting};
 use duramen_torture::isolation::interleave::End;
@@ -50,7 +51,7 @@ fn random_histories() {
     while tally.points < 80 && !budget.is_spent(&tally) {
         let seed = seed + tally.points;
         tally.points += 1;
-        match try_history(Shape::of(seed), seed) {
+        match try_history(Shape::of(seed), seed, Circumstances::default()) {
             Ok(transactions) => tally.checks += transactions,
             Err(failure) => tally.failures.push(failure),
         }

@@ -57,7 +57,7 @@ fn fresh_seeds_pass() {
     for seed in (first..).take(10) {
         let plan = Plan::of(seed);
         let run = plan.run();
-        reached.add(&run);
+        reached.add(&plan, &run);
         if let Err(failure) = run.result {
             panic!("cargo sim --plan '{plan}' --trace\n{failure}");
         }

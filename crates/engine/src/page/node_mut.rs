@@ -126,8 +126,8 @@ impl<'a> NodeMut<'a> {
         first.copy_from_slice(suffix[0]);
         rest[..suffix[1].len()].copy_from_slice(suffix[1]);
         rest[suffix[1].len()..].copy_from_slice(value);
-        cost::write(self.0[at..].as_ptr(), cell_len);
-        cost::write(self.0[start..].as_ptr(), SLOTS + (count + 1) * SLOT_SIZE - start);
+        cost::write(self.0.as_ptr().wrapping_add(at), cell_len);
+        cost::write(self.0.as_ptr().wrapping_add(start), SLOTS + (count + 1) * SLOT_SIZE - start);
         self.set_slot_field(slot, CELL_OFF, at);
         self.set_slot_field(slot, SUFFIX_LEN, suffix_len);
         self.set_slot_field(slot, VALUE_LEN, value.len());
@@ -205,7 +205,7 @@ impl<'a> NodeMut<'a> {
         if value.len() <= old_len {
             let at = cell_off + suffix_len;
             self.0[at..at + value.len()].copy_from_slice(value);
-            cost::write(self.0[cell_off..].as_ptr(), suffix_len + value.len());
+            cost::write(self.0.as_ptr().wrapping_add(cell_off), suffix_len + value.len());
             self.set_slot_field(slot, VALUE_LEN, value.len());
             if value.len() < old_len {
                 self.free(at + value.len(), old_len - value.len());

@@ -3,7 +3,7 @@
 use duramen_sync::Arc;
 use duramen_types::BLOCK_SIZE;
 
-use super::content::to_blocks;
+use super::content::{Block, to_blocks};
 use super::names::InodeId;
 use super::state::path;
 use super::{Shared, SimDisk};
@@ -26,8 +26,26 @@ impl SimFile {
     fn write(&self, parts: &[&[u8]], offset: u64, durable: bool) -> Result<()> {
         let bytes = assert_parts_aligned(parts, offset);
         let blocks = to_blocks(parts);
-        self.shared.state.lock().write(self.inode, offset / BLOCK_SIZE as u64, &blocks, durable)?;
+        self.shared.paced(durable, || {
+            self.shared.state.lock().write(self.inode, offset / BLOCK_SIZE as u64, &blocks, durable)
+        })?;
         self.shared.counters.count_write(bytes);
+        Ok(())
+    }
+
+    /// All ranges of a batch.
+    fn write_blocks(&self, blocks: &[(u64, Vec<Arc<Block>>)]) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        let powered = state.crashed_in.is_none();
+        for (done, (first, part)) in blocks.iter().enumerate() {
+            if let Err(error) = state.write(self.inode, *first, part, false) {
+                if powered && state.crashed_in.is_some() {
+                    // The power went off with the whole batch in flight: any of the rest may have reached the medium.
+                    blocks[done + 1..].iter().for_each(|(first, part)| state.inode_mut(self.inode).write(*first, part));
+                }
+                return Err(error);
+            }
+        }
         Ok(())
     }
 }
@@ -35,7 +53,7 @@ impl SimFile {
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         assert_aligned(buf, offset);
-        self.shared.state.lock().read(self.inode, buf, offset)?;
+        self.shared.paced(false, || self.shared.state.lock().read(self.inode, buf, offset))?;
         self.shared.counters.count_read(buf.len());
         Ok(())
     }
@@ -60,24 +78,13 @@ impl File for SimFile {
         }
         let blocks: Vec<_> =
             writes.iter().map(|(offset, buf)| (offset / BLOCK_SIZE as u64, to_blocks(&[buf]))).collect();
-        let mut state = self.shared.state.lock();
-        let powered = state.crashed_in.is_none();
-        for (done, (first, part)) in blocks.iter().enumerate() {
-            if let Err(error) = state.write(self.inode, *first, part, false) {
-                if powered && state.crashed_in.is_some() {
-                    // The power went off with the whole batch in flight: any of the rest may have reached the medium.
-                    blocks[done + 1..].iter().for_each(|(first, part)| state.inode_mut(self.inode).write(*first, part));
-                }
-                return Err(error);
-            }
-        }
-        drop(state);
+        self.shared.paced(false, || self.write_blocks(&blocks))?;
         writes.iter().for_each(|(_, buf)| self.shared.counters.count_write(buf.len()));
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        self.shared.state.lock().sync(self.inode)?;
+        self.shared.paced(true, || self.shared.state.lock().sync(self.inode))?;
         self.shared.counters.count_sync();
         Ok(())
     }

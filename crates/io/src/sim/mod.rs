@@ -24,10 +24,12 @@ mod file;
 mod image;
 mod inode;
 mod names;
+mod pace;
 mod plan;
 mod state;
 
 pub use image::CrashChoice;
+pub use pace::Pace;
 pub use plan::Fault;
 
 use duramen_sync::{Arc, Mutex, trace};
@@ -43,6 +45,7 @@ use file::SimFile;
 use image::Rng;
 use inode::Inode;
 use names::{InodeId, NameChange};
+use pace::Pacer;
 use plan::{Kind, Verdict};
 use state::{LOCATION, State, crash_error, fault_error, path};
 
@@ -56,6 +59,18 @@ pub struct SimDisk {
 struct Shared {
     state: Mutex<State>,
     counters: Counters,
+    /// None: operations take no time.
+    pacer: Option<Pacer>,
+}
+
+impl Shared {
+    /// Carries out an operation at the device's speed.
+    fn paced<R>(&self, durable: bool, operation: impl FnOnce() -> R) -> R {
+        match &self.pacer {
+            Some(pacer) => pacer.paced(durable, operation),
+            None => operation(),
+        }
+    }
 }
 
 /// Sets the lock free when dropped.
@@ -70,11 +85,20 @@ impl Drop for SimLock {
 impl SimDisk {
     /// An empty disk without end. The seed decides how far writes get that fail.
     pub fn new(seed: u64) -> Self {
-        Self::with_state(State::new(Rng::new(seed)))
+        Self::with_state(State::new(Rng::new(seed)), None)
     }
 
-    fn with_state(state: State) -> Self {
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), counters: Counters::default() }) }
+    /// As [`SimDisk::new`], a device that takes its time. Its images do, too.
+    pub fn with_pace(seed: u64, pace: Pace) -> Self {
+        Self::with_state(State::new(Rng::new(seed)), Some(Pacer::new(pace, seed)))
+    }
+
+    fn with_state(state: State, pacer: Option<Pacer>) -> Self {
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), counters: Counters::default(), pacer }) }
+    }
+
+    fn with_state_of_image(&self, state: State) -> Self {
+        Self::with_state(state, self.shared.pacer.as_ref().map(Pacer::another))
     }
 
     /// Number of operations so far, which is the number that the next one gets.
@@ -129,13 +153,13 @@ impl SimDisk {
     /// its own: powered, unlocked, without planned faults and limits, its operations numbered from 0.
     pub fn crash_image(&self, choice: &CrashChoice) -> Self {
         trace::note(|| format!("disk: what a power cut leaves ({choice:?}) becomes another disk"));
-        Self::with_state(image::after_crash(&self.shared.state.lock(), choice))
+        self.with_state_of_image(image::after_crash(&self.shared.state.lock(), choice))
     }
 
     /// A copy of the disk as programs see it, as if everything had been synced; otherwise as
     /// [`SimDisk::crash_image`].
     pub fn image(&self) -> Self {
-        Self::with_state(image::all_synced(&self.shared.state.lock()))
+        self.with_state_of_image(image::all_synced(&self.shared.state.lock()))
     }
 
     /// Names of all files, with their directories, sorted. Works without power, too.
@@ -189,6 +213,28 @@ impl SimDisk {
             Ok(())
         })?;
         Ok(inode)
+    }
+
+    fn sync_names_of(&self, directory: &str) -> Result<()> {
+        let file = path(directory);
+        let mut state = self.shared.state.lock();
+        match state.begin(Kind::SyncDirectory, || "sync the directory".into(), &file)? {
+            Verdict::Crash => return Err(crash_error("sync the directory", &file)),
+            Verdict::Fail(fault) => return Err(fault_error(fault, "sync the directory", &file)),
+            Verdict::Proceed => {}
+        }
+        if !state.names.has_directory(directory) {
+            return Err(not_found("sync the directory", &file));
+        }
+        let (durable, pending) =
+            std::mem::take(&mut state.pending_names).into_iter().partition(|change| change.directory() == directory);
+        state.pending_names = pending;
+        let durable: Vec<NameChange> = durable;
+        durable.iter().for_each(|change| state.durable_names.apply(change));
+        state.collect();
+        drop(state);
+        self.shared.counters.count_sync();
+        Ok(())
     }
 }
 
@@ -275,25 +321,7 @@ impl Disk for SimDisk {
         if is_on(Bug::SkipDirectorySync) {
             return Ok(());
         }
-        let file = path(directory);
-        let mut state = self.shared.state.lock();
-        match state.begin(Kind::SyncDirectory, || "sync the directory".into(), &file)? {
-            Verdict::Crash => return Err(crash_error("sync the directory", &file)),
-            Verdict::Fail(fault) => return Err(fault_error(fault, "sync the directory", &file)),
-            Verdict::Proceed => {}
-        }
-        if !state.names.has_directory(directory) {
-            return Err(not_found("sync the directory", &file));
-        }
-        let (durable, pending) =
-            std::mem::take(&mut state.pending_names).into_iter().partition(|change| change.directory() == directory);
-        state.pending_names = pending;
-        let durable: Vec<NameChange> = durable;
-        durable.iter().for_each(|change| state.durable_names.apply(change));
-        state.collect();
-        drop(state);
-        self.shared.counters.count_sync();
-        Ok(())
+        self.shared.paced(true, || self.sync_names_of(directory))
     }
 
     fn lock(&self) -> Result<DiskLock> {

@@ -73,8 +73,15 @@ impl State {
             };
             format!("disk: {} `{file}`{outcome}", operation())
         });
-        if verdict == Verdict::Crash {
-            self.crashed_in = Some(format!("{} `{file}`", operation()));
+        match verdict {
+            Verdict::Proceed => {}
+            Verdict::Crash => {
+                reach(Probe::PowerCut);
+                self.crashed_in = Some(format!("{} `{file}`", operation()));
+            }
+            Verdict::Fail(Fault::ShortRead | Fault::ShortWrite) => reach(Probe::ShortTransfer),
+            Verdict::Fail(Fault::FailedSync) => reach(Probe::SyncFailed),
+            Verdict::Fail(Fault::Eio | Fault::Enospc) => reach(Probe::OperationFailed),
         }
         Ok(verdict)
     }

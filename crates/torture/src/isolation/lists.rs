@@ -3,18 +3,22 @@
 use std::time::Duration;
 
 use duramen::{Db, Error, Isolation, Options, Table, Txn};
-use duramen_io::{CrashChoice, SimDisk};
+use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
 use duramen_types::PAGE_SIZE;
 
 use super::history::{Element, Event, Level, ListKey, Lists, Record, Status, check};
+use crate::circumstances::Circumstances;
+use crate::faults::FAULTS;
 use crate::harness::{Phase, guarded};
 use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads::test_options;
 
+/// The table that histories are about.
+const LISTS: &str = "lists";
 /// Longest time for one history.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -27,8 +31,14 @@ pub struct Shape {
     pub transactions: usize,
     /// Keys that may have lists.
     pub keys: ListKey,
-    /// Crashes in the middle of the history; each is followed by recovery and more transactions.
+    /// Lives of the database before the last one. Each ends with a crash, if nothing else is asked for; after it come
+    /// recovery and more transactions.
     pub crashes: usize,
+    /// So many per cent of those lives end with the database being closed.
+    pub closes: usize,
+    /// A fault of the disk, by its place in [`FAULTS`], and whether it stays: it happens in about half of those lives, before
+    /// the power goes off.
+    pub fault: Option<(usize, bool)>,
     /// What the transactions ask for.
     pub isolation: Isolation,
     /// Most bytes beside the list in each record: beyond some hundreds leaves split, beyond some thousands records overflow.
@@ -47,11 +57,18 @@ impl Shape {
             transactions: rng.within(20..70),
             keys: rng.within(3..25) as ListKey,
             crashes: rng.within(0..3),
+            closes: 0,
+            fault: None,
             isolation: if rng.percent(75) { Isolation::Serializable } else { Isolation::ReadCommitted },
             padding: *rng.pick(&[0, 0, 0, 300, 2000, 9000]),
             tight: rng.percent(40),
         };
         Self { keys: if shape.exceeds_pool() { shape.keys + 80 } else { shape.keys }, ..shape }
+    }
+
+    /// Whether the disk may say that it is full.
+    fn may_be_full(&self) -> bool {
+        self.fault.is_some_and(|(fault, _)| FAULTS[fault].1 == Fault::Enospc)
     }
 
     /// Whether there are to be more pages than the pool has frames.
@@ -89,6 +106,30 @@ fn loaded_list(bytes: &[u8], padding: usize) -> Vec<Element> {
     list
 }
 
+/// How a life of the database ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// The power goes off at a disk operation.
+    Crash,
+    /// The disk fails, and the power goes off when all threads have noticed or are done.
+    Fault,
+    /// It is closed.
+    Close,
+}
+
+impl Shape {
+    /// How the next life ends that is not the last one.
+    fn end(&self, rng: &mut Rng) -> End {
+        if self.closes > 0 && rng.percent(self.closes) {
+            End::Close
+        } else if self.fault.is_some() && rng.percent(50) {
+            End::Fault
+        } else {
+            End::Crash
+        }
+    }
+}
+
 /// What the threads of a history share.
 struct Shared {
     db: Db,
@@ -102,15 +143,15 @@ struct Shared {
 ///
 /// # Errors
 /// What is wrong with it, or with the database after a crash.
-pub fn try_history(shape: Shape, seed: u64) -> Result<u64, String> {
+pub fn try_history(shape: Shape, seed: u64, circumstances: Circumstances) -> Result<u64, String> {
     guarded(LIMIT, move |phase| {
         phase.enter(format!("[torture isolation --only lists --seed {seed}] {shape:?}"));
-        run(shape, seed, phase)
+        run(shape, seed, circumstances, phase)
     })
 }
 
-fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
-    let mut rng = Rng::new(seed);
+/// What the database is usually opened with.
+fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
     let options = Options {
         // Deadlocks must be found, not waited out.
         lock_wait_limit: None,
@@ -128,23 +169,41 @@ fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
         redo_memory_bytes: 4 << 10,
         ..options.clone()
     };
-    let options = Variant::of(seed).apply(if shape.tight { tight } else { options });
+    Variant::of(seed).apply(if shape.tight { tight } else { options })
+}
+
+fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> Result<u64, String> {
+    let mut rng = Rng::new(seed);
+    let usual = usual_options(shape, seed, &mut rng);
     let text = |error: Error| error.to_string();
-    let mut disk = SimDisk::new(seed);
-    let mut db = Db::open_on(Arc::new(disk.clone()), options.clone()).map_err(text)?;
-    db.create_table("lists").map_err(text)?;
+    let mut disk = circumstances.disk(seed);
+    let open = |disk: &SimDisk, rng: &mut Rng| {
+        let options = circumstances.options(&usual, rng);
+        if circumstances.changes {
+            trace::note(|| format!("opens with {options:?}"));
+        }
+        Db::open_on(Arc::new(disk.clone()), options).map_err(|error| format!("does not open: {error}"))
+    };
+    let mut db = open(&disk, &mut rng)?;
+    db.create_table(LISTS).map_err(text)?;
     let mut records: Vec<Record> = Vec::new();
     let (mut clock, mut elements) = (1, 1);
     if shape.exceeds_pool() {
         records.push(load(&db, shape, &mut clock, &mut elements).map_err(text)?);
     }
     for round in 0..=shape.crashes {
-        let table = db.open_table("lists").map_err(text)?;
-        let is_last = round == shape.crashes;
-        if !is_last {
+        let table = db.open_table(LISTS).map_err(text)?;
+        let end = if round == shape.crashes { None } else { Some(shape.end(&mut rng)) };
+        if matches!(end, Some(End::Crash | End::Fault)) {
             // About where the last transactions would be.
             let operations = 10 + shape.threads * shape.transactions;
-            disk.crash_at(disk.operations() + rng.within(1..operations) as u64);
+            let operation = disk.operations() + rng.within(1..operations) as u64;
+            match shape.fault {
+                Some((fault, persistent)) if end == Some(End::Fault) => {
+                    disk.fail_at(operation, FAULTS[fault].1, persistent);
+                }
+                _ => disk.crash_at(operation),
+            }
         }
         let shared = Arc::new(Shared {
             db: db.clone(),
@@ -157,22 +216,28 @@ fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
         clock = shared.clock.load(Ordering::SeqCst);
         elements = shared.elements.load(Ordering::SeqCst);
         drop(shared);
-        if !is_last {
-            drop(db);
-            disk.crash();
-            let choice = *rng.pick(&[CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(seed)]);
-            phase
-                .enter(format!("[torture isolation --only lists --seed {seed}] {shape:?}, crash {round} ({choice:?})"));
-            disk = disk.crash_image(&choice);
-            trace::note(|| format!("opens what the power cut has left: {choice:?}"));
-            db = Db::open_on(Arc::new(disk.clone()), options.clone())
-                .map_err(|error| format!("does not open: {error}"))?;
-            let found = read_all(&db, shape).map_err(text)?;
-            trace::note(|| "is open again".to_owned());
-            let event = Event::Scan(0, ListKey::MAX, found);
-            records.push(Record { begun: clock + 1, events: vec![event], status: Status::Committed(clock + 2) });
-            clock += 3;
-        }
+        let Some(end) = end else { break };
+        let after = match end {
+            End::Close => {
+                db.close().map_err(|error| format!("does not close: {error}"))?;
+                "was closed".to_owned()
+            }
+            End::Crash | End::Fault => {
+                drop(db);
+                disk.crash();
+                let choice = *rng.pick(&[CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(seed)]);
+                disk = disk.crash_image(&choice);
+                format!("power cut after {end:?}, {choice:?}")
+            }
+        };
+        phase.enter(format!("[torture isolation --only lists --seed {seed}] {shape:?}, life {round} ({after})"));
+        trace::note(|| format!("opens again: {after}"));
+        db = open(&disk, &mut rng)?;
+        let found = read_all(&db, shape).map_err(text)?;
+        trace::note(|| "is open again".to_owned());
+        let event = Event::Scan(0, ListKey::MAX, found);
+        records.push(Record { begun: clock + 1, events: vec![event], status: Status::Committed(clock + 2) });
+        clock += 3;
     }
     let last = read_all(&db, shape).map_err(text)?;
     let report = db.check().map_err(text)?;
@@ -184,12 +249,29 @@ fn run(shape: Shape, seed: u64, phase: &Phase) -> Result<u64, String> {
         Isolation::ReadCommitted => Level::ReadCommitted,
     };
     check(&records, &last, level).map_err(|violation| violation.to_string())?;
+    leaves_nothing(db)?;
     Ok(records.len() as u64)
+}
+
+/// All transactions are over. The table goes, for which every lock in it must be free and every page without a latch; a
+/// forgotten one is waited for, which counts as a hang.
+fn leaves_nothing(db: Db) -> Result<(), String> {
+    trace::note(|| "drops the lists and closes".to_owned());
+    let writing = db.metrics().writing;
+    if writing != 0 {
+        return Err(format!("{writing} transactions count as writing when all are over"));
+    }
+    db.drop_table(LISTS).map_err(|error| format!("the lists cannot be dropped: {error}"))?;
+    let report = db.check().map_err(|error| format!("cannot be checked without the lists: {error}"))?;
+    if !report.is_ok() {
+        return Err(format!("structural check without the lists: {}", report.problems.join("; ")));
+    }
+    db.close().map_err(|error| format!("does not close in the end: {error}"))
 }
 
 /// Gives each key a list, in one transaction.
 fn load(db: &Db, shape: Shape, clock: &mut u64, elements: &mut Element) -> Result<Record, Error> {
-    let table = db.open_table("lists")?;
+    let table = db.open_table(LISTS)?;
     let mut txn = db.begin();
     let mut events = Vec::new();
     for key in 0..shape.keys {
@@ -203,7 +285,7 @@ fn load(db: &Db, shape: Shape, clock: &mut u64, elements: &mut Element) -> Resul
 }
 
 fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
-    let table = db.open_table("lists")?;
+    let table = db.open_table(LISTS)?;
     let mut txn = db.begin_with(Isolation::Serializable);
     let lists = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding)?;
     txn.commit()?;
@@ -244,9 +326,10 @@ fn run_threads(shared: &Arc<Shared>, rng: &mut Rng) -> Result<Vec<Record>, Strin
 fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for _ in 0..shared.shape.transactions {
-        if shared.shape.tight && rng.percent(12) {
-            match come_and_go(shared, rng) {
+        if rng.percent(if shared.shape.tight { 12 } else { 4 }) {
+            match besides(shared, rng) {
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => break,
+                Err(Error::Full { .. }) if shared.shape.may_be_full() => {}
                 Err(Error::NoSuchTable { .. } | Error::TableExists { .. }) | Ok(()) => {}
                 Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(format!("the other table: {error}")),
@@ -265,6 +348,10 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
                 Ok(()) => Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst)),
                 Err(error) if error.is_retryable() => Status::Aborted,
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => {
+                    finished = true;
+                    Status::Unknown
+                }
+                Err(Error::Full { .. }) if shared.shape.may_be_full() => {
                     finished = true;
                     Status::Unknown
                 }
@@ -289,6 +376,7 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
                 finished = true;
                 Status::Aborted
             }
+            Err(Error::Full { .. }) if shared.shape.may_be_full() => Status::Aborted,
             Err(error) => return Err(error.to_string()),
         };
         trace::note(|| format!("{id} is over: {status:?}"));
@@ -327,10 +415,10 @@ fn commit(txn: Txn, rng: &mut Rng) -> Result<(), Error> {
     result.expect("the outcome is there before the wake-up")
 }
 
-/// Makes, fills or removes a table that has nothing to do with the lists.
-fn come_and_go(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
+/// Makes, fills or removes a table that has nothing to do with the lists, or takes a checkpoint.
+fn besides(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
     const NAME: &str = "other";
-    match rng.within(0..6) {
+    match rng.within(0..8) {
         0 => {
             trace::note(|| "drops the other table".to_owned());
             shared.db.drop_table(NAME)
@@ -338,6 +426,16 @@ fn come_and_go(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
         1 => {
             trace::note(|| "creates the other table".to_owned());
             shared.db.create_table(NAME).map(drop)
+        }
+        2 => {
+            trace::note(|| "takes a checkpoint".to_owned());
+            shared.db.checkpoint()
+        }
+        3 => {
+            let (tables, metrics) = (shared.db.list()?, shared.db.metrics());
+            assert!(tables.contains(&LISTS.to_owned()), "{tables:?}");
+            assert!(metrics.dirty_pages <= metrics.pool_pages, "{metrics:?}");
+            Ok(())
         }
         _ => {
             trace::note(|| "fills the other table".to_owned());

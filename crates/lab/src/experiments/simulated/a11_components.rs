@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use duramen::{CommitMode, InsertDesign};
 
-use super::buffer::NIAGARA;
-use super::engine::{Bench, Measured, Populated, Setup, breakdown, setting};
+use super::buffer::{FOUR_SOCKETS, NIAGARA};
+use super::engine::{Bench, Curves, Measured, Populated, Setup, breakdown, setting};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
-use crate::figure::{Axis, Figure, Series, Shape};
 
 /// Throughput as components are added.
 pub(crate) struct Components;
@@ -33,6 +32,10 @@ const SETUPS: [Setup; 5] = [
     },
 ];
 
+/// What the curves of single systems over numbers of threads are about: the mutex and the scalable buffers.
+const BUFFERS: [Setup; 3] = [SETUPS[2], SETUPS[3], SETUPS[4]];
+
+/// As many tellers as in the paper.
 fn bench(context: &Context<'_>) -> Bench {
     Bench {
         machine: NIAGARA,
@@ -42,6 +45,25 @@ fn bench(context: &Context<'_>) -> Bench {
         in_flight: 64,
         time: Duration::from_millis(context.pick(10, 4, 2)),
     }
+}
+
+/// As much for each socket of four.
+fn four_sockets(context: &Context<'_>) -> Bench {
+    Bench {
+        machine: FOUR_SOCKETS,
+        scale: context.pick(40, 20, 10),
+        in_flight: 16,
+        time: Duration::from_millis(context.pick(4, 2, 1)),
+        ..bench(context)
+    }
+}
+
+fn threads(context: &Context<'_>) -> &'static [u32] {
+    context.pick(&[1, 4, 8, 16, 32, 48, 64][..], &[1, 16, 64], &[16])
+}
+
+fn threads_of_four_sockets(context: &Context<'_>) -> &'static [u32] {
+    context.pick(&[1, 4, 16, 32, 64, 128, 192, 256][..], &[4, 64, 256], &[8])
 }
 
 impl Experiment for Components {
@@ -57,20 +79,14 @@ impl Experiment for Components {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let bench = bench(context);
-        let threads = context.pick(&[1, 4, 8, 16, 32, 48, 64][..], &[1, 16, 64], &[16]);
-        context.expect(threads.len() * SETUPS.len());
+        let (bench, four_sockets) = (bench(context), four_sockets(context));
+        let (threads, more_threads) = (threads(context), threads_of_four_sockets(context));
+        context.expect((threads.len() + more_threads.len()) * SETUPS.len());
         let populated = Populated::new(context, bench)?;
-        let mut series = Vec::new();
-        for setup in SETUPS {
-            let mut points = Vec::new();
-            for &threads in threads {
-                let measured = populated.measure(context, setup, threads)?;
-                points.push((f64::from(threads), measured.throughput / 1e3));
-            }
-            series.push(Series::ours(setup.name, points));
-        }
-        let peak = |at: usize| series[at].peak();
+        let curves = Curves::measure(context, &populated, &SETUPS, threads)?;
+        let populated = Populated::new(context, four_sockets)?;
+        let more = Curves::measure(context, &populated, &SETUPS, more_threads)?;
+        let peak = |at: usize| curves.peak(at);
         let buffer = peak(3).max(peak(4));
         let checks = vec![
             Check::new(
@@ -87,15 +103,11 @@ impl Experiment for Components {
             ),
             Check::new("all together by the baseline, peaks", "1.58", buffer / peak(0), Bound::AtLeast(1.5)),
         ];
-        let figure = Figure {
-            name: "A11m".into(),
-            title: "TPC-B, Niagara II".into(),
-            x: Axis::linear("client threads"),
-            y: Axis::linear("commits (thousands/s)"),
-            shape: Shape::Lines,
-            series,
-        };
-        Ok(Findings { setting: vec![setting(&bench)], figures: vec![figure], checks })
+        let figures = vec![
+            curves.throughput("A11m", "TPC-B, Niagara II"),
+            more.throughput("A11m-sockets", "TPC-B, four Niagara II"),
+        ];
+        Ok(Findings { setting: vec![setting(&bench), setting(&four_sockets)], figures, checks })
     }
 }
 
@@ -115,8 +127,9 @@ impl Experiment for Bars {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const THREADS: u32 = 60;
-        let bench = bench(context);
-        context.expect(SETUPS.len());
+        let (bench, four_sockets) = (bench(context), four_sockets(context));
+        let (threads, more_threads) = (threads(context), threads_of_four_sockets(context));
+        context.expect(SETUPS.len() + (threads.len() + more_threads.len()) * BUFFERS.len());
         let populated = Populated::new(context, bench)?;
         let mut bars: Vec<(String, Measured)> = Vec::new();
         for setup in SETUPS {
@@ -142,7 +155,16 @@ impl Experiment for Bars {
                 Bound::AtLeast(0.0),
             ),
         ];
-        let figures = vec![breakdown("A17m", "TPC-B, 60 clients, Niagara II", &bars)];
-        Ok(Findings { setting: vec![setting(&bench)], figures, checks })
+        let mut figures = vec![breakdown("A17m", "TPC-B, 60 clients, Niagara II", &bars)];
+        let curves = Curves::measure(context, &populated, &BUFFERS, threads)?;
+        for (at, name) in ["A17m-mutex", "A17m-CD", "A17m-reserved"].into_iter().enumerate() {
+            figures.push(curves.breakdown(at, name, "TPC-B, Niagara II"));
+        }
+        let populated = Populated::new(context, four_sockets)?;
+        let more = Curves::measure(context, &populated, &BUFFERS, more_threads)?;
+        for (at, name) in ["A17m-sockets-mutex", "A17m-sockets-CD", "A17m-sockets-reserved"].into_iter().enumerate() {
+            figures.push(more.breakdown(at, name, "TPC-B, four Niagara II"));
+        }
+        Ok(Findings { setting: vec![setting(&bench), setting(&four_sockets)], figures, checks })
     }
 }

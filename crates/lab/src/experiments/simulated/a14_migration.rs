@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use duramen::{CommitMode, InsertDesign};
 
-use super::engine::{Bench, Populated, Setup, setting};
+use super::buffer::FOUR_SOCKETS;
+use super::engine::{Bench, Curves, Populated, Setup, setting};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
-use crate::figure::{Axis, Figure, Series, Shape};
+use crate::figure::Figure;
 
 /// Migration of pages between sockets.
 pub(crate) struct Migration;
@@ -33,40 +34,39 @@ impl Experiment for Migration {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let threads = context.pick(&[16, 64, 128, 256][..], &[64, 256], &[64]);
+        let threads = context.pick(&[1, 4, 16, 64, 128, 256][..], &[64, 256], &[64]);
+        let rows = context.pick(10_000, 2_000, 500);
         let workloads = [
-            ("tatp", 1, context.pick(10_000, 2_000, 500)),
-            ("tpcc", context.pick(4, 2, 1), context.pick(300, 100, 60)),
+            ("tatp", 1, rows, true),
+            ("tpcc", context.pick(4, 2, 1), context.pick(300, 100, 60), true),
+            ("tatp:update-location", 1, rows, false),
+            ("tpcb", context.pick(40, 20, 10), context.pick(1_000, 200, 50), false),
         ];
         context.expect(threads.len() * workloads.len());
-        let (mut series, mut checks, mut settings) = (Vec::new(), Vec::new(), Vec::new());
-        for (workload, scale, rows_per_unit) in workloads {
+        let (mut figures, mut checks, mut settings) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut migrations, mut throughput) = (Vec::new(), Vec::new());
+        for (workload, scale, rows_per_unit, is_in_paper) in workloads {
             let time = Duration::from_millis(context.pick(5, 3, 1));
-            let bench = Bench { machine: "niagara2-4", workload, scale, rows_per_unit, in_flight: 2, time };
+            let bench = Bench { machine: FOUR_SOCKETS, workload, scale, rows_per_unit, in_flight: 2, time };
             let populated = Populated::new(context, bench)?;
-            let mut points = Vec::new();
-            for &threads in threads {
-                let measured = populated.measure(context, SETUP, threads)?;
-                points.push((f64::from(threads), measured.migrations * 100.0));
+            let setups = [Setup { name: workload, ..SETUP }];
+            let curves = Curves::measure(context, &populated, &setups, threads)?;
+            if is_in_paper {
+                let bound = Bound::Within(0.2, 0.6);
+                let most = curves.last(0).migrations;
+                checks.push(Check::new(format!("{workload}, at most threads"), "0.3 to 0.4", most, bound));
             }
-            let most = points.last().map_or(f64::NAN, |point| point.1 / 100.0);
-            checks.push(Check::new(
-                format!("{workload}, at most threads"),
-                "0.3 to 0.4",
-                most,
-                Bound::Within(0.2, 0.6),
-            ));
-            series.push(Series::ours(workload, points));
+            migrations.push(curves.migrations("A14", "Pages between the sockets of four Niagara II"));
+            throughput.push(curves.throughput("A14-throughput", "Four Niagara II"));
+            let name = format!("A14-{}", workload.replace(':', "-"));
+            figures.push(curves.breakdown(0, &name, "Four Niagara II"));
             settings.push(setting(&bench));
         }
-        let figure = Figure {
-            name: "A14".into(),
-            title: "Pages between the sockets of four Niagara II".into(),
-            x: Axis::linear("threads"),
-            y: Axis::linear("visits that come from another socket (%)"),
-            shape: Shape::Lines,
-            series,
-        };
-        Ok(Findings { setting: settings, figures: vec![figure], checks })
+        let merged = [migrations, throughput].map(|figures| {
+            let series = figures.iter().flat_map(|figure| figure.series.clone()).collect();
+            Figure { series, ..figures[0].clone() }
+        });
+        figures.splice(0..0, merged);
+        Ok(Findings { setting: settings, figures, checks })
     }
 }

@@ -4,17 +4,22 @@ use std::time::Duration;
 
 use duramen::{CommitMode, InsertDesign};
 
-use super::buffer::NIAGARA;
-use super::engine::{Bench, Measured, Populated, Setup, breakdown, setting};
+use super::buffer::{FOUR_SOCKETS, NIAGARA};
+use super::engine::{Bench, Curves, Populated, Setup, setting};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
-use crate::figure::{Axis, Figure, Series, Shape};
 
 /// Contention for the log buffer under load.
 pub(crate) struct LogContention;
 
 const LATENCY: Duration = Duration::from_micros(100);
+
+const SETUPS: [Setup; 3] = [
+    Setup { name: "mutex", commit: CommitMode::Pipelined, insert: InsertDesign::Mutex, latency: LATENCY },
+    Setup { name: "CD", commit: CommitMode::Pipelined, insert: InsertDesign::Hybrid, latency: LATENCY },
+    Setup { name: "reserved", commit: CommitMode::Pipelined, insert: InsertDesign::Reserved, latency: LATENCY },
+];
 
 impl Experiment for LogContention {
     fn about(&self) -> About {
@@ -30,52 +35,42 @@ impl Experiment for LogContention {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let bench = Bench {
-            machine: NIAGARA,
+        let bench = |machine, in_flight| Bench {
+            machine,
             workload: "tatp:update-location",
             scale: 1,
             rows_per_unit: context.pick(10_000, 2_000, 500),
-            in_flight: 64,
+            in_flight,
             time: Duration::from_millis(context.pick(10, 4, 2)),
         };
+        let four_sockets = Bench { time: Duration::from_millis(context.pick(4, 2, 1)), ..bench(FOUR_SOCKETS, 16) };
+        let bench = bench(NIAGARA, 64);
         let threads = context.pick(&[1, 4, 8, 16, 32, 48, 60, 64][..], &[1, 16, 60], &[1, 60]);
-        let setups = [
-            Setup { name: "mutex", commit: CommitMode::Pipelined, insert: InsertDesign::Mutex, latency: LATENCY },
-            Setup { name: "CD", commit: CommitMode::Pipelined, insert: InsertDesign::Hybrid, latency: LATENCY },
-            Setup { name: "reserved", commit: CommitMode::Pipelined, insert: InsertDesign::Reserved, latency: LATENCY },
-        ];
-        context.expect(threads.len() * setups.len());
+        let more_threads = context.pick(&[1, 4, 16, 32, 64, 128, 192, 256][..], &[4, 64, 256], &[8]);
+        context.expect((threads.len() + more_threads.len()) * SETUPS.len());
+
         let populated = Populated::new(context, bench)?;
-        let (mut figures, mut throughput, mut all) = (Vec::new(), Vec::new(), Vec::new());
-        for setup in setups {
-            let mut measured: Vec<(String, Measured)> = Vec::new();
-            for &threads in threads {
-                measured.push((threads.to_string(), populated.measure(context, setup, threads)?));
-            }
-            let points = threads.iter().zip(&measured);
-            throughput.push(Series::ours(
-                setup.name,
-                points.map(|(&threads, (_, measured))| (f64::from(threads), measured.throughput / 1e3)).collect(),
-            ));
-            let name = if setup.name == "mutex" { "A5".to_owned() } else { format!("A5-{}", setup.name) };
-            figures.push(breakdown(&name, &format!("TATP UpdateLocation, {}", setup.name), &measured));
-            all.push(measured);
+        let curves = Curves::measure(context, &populated, &SETUPS, threads)?;
+        let mut figures = Vec::new();
+        for (at, name) in ["A5", "A5-CD", "A5-reserved"].into_iter().enumerate() {
+            figures.push(curves.breakdown(at, name, "TATP UpdateLocation, Niagara II"));
         }
-        figures.push(Figure {
-            name: "A5-throughput".into(),
-            title: "TATP UpdateLocation, Niagara II".into(),
-            x: Axis::linear("threads"),
-            y: Axis::linear("commits (thousands/s)"),
-            shape: Shape::Lines,
-            series: throughput,
-        });
-        let high = all[0].last().map_or(f64::NAN, |(_, measured)| measured.shares.log_contention);
+        figures.push(curves.throughput("A5-throughput", "TATP UpdateLocation, Niagara II"));
+
+        let populated = Populated::new(context, four_sockets)?;
+        let more = Curves::measure(context, &populated, &SETUPS, more_threads)?;
+        for (at, name) in ["A5-sockets-mutex", "A5-sockets-CD", "A5-sockets-reserved"].into_iter().enumerate() {
+            figures.push(more.breakdown(at, name, "TATP UpdateLocation, four Niagara II"));
+        }
+        figures.push(more.throughput("A5-sockets-throughput", "TATP UpdateLocation, four Niagara II"));
+
+        let high = curves.last(0).shares.log_contention;
         let checks = vec![Check::new(
             "share of the time spent waiting at the log buffer, mutex, at most threads",
             "above 0.35",
             high,
             Bound::AtLeast(0.3),
         )];
-        Ok(Findings { setting: vec![setting(&bench)], figures, checks })
+        Ok(Findings { setting: vec![setting(&bench), setting(&four_sockets)], figures, checks })
     }
 }

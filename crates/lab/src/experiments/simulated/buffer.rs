@@ -11,6 +11,8 @@ use crate::figure::Series;
 
 /// The machine of the paper: 64 contexts on one socket.
 pub(super) const NIAGARA: &str = "niagara2";
+/// Four of them.
+pub(super) const FOUR_SOCKETS: &str = "niagara2-4";
 /// A machine of today: 256 contexts on two sockets.
 pub(super) const SERVER: &str = "server-2x64";
 

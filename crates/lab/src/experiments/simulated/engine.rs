@@ -167,12 +167,86 @@ pub(super) fn breakdown(name: &str, title: &str, measured: &[(String, Measured)]
     }
 }
 
+/// Systems beside each other, over numbers of threads.
+pub(super) struct Curves<'a> {
+    setups: &'a [Setup],
+    threads: &'a [u32],
+    /// For each system, for each number of threads.
+    measured: Vec<Vec<Measured>>,
+}
+
+impl<'a> Curves<'a> {
+    /// Measures them; each system for each number of threads is one measurement.
+    pub(super) fn measure(
+        context: &mut Context<'_>,
+        populated: &Populated,
+        setups: &'a [Setup],
+        threads: &'a [u32],
+    ) -> Result<Self> {
+        let mut measured = Vec::new();
+        for &setup in setups {
+            let line: Result<_> = threads.iter().map(|&threads| populated.measure(context, setup, threads)).collect();
+            measured.push(line?);
+        }
+        Ok(Self { setups, threads, measured })
+    }
+
+    /// The measurements of system number `at`, with the threads of each.
+    pub(super) fn of(&self, at: usize) -> impl Iterator<Item = (u32, Measured)> + '_ {
+        self.threads.iter().copied().zip(self.measured[at].iter().copied())
+    }
+
+    /// Of system number `at` with most threads.
+    pub(super) fn last(&self, at: usize) -> Measured {
+        self.measured[at].last().copied().unwrap_or_default()
+    }
+
+    /// The largest throughput of system number `at`.
+    pub(super) fn peak(&self, at: usize) -> f64 {
+        self.measured[at].iter().map(|measured| measured.throughput).fold(f64::NAN, f64::max)
+    }
+
+    /// A figure with a line for each system.
+    fn lines(&self, name: &str, title: &str, y: &str, value: fn(&Measured) -> f64) -> Figure {
+        let line = |(at, setup): (usize, &Setup)| {
+            let points = self.of(at).map(|(threads, measured)| (f64::from(threads), value(&measured)));
+            Series::ours(setup.name, points.collect())
+        };
+        Figure {
+            name: name.into(),
+            title: title.into(),
+            x: Axis::linear("threads"),
+            y: Axis::linear(y),
+            shape: Shape::Lines,
+            series: self.setups.iter().enumerate().map(line).collect(),
+        }
+    }
+
+    /// Commits per second.
+    pub(super) fn throughput(&self, name: &str, title: &str) -> Figure {
+        self.lines(name, title, "commits (thousands/s)", |measured| measured.throughput / 1e3)
+    }
+
+    /// Visits to pages that come from another socket than the one before.
+    pub(super) fn migrations(&self, name: &str, title: &str) -> Figure {
+        self.lines(name, title, "visits that come from another socket (%)", |measured| measured.migrations * 100.0)
+    }
+
+    /// Where the time of system number `at` goes, a bar for each number of threads.
+    pub(super) fn breakdown(&self, at: usize, name: &str, title: &str) -> Figure {
+        let bars: Vec<(String, Measured)> =
+            self.of(at).map(|(threads, measured)| (threads.to_string(), measured)).collect();
+        breakdown(name, &format!("{title}, {}", self.setups[at].name), &bars)
+    }
+}
+
 /// How it was set up.
 pub(super) fn setting(bench: &Bench) -> String {
     let Bench { machine, workload, scale, rows_per_unit, time, .. } = bench;
     format!(
         "Simulated machine: {machine}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated disk; each \
-         measurement is {} ms of virtual time after a warm-up, followed by the workload's audit.",
+         measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. Shares are of the clients' \
+         threads' time; the engine's own threads come on top.",
         time.as_millis()
     )
 }

@@ -1,0 +1,198 @@
+//! What surrounds a run, whatever happens in it: how fast the disk is, and whether the database is opened with the same
+//! options each time.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use duramen::{CommitMode, InsertDesign, Isolation, Options};
+use duramen_io::{Pace, SimDisk};
+use duramen_types::PAGE_SIZE;
+
+use crate::crash::CrashWorkload;
+use crate::model::Model;
+use crate::rng::Rng;
+use crate::step::Step;
+
+/// What surrounds a run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Circumstances {
+    /// How fast the disk is; without it, operations take no time.
+    pub pace: Option<Pace>,
+    /// Whether each opening draws options of its own.
+    pub changes: bool,
+}
+
+impl Circumstances {
+    /// Random ones; half of the time none.
+    pub fn of(rng: &mut Rng) -> Self {
+        let micros = |micros: u64| Duration::from_micros(micros);
+        let pace = rng.percent(30).then(|| Pace {
+            usual: micros(*rng.pick(&[1, 20, 200])),
+            hang_one_in: *rng.pick(&[0, 30, 300]),
+            hang: micros(*rng.pick(&[1000, 20_000])),
+        });
+        Self { pace, changes: rng.percent(35) }
+    }
+
+    /// An empty disk.
+    pub fn disk(&self, seed: u64) -> SimDisk {
+        self.pace.map_or_else(|| SimDisk::new(seed), |pace| SimDisk::with_pace(seed, pace))
+    }
+
+    /// What a database is opened with next, where `options` are the usual ones.
+    pub fn options(&self, options: &Options, rng: &mut Rng) -> Options {
+        if self.changes { changed(options, rng) } else { options.clone() }
+    }
+
+    /// Circumstances that are a little simpler.
+    pub fn simpler(&self) -> Vec<Self> {
+        let mut simpler = Vec::new();
+        if let Some(pace) = self.pace {
+            simpler.push(Self { pace: None, ..*self });
+            if pace.hang_one_in > 0 {
+                simpler.push(Self { pace: Some(Pace { hang_one_in: 0, ..pace }), ..*self });
+            }
+        }
+        if self.changes {
+            simpler.push(Self { changes: false, ..*self });
+        }
+        simpler
+    }
+}
+
+/// Options of the same order of size, each of which may differ from one opening to the next.
+fn changed(options: &Options, rng: &mut Rng) -> Options {
+    let (slots, arrays) = (rng.within(1..6), *rng.pick(&[1, 1, 2, 4]));
+    let log_segment_bytes = (options.log_segment_bytes << rng.within(0..3)) / 2;
+    Options {
+        pool_bytes: (options.pool_bytes * *rng.pick(&[1, 2, 3]) / 2).max(Options::MIN_POOL_PAGES * PAGE_SIZE),
+        commit: *rng.pick(&[CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined]),
+        isolation: *rng.pick(&[Isolation::Serializable, Isolation::ReadCommitted]),
+        log_insert: *rng.pick(&InsertDesign::ALL),
+        log_buffer_bytes: *rng.pick(&[64 << 10, 128 << 10, 256 << 10, 1 << 20]),
+        log_array_slots: slots,
+        log_arrays: arrays,
+        log_slot_pool: 2 * slots * arrays + *rng.pick(&[0, 1, 20]),
+        log_segment_bytes: log_segment_bytes.max(64 << 10),
+        checkpoint_bytes: (options.checkpoint_bytes << rng.within(0..3)) / 2,
+        redo_memory_bytes: *rng.pick(&[4 << 10, 64 << 10, 64 << 20]),
+        group_commit_transactions: rng.within(1..4),
+        group_commit_bytes: *rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
+        group_commit_time: Duration::from_micros(*rng.pick(&[0, 50, 1000])),
+        lock_inheritance: rng.percent(70),
+        cleaner_pages_per_second: *rng.pick(&[None, None, Some(1), Some(5000)]),
+        ..options.clone()
+    }
+}
+
+/// A workload's scripts, under circumstances of their own.
+pub struct Surrounded {
+    /// The workload.
+    pub workload: &'static dyn CrashWorkload,
+    /// What surrounds it.
+    pub circumstances: Circumstances,
+}
+
+impl CrashWorkload for Surrounded {
+    fn name(&self) -> &'static str {
+        self.workload.name()
+    }
+
+    fn options(&self, seed: u64) -> Options {
+        self.circumstances.options(&self.workload.options(seed), &mut Rng::new(seed ^ 0xf1))
+    }
+
+    fn later_options(&self, seed: u64) -> Options {
+        self.circumstances.options(&self.workload.options(seed), &mut Rng::new(seed ^ 0xf2))
+    }
+
+    fn disk(&self, seed: u64) -> SimDisk {
+        self.circumstances.disk(seed)
+    }
+
+    fn script(&self, seed: u64, start: &Model) -> Vec<Step> {
+        self.workload.script(seed, start)
+    }
+}
+
+impl fmt::Display for Circumstances {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes = if self.changes { "changes" } else { "fixed" };
+        match self.pace {
+            None => write!(f, "prompt,{changes}"),
+            Some(Pace { usual, hang_one_in, hang }) => {
+                write!(f, "slow,{},{hang_one_in},{},{changes}", usual.as_micros(), hang.as_micros())
+            }
+        }
+    }
+}
+
+impl FromStr for Circumstances {
+    type Err = String;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, String> {
+        fn number<T: FromStr>(text: &str) -> Result<T, String> {
+            text.parse().map_err(|_| format!("`{text}` is no number"))
+        }
+        let micros = |text| number(text).map(Duration::from_micros);
+        let (pace, changes) = match text.split(',').collect::<Vec<_>>()[..] {
+            ["prompt", changes] => (None, changes),
+            ["slow", usual, hang_one_in, hang, changes] => {
+                (Some(Pace { usual: micros(usual)?, hang_one_in: number(hang_one_in)?, hang: micros(hang)? }), changes)
+            }
+            _ => return Err(format!("`{text}` are no circumstances")),
+        };
+        match changes {
+            "changes" | "fixed" => Ok(Self { pace, changes: changes == "changes" }),
+            _ => Err(format!("`{changes}` is neither `changes` nor `fixed`")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for seed in 0..200 {
+            let circumstances = Circumstances::of(&mut Rng::new(seed));
+            assert_eq!(circumstances.to_string().parse(), Ok(circumstances));
+        }
+        assert_eq!("prompt,fixed".parse(), Ok(Circumstances::default()));
+        for wrong in ["", "prompt", "prompt,maybe", "slow,1,2,changes", "slow,1,2,x,changes"] {
+            assert!(wrong.parse::<Circumstances>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn changed_options_are_legal_and_differ() {
+        let mut rng = Rng::new(5);
+        for workload in workloads::all() {
+            let mut seen = Vec::new();
+            for seed in 0..50 {
+                let options = changed(&workload.options(seed), &mut rng);
+                options.validate().unwrap_or_else(|error| panic!("{options:?}: {error}"));
+                assert!(options.log_max_bytes >= 4 * options.log_segment_bytes, "{options:?}");
+                seen.push((options.pool_bytes, options.commit, options.log_insert, options.log_buffer_bytes));
+            }
+            seen.sort_by_key(|options| format!("{options:?}"));
+            seen.dedup();
+            assert!(seen.len() > 20, "{}", seen.len());
+        }
+    }
+
+    #[test]
+    fn simplest_circumstances_are_the_default() {
+        let mut circumstances = (0..).map(|seed| Circumstances::of(&mut Rng::new(seed)));
+        let mut circumstances =
+            circumstances.find(|found| found.pace.is_some() && found.changes).expect("there are some");
+        while let Some(simpler) = circumstances.simpler().pop() {
+            circumstances = simpler;
+        }
+        assert_eq!(circumstances, Circumstances::default());
+    }
+}
