@@ -10,7 +10,7 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
 use duramen_types::{Gsn, Lsn, PageId, TxnId};
-use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Sealing, Wal, WalError, WalOptions};
 
 use crate::circumstances::Circumstances;
 use crate::harness::{Phase, guarded};
@@ -77,6 +77,7 @@ fn options_of(design: InsertDesign, rng: &mut Rng) -> WalOptions {
     let (slots, arrays) = (rng.within(1..4), *rng.pick(&[1, 1, 2]));
     WalOptions {
         insert: design,
+        sealing: *rng.pick(&[Sealing::AtFlush, Sealing::AtInsertion]),
         ring_bytes: *rng.pick(&[64 << 10, 256 << 10]),
         array_slots: slots,
         arrays,
