@@ -190,6 +190,11 @@ impl Options {
         if !(1..=MAX_LOGS).contains(&self.logs) {
             return wrong("logs", format!("must be at least 1 and at most {MAX_LOGS}"));
         }
+        if self.logs > 1 && self.log_insert == InsertDesign::Reserved {
+            let reason =
+                "`reserved` hands out space in no particular turn, which several logs need: choose another or one log";
+            return wrong("log_insert", reason.into());
+        }
         if self.checkpoint_bytes == 0 {
             return wrong("checkpoint_bytes", "must not be zero".into());
         }
