@@ -164,6 +164,9 @@ pub(crate) enum Inspect {
     Log {
         /// Directory of the database
         dir: PathBuf,
+        /// Which of several logs
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        log: u16,
         /// Start at this log sequence number [default: where the log starts]
         #[arg(long, value_name = "LSN")]
         from: Option<u64>,

@@ -89,6 +89,9 @@ fn every_offered_combination_runs_on_one_database() {
         assert_eq!((&object["partition"], object["logs"].to_string()), (&partition.into(), logs.to_owned()));
         assert_eq!(object["audit"], "ok");
         duramen(&["check", arg(&other.dir)]).exits_with(0);
+        duramen(&["inspect", "checkpoint", arg(&other.dir)]).exits_with(0);
+        let ran = duramen(&["inspect", "log", arg(&other.dir), "--log", "1"]).exits_with(0);
+        assert!(ran.stdout.contains("commit"), "{ran:#?}");
         duramen(&other.bench(&["--transactions", "5"])).exits_with(2);
     }
     let full = ["--logs", "1", "--partition", "transaction", "--log-device", "file", "--scheme", "wal"];

@@ -4,7 +4,7 @@ use std::fmt;
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::LogReader;
 
 use super::{describe, text};
@@ -35,6 +35,10 @@ pub struct ControlSlot {
     pub written: u64,
     /// So many groups of pages have an allocation bitmap, if not more.
     pub groups: u64,
+    /// Number of logs.
+    pub logs: u16,
+    /// Of several logs, the GSN up to which all are complete.
+    pub complete: Gsn,
 }
 
 /// A transaction that was not over at a checkpoint.
@@ -94,7 +98,7 @@ pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
 
 fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, String> {
     let text = |error: duramen_wal::WalError| error.to_string();
-    let reader = LogReader::open(disk, Some(slot.database)).map_err(text)?;
+    let reader = LogReader::open_one_of(disk, slot.database, LogId::ZERO, slot.logs).map_err(text)?;
     let mut scanner = reader.scan(Some(slot.checkpoint)).map_err(text)?;
     let mut tables = CheckpointTables::default();
     let mut first = true;
@@ -138,8 +142,9 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
 
 impl From<Control> for ControlSlot {
     fn from(control: Control) -> Self {
-        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups, .. } = control;
-        Self { sequence, database, checkpoint, redo, oldest, next_txn, written, groups }
+        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups, logs } = control;
+        let (logs, complete) = (logs.count, logs.complete);
+        Self { sequence, database, checkpoint, redo, oldest, next_txn, written, groups, logs, complete }
     }
 }
 
@@ -166,6 +171,9 @@ impl fmt::Display for CheckpointReport {
             writeln!(f, "log needed from: {}", slot.oldest)?;
             writeln!(f, "next transaction: {}", slot.next_txn.get())?;
             writeln!(f, "groups of pages: {}", slot.groups.max(1))?;
+            if slot.logs > 1 {
+                writeln!(f, "logs: {}, complete up to {}", slot.logs, slot.complete)?;
+            }
         }
         match &self.tables {
             Ok(tables) => write!(f, "{tables}"),
