@@ -371,6 +371,7 @@ impl TxnLog {
     }
 
     fn repeat_in_room(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
+        self.come_after_all(scheme);
         let mut chain: Option<(Gsn, Place)> = None;
         let mut payload = Vec::new();
         for item in garbage {
@@ -385,6 +386,12 @@ impl TxnLog {
         let slot = Arc::clone(&self.slot);
         slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_GARBAGE, last, &[]));
         self.slot.restart_at(first);
+    }
+
+    /// Brings the transaction's clock beyond all records so far. Pages are given back by records that are not its own and may
+    /// be in any log: who says that it is done, or lists what is left, must not survive without them.
+    fn come_after_all(&mut self, scheme: &dyn StorageScheme) {
+        self.clock = self.clock.max(Gsn::new(scheme.end().get() - 1));
     }
 
     /// Inserts a record that does not follow the transaction's latest.
@@ -414,6 +421,7 @@ impl TxnLog {
 
     /// Inserts the record that ends a rollback, or the clean-up after a commit.
     pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Inserted {
+        self.come_after_all(scheme);
         self.insert(scheme, TxnState::Over, Draft::of_txn(Kind::End, 0, &[]))
     }
 
