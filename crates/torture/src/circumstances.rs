@@ -83,6 +83,11 @@ fn changed(options: &Options, rng: &mut Rng) -> Options {
         group_commit_bytes: *rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
         group_commit_time: Duration::from_micros(*rng.pick(&[0, 50, 1000])),
         lock_inheritance: rng.percent(70),
+        // Where there was none, a wait may end sooner than a deadlock is found.
+        lock_wait_limit: match options.lock_wait_limit {
+            None => rng.pick(&[None, None, Some(20), Some(1000)]).map(Duration::from_micros),
+            limit => limit,
+        },
         cleaner_pages_per_second: *rng.pick(&[None, None, Some(1), Some(5000)]),
         ..options.clone()
     }

@@ -121,9 +121,12 @@ impl Plan {
                 };
                 // More pages than frames.
                 let crowded = Shape { tight: true, padding: 9000, keys: 80 + shape.keys % 80, ..calm };
-                Scenario::Lists(match rng.within(0..10) {
-                    0..3 => stormy,
-                    3..5 => crowded,
+                // More threads than anybody expects, with little to do for each.
+                let busy = Shape { threads: rng.within(8..20), transactions: rng.within(3..12), ..calm };
+                Scenario::Lists(match rng.within(0..20) {
+                    0..6 => stormy,
+                    6..9 => crowded,
+                    9..11 => busy,
                     _ => calm,
                 })
             }

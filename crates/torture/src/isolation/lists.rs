@@ -137,6 +137,8 @@ struct Shared {
     clock: AtomicU64,
     elements: AtomicU64,
     shape: Shape,
+    /// The disk or the log may say that it is full.
+    may_be_full: bool,
 }
 
 /// Runs one history and judges it; gives the number of its transactions.
@@ -178,7 +180,12 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
     let text = |error: Error| error.to_string();
     let mut disk = circumstances.disk(seed);
     let open = |disk: &SimDisk, rng: &mut Rng| {
-        let options = circumstances.options(&usual, rng);
+        let mut options = circumstances.options(&usual, rng);
+        if circumstances.changes && rng.percent(25) {
+            // A log that fills up.
+            let small = Options { log_segment_bytes: 64 << 10, log_max_bytes: 1 << 20, ..options };
+            options = Options { checkpoint_bytes: small.checkpoint_bytes.min(128 << 10), ..small };
+        }
         if circumstances.changes {
             trace::note(|| format!("opens with {options:?}"));
         }
@@ -211,6 +218,7 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
             clock: AtomicU64::new(clock),
             elements: AtomicU64::new(elements),
             shape,
+            may_be_full: circumstances.changes || shape.may_be_full(),
         });
         records.extend(run_threads(&shared, &mut rng)?);
         clock = shared.clock.load(Ordering::SeqCst);
@@ -329,7 +337,7 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
         if rng.percent(if shared.shape.tight { 12 } else { 4 }) {
             match besides(shared, rng) {
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => break,
-                Err(Error::Full { .. }) if shared.shape.may_be_full() => {}
+                Err(Error::Full { .. }) if shared.may_be_full => {}
                 Err(Error::NoSuchTable { .. } | Error::TableExists { .. }) | Ok(()) => {}
                 Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(format!("the other table: {error}")),
@@ -351,7 +359,7 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
                     finished = true;
                     Status::Unknown
                 }
-                Err(Error::Full { .. }) if shared.shape.may_be_full() => {
+                Err(Error::Full { .. }) if shared.may_be_full => {
                     finished = true;
                     Status::Unknown
                 }
@@ -376,7 +384,7 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
                 finished = true;
                 Status::Aborted
             }
-            Err(Error::Full { .. }) if shared.shape.may_be_full() => Status::Aborted,
+            Err(Error::Full { .. }) if shared.may_be_full => Status::Aborted,
             Err(error) => return Err(error.to_string()),
         };
         trace::note(|| format!("{id} is over: {status:?}"));
