@@ -38,11 +38,13 @@ mod checks;
 mod counters;
 mod delay;
 mod disk;
+mod gentle;
 mod real;
 mod sim;
 
 pub use buffer::AlignedBuf;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
+pub use gentle::allocate_gently;
 pub use real::{Backend, RealDisk, RealDiskOptions};
 pub use sim::{CrashChoice, Fault, Pace, SimDisk};

@@ -30,6 +30,17 @@ impl Backoff {
         self.step = self.step.saturating_add(1);
     }
 
+    /// Waits as [`Backoff::snooze`] does, but when that has gone on for long, sleeps for fractions of a millisecond.
+    pub fn rest(&mut self) {
+        /// So many waits are no sleeps.
+        const LONG: u32 = 64;
+        if cfg!(loom) || self.step < LONG {
+            self.snooze();
+        } else {
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+
     /// Whether the next wait is a short spin; after that it is a yield.
     pub const fn is_spinning(&self) -> bool {
         !cfg!(loom) && self.step <= Self::SPIN_STEPS

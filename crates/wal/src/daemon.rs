@@ -53,6 +53,7 @@ impl Daemons {
     /// or is closed. Nothing happens the second time.
     pub(crate) fn stop(&self, shared: &Shared) {
         shared.daemon.stop();
+        shared.segments.hurry();
         shared.keeper.stop();
         shared.teller.stop();
         let handles = std::mem::take(&mut *self.handles.lock());

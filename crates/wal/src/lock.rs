@@ -21,15 +21,19 @@ use std::ops::Deref;
 use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(loom))]
-use duramen_sync::{Backoff, Retry};
+use duramen_sync::{Backoff, Retry, thread};
 
 /// So many pauses who is one of a few lets the others go on before it wants the lock at once: half a microsecond or more.
 #[cfg(not(loom))]
 const PATIENCE: u32 = 4;
 
-/// So often who wants the lock at once looks for it, with pauses that become yields: some dozens of microseconds.
+/// So often who wants the lock at once looks for it, for some microseconds each time, before it sleeps.
 #[cfg(not(loom))]
-const LOOKS: u32 = 64;
+const ROUNDS: u32 = 8;
+
+/// After so many pauses, which take a millisecond in all, a thread has had no luck for long.
+#[cfg(not(loom))]
+const STARVED: u32 = 16;
 
 /// A lock, and what only its holder changes. That can be looked at without the lock, so it consists of atomics.
 #[derive(Debug)]
@@ -82,50 +86,67 @@ impl<T> InsertionLock<T> {
     #[cold]
     pub(crate) fn lock_after_pause(&self) {
         #[cfg(not(loom))]
-        {
-            let mut retry = Retry::among_many();
-            retry.pause();
-            while !self.try_lock() {
-                retry.pause();
-            }
-        }
+        self.lock_patiently(Retry::among_many(), || self.try_lock());
         #[cfg(loom)]
         self.blocked.until(|| self.take());
     }
 
     /// Waits for the lock, having found it taken, where no more than a handful of threads do. After a few pauses it wants
-    /// the lock at once, and everyone who does not want that, too, has to stand back until it has it.
+    /// the lock at once, and everyone who does not want that, too, has to stand back.
     #[cold]
     pub(crate) fn lock_of_few(&self) {
         #[cfg(not(loom))]
         {
-            let mut retry = Retry::among_few(PATIENCE);
-            loop {
-                retry.pause();
-                if self.take() || retry.attempts() >= PATIENCE && self.take_soon() {
-                    return;
-                }
-            }
+            let mut pauses = 0;
+            self.lock_patiently(Retry::among_few(PATIENCE), || {
+                pauses += 1;
+                self.take() || pauses >= PATIENCE && self.take_soon()
+            });
         }
         #[cfg(loom)]
         self.blocked.until(|| self.take());
     }
 
-    /// Wants the lock, and takes it if it is given back before long. Otherwise who wants it sleeps for a while, and does not
-    /// want it then: a lock that is free must not wait for a sleeper.
+    /// Waits for the lock with pauses between attempts. Who has had no luck for long wants the lock until it has it: a
+    /// holder that keeps it for long, and takes it again at once, would never be met without it.
     #[cfg(not(loom))]
-    fn take_soon(&self) -> bool {
+    fn lock_patiently(&self, mut retry: Retry, mut attempt: impl FnMut() -> bool) {
+        while retry.attempts() < STARVED {
+            retry.pause();
+            if attempt() {
+                return;
+            }
+        }
         let mut backoff = Backoff::new();
         self.wanted.fetch_add(1, Ordering::Relaxed);
-        let taken = (0..LOOKS).any(|_| {
-            let taken = self.take();
-            if !taken {
+        while self.locked.held.load(Ordering::Relaxed) || !self.take() {
+            backoff.rest();
+        }
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Wants the lock, and takes it if it is given back before long. Before it lets its processor go it stops wanting it
+    /// for that time: a lock that is free must not wait for a thread that does not run.
+    #[cfg(not(loom))]
+    fn take_soon(&self) -> bool {
+        (0..ROUNDS).any(|_| {
+            let mut backoff = Backoff::new();
+            self.wanted.fetch_add(1, Ordering::Relaxed);
+            let taken = loop {
+                if !self.locked.held.load(Ordering::Relaxed) && self.take() {
+                    break true;
+                }
+                if !backoff.is_spinning() {
+                    break false;
+                }
                 backoff.snooze();
+            };
+            self.wanted.fetch_sub(1, Ordering::Relaxed);
+            if !taken {
+                thread::yield_now();
             }
             taken
-        });
-        self.wanted.fetch_sub(1, Ordering::Relaxed);
-        taken
+        })
     }
 
     /// Gives the lock back.

@@ -16,7 +16,7 @@ pub struct GroupCommit {
     /// for at most twice the time that a flush takes; otherwise for half of them, for at most four times. Any other
     /// number is taken by the letter.
     pub transactions: usize,
-    /// Flush when so many bytes are in the buffer, even if nobody waits.
+    /// Flush when so many bytes, or up to a quarter more, are in the buffer, even if nobody waits.
     pub bytes: usize,
     /// Flush when a request has waited so long.
     pub time: Duration,

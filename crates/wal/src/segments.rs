@@ -12,10 +12,10 @@
 //! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under a reservation has room
 //! on the disk. The limit only grows. The sum may count bytes twice, in `end` and still in `reserved`, never not at all.
 
-use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_io::{AlignedBuf, Disk, File, OpenMode, allocate_gently};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex};
+use duramen_sync::{Arc, Mutex, MutexGuard};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{LogId, Lsn};
 
@@ -47,6 +47,9 @@ pub(crate) struct Segments {
     ahead_failed: AtomicBool,
     /// While this is not zero, the limit of bytes does not count.
     limit_lifted: AtomicUsize,
+    /// Threads that wait, or have waited, for `growth` with somebody waiting for them: what is made ahead of need is made
+    /// without pauses while there are any.
+    hurried: AtomicUsize,
     created: AtomicU64,
     recycled: AtomicU64,
 }
@@ -82,6 +85,7 @@ impl Segments {
             reserved: AtomicU64::new(0),
             ahead_failed: AtomicBool::new(false),
             limit_lifted: AtomicUsize::new(0),
+            hurried: AtomicUsize::new(0),
             created: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
         }
@@ -135,14 +139,14 @@ impl Segments {
             reach(Probe::LogFull);
             WalError::Full { wanted, cause }
         };
-        let mut growth = self.growth.lock();
+        let mut growth = self.lock_growth();
         let data = self.files.geometry.data_bytes();
         let missing = end.saturating_sub(self.limit.load(Ordering::Relaxed)).div_ceil(data);
         if missing > 0 && !self.may_add(missing) {
             return Err(full(format!("it may use {} bytes, and needs them", self.limits.max_bytes)));
         }
         while self.limit.load(Ordering::Relaxed) < end {
-            self.add(&mut growth).map_err(|error| match error {
+            self.add(&mut growth, false).map_err(|error| match error {
                 WalError::Disk(disk) if disk.is_full() => full(disk.to_string()),
                 other => other,
             })?;
@@ -177,13 +181,26 @@ impl Segments {
     /// Makes one segment ahead of need. Failures are left for the reservation that will need the segment to report.
     pub(crate) fn add_ahead(&self, end: Lsn) {
         let mut growth = self.growth.lock();
-        if self.wants_more(end) && !(self.may_add(1) && self.add(&mut growth).is_ok()) {
+        if self.wants_more(end) && !(self.may_add(1) && self.add(&mut growth, true).is_ok()) {
             self.ahead_failed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Adds the next segment.
-    fn add(&self, growth: &mut Growth) -> Result<()> {
+    /// From now on nothing is made with pauses: the log is about to be closed.
+    pub(crate) fn hurry(&self) {
+        self.hurried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes charge of growth for somebody who waits.
+    fn lock_growth(&self) -> MutexGuard<'_, Growth> {
+        self.hurried.fetch_add(1, Ordering::Relaxed);
+        let growth = self.growth.lock();
+        self.hurried.fetch_sub(1, Ordering::Relaxed);
+        growth
+    }
+
+    /// Adds the next segment, with pauses if it is `ahead` of need.
+    fn add(&self, growth: &mut Growth, ahead: bool) -> Result<()> {
         let geometry = self.files.geometry;
         let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
         let spare = match growth.take_spare(number) {
@@ -193,7 +210,7 @@ impl Segments {
                 spare
             }
             None => {
-                self.make_spare(number)?;
+                self.make_spare(number, ahead)?;
                 self.created.fetch_add(1, Ordering::Relaxed);
                 number
             }
@@ -205,13 +222,14 @@ impl Segments {
     }
 
     /// Makes a spare file that lasts.
-    fn make_spare(&self, number: u64) -> Result<()> {
+    fn make_spare(&self, number: u64, ahead: bool) -> Result<()> {
         let name = spare_name(self.log(), number);
         if self.disk.exists(&name)? {
             self.disk.remove(&name)?;
         }
         let file = self.disk.open(&name, OpenMode::CreateNew)?;
-        let made = file.allocate(self.files.geometry.segment_bytes).and_then(|()| file.sync());
+        let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
+        let made = allocate_gently(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
         made.map_err(|error| {
             // What is left of it would only take up space; if it cannot be removed either, opening the log does it.
             let _ = self.disk.remove(&name);
@@ -253,7 +271,7 @@ impl Segments {
     /// Makes `start` the log's start, durably, and recycles the segments wholly below it.
     pub(crate) fn recycle_below(&self, start: Lsn) -> Result<()> {
         let _growth = {
-            let mut growth = self.growth.lock();
+            let mut growth = self.lock_growth();
             if start <= self.start() {
                 return Ok(());
             }

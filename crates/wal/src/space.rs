@@ -85,7 +85,7 @@ type Notes = BTreeMap<u64, u64>;
 struct Next {
     lsn: AtomicU64,
     /// Up to here space can be handed out without looking at anything: there is room, and so little is unflushed that
-    /// nobody need be told. Without turns, changed by everyone who has looked.
+    /// nobody need be told. Of no meaning without turns.
     clear: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
@@ -243,8 +243,8 @@ impl Space {
         let alarmed = end.saturating_sub(durable) >= self.alarm;
         // The flusher stays awake while it is that much. In case that it has seen less and gone to sleep, look again soon.
         let quiet = if alarmed { end.saturating_add(self.alarm / 4) } else { durable.saturating_add(self.alarm - 1) };
-        // Release: what lies up to there has been flushed, also for those who have not looked.
-        self.next.clear.store(room.min(quiet), Ordering::Release);
+        // Relaxed: it is read in turns, which pass on that what lies up to there has been flushed.
+        self.next.clear.store(room.min(quiet), Ordering::Relaxed);
         alarmed
     }
 

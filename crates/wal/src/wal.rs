@@ -267,9 +267,12 @@ impl Wal {
         if lsn <= self.start() {
             return Ok(());
         }
-        if lsn != durable {
+        if lsn != durable
             // The next recovery depends on it: better to find out now.
-            self.read(lsn)?;
+            && let Err(error) = self.read(lsn)
+        {
+            // Unless somebody has recycled more meanwhile.
+            return if lsn < self.start() { Ok(()) } else { Err(error) };
         }
         self.shared.segments.recycle_below(lsn)
     }

@@ -6,9 +6,8 @@ use duramen_types::{PAGE_SIZE, PageId};
 
 use super::{Pool, PoolError};
 
-/// Bounds on how far the file grows at once, in bytes.
-const MIN_STEP: u64 = 1 << 20;
-const MAX_STEP: u64 = 64 << 20;
+/// How far the file grows at once, in bytes: a device is busy with it for about a millisecond, for which commits wait.
+const STEP: u64 = 1 << 20;
 
 /// How long the data file is.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ impl Growth {
 
 impl Pool {
     /// Makes sure that the data file has a place for the page, so that writing it later cannot run out of space. The
-    /// file grows by an eighth, within bounds, as long as there is space; on a nearly full disk by as little as needed.
+    /// file grows in steps as long as there is space; on a nearly full disk by as little as needed.
     ///
     /// # Errors
     /// The disk's; of a full disk when there is no space. The pool goes on working.
@@ -48,8 +47,7 @@ impl Pool {
         if needed <= reserved {
             return Ok(());
         }
-        let step = (reserved / 8).clamp(MIN_STEP, MAX_STEP).next_multiple_of(PAGE_SIZE as u64);
-        let generous = needed.max(reserved - reserved % PAGE_SIZE as u64 + step);
+        let generous = needed.max(reserved - reserved % PAGE_SIZE as u64 + STEP);
         let grown = match self.data.allocate(generous) {
             Ok(()) => generous,
             Err(error) if error.is_full() && generous > needed => {

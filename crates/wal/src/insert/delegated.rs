@@ -12,7 +12,7 @@
 //! the lock waits for one to be freed: the pool bounds how many spaces can wait to be released, as the buffer bounds their
 //! bytes.
 //!
-//! A delegation that a predecessor has missed is found by looking through the pool ([`Insertion::collect`]): by a flush, and
+//! A delegation that a predecessor has missed or left is found by looking through the pool ([`Insertion::collect`]): by a flush, and
 //! by who waits for a slot.
 
 use duramen_sync::probe::{Probe, reach};
@@ -28,6 +28,11 @@ use crate::space::Space;
 
 /// One in so many spaces, on average, is not delegated at once.
 const PATIENT_ONE_IN: u64 = 32;
+
+/// Most spaces that who has released its own releases for others. It gets to each of them through the cache of the one
+/// who has left it, who may insert faster than that. So it leaves the rest, to be released where it lies at hand: by the
+/// one who finds all slots in use, or by a flush.
+const HANDED_ON: usize = 16;
 
 /// The delegated design.
 #[derive(Debug)]
@@ -81,16 +86,19 @@ impl DelegatedInsertion {
     /// Releases the space up to `end`, whose turn it is, and what is behind it and has been delegated.
     #[inline(always)]
     fn release(&self, space: &Space, slot: &Slot, end: Lsn) {
-        if let Some(next) = release_one(space, slot, end) {
-            self.release_delegated(space, next, end);
+        if let Some(next) = release_one(space, slot, end)
+            && !is_on(Bug::DelegatedReleaseForgotten)
+        {
+            self.release_delegated(space, next, end, HANDED_ON);
         }
     }
 
     /// Releases the space at `lsn`, which may be that of the slot at `next`, if it has been delegated, and so on.
     #[cold]
-    fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn) {
+    fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn, most: usize) {
         let (mut next, mut lsn) = (Some(next), lsn);
-        while let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node().take(lsn)) {
+        for _ in 0..most {
+            let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node().take(lsn)) else { return };
             reach(Probe::DelegatedReleased);
             let end = lsn.advance(slot.bytes());
             next = release_one(space, slot, end);
@@ -153,13 +161,15 @@ impl Insertion for DelegatedInsertion {
 
     fn collect(&self, space: &Space) {
         let due = space.released();
-        // While it moves, somebody is at work who looks after those behind. So this is nearly always the end.
         if due == space.end() || is_on(Bug::DelegatedReleaseForgotten) {
             return;
         }
         let pool = self.array.pool();
         if let Some(slot) = pool.iter().find(|slot| slot.node().take(due)) {
-            self.release(space, slot, due.advance(slot.bytes()));
+            let end = due.advance(slot.bytes());
+            if let Some(next) = release_one(space, slot, end) {
+                self.release_delegated(space, next, end, pool.len());
+            }
         }
     }
 
