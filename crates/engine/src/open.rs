@@ -288,6 +288,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let logs = open_logs(&disk, &options, &mut control_file)?;
     let log_end_micros = recovery::micros(started);
     let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
+    scheme.set_room_aside();
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
         cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),

@@ -64,6 +64,14 @@ impl WalScheme {
         }
     }
 
+    /// Sets room for synchronizations aside, as far as there is room.
+    pub(crate) fn set_room_aside(&self) {
+        let mut room = self.room.lock();
+        if self.logs.count() > 1 && *room == 0 && self.logs.reserve(ROOM_FOR_SYNCHRONIZATIONS).is_ok() {
+            *room = ROOM_FOR_SYNCHRONIZATIONS;
+        }
+    }
+
     /// Logs that everything up to `gsn` is to be hardened, in all logs.
     fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
         let bytes = self.logs.record_bytes(0);
@@ -71,6 +79,11 @@ impl WalScheme {
         match self.logs.reserve(bytes) {
             Ok(()) => *room += bytes,
             Err(WalError::Full { .. }) if *room >= bytes => {}
+            // Pages are written so that there can be a checkpoint, which makes room: as for that, the limit does not count.
+            Err(WalError::Full { .. }) => {
+                self.reserve_beyond_limit(bytes)?;
+                *room += bytes;
+            }
             Err(error) => return Err(error.into()),
         }
         let record = NewRecord { after: gsn, ..Kind::Synchronization.record(&[]) };
