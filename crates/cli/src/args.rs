@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
+use duramen::pmem::Domain;
 use duramen::{CommitMode, InsertDesign, Isolation, Partition};
 
 use crate::axes;
@@ -34,8 +35,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
 }
 
-/// How files are read and written, and how much memory holds pages.
-#[derive(Args, Debug, Clone, Copy)]
+/// How files are read and written, where the end of the log is, and how much memory holds pages.
+#[derive(Args, Debug, Clone)]
 pub(crate) struct OpenArgs {
     /// Memory for pages, in MiB
     #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
@@ -46,6 +47,30 @@ pub(crate) struct OpenArgs {
     /// Do not use io_uring
     #[arg(long)]
     pub(crate) no_uring: bool,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+/// Where the end of the log is kept.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct LogArgs {
+    /// Where the end of the log is kept: file, nvm (a ring in persistent memory)
+    #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
+    pub(crate) log_device: &'static str,
+    /// Persistence domain that the ring relies on: durable-cache, volatile-cache [default: volatile-cache]
+    #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
+    pub(crate) domain: Option<Domain>,
+    /// File or device of the ring; a file that is not there is made [default: `ring` in the database's directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) region: Option<PathBuf>,
+    /// Size of a new ring, in MiB: a power of two [default: 64]
+    #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=65_536))]
+    pub(crate) ring_mb: Option<u32>,
+}
+
+impl LogArgs {
+    /// The log in files.
+    pub(crate) const FILE: Self = Self { log_device: "file", domain: None, region: None, ring_mb: None };
 }
 
 #[derive(Args, Debug)]
@@ -96,12 +121,6 @@ pub(crate) struct BenchArgs {
     /// on), page, round-robin (by transaction, in turn)
     #[arg(long, value_name = "BY", default_value = "transaction", value_parser = axes::partition)]
     pub(crate) partition: Partition,
-    /// Where the log is: file
-    #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
-    pub(crate) log_device: &'static str,
-    /// Persistence domain of persistent memory: none of its values is available
-    #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
-    pub(crate) domain: Option<&'static str>,
     /// How updates reach the database: wal
     #[arg(long, value_name = "SCHEME", default_value = "wal", value_parser = axes::scheme)]
     pub(crate) scheme: &'static str,
@@ -255,6 +274,6 @@ mod tests {
         let cli = Cli::try_parse_from(["duramen", "bench", "tpcb"]).unwrap();
         let Command::Bench(args) = cli.command else { panic!() };
         assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
-        assert_eq!((args.partition, args.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
+        assert_eq!((args.partition, args.open.log.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
     }
 }

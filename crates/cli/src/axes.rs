@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use duramen::pmem::Domain;
 use duramen::{CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition};
 use duramen_workloads::selection::NAMES;
 
@@ -29,7 +30,8 @@ const WORKLOAD: Axis = Axis { offered: &BENCHES, absent: &[] };
 const COMMIT: Axis = Axis { offered: &["sync", "elr", "pipelined", "async"], absent: &[] };
 const LOG_INSERT: Axis = Axis { offered: &InsertDesign::NAMES, absent: &[] };
 const PARTITION: Axis = Axis { offered: &["transaction", "page", "round-robin"], absent: &[] };
-const LOG_DEVICE: Axis = Axis { offered: &["file"], absent: &["nvm"] };
+const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"], absent: &[] };
+const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absent: &[] };
 const SCHEME: Axis =
     Axis { offered: &["wal"], absent: &["in-place", "nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
@@ -83,9 +85,8 @@ pub(crate) fn scheme(name: &str) -> Result<&'static str, String> {
     SCHEME.choose(name)
 }
 
-pub(crate) fn domain(_: &str) -> Result<&'static str, String> {
-    Err("a persistence domain belongs to `--log-device nvm`, which is not available in this version; leave it out"
-        .into())
+pub(crate) fn domain(name: &str) -> Result<Domain, String> {
+    DOMAIN.parse(name)
 }
 
 pub(crate) fn logs(number: &str) -> Result<u16, String> {
@@ -152,6 +153,7 @@ mod tests {
         assert!(["0", "-1", "NaN", "inf", "x"].iter().all(|text| seconds(text).is_err()));
         assert_eq!(skew("0.99"), Ok(0.99));
         assert!(["-1", "11", "NaN", "x"].iter().all(|text| skew(text).is_err()));
-        assert!(domain("durable-cache").is_err());
+        assert_eq!(domain("durable-cache"), Ok(Domain::DurableCache));
+        assert!(domain("eadr").unwrap_err().contains("volatile-cache"));
     }
 }

@@ -2,30 +2,53 @@
 
 use std::path::Path;
 
-use duramen::{Db, Options};
+use duramen::pmem::{Source, Survive};
+use duramen::{Db, LogDevice, NvmOptions, Options};
 use duramen_io::{Backend, Disk, DiskLock, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 
-use crate::args::OpenArgs;
+use crate::args::{LogArgs, OpenArgs};
 use crate::failure::{Failure, Result};
 
 /// The file that every database has.
 const CONTROL_FILE: &str = "control";
 
-/// Engine options as the command line asks for them.
-pub(crate) fn options(open: &OpenArgs) -> Options {
+/// Engine options for the database in `dir` as the command line asks for them.
+pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Options {
+    let defaults = Options::default();
+    let (log_device, log_buffer_bytes) = match open.log.log_device {
+        "nvm" => (LogDevice::Nvm(ring(dir, &open.log)), (open.log.ring_mb.unwrap_or(64) as usize) << 20),
+        _ => (LogDevice::File, defaults.log_buffer_bytes),
+    };
     Options {
+        log_device,
+        log_buffer_bytes,
         pool_bytes: (open.pool_mb as usize) << 20,
         direct_io: !open.no_direct,
         io_uring: !open.no_uring,
-        ..Options::default()
+        ..defaults
+    }
+}
+
+fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {
+    let path = log.region.clone().unwrap_or_else(|| dir.join("ring"));
+    // Whoever measures on memory that is not persistent is warned, not stopped.
+    NvmOptions { survive: Survive::Process, ..NvmOptions::new(Source::File(path), log.domain.unwrap_or_default()) }
+}
+
+/// Warns if acknowledged commits survive less than a power cut.
+pub(crate) fn warn_of_shortfall(db: &Db) {
+    if let Some(warning) = db.log_shortfall() {
+        eprintln!("warning: {warning}");
     }
 }
 
 /// Opens the database in `dir`, which must exist; makes nothing where there is none.
 pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
     require_database(dir)?;
-    Ok(Db::open(dir, Options { create: false, ..options(open) })?)
+    let db = Db::open(dir, Options { create: false, ..options(dir, open) })?;
+    warn_of_shortfall(&db);
+    Ok(db)
 }
 
 /// The files of a closed database, for reading; nobody else can open it while the guard lives.

@@ -7,12 +7,12 @@ use std::path::Path;
 use duramen::inspect;
 use duramen_types::{LogId, Lsn, PageId, Place};
 
-use crate::args::{Inspect, InspectArgs, OpenArgs};
+use crate::args::{Inspect, InspectArgs, LogArgs, OpenArgs};
 use crate::database::{closed_disk, open_existing};
 use crate::failure::Result;
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
-const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false };
+const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false, log: LogArgs::FILE };
 
 pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     match &args.what {
@@ -56,6 +56,8 @@ fn log(dir: &Path, number: LogId, from: Option<Lsn>, limit: u64, out: &mut dyn W
     }
     if let Some(next) = entries.next().transpose()? {
         writeln!(out, "more: --from {} --limit N", next.lsn.get())?;
+    } else if let Some(ring) = entries.ring() {
+        writeln!(out, "the end of the log is in persistent memory, in the ring with the number {ring:016x}")?;
     }
     Ok(())
 }

@@ -158,16 +158,27 @@ fn the_table_is_for_people() {
 }
 
 #[test]
+fn the_end_of_the_log_may_be_in_persistent_memory() {
+    let home = Home::new();
+    let nvm = ["--log-device", "nvm", "--ring-mb", "1"];
+    for domain in ["durable-cache", "volatile-cache"] {
+        let ran = duramen(&home.bench(&[&nvm[..], &["--domain", domain, "--seconds", "0.2", "--json"]].concat()))
+            .exits_with(0);
+        assert!(ran.stdout.contains("\"log_device\":\"nvm\"") && ran.stdout.contains(domain), "{ran:#?}");
+        assert!(ran.stderr.contains("not a power cut"), "what is measured on is no persistent memory: {ran:#?}");
+    }
+    duramen(&["check", arg(&home.dir)]).exits_with(0);
+}
+
+#[test]
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();
-    let refused = [
-        ("--log-device", "nvm", "`file`"),
-        ("--domain", "durable-cache", "--log-device nvm"),
-        ("--scheme", "in-place", "`wal`"),
-    ];
+    let refused = [("--scheme", "in-place", "`wal`")];
     for (option, value, words) in refused {
         duramen(&home.bench(&[option, value])).exits_with(2).says(&[option, value, words, "not available"]);
     }
+    duramen(&home.bench(&["--log-device", "tape"])).exits_with(2).says(&["unknown", "nvm"]);
+    duramen(&home.bench(&["--domain", "durable-cache"])).exits_with(2).says(&["--domain", "--log-device nvm"]);
     duramen(&home.bench(&["--logs", "25"])).exits_with(2).says(&["--logs", "from 1 to 24"]);
     duramen(&home.bench(&["--partition", "table"])).exits_with(2).says(&["unknown", "`transaction`"]);
     duramen(&home.bench(&["--commit", "soon"])).exits_with(2).says(&["unknown", "elr"]);

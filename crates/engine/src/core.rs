@@ -40,6 +40,8 @@ pub(crate) struct Core {
     /// Clean-up that could not be done yet.
     pub(crate) deferred: Mutex<Vec<Deferred>>,
     pub(crate) recovery: OnceLock<RecoveryReport>,
+    /// What acknowledged commits do not survive, if that is less than a power cut.
+    pub(crate) log_shortfall: Option<String>,
     pub(crate) next_txn: CachePadded<AtomicU64>,
     /// The largest GSN of a commit whose locks were released before it was hardened.
     pub(crate) pre_committed: CachePadded<AtomicU64>,

@@ -191,6 +191,12 @@ impl Db {
         self.core().checkpoint_clean()
     }
 
+    /// A warning for people, if acknowledged commits survive less than a power cut, because of the memory that the log's ring
+    /// is made of ([`crate::LogDevice::Nvm`]).
+    pub fn log_shortfall(&self) -> Option<String> {
+        self.core().log_shortfall.clone()
+    }
+
     /// What the database has done since it was opened.
     pub fn metrics(&self) -> Metrics {
         self.core().metrics()

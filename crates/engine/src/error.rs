@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use duramen_io::DiskError;
+use duramen_pmem::PmemError;
 use duramen_types::{PageId, TxnId};
 use duramen_wal::WalError;
 
@@ -213,6 +214,15 @@ impl From<WalError> for Error {
             },
             WalError::WrongVersion { found, supported } => Self::WrongVersion { file: "log".into(), found, supported },
             WalError::MissingSegment { .. } | WalError::NoLog { .. } | WalError::WrongDatabase { .. } => {
+                Self::NotADatabase { path: "log".into(), reason: error.to_string() }
+            }
+            WalError::Region { error: PmemError::NotDurable { .. } | PmemError::InvalidOption { .. } } => {
+                Self::InvalidOption { option: "log_device", reason: error.to_string() }
+            }
+            WalError::Region { error: PmemError::Busy { location } } => {
+                Self::AlreadyOpen { path: location.into(), reason: "another program has the region open".into() }
+            }
+            WalError::Region { .. } | WalError::WrongRing { .. } | WalError::RingNeeded { .. } => {
                 Self::NotADatabase { path: "log".into(), reason: error.to_string() }
             }
             WalError::InvalidOption { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },

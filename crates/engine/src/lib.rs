@@ -84,7 +84,8 @@ pub use check::CheckReport;
 pub use db::Db;
 pub use error::{Error, Result};
 pub use metrics::{Metrics, RecoveryReport};
-pub use options::{CommitMode, InsertDesign, Isolation, MAX_LOGS, Options, Partition};
+pub use options::{CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
 pub use txn::{Commit, Savepoint, Scan, Txn};
 
+pub use duramen_pmem as pmem;
 pub use duramen_types::{MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};

@@ -9,7 +9,7 @@ use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, Known, Logs, MAX_LOGS, WalOptions};
+use duramen_wal::{GroupCommit, Known, LogDevice, Logs, MAX_LOGS, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
@@ -176,7 +176,9 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     data.sync()?;
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
-    let logs = Logs::create(shared, &wal_options(options), options.logs, database)?;
+    // Persistent memory is taken when the database is opened: what is made here may have to be made again.
+    let on_files = WalOptions { device: LogDevice::File, ..wal_options(options) };
+    let logs = Logs::create(shared, &on_files, options.logs, database)?;
     let mut tails = Vec::new();
     let log =
         |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
@@ -235,6 +237,7 @@ fn log_directories() -> impl Iterator<Item = String> {
 fn wal_options(options: &Options) -> WalOptions {
     WalOptions {
         insert: options.log_insert,
+        device: options.log_device.clone(),
         ring_bytes: options.log_buffer_bytes,
         array_slots: options.log_array_slots,
         arrays: options.log_arrays,
@@ -287,6 +290,8 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let started = clock::Instant::now();
     let logs = open_logs(&disk, &options, &mut control_file)?;
     let log_end_micros = recovery::micros(started);
+    let log_shortfall = logs.shortfall();
+    let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));
     let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
     scheme.set_room_aside();
     let config = PoolConfig {
@@ -299,6 +304,11 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {
         locks = locks.with_wait_limit(limit);
+    }
+    if is_in_memory {
+        // The holder of the lock may be waiting for its commit, and that for what the waiter has inserted.
+        let scheme = Arc::clone(&scheme);
+        locks = locks.with_call_before_waits(move || scheme.logs().settle());
     }
     let core = Arc::new(Core {
         disk,
@@ -313,6 +323,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         checkpointer: Checkpointer::default(),
         deferred: Mutex::new(Vec::new()),
         recovery: OnceLock::new(),
+        log_shortfall,
         next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
         pre_committed: CachePadded::new(AtomicU64::new(0)),
         contexts: Mutex::new(Vec::new()),

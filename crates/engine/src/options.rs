@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use duramen_wal::{InsertDesign, MAX_LOGS};
+pub use duramen_wal::{InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
 
 use duramen_types::PAGE_SIZE;
 
@@ -101,7 +101,11 @@ pub struct Options {
     pub logs: u16,
     /// Which of several logs takes a record, in a new database. One that exists keeps to its way.
     pub log_partition: Partition,
-    /// Size of the log buffer, of each log, in bytes: a power of two (default 16 MiB).
+    /// Where the end of each log is kept: in segment files (default), or in a ring in persistent memory. The device may be
+    /// changed after the database has been closed in order.
+    pub log_device: LogDevice,
+    /// Size of the log buffer, of each log, in bytes: a power of two (default 16 MiB). With the log device `nvm` it is the
+    /// ring: the larger, the more rarely segments are written.
     pub log_buffer_bytes: usize,
     /// Slots of the consolidation array, in the insertion designs that have one (default 4, at most 64).
     pub log_array_slots: usize,
@@ -151,6 +155,7 @@ impl Default for Options {
             log_insert: InsertDesign::Hybrid,
             logs: 1,
             log_partition: Partition::default(),
+            log_device: LogDevice::File,
             log_buffer_bytes: 16 << 20,
             log_array_slots: 4,
             log_arrays: 1,

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use crate::bounds::Verdict;
 use crate::bounds::number;
 use crate::experiment::{Experiment, SIMULATED};
-use crate::experiments::EXPERIMENTS;
+use crate::experiments::{EXPERIMENTS, find};
 use crate::figure::{Figure, Shape};
 use crate::outcome::{Conditions, Outcome};
 use crate::result_files::FOLDER;
@@ -64,6 +65,11 @@ fn section(text: &mut String, outcome: &Outcome) {
         let holds = if check.holds() { "yes" } else { "no" };
         let (ours, wanted) = (number(check.ours), check.wanted);
         let _ = writeln!(text, "| {} | {} | {ours} | {wanted} | {holds} |", check.what, check.paper);
+    }
+    if outcome.verdict() != Verdict::Reproduced
+        && let Some(difference) = find(&outcome.id).and_then(|experiment| experiment.difference())
+    {
+        let _ = write!(text, "\nWhy not everything holds: {difference}.\n");
     }
     for figure in &outcome.figures {
         let _ = write!(text, "\n![{}]({FOLDER}/{}.svg)\n\n", figure.title, figure.name);

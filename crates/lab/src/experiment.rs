@@ -34,6 +34,11 @@ pub trait Experiment: Sync {
     /// What it repeats.
     fn about(&self) -> About;
 
+    /// Why not everything holds here that the paper found, where that is known; printed when something does not.
+    fn difference(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Runs it.
     ///
     /// # Errors

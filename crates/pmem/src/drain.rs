@@ -1,46 +1,162 @@
 //! Draining the buffers of all processors at once.
 
-use duramen_sync::OnceLock;
-
 use crate::region::Region;
+
+/// How processors are made to drain their buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DrainBy {
+    /// `membarrier(2)`: an interrupt on every processor that runs a thread of this process.
+    #[default]
+    Membarrier,
+    /// A signal to every thread of this process, whose handler fences: for kernels without the former. It takes a real-time
+    /// signal of the process, and interrupts system calls.
+    Signal,
+}
 
 /// What was done so that every processor drained its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drained {
-    /// `membarrier(2)`: an interrupt on every processor that runs a thread of this process.
-    Membarrier,
-    /// The kernel has no `membarrier(2)`; nothing was done.
+    /// What was asked for; so many signals were sent.
+    Done {
+        /// Signals.
+        signals: u64,
+    },
+    /// The kernel has no `membarrier(2)`, or something else uses the signal; nothing was done.
     Unsupported,
 }
 
-const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-
 /// Makes durable what any thread of this process has streamed or flushed to `region` before the call: every processor that
 /// runs one executes a full barrier, and the others have done so when they switched to something else. Takes some ten
-/// microseconds, and costs the interrupted threads one or two.
+/// microseconds (with signals, as many for each thread), and costs the interrupted threads one or two.
 ///
 /// After Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10), 2014), section 4.1, who send
-/// signals to the same end.
-pub fn drain_processors(region: &Region) -> Drained {
+/// signals to those that need it.
+pub fn drain_processors(region: &Region, by: DrainBy) -> Drained {
     if let Some(recorder) = region.recorder() {
         recorder.drain();
-        return Drained::Membarrier;
+        return Drained::Done { signals: 0 };
     }
-    if cfg!(any(loom, machine)) {
-        // Simulated threads share a processor, whose buffers the caller's fence drains.
-        region.fence();
-        return Drained::Membarrier;
+    drain(region, by)
+}
+
+/// Simulated threads share a processor, whose buffers the caller's fence drains.
+#[cfg(any(loom, machine))]
+fn drain(region: &Region, _by: DrainBy) -> Drained {
+    region.fence();
+    Drained::Done { signals: 0 }
+}
+
+#[cfg(not(any(loom, machine)))]
+fn drain(_region: &Region, by: DrainBy) -> Drained {
+    let done = match by {
+        DrainBy::Membarrier => interrupt::all_processors().then_some(0),
+        DrainBy::Signal => signal::all_threads(),
+    };
+    done.map_or(Drained::Unsupported, |signals| Drained::Done { signals })
+}
+
+#[cfg(not(any(loom, machine)))]
+mod interrupt {
+    use duramen_sync::OnceLock;
+
+    const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+    /// Interrupts every processor that runs a thread of this process; returns whether the kernel can.
+    pub(super) fn all_processors() -> bool {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED)
     }
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    if *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED) {
-        Drained::Membarrier
-    } else {
-        Drained::Unsupported
+
+    fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: the call takes three numbers and touches no memory of ours.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 }
 
-fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: the call takes three numbers and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+#[cfg(not(any(loom, machine)))]
+mod signal {
+    use std::mem::MaybeUninit;
+
+    use duramen_sync::atomic::{AtomicU64, Ordering};
+    use duramen_sync::clock::Instant;
+    use duramen_sync::{Backoff, Mutex, OnceLock};
+
+    use crate::instructions;
+
+    /// Signals handled.
+    static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+    /// Threads are asked again after this: one may have ended between being found and being asked.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);
+
+    extern "C" fn handle(_signal: libc::c_int) {
+        instructions::fence();
+        HANDLED.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn number() -> libc::c_int {
+        libc::SIGRTMIN() + 7
+    }
+
+    /// Installs the handler, unless the signal has one already.
+    fn install() -> bool {
+        // SAFETY: the structures are plain numbers, for which zero is a value, and the handler does nothing that a handler
+        // may not: a fence and an atomic addition.
+        unsafe {
+            let mut before: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            if libc::sigaction(number(), std::ptr::null(), &raw mut before) != 0 || before.sa_sigaction != libc::SIG_DFL
+            {
+                return false;
+            }
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            action.sa_sigaction = handle as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(number(), &raw const action, std::ptr::null_mut()) == 0
+        }
+    }
+
+    /// Signals every other thread of the process and waits until all have fenced; returns how many signals that took.
+    pub(super) fn all_threads() -> Option<u64> {
+        static INSTALLED: OnceLock<bool> = OnceLock::new();
+        static TURN: Mutex<()> = Mutex::new(());
+        if !*INSTALLED.get_or_init(install) {
+            return None;
+        }
+        instructions::fence();
+        let _turn = TURN.lock();
+        let mut signals = 0;
+        loop {
+            let begin = HANDLED.load(Ordering::SeqCst);
+            let sent = others().filter(|thread| signal(*thread)).count() as u64;
+            signals += sent;
+            let (mut backoff, since) = (Backoff::new(), Instant::now());
+            while HANDLED.load(Ordering::SeqCst) < begin + sent && since.elapsed() < PATIENCE {
+                backoff.snooze();
+            }
+            if HANDLED.load(Ordering::SeqCst) >= begin + sent {
+                return Some(signals);
+            }
+            // A late signal must not count for the next round.
+            duramen_sync::thread::sleep(PATIENCE);
+        }
+    }
+
+    fn others() -> impl Iterator<Item = libc::pid_t> {
+        // SAFETY: the call takes and touches nothing.
+        let own = unsafe { libc::gettid() };
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+        threads.filter(move |thread| *thread != own)
+    }
+
+    fn signal(thread: libc::pid_t) -> bool {
+        // SAFETY: the calls take numbers; a thread that has ended is refused, and all threads of the process handle it.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, number()) == 0 }
+    }
 }
+
+#[cfg(all(test, not(any(loom, machine))))]
+#[path = "drain_tests.rs"]
+mod tests;

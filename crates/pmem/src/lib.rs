@@ -64,7 +64,7 @@ mod region;
 mod timing;
 
 pub use crash::{Power, SimMemory};
-pub use drain::{Drained, drain_processors};
+pub use drain::{DrainBy, Drained, drain_processors};
 pub use error::{PmemError, Result};
 pub use guarantee::{Domain, Guarantee, Survive};
 pub use image::{Images, Survivors};

@@ -148,12 +148,10 @@ pub mod thread {
 
     pub use crate::chance::random;
 
-    /// A number that no other thread of the model has.
+    /// A number that no other thread of the model has: the same in every execution, which its hash is not.
     pub fn id() -> u64 {
-        use std::hash::{Hash, Hasher};
-        let mut hasher = std::hash::DefaultHasher::new();
-        loom::thread::current().id().hash(&mut hasher);
-        hasher.finish()
+        let text = format!("{:?}", loom::thread::current().id());
+        text.bytes().filter(u8::is_ascii_digit).fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
     }
 
     /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.

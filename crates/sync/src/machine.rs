@@ -126,7 +126,7 @@ pub mod thread {
 
     /// A number that no other thread has.
     pub fn id() -> u64 {
-        if is_simulated() { threads::current().number() } else { u64::MAX }
+        if is_simulated() { threads::current().number() } else { u64::MAX - 1 }
     }
 
     pub use super::locks::Parker;

@@ -14,6 +14,7 @@ use crate::harness::{Budget, Coverage, Phase, Tally, guarded};
 use crate::model::Model;
 use crate::rng::Rng;
 use crate::step::Step;
+use crate::world::{LogEnd, World};
 
 /// Longest time that a run, or a sampled crash point, may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,6 +52,8 @@ pub struct Thoroughness {
     pub recovery_points: Coverage,
     /// The longest time that one crash point with all its images may take.
     pub limit: Duration,
+    /// Where the end of the log is kept.
+    pub log: LogEnd,
 }
 
 impl Thoroughness {
@@ -60,10 +63,16 @@ impl Thoroughness {
         random_images: 6,
         recovery_points: Coverage::All,
         limit: Duration::from_secs(600),
+        log: LogEnd::Files,
     };
     /// A sample that takes seconds.
-    pub const SAMPLE: Self =
-        Self { points: Coverage::Sample(60), random_images: 2, recovery_points: Coverage::Sample(2), limit: LIMIT };
+    pub const SAMPLE: Self = Self {
+        points: Coverage::Sample(60),
+        random_images: 2,
+        recovery_points: Coverage::Sample(2),
+        limit: LIMIT,
+        log: LogEnd::Files,
+    };
 }
 
 /// One image of a crashed disk, as commands name it: `nothing`, `everything`, `subset:BITS` or `random:SEED`.
@@ -110,7 +119,7 @@ pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
 
 /// A run that the power cut short.
 struct Crashed {
-    disk: SimDisk,
+    world: World,
     /// What may be found: the acknowledged contents, and those with what was in flight.
     candidates: Vec<Model>,
 }
@@ -123,6 +132,11 @@ pub fn open_and_compare(disk: &SimDisk, options: &Options, candidates: &[Model])
     let db = Db::open_on(Arc::new(disk.clone()), options.clone()).map_err(|error| format!("does not open: {error}"))?;
     let found = compare(&db, candidates)?;
     Ok((db, found))
+}
+
+/// The same, for a database that may need more than a disk.
+fn open_in(world: &World, options: &Options, candidates: &[Model]) -> Result<(Db, Model), String> {
+    open_and_compare(&world.disk, &world.options(options), candidates)
 }
 
 /// Checks the structure of `db` and that its contents are one of `candidates`, and gives them back.
@@ -147,7 +161,8 @@ fn is_disk_failure(error: &Error) -> bool {
 }
 
 /// Runs `steps` until the end or the crash, and leaves the disk without power.
-fn run_until_crash(mut client: Client, disk: &SimDisk, steps: &[Step]) -> Result<Crashed, String> {
+fn run_until_crash(mut client: Client, world: &World, steps: &[Step]) -> Result<Crashed, String> {
+    let disk = &world.disk;
     let stop = client.run(steps, |_| OnError::Stop);
     let mut candidates = vec![client.oracle.committed.clone()];
     match stop {
@@ -165,18 +180,17 @@ fn run_until_crash(mut client: Client, disk: &SimDisk, steps: &[Step]) -> Result
     }
     disk.crash();
     drop(client);
-    Ok(Crashed { disk: disk.clone(), candidates })
+    Ok(Crashed { world: world.clone(), candidates })
 }
 
-fn crash_run(workload: &dyn CrashWorkload, seed: u64, op: u64) -> Result<Crashed, String> {
-    let disk = workload.disk(seed);
-    disk.crash_at(op);
+fn crash_run(workload: &dyn CrashWorkload, seed: u64, op: u64, log: LogEnd) -> Result<Crashed, String> {
     let options = workload.options(seed);
-    match Client::open(&disk, &options, Model::default()) {
-        Ok(client) => run_until_crash(client, &disk, &workload.script(seed, &Model::default())),
-        Err(error) if disk.crashed_in().is_some() && is_disk_failure(&error) => {
-            disk.crash();
-            Ok(Crashed { disk, candidates: vec![Model::default()] })
+    let world = World::new(workload.disk(seed), log, &options);
+    world.crash_at(op);
+    match Client::open(&world.disk, &world.options(&options), Model::default()) {
+        Ok(client) => run_until_crash(client, &world, &workload.script(seed, &Model::default())),
+        Err(error) if world.disk.crashed_in().is_some() && is_disk_failure(&error) => {
+            Ok(Crashed { world, candidates: vec![Model::default()] })
         }
         Err(error) => Err(format!("opening an empty disk: {error}")),
     }
@@ -200,11 +214,15 @@ fn point(
     only: Only,
     phase: &Phase,
 ) -> Result<u64, String> {
-    let repeat = format!("torture crash --workload {} --seed {seed} --op {op}", workload.name());
+    let log = match thoroughness.log {
+        LogEnd::Files => String::new(),
+        ring => format!(" --log {ring}"),
+    };
+    let repeat = format!("torture crash --workload {}{log} --seed {seed} --op {op}", workload.name());
     phase.enter(format!("[{repeat}] running"));
-    let crashed = crash_run(workload, seed, op)?;
+    let crashed = crash_run(workload, seed, op, thoroughness.log)?;
     let mut rng = Rng::new(seed ^ op.rotate_left(32));
-    let mut chosen = images(crashed.disk.unsynced(), thoroughness.random_images, &mut rng);
+    let mut chosen = images(crashed.world.unsure(), thoroughness.random_images, &mut rng);
     if let Some(image) = only.image {
         chosen = vec![image];
     }
@@ -215,11 +233,11 @@ fn point(
         let repeat = format!("{repeat} --image {image}");
         if only.recovery.is_none() {
             phase.enter(format!("[{repeat}] reopening"));
-            let disk = crashed.disk.crash_image(&image.0);
-            let (db, model) = open_and_compare(&disk, &options, &crashed.candidates)?;
+            let world = crashed.world.crash_image(&image.0);
+            let (db, model) = open_in(&world, &options, &crashed.candidates)?;
             checks += 1;
             phase.enter(format!("[{repeat}] working on, crashing again"));
-            checks += work_on(workload, db, &disk, &options, model, seed ^ op)?;
+            checks += work_on(workload, db, &world, &options, model, seed ^ op)?;
         }
         if only.recovery.is_some() || number == recovery_from {
             checks += crash_recovery(&crashed, image, &options, thoroughness, only, &mut rng, (phase, &repeat))?;
@@ -232,22 +250,22 @@ fn point(
 fn work_on(
     workload: &dyn CrashWorkload,
     db: Db,
-    disk: &SimDisk,
+    world: &World,
     options: &Options,
     model: Model,
     seed: u64,
 ) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
     let steps = workload.script(rng.bits(), &model);
-    disk.crash_at(disk.operations() + rng.within(0..120) as u64);
-    let client = Client::with(db, disk, options, model);
-    let crashed = run_until_crash(client, disk, &steps)?;
-    let image = *rng.pick(&images(crashed.disk.unsynced(), 1, &mut rng.clone()));
-    let disk = crashed.disk.crash_image(&image.0);
-    let (db, model) = open_and_compare(&disk, options, &crashed.candidates)
+    world.crash_soon(&mut rng);
+    let client = Client::with(db, &world.disk, &world.options(options), model);
+    let crashed = run_until_crash(client, world, &steps)?;
+    let image = *rng.pick(&images(crashed.world.unsure(), 1, &mut rng.clone()));
+    let world = crashed.world.crash_image(&image.0);
+    let (db, model) = open_in(&world, options, &crashed.candidates)
         .map_err(|failure| format!("after the second crash ({image}): {failure}"))?;
     db.close().map_err(|error| format!("does not close: {error}"))?;
-    open_and_compare(&disk, options, &[model]).map_err(|failure| format!("after closing: {failure}"))?;
+    open_in(&world, options, &[model]).map_err(|failure| format!("after closing: {failure}"))?;
     Ok(2)
 }
 
@@ -262,8 +280,8 @@ fn crash_recovery(
     (phase, repeat): (&Phase, &str),
 ) -> Result<u64, String> {
     phase.enter(format!("[{repeat}] counting the operations of recovery"));
-    let counted = crashed.disk.crash_image(&image.0);
-    drop(open_and_compare(&counted, options, &crashed.candidates)?);
+    let counted = crashed.world.crash_image(&image.0);
+    drop(open_in(&counted, options, &crashed.candidates)?);
     let operations = usize::try_from(counted.operations()).expect("recoveries are short");
     let points = match only.recovery {
         Some((op, _)) => vec![op],
@@ -272,38 +290,39 @@ fn crash_recovery(
     let mut checks = 0;
     for op in points {
         phase.enter(format!("[{repeat} --recovery-op {op}] recovering"));
-        let disk = crashed.disk.crash_image(&image.0);
-        disk.crash_at(op);
-        match Db::open_on(Arc::new(disk.clone()), options.clone()) {
+        let world = crashed.world.crash_image(&image.0);
+        let disk = &world.disk;
+        world.crash_at(op);
+        match Db::open_on(Arc::new(disk.clone()), world.options(options)) {
             Ok(db) => drop(db),
             Err(error) if disk.crashed_in().is_some() && is_disk_failure(&error) => {}
             Err(error) => return Err(format!("a dead disk is reported as: {error}")),
         }
         disk.crash();
-        let mut chosen = images(disk.unsynced(), thoroughness.random_images, rng);
+        let mut chosen = images(world.unsure(), thoroughness.random_images, rng);
         if let Some((_, image)) = only.recovery {
             chosen = vec![image];
         }
         for image in chosen {
             phase.enter(format!("[{repeat} --recovery-op {op} --recovery-image {image}] reopening"));
-            open_and_compare(&disk.crash_image(&image.0), options, &crashed.candidates)?;
+            open_in(&world.crash_image(&image.0), options, &crashed.candidates)?;
             checks += 1;
         }
     }
     Ok(checks)
 }
 
-/// Number of disk operations of a run without a crash. The background threads of the engine make it vary a little.
+/// Number of operations of a run without a crash. The background threads of the engine make it vary a little.
 ///
 /// # Errors
 /// The run itself is wrong.
-pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64) -> Result<u64, String> {
+pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64, log: LogEnd) -> Result<u64, String> {
     guarded(LIMIT, move |phase| {
         phase.enter(format!("[workload {} seed {seed}] running without a crash", workload.name()));
-        let disk = workload.disk(seed);
         let options = workload.options(seed);
-        let mut client =
-            Client::open(&disk, &options, Model::default()).map_err(|error| format!("does not open: {error}"))?;
+        let world = World::new(workload.disk(seed), log, &options);
+        let mut client = Client::open(&world.disk, &world.options(&options), Model::default())
+            .map_err(|error| format!("does not open: {error}"))?;
         match client.run(&workload.script(seed, &Model::default()), |_| OnError::Stop) {
             Ok(()) => {}
             Err(Stop::Wrong(text)) => return Err(text),
@@ -314,7 +333,7 @@ pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64) -> Resu
             compare(db, std::slice::from_ref(&client.oracle.committed))?;
         }
         client.close().map_err(|error| format!("does not close: {error}"))?;
-        Ok(disk.operations())
+        Ok(world.operations())
     })
 }
 
@@ -341,7 +360,7 @@ pub fn sweep(
     progress: &mut dyn FnMut(&Tally, usize),
 ) -> Tally {
     let mut tally = Tally::default();
-    let operations = match count_operations(workload, seed) {
+    let operations = match count_operations(workload, seed, thoroughness.log) {
         Ok(operations) => usize::try_from(operations).expect("runs are short"),
         Err(failure) => {
             tally.failures.push(failure);

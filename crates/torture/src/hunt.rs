@@ -15,12 +15,15 @@ use crate::isolation::anomalies;
 use crate::isolation::lists::{Shape, try_history};
 use crate::rng::Rng;
 use crate::workloads;
+use crate::world::LogEnd;
 
 /// A suite that may notice a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Suite {
     /// The crash sweep over this workload.
     Crash(&'static str),
+    /// The same, with the end of the log in persistent memory.
+    CrashRing(&'static str),
     /// Bits of a closed database flip.
     FlipsOfClosed,
     /// Bits of the log of a crashed database flip.
@@ -35,6 +38,7 @@ impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Crash(workload) => write!(f, "crash sweep, {workload}"),
+            Self::CrashRing(workload) => write!(f, "crash sweep with a ring, {workload}"),
             Self::FlipsOfClosed => f.write_str("bit flips, closed"),
             Self::FlipsOfLog => f.write_str("bit flips, log"),
             Self::Programs => f.write_str("random programs"),
@@ -45,7 +49,7 @@ impl fmt::Display for Suite {
 
 /// The suites that are most likely to notice a bug.
 fn likely(bug: Bug) -> Vec<Suite> {
-    use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Programs};
+    use Suite::{Crash, CrashRing, FlipsOfClosed, FlipsOfLog, Lists, Programs};
     match bug {
         Bug::SkipLogSync | Bug::AcknowledgeBeforeFlush | Bug::SkipRedo => vec![Crash("bank"), Crash("mixed")],
         Bug::IgnoreLogChecksum => vec![FlipsOfLog, Crash("recycle"), Crash("mixed")],
@@ -61,6 +65,7 @@ fn likely(bug: Bug) -> Vec<Suite> {
         Bug::RecycleTooEarly => vec![Crash("recycle"), Crash("checkpoints"), Crash("interleaved")],
         Bug::SkipGapLock | Bug::SkipReadLock => vec![Programs, Lists],
         Bug::SkipDirectorySync => vec![Crash("recycle"), Crash("bank"), Crash("reopens")],
+        Bug::RingFenceDropped => vec![CrashRing("bank"), CrashRing("mixed")],
         Bug::ForgetDeferredFrees => vec![Crash("tables"), Crash("overflow")],
         // They need several logs, which two of three seeds have.
         Bug::HoleKept | Bug::OwnLogHardenedOnly => {
@@ -137,16 +142,21 @@ fn attempt(bug: Bug, suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<Str
         }
     };
     match suite {
-        Suite::Crash(name) => {
+        Suite::Crash(name) | Suite::CrashRing(name) => {
+            let log = match suite {
+                Suite::CrashRing(_) => LogEnd::ALL[1 + (seed % 2) as usize],
+                _ => LogEnd::Files,
+            };
             let workload = workloads::named(name).expect("the workload exists");
             let thoroughness = Thoroughness {
                 points: Coverage::Sample(12),
                 random_images: 4,
                 recovery_points: Coverage::Sample(1),
                 limit: Duration::from_secs(20),
+                log,
             };
             // Counted without the bug, which may break the run itself.
-            let operations = match count_operations(workload, seed) {
+            let operations = match count_operations(workload, seed, log) {
                 Ok(operations) => operations as usize,
                 Err(unrelated) => {
                     hunted.unrelated.push(unrelated);

@@ -2,7 +2,7 @@
 //!
 //! | suite | module | what it tries |
 //! |---|---|---|
-//! | crashes | [`crash`] | the power goes off at any disk operation, in recovery too; every state the disk may be in |
+//! | crashes | [`crash`] | the power goes off at any disk operation, in recovery too; every state the disk may be in; with the end of the log in files or in persistent memory ([`world`]) |
 //! | I/O errors | [`faults`] | any disk operation fails, once or from then on; the disk or the log fills up; failed syncs drop data |
 //! | corruption | [`corruption`] | any bit of a closed database flips, any file is lost or cut |
 //! | isolation | [`isolation`] | every interleaving of the known anomalies; random histories checked for cycles |
@@ -30,3 +30,4 @@ pub mod simulation;
 pub mod step;
 pub mod variant;
 pub mod workloads;
+pub mod world;

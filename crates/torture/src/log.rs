@@ -90,6 +90,7 @@ fn options_of(design: InsertDesign, rng: &mut Rng) -> WalOptions {
             bytes: *rng.pick(&[8 << 10, 1 << 20]),
             time: Duration::from_micros(50),
         },
+        ..WalOptions::default()
     }
 }
 

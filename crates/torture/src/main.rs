@@ -23,6 +23,7 @@ use duramen_torture::isolation::lists::{Shape, try_history};
 use duramen_torture::rng::fresh_seed;
 use duramen_torture::variant::Variant;
 use duramen_torture::workloads;
+use duramen_torture::world::LogEnd;
 use duramen_types::planted::Bug;
 
 /// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
@@ -56,7 +57,10 @@ enum Suite {
         /// One workload instead of all.
         #[arg(long, value_parser = workload)]
         workload: Option<&'static dyn CrashWorkload>,
-        /// One disk operation instead of many.
+        /// Where the end of the log is: file, or persistent memory with the domain durable-cache or volatile-cache.
+        #[arg(long, default_value = "file")]
+        log: LogEnd,
+        /// One disk operation instead of many; with persistent memory, numbered in turn through the memory of each log and the disk.
         #[arg(long, requires = "workload")]
         op: Option<u64>,
         /// One image: nothing, everything, subset:BITS, random:SEED.
@@ -249,9 +253,9 @@ fn run(suite: &Suite, long: &Long) -> bool {
     eprintln!("seed {}", long.seed);
     let mut lines = Lines { rows: Vec::new() };
     let what = match suite.clone() {
-        Suite::Crash { workload, op, image, recovery_op, recovery_image } => {
+        Suite::Crash { workload, log, op, image, recovery_op, recovery_image } => {
             let only = Only { image, recovery: recovery_op.zip(recovery_image) };
-            crashes(long, workload, op, only, &mut lines);
+            crashes(long, (workload, log), op, only, &mut lines);
             "workload"
         }
         Suite::IoErrors { workload, op, fault, persistent, restart, capacity, log_limit } => {
@@ -284,14 +288,20 @@ fn chosen(workload: Option<&'static dyn CrashWorkload>) -> Vec<&'static dyn Cras
     workload.map_or_else(workloads::all, |workload| vec![workload])
 }
 
-fn crashes(long: &Long, workload: Option<&'static dyn CrashWorkload>, op: Option<u64>, only: Only, lines: &mut Lines) {
+fn crashes(
+    long: &Long,
+    (workload, log): (Option<&'static dyn CrashWorkload>, LogEnd),
+    op: Option<u64>,
+    only: Only,
+    lines: &mut Lines,
+) {
     let sample = Thoroughness {
         points: Coverage::Sample(1000),
         random_images: 4,
         recovery_points: Coverage::Sample(6),
         ..Thoroughness::SAMPLE
     };
-    let thoroughness = if long.all { Thoroughness::ALL } else { sample };
+    let thoroughness = Thoroughness { log, ..if long.all { Thoroughness::ALL } else { sample } };
     for workload in chosen(workload) {
         lines.add(workload.name(), |progress| match op {
             Some(op) => single(crash::try_point(workload, long.seed, op, thoroughness, only)),

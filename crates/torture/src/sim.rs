@@ -139,7 +139,11 @@ fn report(reached: &Reached) {
 fn planted(long: &Long, sim: &Sim) -> bool {
     let chosen = match sim.bug {
         Some(bug) => vec![bug],
-        None => Bug::ALL.to_vec(),
+        // No simulated log ends in persistent memory; `torture planted` and the log's own tests look for what can go wrong there.
+        None => {
+            let bugs = Bug::DURABILITY.iter().chain(Bug::CONCURRENCY).copied();
+            bugs.filter(|bug| *bug != Bug::RingFenceDropped).collect()
+        }
     };
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
@@ -189,9 +193,10 @@ fn planted(long: &Long, sim: &Sim) -> bool {
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
-         Each of the deliberate defects in `crates/types/src/planted.rs`, with the number of seeds that were simulated, from seed {first} \
-         on, until one\nfailed: that one passes without the defect. A defect that {most} seeds do not show counts as not found. \
-         The first group is of durability,\nthe second, from `{:?}` on, of concurrency. The figures are the same on every host. This file is \
+         The deliberate defects in `crates/types/src/planted.rs` but for those of persistent memory, which crash sweeps look for,\n\
+         each with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the\n\
+         defect. A defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
+         `{:?}` on, of concurrency. The figures are the same on every host. This file is \
          written by\n\n```sh\ncargo sim --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
          | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",
         Bug::CONCURRENCY[0],

@@ -26,6 +26,7 @@ use crate::isolation::lists::{Shape, try_history};
 use crate::log::{Load, try_load};
 use crate::rng::Rng;
 use crate::workloads;
+use crate::world::LogEnd;
 
 pub use hunt::{Hunted, Reached, hunt};
 
@@ -201,13 +202,14 @@ impl Plan {
             random_images: 1,
             recovery_points: Coverage::Sample(1),
             limit: Duration::from_secs(100_000),
+            log: LogEnd::Files,
         };
         let circumstances = self.circumstances;
         // Whatever a run allocates goes with it.
         let surrounded =
             |workload| -> &'static Surrounded { Box::leak(Box::new(Surrounded { workload, circumstances })) };
         let at = |workload: &'static Surrounded, part: u32| {
-            count_operations(workload, seed).map(|count| count * u64::from(part) / 1_000_000)
+            count_operations(workload, seed, LogEnd::Files).map(|count| count * u64::from(part) / 1_000_000)
         };
         match self.scenario {
             Scenario::Lists(shape) => try_history(shape, seed, circumstances),

@@ -3,16 +3,34 @@
 use std::time::Duration;
 
 use duramen_torture::crash::{Thoroughness, sweep};
-use duramen_torture::harness::Budget;
+use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::rng::announced_seed;
 use duramen_torture::workloads;
+use duramen_torture::world::LogEnd;
 
 fn sample(workload: &str) {
-    let seed = announced_seed(&format!("crash sweep of {workload}"));
+    sample_with(workload, LogEnd::Files, Duration::from_secs(12)).assert_clean(5);
+}
+
+fn sample_with(workload: &str, log: LogEnd, time: Duration) -> Tally {
+    let seed = announced_seed(&format!("crash sweep of {workload}, log: {log}"));
     let workload = workloads::named(workload).expect("the workload exists");
-    let tally = sweep(workload, seed, Thoroughness::SAMPLE, &Budget::lasting(Duration::from_secs(12)), &mut |_, _| {});
+    let thoroughness = Thoroughness { log, ..Thoroughness::SAMPLE };
+    let tally = sweep(workload, seed, thoroughness, &Budget::lasting(time), &mut |_, _| {});
     println!("{}: {tally}", workload.name());
-    tally.assert_clean(5);
+    tally
+}
+
+/// The end of the log in persistent memory: disk and memory crash together.
+#[test]
+fn with_a_ring() {
+    let mut all = Tally::default();
+    for log in LogEnd::ALL.into_iter().filter(|log| *log != LogEnd::Files) {
+        for workload in workloads::names() {
+            all.add(sample_with(workload, log, Duration::from_millis(800)));
+        }
+    }
+    all.assert_clean(20);
 }
 
 macro_rules! sweeps {

@@ -50,6 +50,7 @@ hunts! {
     skip_gap_lock: SkipGapLock,
     skip_read_lock: SkipReadLock,
     skip_directory_sync: SkipDirectorySync,
+    ring_fence_dropped: RingFenceDropped,
     forget_deferred_frees: ForgetDeferredFrees,
     hole_kept: HoleKept,
     own_log_hardened_only: OwnLogHardenedOnly,

@@ -8,18 +8,21 @@ macro_rules! bugs {
     (
         durability { $($(#[$durability_doc:meta])* $durability:ident,)* }
         concurrency { $($(#[$concurrency_doc:meta])* $concurrency:ident,)* }
+        memory { $($(#[$memory_doc:meta])* $memory:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* }
+        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* }
 
         impl Bug {
             /// Every defect.
-            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)*];
+            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)*];
             /// Those that show when the power goes off, data is damaged, or transactions meet in any way.
             pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];
             /// Those that show in some interleavings of threads only.
             pub const CONCURRENCY: &'static [Bug] = &[$(Bug::$concurrency,)*];
+            /// Those that show when the power goes off while several threads share a ring in persistent memory.
+            pub const MEMORY: &'static [Bug] = &[$(Bug::$memory,)*];
         }
     };
 }
@@ -60,6 +63,8 @@ bugs! {
         SkipReadLock,
         /// New files are not made durable in their directory.
         SkipDirectorySync,
+        /// What is inserted into a ring in persistent memory is released before it is durable there.
+        RingFenceDropped,
         /// The frees that a commit promised are forgotten at recovery.
         ForgetDeferredFrees,
         /// With several logs, recovery keeps what one log has, though another has lost what it depends on.
@@ -78,7 +83,7 @@ bugs! {
         NoteNotAnnounced,
         /// A slot of the consolidation array is used again while its group still fills in.
         SlotReusedEarly,
-        /// Who has released its space does not look whether the next one was left to it.
+        /// Nobody releases what was left to others: neither who releases the space before it, nor a flush.
         DelegatedReleaseForgotten,
         /// A link says that a record is there before it is.
         LinkedBeforeFilled,
@@ -116,6 +121,14 @@ bugs! {
         SplitNotSeen,
         /// Who goes to sleep at a latch does not look whether it was released meanwhile.
         LatchWakeLost,
+    }
+    memory {
+        /// A commit is acknowledged when its own thread has fenced, whatever others have not.
+        OwnFenceOnly,
+        /// Threads do not say that they have inserted what is not durable yet.
+        DirtyBitIgnored,
+        /// Who waits for a straggler goes on without draining its processor.
+        StragglerSkipped,
     }
 }
 

@@ -362,7 +362,7 @@ impl CommitQueue {
 
 /// Whether waiting for `lsn` has come to an end, one way or the other.
 pub(crate) fn is_settled(space: &Space, lsn: Lsn) -> bool {
-    space.durable() > lsn || space.has_failed()
+    space.hardened() > lsn || space.has_failed()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::space::Hardening;
 
 fn policy() -> GroupCommit {
     GroupCommit::default()
@@ -6,7 +7,7 @@ fn policy() -> GroupCommit {
 
 fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
     let bell = Arc::new(Bell::new());
-    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell));
+    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), Hardening::Flushed);
     (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
 }
 

@@ -81,6 +81,35 @@ pub enum WalError {
         supported: u32,
     },
 
+    /// The persistent memory for the log's ring cannot be used.
+    #[error(transparent)]
+    Region {
+        /// Why.
+        #[from]
+        error: duramen_pmem::PmemError,
+    },
+
+    /// The ring in persistent memory is not the one that the log needs, or not the log's own, or damaged.
+    #[error("the ring in `{location}` cannot be used: {reason}")]
+    WrongRing {
+        /// Where it is.
+        location: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// The end of the log is in persistent memory, and the log was to be opened without it.
+    #[error(
+        "the end of the log in `{location}` is in persistent memory, in the ring with the number {number:016x}; open it with the \
+         log device `nvm` and that region"
+    )]
+    RingNeeded {
+        /// Where the log is.
+        location: String,
+        /// The ring's number.
+        number: u64,
+    },
+
     /// An option has a value that cannot work.
     #[error("option `{option}` of the log is invalid: {reason}")]
     InvalidOption {

@@ -10,6 +10,8 @@
 //! each is sealed once, and what is written again of a block is sealed already. Nobody else looks at those bytes of the
 //! ring: who inserts has finished with them, and reading is done from the segments.
 //!
+//! A buffer in persistent memory is written out when it fills up: then it is about de-staging, not about commits.
+//!
 //! The durable position moves only when everything below it is on the device, and only to where the released part ended
 //! when the flush began, which is the end of a record.
 
@@ -65,7 +67,9 @@ impl Flusher {
 
     /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time.
     pub(crate) fn flush(&self, space: &Space, ring: &Ring, segments: &Segments) -> Result<bool> {
-        let (from, to) = (space.durable(), space.released());
+        let from = space.durable();
+        // What others have streamed can be read when it is durable.
+        let to = if ring.nvm().is_some() { space.hardened() } else { space.released() };
         // After `released`: on a log that has failed, space is released that was never filled in.
         if from == to || space.has_failed() {
             return Ok(false);
@@ -77,11 +81,16 @@ impl Flusher {
             self.seal(fresh, from);
         }
         self.write(ring, segments, from.get(), to.get())?;
+        if let Some(nvm) = ring.nvm() {
+            // Before the space is used again.
+            nvm.set_destaged(to);
+        }
         space.set_durable(to);
         Ok(true)
     }
 
-    fn write(&self, ring: &Ring, segments: &Segments, from: u64, to: u64) -> Result<()> {
+    /// Writes `[from, to)`, which is stable, to the segments, durably.
+    pub(crate) fn write(&self, ring: &Ring, segments: &Segments, from: u64, to: u64) -> Result<()> {
         let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
         // Nothing to do for what was inserted under a reservation.
         segments.ensure(end, to - from)?;

@@ -120,6 +120,9 @@ impl Part {
     pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
         let mut part = Self { shared: Arc::clone(shared), lsn, task: None, refused: None };
         if !shared.is_settled(lsn) {
+            shared.fence();
+        }
+        if !shared.is_settled(lsn) {
             match shared.check_inserted(lsn) {
                 Ok(()) => shared.queue.request(&shared.space, lsn),
                 Err(error) => part.refused = Some(error),

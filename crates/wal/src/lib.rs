@@ -27,12 +27,18 @@
 //! | `insert` | the insertion designs, one file each, and what several of them use: the consolidation array (`insert::array`, `insert::slot`), the links (`insert::links`) |
 //! | `record` | format of a record |
 //! | `flush` | seals what is released with checksums, and writes it to the segments |
+//! | `nvm`, `destage` | the log device `nvm`: a buffer in persistent memory, its format, and what is different with it |
+//! | `passive` | passive group commit: what is hardened there, if caches are volatile |
 //! | `commit` | who waits for what, who flushes, group commit |
 //! | `daemon`, `bell`, `wake` | the background threads, what they sleep at, and how they wake others |
 //! | `segment`, `segments`, `files` | format of a segment file; making and recycling them, reservations; the open ones |
 //! | `scan`, `reader` | reading records in order, from an open log or a closed one |
 //! | `recover` | finding the end of a log after a crash, and clearing what lies behind it |
 //! | `shared`, `wal`, `hardened` | all of it together, and its public face |
+//!
+//! # Persistent memory
+//! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence, and a look at positions. What the rest of this page calls durable and flushed is then about the segments, which are written when the
+//! buffer fills up; `nvm.rs` has the rules for both being one log.
 //!
 //! # Invariants
 //! 1. `start <= durable <= released <= end`, and all but `start` are ends of records at all times.
@@ -46,8 +52,10 @@
 //! 7. `end` plus what is reserved is within the segments, as long as all insertions are covered by reservations.
 //!
 //! # Locks
-//! In this order; a thread that holds one takes only later ones. No lock but *growth* is held during a disk operation,
-//! and growth is not taken to flush, unless an insertion was not covered by a reservation.
+//! In this order; a thread that holds one takes only later ones. No lock but *growth* and, with a buffer in persistent
+//! memory, *destaging* is held during a disk operation, and growth is not taken to flush, unless an insertion was not
+//! covered by a reservation.
+//! 0. *destaging* (`shared`): the right to write a buffer in persistent memory to the segments;
 //! 1. *growth* (`segments`): making and recycling segments;
 //! 2. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
 //! 3. *room* (`space`): waiting for room;
@@ -74,6 +82,7 @@ mod bell;
 mod clock;
 mod commit;
 mod daemon;
+mod destage;
 mod error;
 mod files;
 mod flush;
@@ -85,7 +94,9 @@ mod logs_open;
 #[cfg(not(loom))]
 pub mod measure;
 mod merge;
+mod nvm;
 mod options;
+mod passive;
 mod reader;
 mod record;
 mod recover;
@@ -105,7 +116,7 @@ pub use insert::InsertDesign;
 pub use logs::{Logs, MAX_LOGS};
 pub use logs_open::{FoundLogs, Known};
 pub use merge::MergedScanner;
-pub use options::{GroupCommit, Sealing, WalOptions};
+pub use options::{GroupCommit, LogDevice, NvmOptions, Sealing, WalOptions};
 pub use reader::LogReader;
 pub use record::{NewRecord, Record, RecordRef};
 pub use scan::Scanner;

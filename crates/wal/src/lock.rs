@@ -23,7 +23,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(loom))]
 use duramen_sync::{Backoff, Retry, thread};
 
-/// So many pauses who is one of a few lets the others go on before it wants the lock at once: half a microsecond or more.
+/// So many pauses who is one of a few lets the others go on before it wants the lock at once: two to four microseconds.
 #[cfg(not(loom))]
 const PATIENCE: u32 = 4;
 
@@ -75,6 +75,12 @@ impl<T> InsertionLock<T> {
         self.locked.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Takes the lock if it is free, without taking the line from a holder; returns whether it has.
+    #[cfg(not(loom))]
+    fn look(&self) -> bool {
+        !self.locked.held.load(Ordering::Relaxed) && self.take()
+    }
+
     /// Waits for the lock.
     pub(crate) fn lock(&self) {
         if !self.try_lock() {
@@ -86,7 +92,7 @@ impl<T> InsertionLock<T> {
     #[cold]
     pub(crate) fn lock_after_pause(&self) {
         #[cfg(not(loom))]
-        self.lock_patiently(Retry::among_many(), || self.try_lock());
+        self.lock_patiently(Retry::among_many(), |_| self.try_lock());
         #[cfg(loom)]
         self.blocked.until(|| self.take());
     }
@@ -96,30 +102,24 @@ impl<T> InsertionLock<T> {
     #[cold]
     pub(crate) fn lock_of_few(&self) {
         #[cfg(not(loom))]
-        {
-            let mut pauses = 0;
-            self.lock_patiently(Retry::among_few(PATIENCE), || {
-                pauses += 1;
-                self.take() || pauses >= PATIENCE && self.take_soon()
-            });
-        }
+        self.lock_patiently(Retry::among_few(PATIENCE), |pauses| self.take() || pauses >= PATIENCE && self.take_soon());
         #[cfg(loom)]
         self.blocked.until(|| self.take());
     }
 
-    /// Waits for the lock with pauses between attempts. Who has had no luck for long wants the lock until it has it: a
-    /// holder that keeps it for long, and takes it again at once, would never be met without it.
+    /// Waits for the lock with pauses before attempts, which are told how many. Who has had no luck for long wants the lock
+    /// until it has it: a holder that keeps it for long, and takes it again at once, would never be met without it.
     #[cfg(not(loom))]
-    fn lock_patiently(&self, mut retry: Retry, mut attempt: impl FnMut() -> bool) {
+    fn lock_patiently(&self, mut retry: Retry, attempt: impl Fn(u32) -> bool) {
         while retry.attempts() < STARVED {
             retry.pause();
-            if attempt() {
+            if attempt(retry.attempts()) {
                 return;
             }
         }
         let mut backoff = Backoff::new();
         self.wanted.fetch_add(1, Ordering::Relaxed);
-        while self.locked.held.load(Ordering::Relaxed) || !self.take() {
+        while !self.look() {
             backoff.rest();
         }
         self.wanted.fetch_sub(1, Ordering::Relaxed);
@@ -133,13 +133,10 @@ impl<T> InsertionLock<T> {
             let mut backoff = Backoff::new();
             self.wanted.fetch_add(1, Ordering::Relaxed);
             let taken = loop {
-                if !self.locked.held.load(Ordering::Relaxed) && self.take() {
-                    break true;
+                match self.look() {
+                    false if backoff.is_spinning() => backoff.snooze(),
+                    taken => break taken,
                 }
-                if !backoff.is_spinning() {
-                    break false;
-                }
-                backoff.snooze();
             };
             self.wanted.fetch_sub(1, Ordering::Relaxed);
             if !taken {

@@ -283,7 +283,8 @@ impl Logs {
             return wal.harden(gsn);
         }
         let mut parts = self.unhardened(own);
-        let last = parts.pop().unwrap_or((0, FIRST_LSN));
+        // Position zero, where nothing is missing: it is before everything that any log holds.
+        let last = parts.pop().unwrap_or((0, Lsn::ZERO));
         let request = |(log, lsn): (usize, Lsn)| Part::request(&self.logs[log].shared, lsn);
         let others = parts.into_iter().map(request).collect();
         Hardened::of_several(request(last), others, Arc::clone(&self.complete), gsn)
@@ -313,7 +314,7 @@ impl Logs {
         let own_number = own.map(|own| usize::from(own.log().get()));
         for log in (0..self.logs.len()).filter(|log| Some(*log) != own_number) {
             let end = self.space(log).end();
-            if self.space(log).durable() < end && !(own.is_some() && is_on(Bug::OwnLogHardenedOnly)) {
+            if self.space(log).hardened() < end && !(own.is_some() && is_on(Bug::OwnLogHardenedOnly)) {
                 parts.push((log, Lsn::new(end.get() - 1)));
             }
         }
@@ -321,11 +322,22 @@ impl Logs {
             self.own_waits.fetch_add(1, Ordering::Relaxed);
         }
         if let (Some(own), Some(number)) = (own, own_number)
-            && self.space(number).durable() <= own.lsn()
+            && self.space(number).hardened() <= own.lsn()
         {
             parts.push((number, own.lsn()));
         }
         parts
+    }
+
+    /// As [`Wal::settle`], for all logs.
+    #[inline]
+    pub fn settle(&self) {
+        self.logs.iter().for_each(Wal::settle);
+    }
+
+    /// As [`Wal::shortfall`], of the first log that has one.
+    pub fn shortfall(&self) -> Option<String> {
+        self.logs.iter().find_map(Wal::shortfall)
     }
 
     /// No record from now on, in any log, gets a GSN below this.
@@ -443,6 +455,9 @@ impl Logs {
             sum.inline_flushes += stats.inline_flushes;
             sum.flushed_bytes += stats.flushed_bytes;
             sum.hardening_waits += stats.hardening_waits;
+            sum.fences += stats.fences;
+            sum.drains += stats.drains;
+            sum.drain_signals += stats.drain_signals;
             sum.segments_live += stats.segments_live;
             sum.segments_created += stats.segments_created;
             sum.segments_recycled += stats.segments_recycled;

@@ -20,12 +20,14 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::clock::Clock;
+use crate::destage::{check_end, empty_ring, find_buffer};
 use crate::error::{Result, WalError};
 use crate::logs::{Logs, Marks, check, mark_step};
 use crate::options::WalOptions;
 use crate::record::{Identity, RecordRef};
 use crate::recover::{self, End, Found};
 use crate::scan::Scanner;
+use crate::shared::Buffer;
 use crate::wal::Wal;
 
 /// Synchronizations of each log that are kept in memory while the ends of the others are not known yet. Those that are not
@@ -60,6 +62,7 @@ pub struct FoundLogs {
 #[derive(Debug)]
 struct FoundLog {
     found: Found,
+    buffer: Option<Buffer>,
     end: End,
     /// Where records with a higher GSN than the complete one begin.
     cut: Lsn,
@@ -95,6 +98,7 @@ fn is_met(tails: &[u8], ends: &[Lsn]) -> bool {
 #[derive(Debug)]
 struct Reading {
     found: Found,
+    buffer: Option<Buffer>,
     end: End,
     last: Gsn,
     marks: Marks,
@@ -129,20 +133,20 @@ impl Logs {
         }
         let read = |number: u16| {
             let log = LogId::new(number);
-            read(&**disk, options, Identity::one_of(database, log, count), known).map_err(|error| error.in_log(log))
+            read(disk, options, Identity::one_of(database, log, count), known).map_err(|error| error.in_log(log))
         };
         let readings = (0..count).map(read).collect::<Result<Vec<_>>>()?;
         let complete = complete_up_to(&readings, known)?;
         let mut logs = Vec::new();
         for (number, reading) in readings.into_iter().enumerate() {
-            let Reading { found, end, last, marks, .. } = reading;
+            let Reading { found, buffer, end, last, marks, .. } = reading;
             let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
             let (cut, last) = if last <= complete || is_on(Bug::HoleKept) {
                 (end.end, last)
             } else {
                 (first_after(&found, &marks, known.from[number], complete).map_err(in_log)?, complete)
             };
-            logs.push(FoundLog { found, end, cut, last, marks });
+            logs.push(FoundLog { found, buffer, end, cut, last, marks });
         }
         let found = FoundLogs {
             disk: Arc::clone(disk),
@@ -183,26 +187,39 @@ impl FoundLogs {
         let floor = Gsn::new(last.get() + 1);
         let (mut wals, mut marks) = (Vec::new(), Vec::new());
         for (number, log) in self.logs.into_iter().enumerate() {
-            let files = &log.found.files;
-            let opened = if is_cut { recover::truncate(files, log.cut) } else { log.end.erase_behind(files) };
-            let opened = opened.and_then(|()| {
-                let clock = Clock::new(log.cut, floor);
-                Wal::start_found(Arc::clone(&self.disk), self.options.clone(), &log.found, log.cut, Some(clock))
-            });
-            wals.push(opened.map_err(|error| error.in_log(LogId::new(number as u16)))?);
-            let mut kept = log.marks;
+            let mut kept = log.marks.clone();
             kept.retain(|_, lsn| *lsn <= log.cut.get());
             marks.push(kept);
+            let wal = log.start(&self.disk, &self.options, is_cut, floor);
+            wals.push(wal.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
         Ok(Logs::new(wals, self.complete, marks))
     }
 }
 
+impl FoundLog {
+    /// Removes what is not to be in the log any more and brings it into service, with GSNs from `floor` on.
+    fn start(mut self, disk: &Arc<dyn Disk>, options: &WalOptions, is_cut: bool, floor: Gsn) -> Result<Wal> {
+        let files = &self.found.files;
+        if is_cut {
+            if let Some(buffer) = &mut self.buffer {
+                empty_ring(buffer, files)?;
+            }
+            recover::truncate(files, self.cut)?;
+        } else {
+            self.end.erase_behind(files)?;
+        }
+        let clock = Clock::new(self.cut, floor);
+        Wal::start_found(Arc::clone(disk), options.clone(), &self.found, self.cut, Some(clock), self.buffer)
+    }
+}
+
 /// Reads one log from where it is known to its end.
-fn read(disk: &dyn Disk, options: &WalOptions, identity: Identity, known: &Known<'_>) -> Result<Reading> {
+fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &Known<'_>) -> Result<Reading> {
     let number = usize::from(identity.log.get());
     let from = known.from[number];
-    let found = recover::find(disk, identity.log, Some(identity), Some(from))?;
+    let found = recover::find(&**disk, identity.log, Some(identity), Some(from))?;
+    let buffer = find_buffer(disk, options, &identity, &found)?;
     let step = mark_step(options);
     let mut marks = Marks::new();
     if let Some(earlier) = known.earlier.1.get(number) {
@@ -233,7 +250,11 @@ fn read(disk: &dyn Disk, options: &WalOptions, identity: Identity, known: &Known
         let (segment, offset) = (geometry.segment_of(lsn.get()), geometry.offset(lsn.get()));
         return Err(WalError::Corrupt { segment, offset, reason: "the GSNs of the log do not grow".to_owned() });
     }
-    Ok(Reading { found, end, last, marks, synchronizations, has_more })
+    // Where a log has been cut already, its ring may not know of that yet.
+    if let Some(buffer) = buffer.as_ref().filter(|_| !known.is_cutting) {
+        check_end(buffer, end.end)?;
+    }
+    Ok(Reading { found, buffer, end, last, marks, synchronizations, has_more })
 }
 
 /// Up to which GSN no log lacks anything.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use duramen_types::BLOCK_SIZE;
+use duramen_pmem::{Domain, DrainBy, Guarantee, Placement, Source, Survive, Timing};
+use duramen_types::{BLOCK_SIZE, LogId};
 
 use crate::error::{Result, WalError};
 use crate::insert::InsertDesign;
@@ -41,12 +42,96 @@ pub enum Sealing {
     AtInsertion,
 }
 
+/// Where the end of the log is kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum LogDevice {
+    /// In segment files: a commit waits for a write. The default.
+    #[default]
+    File,
+    /// In a ring in persistent memory: a commit needs no system call. When the ring fills up, segment files are written.
+    Nvm(NvmOptions),
+}
+
+impl LogDevice {
+    /// The name that commands use.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Nvm(_) => "nvm",
+        }
+    }
+}
+
+/// The persistent memory for the ring of a log. It must not be lost while the log is in use: after a crash it holds
+/// hardened records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NvmOptions {
+    /// The file or device. A file is made if it is not there; one that is must have a page of 4096 bytes more than
+    /// [`WalOptions::ring_bytes`], at least.
+    pub source: Source,
+    /// The same of the second log and further ones, if there are several. Without it, their files have the name of the first
+    /// with the number of the log behind it.
+    pub further: Vec<Source>,
+    /// The persistence domain that is relied on.
+    pub domain: Domain,
+    /// What hardened records must survive: otherwise the log is not opened. A power cut, unless less is asked for.
+    pub survive: Survive,
+    /// What the platform guarantees, if that cannot be found out.
+    pub stated: Option<Guarantee>,
+    /// On which memory node the ring is to lie.
+    pub placement: Placement,
+    /// Times of a device that is not there.
+    pub timing: Timing,
+    /// How stragglers are drained where caches are volatile.
+    pub drain: DrainBy,
+}
+
+impl NvmOptions {
+    /// A ring in `source` that survives power cuts, on a platform with `domain`.
+    pub fn new(source: Source, domain: Domain) -> Self {
+        Self {
+            source,
+            further: Vec::new(),
+            domain,
+            survive: Survive::default(),
+            stated: None,
+            placement: Placement::default(),
+            timing: Timing::NONE,
+            drain: DrainBy::default(),
+        }
+    }
+
+    /// The options for the ring of one of several logs.
+    pub(crate) fn of_log(&self, log: LogId) -> Result<Self> {
+        let number = log.get();
+        let source = match (number.checked_sub(1), &self.source) {
+            (None, source) => source.clone(),
+            (Some(index), first) => match (self.further.get(usize::from(index)), first) {
+                (Some(source), _) => source.clone(),
+                (None, Source::File(path)) => {
+                    let mut path = path.clone().into_os_string();
+                    path.push(number.to_string());
+                    Source::File(path.into())
+                }
+                (None, Source::Anonymous) => Source::Anonymous,
+                (None, Source::Simulated(_)) => {
+                    let reason = format!("log {number} needs a region of its own: name it in `further`");
+                    return Err(WalError::InvalidOption { option: "device", reason });
+                }
+            },
+        };
+        Ok(Self { source, ..self.clone() })
+    }
+}
+
 /// How a log is set up. The defaults suit a database on a local disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalOptions {
     /// How threads insert.
     pub insert: InsertDesign,
-    /// Who computes the checksums of records.
+    /// Where the end of the log is kept.
+    pub device: LogDevice,
+    /// Who computes the checksums of records. With the device `nvm`, it is who inserts.
     pub sealing: Sealing,
     /// Size of the log buffer in bytes: a power of two, at least 64 KiB. A record takes at most a quarter of it.
     pub ring_bytes: usize,
@@ -75,6 +160,7 @@ impl Default for WalOptions {
     fn default() -> Self {
         Self {
             insert: InsertDesign::default(),
+            device: LogDevice::default(),
             sealing: Sealing::default(),
             ring_bytes: 16 << 20,
             array_slots: 4,

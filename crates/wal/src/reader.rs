@@ -16,6 +16,7 @@ use crate::wal::FIRST_LSN;
 pub struct LogReader {
     files: Arc<SegmentFiles>,
     start: Lsn,
+    ring: u64,
 }
 
 impl LogReader {
@@ -25,8 +26,7 @@ impl LogReader {
     /// As [`crate::Wal::open`] when the segments do not make a log.
     pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
         let identity = database.map(|database| Identity::new(database, LogId::ZERO));
-        let found = recover::find(disk, LogId::ZERO, identity, None)?;
-        Ok(Self { files: found.files, start: found.start })
+        Self::of(recover::find(disk, LogId::ZERO, identity, None)?)
     }
 
     /// Opens one of the several logs of a database in `disk`.
@@ -34,8 +34,11 @@ impl LogReader {
     /// # Errors
     /// As [`LogReader::open`].
     pub fn open_one_of(disk: &dyn Disk, database: [u8; 16], log: LogId, count: u16) -> Result<Self> {
-        let found = recover::find(disk, log, Some(Identity::one_of(database, log, count)), None)?;
-        Ok(Self { files: found.files, start: found.start })
+        Self::of(recover::find(disk, log, Some(Identity::one_of(database, log, count)), None)?)
+    }
+
+    fn of(found: recover::Found) -> Result<Self> {
+        Ok(Self { files: found.files, start: found.start, ring: found.ring })
     }
 
     /// The database that the log belongs to.
@@ -46,6 +49,11 @@ impl LogReader {
     /// Where the log starts.
     pub fn start(&self) -> Lsn {
         self.start
+    }
+
+    /// Number of the ring in persistent memory that may hold the end of the log, which this does not read.
+    pub fn ring(&self) -> Option<u64> {
+        (self.ring != 0).then_some(self.ring)
     }
 
     /// Size of a segment in bytes.

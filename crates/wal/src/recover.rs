@@ -42,6 +42,8 @@ pub(crate) struct Found {
     pub(crate) spares: Vec<u64>,
     /// Segments below the start, which an interrupted recycling left.
     pub(crate) stale: Vec<u64>,
+    /// Number of the ring in persistent memory that holds the end of the log, or zero.
+    pub(crate) ring: u64,
     headers: BTreeMap<u64, SegmentHeader>,
 }
 
@@ -90,7 +92,7 @@ pub(crate) fn find(disk: &dyn Disk, log: LogId, identity: Option<Identity>, from
     }
     let geometry = Geometry { segment_bytes: first.segment_bytes };
     let start = headers.values().map(|header| header.start).max().unwrap_or(first.start);
-    let last = headers.last_key_value().map_or(0, |(number, _)| *number);
+    let (last, ring) = headers.last_key_value().map_or((0, 0), |(number, header)| (*number, header.ring));
     // A log may start exactly at the end of its last segment.
     let start_segment = geometry.segment_of(start.get());
     let holder = if start.get() == geometry.base(last + 1) { last } else { start_segment };
@@ -102,7 +104,7 @@ pub(crate) fn find(disk: &dyn Disk, log: LogId, identity: Option<Identity>, from
     let kept = live.split_off(&needed);
     let stale = live.into_keys().collect();
     let files = Arc::new(SegmentFiles::new(identity, geometry, kept));
-    Ok(Found { files, start, spares, stale, headers })
+    Ok(Found { files, start, spares, stale, ring, headers })
 }
 
 fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {

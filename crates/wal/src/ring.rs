@@ -1,4 +1,4 @@
-//! The log buffer's memory: a ring that is mapped twice in a row, so that no record ever wraps.
+//! The log buffer's memory, ordinary or persistent: a ring that is mapped twice in a row, so that no record ever wraps.
 //!
 //! The byte of an LSN lies at `lsn mod size`. The same physical pages are mapped at `[0, size)` and again at
 //! `[size, 2 size)`, so any range of up to `size` bytes is contiguous in memory wherever it starts.
@@ -9,11 +9,15 @@ use std::ptr::NonNull;
 use duramen_sync::cost;
 use duramen_types::Lsn;
 
+use crate::nvm::NvmRing;
+
 /// Memory of the log buffer.
 #[derive(Debug)]
 pub(crate) struct Ring {
     base: NonNull<u8>,
     size: usize,
+    /// Whose memory it is, if that is persistent.
+    nvm: Option<NvmRing>,
 }
 
 // SAFETY: the ring is plain memory; who may touch which part of it when is the contract of `bytes` and `bytes_mut`.
@@ -36,6 +40,20 @@ impl Ring {
         ring
     }
 
+    /// A ring in persistent memory, a power of two of bytes.
+    pub(crate) fn persistent(nvm: NvmRing) -> Self {
+        let base = NonNull::new(nvm.base()).expect("the system never maps address zero unasked");
+        let size = nvm.bytes() as usize;
+        assert!(size.is_power_of_two() && size >= 4096, "a ring is a power of two of whole pages");
+        Self { base, size, nvm: Some(nvm) }
+    }
+
+    /// The persistent memory that the ring lies in, if it does.
+    #[inline(always)]
+    pub(crate) fn nvm(&self) -> Option<&NvmRing> {
+        self.nvm.as_ref()
+    }
+
     fn map(memory: libc::c_int, size: usize) -> io::Result<Self> {
         let len = libc::off_t::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: plain system call on a descriptor we own.
@@ -51,7 +69,7 @@ impl Ring {
         }
         let base = NonNull::new(base.cast::<u8>()).expect("the system never maps address zero unasked");
         // From here on the drop of `ring` unmaps the whole reservation, also when one of the mappings fails.
-        let ring = Self { base, size };
+        let ring = Self { base, size, nvm: None };
         for copy in 0..2 {
             // SAFETY: `copy * size` is within the reservation, which `MAP_FIXED` replaces page by page.
             let mapped = unsafe {
@@ -108,8 +126,11 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        if self.nvm.is_some() {
+            return;
+        }
         cost::unmap(self.base.as_ptr());
-        // SAFETY: this is the reservation of `map`, and the borrow rules say that no slice of it is left.
+        // SAFETY: without persistent memory this is the reservation of `map`, and the borrow rules say that no slice of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * self.size) };
     }
 }

@@ -16,6 +16,8 @@
 //!  56 start          u64      the log's start when the header was written
 //!  64 segment_bytes  u64      size of the file
 //!  72 ring_bytes     u64      size of the log buffer of whoever writes to the segment
+//!  80 ring           u64      number of the ring in persistent memory that holds the end of the log, or zero: see the
+//!                             last segment's
 //! block 1 and following: the bytes from LSN `base`
 //! ```
 //!
@@ -122,6 +124,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) start: Lsn,
     pub(crate) segment_bytes: u64,
     pub(crate) ring_bytes: u64,
+    pub(crate) ring: u64,
 }
 
 impl SegmentHeader {
@@ -135,8 +138,8 @@ impl SegmentHeader {
         block[16..32].copy_from_slice(&self.database);
         block[32..34].copy_from_slice(&self.log.get().to_le_bytes());
         block[34..36].copy_from_slice(&self.logs.to_le_bytes());
-        let numbers = [self.number, base, self.start.get(), self.segment_bytes, self.ring_bytes];
-        for (field, number) in block[40..80].chunks_exact_mut(8).zip(numbers) {
+        let numbers = [self.number, base, self.start.get(), self.segment_bytes, self.ring_bytes, self.ring];
+        for (field, number) in block[40..88].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
         }
         let crc = crc32c(block);
@@ -176,6 +179,7 @@ impl SegmentHeader {
             start: Lsn::new(u64_at(56)),
             segment_bytes: u64_at(64),
             ring_bytes: u64_at(72),
+            ring: u64_at(80),
         };
         if header.number != number {
             return Err(corrupt(&format!("the header is that of segment {:016x}", header.number)));
@@ -209,6 +213,7 @@ mod tests {
             start: Lsn::new(9000),
             segment_bytes: 65536,
             ring_bytes: 1 << 20,
+            ring: 77,
         }
     }
 

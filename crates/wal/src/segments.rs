@@ -29,6 +29,8 @@ pub(crate) struct Limits {
     pub(crate) max_bytes: u64,
     pub(crate) spare_segments: usize,
     pub(crate) ring_bytes: u64,
+    /// Number of the ring in persistent memory that holds the end of the log, or zero.
+    pub(crate) ring: u64,
 }
 
 /// The segments of an open log.
@@ -252,6 +254,18 @@ impl Segments {
 
     /// Writes the header of segment `number`, durably.
     pub(crate) fn write_header(&self, file: &dyn File, number: u64) -> Result<()> {
+        self.write_header_with(file, number, self.limits.ring)
+    }
+
+    /// The end of the log is in no ring any more: says so in the last segment's header, durably.
+    pub(crate) fn leave_ring(&self) -> Result<()> {
+        let _growth = self.growth.lock();
+        let last = self.files.span().map_or(0, |(_, last)| last);
+        let file = self.files.file(last).ok_or(WalError::MissingSegment { segment: last, lsn: self.start() })?;
+        self.write_header_with(&*file, last, 0)
+    }
+
+    fn write_header_with(&self, file: &dyn File, number: u64, ring: u64) -> Result<()> {
         let identity = self.files.identity;
         let header = SegmentHeader {
             database: identity.database,
@@ -262,6 +276,7 @@ impl Segments {
             start: self.start(),
             segment_bytes: self.files.geometry.segment_bytes,
             ring_bytes: self.limits.ring_bytes,
+            ring,
         };
         let mut block = AlignedBuf::zeroed(BLOCK as usize);
         header.encode(&mut block);

@@ -1,10 +1,12 @@
 //! What the users of a log and its background threads share.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use duramen_io::{AlignedBuf, Disk};
+use duramen_sync::atomic::AtomicU32;
 use duramen_sync::cost::{self, Category};
-use duramen_sync::{Arc, OnceLock};
+use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 
@@ -17,14 +19,16 @@ use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
 use crate::insert::{AnyInsertion, Fill, Shape};
-use crate::options::{Sealing, WalOptions};
+use crate::nvm::Found as InRing;
+use crate::options::{GroupCommit, Sealing, WalOptions};
+use crate::passive::Passive;
 use crate::record::{
     HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
 };
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};
-use crate::space::Space;
+use crate::space::{Hardening, Space};
 
 /// An open log.
 #[derive(Debug)]
@@ -43,12 +47,49 @@ pub(crate) struct Shared {
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
     quick: Quick,
-    ring: Ring,
+    pub(crate) ring: Ring,
+    /// The right to de-stage a ring in persistent memory. In other logs it is the commit queue that says who flushes.
+    pub(crate) destaging: Mutex<()>,
+    /// With a ring in persistent memory and volatile caches.
+    pub(crate) passive: Option<Passive>,
+    /// Looks of the daemon at the ring in vain.
+    pub(crate) stalled: AtomicU32,
     failure: OnceLock<WalError>,
 }
 
+/// Threads that may share a ring without a fence for each record.
+const MAX_THREADS: usize = 1024;
+
+/// A log buffer in persistent memory, and what was found there.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(crate) ring: Ring,
+    pub(crate) found: InRing,
+}
+
+/// The limits that segments are made by, if the end of the log is in the ring with this number.
+pub(crate) fn limits(options: &WalOptions, ring: u64) -> Limits {
+    Limits {
+        max_bytes: options.max_bytes,
+        spare_segments: options.spare_segments,
+        ring_bytes: options.ring_bytes as u64,
+        ring,
+    }
+}
+
+/// The beginning of the block in which the log ends, for the buffer: the next flush writes that block again.
+pub(crate) fn last_block(files: &SegmentFiles, end: Lsn) -> Result<Vec<u8>> {
+    let start = end.get() / BLOCK * BLOCK;
+    let mut block = AlignedBuf::zeroed(BLOCK as usize);
+    let len = (end.get() - start) as usize;
+    if len > 0 {
+        files.read(start, &mut block)?;
+    }
+    Ok(block[..len].to_vec())
+}
+
 impl Shared {
-    /// A log in `files` that is to go on at `end`.
+    /// A log in `files` that is to go on at `end`, with a `buffer` in persistent memory if it is to have one.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         options: WalOptions,
@@ -56,16 +97,33 @@ impl Shared {
         start: Lsn,
         end: Lsn,
         clock: Option<Clock>,
+        buffer: Option<Buffer>,
     ) -> Result<Self> {
-        let ring = Ring::new(options.ring_bytes).map_err(|error| WalError::System {
-            what: format!("{} bytes of memory for the log buffer", options.ring_bytes),
-            reason: error.to_string(),
-        })?;
-        let limits = Limits {
-            max_bytes: options.max_bytes,
-            spare_segments: options.spare_segments,
-            ring_bytes: options.ring_bytes as u64,
+        let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.found.number));
+        let is_persistent = buffer.is_some();
+        let ring = match buffer {
+            Some(Buffer { ring, found }) => {
+                if let Some(nvm) = ring.nvm() {
+                    nvm.take(&files.identity, &found, end, &last_block(&files, end)?);
+                }
+                ring
+            }
+            None => Self::volatile_ring(&options, &files, end)?,
         };
+        let (sealing, policy) = if is_persistent {
+            // What is released is hardened: nobody waits for company. Bytes are for de-staging.
+            let half = options.ring_bytes / 2;
+            (Sealing::AtInsertion, GroupCommit { transactions: 1, bytes: half, time: Duration::ZERO })
+        } else {
+            (options.sealing, options.group_commit)
+        };
+        let hardening = match ring.nvm() {
+            None => Hardening::Flushed,
+            Some(nvm) if nvm.streams() => Hardening::Told,
+            Some(_) => Hardening::Released,
+        };
+        let streamed = ring.nvm().filter(|nvm| nvm.streams());
+        let passive = streamed.map(|nvm| Passive::new(MAX_THREADS, nvm.drain_by()));
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
@@ -76,39 +134,39 @@ impl Shared {
             smallest: HEADER_BYTES as u64,
         };
         let is_clocked = clock.is_some();
-        let shared = Self {
+        let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening);
+        Ok(Self {
             segments: Segments::new(disk, Arc::clone(&files), start, limits),
-            space: Space::new(capacity, BLOCK, options.group_commit.bytes as u64, end, Arc::clone(&daemon))
-                .with_clock(clock),
+            space: space.with_clock(clock),
             insertion: AnyInsertion::new(options.insert, shape),
-            queue: CommitQueue::new(options.group_commit, Arc::clone(&daemon), Arc::clone(&teller)),
-            flusher: Flusher::new(Arc::clone(&files), options.sealing),
+            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
+            flusher: Flusher::new(Arc::clone(&files), sealing),
             daemon,
             teller,
             keeper: Bell::new(),
             opened_at: end,
             max_payload: options.max_payload(),
-            quick: if is_clocked { Quick::Never } else { Quick::new(options.sealing) },
+            quick: if is_clocked || is_persistent { Quick::Never } else { Quick::new(sealing) },
             ring,
+            destaging: Mutex::new(()),
+            passive,
+            stalled: AtomicU32::new(0),
             failure: OnceLock::new(),
             options,
             files,
-        };
-        shared.load_last_block(end)?;
-        Ok(shared)
+        })
     }
 
-    /// Brings the beginning of the block in which the log ends into the ring: the next flush writes that block again.
-    fn load_last_block(&self, end: Lsn) -> Result<()> {
-        let start = end.get() / BLOCK * BLOCK;
-        let len = (end.get() - start) as usize;
-        if len > 0 {
-            let mut block = AlignedBuf::zeroed(BLOCK as usize);
-            self.files.read(start, &mut block)?;
-            // SAFETY: nobody else has the ring yet.
-            unsafe { self.ring.bytes_mut(Lsn::new(start), len) }.copy_from_slice(&block[..len]);
-        }
-        Ok(())
+    fn volatile_ring(options: &WalOptions, files: &SegmentFiles, end: Lsn) -> Result<Ring> {
+        let ring = Ring::new(options.ring_bytes).map_err(|error| WalError::System {
+            what: format!("{} bytes of memory for the log buffer", options.ring_bytes),
+            reason: error.to_string(),
+        })?;
+        let block = last_block(files, end)?;
+        let start = Lsn::new(end.get() - block.len() as u64);
+        // SAFETY: nobody else has the ring yet.
+        unsafe { ring.bytes_mut(start, block.len()) }.copy_from_slice(&block);
+        Ok(ring)
     }
 
     /// Inserts a record into a database's only log; returns where it starts and ends.
@@ -207,6 +265,14 @@ impl Shared {
             return false;
         }
         self.insertion.collect(&self.space);
+        if self.ring.nvm().is_some() {
+            return self.look_after_ring();
+        }
+        self.write_out()
+    }
+
+    /// Writes what is released to the segments; returns whether that was anything. One thread at a time.
+    pub(crate) fn write_out(&self) -> bool {
         match self.flusher.flush(&self.space, &self.ring, &self.segments) {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {
@@ -244,6 +310,10 @@ impl Shared {
 
     /// Blocks until the durable position is beyond `lsn`.
     pub(crate) fn wait(&self, lsn: Lsn, ask: Ask) -> Result<()> {
+        if self.ring.nvm().is_some() {
+            self.wait_in_ring(lsn);
+            return self.outcome(lsn);
+        }
         self.queue.wait(&self.space, lsn, ask, || {
             let _guard = FailOnPanic(self);
             self.flush();
@@ -259,12 +329,12 @@ impl Shared {
 
     /// The outcome of waiting for `lsn`, which is settled.
     pub(crate) fn outcome(&self, lsn: Lsn) -> Result<()> {
-        if self.space.durable() > lsn { Ok(()) } else { Err(self.refusal()) }
+        if self.space.hardened() > lsn { Ok(()) } else { Err(self.refusal()) }
     }
 
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
-        is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush)
+        is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
     }
 }
 
@@ -315,7 +385,7 @@ impl Quick {
 
 /// Tells a simulated machine that a record has been copied.
 #[inline(always)]
-fn filled(record: &NewRecord<'_>, space: &[u8]) {
+pub(crate) fn filled(record: &NewRecord<'_>, space: &[u8]) {
     cost::read(record.payload.as_ptr(), record.payload.len());
     cost::write(space.as_ptr(), space.len());
 }
@@ -332,6 +402,9 @@ impl Fill for Any<'_> {
     fn fill(self, lsn: Lsn) {
         let Self { shared, bytes, record } = self;
         let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
+        if let Some(nvm) = shared.ring.nvm() {
+            return shared.fill_in_ring(nvm, lsn, bytes, &record, Gsn::new(lsn.get()));
+        }
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
         encode::<MAX_RECORD_BYTES>(space, &record, lsn, Gsn::new(lsn.get()), durable, |_, _| 0);
@@ -362,6 +435,9 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Timed<'_, C> {
             completed.resize(record.payload.len() + tail, 0);
             complete(gsn.get(), &mut completed[record.payload.len()..]);
             record.payload = &completed;
+        }
+        if let Some(nvm) = shared.ring.nvm() {
+            return shared.fill_in_ring(nvm, lsn, bytes, &record, gsn.get());
         }
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };

@@ -1,4 +1,4 @@
-//! The four positions that say what may be done with each part of the log buffer.
+//! The positions that say what may be done with each part of the log buffer.
 //!
 //! ```text
 //!   reclaimed      durable            released                  next          reclaimed + capacity
@@ -13,6 +13,8 @@
 //!   the insertion design, and it is never two threads at a time: [`Space::release_in_order`] is for designs that see to
 //!   the order themselves, [`Space::release`] for those that do not.
 //! - `durable` follows that; only the one thread that flushes moves it.
+//!   Where the buffer itself is persistent, all that is released is hardened ([`Space::hardened`]), and `durable` tells what is
+//!   in the segments, too.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
 //!   its beginning has to stay in the buffer.
 //!
@@ -66,6 +68,10 @@ pub(crate) struct Space {
     durable: CachePadded<AtomicU64>,
     notes: CachePadded<Mutex<Notes>>,
     failed: AtomicBool,
+    hardening: Hardening,
+    /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed. Behind that, what is
+    /// released may never have been filled in.
+    hardened: CachePadded<AtomicU64>,
     /// Rung when an insertion finds the buffer full or much of it unflushed, so that the daemon flushes.
     flusher: Arc<Bell>,
     /// Threads in `wait_for_room`. Changed with `room` locked, read without.
@@ -74,6 +80,17 @@ pub(crate) struct Space {
     room_made: Condvar,
     /// Of one of several logs.
     clock: Option<Clock>,
+}
+
+/// When a record is hardened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hardening {
+    /// When it has been flushed.
+    Flushed,
+    /// The buffer is persistent, and records are durable when they are released.
+    Released,
+    /// The buffer is persistent, and the log tells which of the released records are durable.
+    Told,
 }
 
 /// Start and end of the spaces that were filled in before it was their turn to be released. Spaces that follow each other
@@ -109,7 +126,14 @@ pub(crate) struct Turn<'a> {
 impl Space {
     /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
     /// `end`. With `alarm` bytes unflushed, the bell of the flusher is rung.
-    pub(crate) fn new(capacity: u64, block: u64, alarm: u64, end: Lsn, flusher: Arc<Bell>) -> Self {
+    pub(crate) fn new(
+        capacity: u64,
+        block: u64,
+        alarm: u64,
+        end: Lsn,
+        flusher: Arc<Bell>,
+        hardening: Hardening,
+    ) -> Self {
         assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
         let next = Next {
             lsn: AtomicU64::new(end.get()),
@@ -127,6 +151,8 @@ impl Space {
             durable: CachePadded::new(AtomicU64::new(end.get())),
             notes: CachePadded::new(Mutex::new(Notes::new())),
             failed: AtomicBool::new(false),
+            hardening,
+            hardened: CachePadded::new(AtomicU64::new(end.get())),
             flusher,
             waiting: AtomicUsize::new(0),
             room: Mutex::new(()),
@@ -170,6 +196,33 @@ impl Space {
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         Lsn::new(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Everything below is hardened: always the end of a record.
+    #[inline]
+    pub(crate) fn hardened(&self) -> Lsn {
+        match self.hardening {
+            Hardening::Flushed => self.durable(),
+            Hardening::Released => self.released_in_order().unwrap_or_else(|| self.hardened_so_far()),
+            Hardening::Told => self.hardened_so_far(),
+        }
+    }
+
+    fn hardened_so_far(&self) -> Lsn {
+        Lsn::new(self.hardened.load(Ordering::Acquire))
+    }
+
+    /// As [`Space::released`], if all of that has been filled in: not if the log has failed.
+    #[inline]
+    pub(crate) fn released_in_order(&self) -> Option<Lsn> {
+        let released = self.released();
+        // Afterwards: space without room is released only by who has seen that the log has failed.
+        (!self.has_failed()).then_some(released)
+    }
+
+    /// Everything below `lsn`, the end of a record, is hardened.
+    pub(crate) fn set_hardened(&self, lsn: Lsn) {
+        self.hardened.fetch_max(lsn.get(), Ordering::AcqRel);
     }
 
     /// Whether the log has failed.
@@ -445,8 +498,11 @@ impl Space {
 
     /// Declares the log failed: nobody waits for room any more.
     pub(crate) fn fail(&self) {
-        self.failed.store(true, Ordering::SeqCst);
         let _room = self.room.lock();
+        if !self.has_failed() && self.hardening == Hardening::Released {
+            self.set_hardened(self.released());
+        }
+        self.failed.store(true, Ordering::SeqCst);
         self.room_made.notify_all();
     }
 }

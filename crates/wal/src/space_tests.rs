@@ -5,7 +5,7 @@ mod native {
     use super::*;
 
     fn space(capacity: u64, block: u64) -> Space {
-        Space::new(capacity, block, 1 << 40, Lsn::new(100), Arc::new(Bell::new()))
+        Space::new(capacity, block, 1 << 40, Lsn::new(100), Arc::new(Bell::new()), Hardening::Flushed)
     }
 
     #[test]
@@ -87,7 +87,7 @@ mod loom_models {
     #[test]
     fn what_is_released_is_filled_in() {
         loom::model(|| {
-            let space = Arc::new(Space::new(4, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new())));
+            let space = Arc::new(Space::new(4, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new()), Hardening::Flushed));
             let cells = Arc::new(Cells::new(4));
             let writers: Vec<_> = (0..2)
                 .map(|_| {
@@ -117,7 +117,7 @@ mod loom_models {
     fn a_full_buffer_is_waited_for() {
         loom::model(|| {
             let bell = Arc::new(Bell::new());
-            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell)));
+            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), Hardening::Flushed));
             let cells = Arc::new(Cells::new(1));
             let writer = {
                 let (space, cells) = (Arc::clone(&space), Arc::clone(&cells));
@@ -144,7 +144,7 @@ mod loom_models {
     #[test]
     fn nobody_waits_for_room_in_a_failed_log() {
         loom::model(|| {
-            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new())));
+            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new()), Hardening::Flushed));
             let filled = Arc::new(AtomicU64::new(0));
             let writer = {
                 let (space, filled) = (Arc::clone(&space), Arc::clone(&filled));

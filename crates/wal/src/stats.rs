@@ -21,6 +21,12 @@ pub struct WalStats {
     pub flushed_bytes: u64,
     /// Waits for hardening that had to wait.
     pub hardening_waits: u64,
+    /// Times that a thread made what it had inserted durable, in a ring in persistent memory where caches are volatile.
+    pub fences: u64,
+    /// Times that all processors were drained there, because of threads that did not.
+    pub drains: u64,
+    /// Signals that this took, if it is done by signals.
+    pub drain_signals: u64,
     /// Segments in use.
     pub segments_live: u64,
     /// Segment files made anew.

@@ -9,15 +9,18 @@ use std::collections::BTreeMap;
 use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::daemon::Daemons;
+use crate::destage::{check_end, find_buffer, new_buffer};
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::hardened::Hardened;
+use crate::nvm::NvmRing;
 use crate::options::WalOptions;
+use crate::passive::Passive;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
 use crate::recover::{self, Found};
 use crate::scan::Scanner;
 use crate::segment::{Geometry, directory};
-use crate::shared::Shared;
+use crate::shared::{Buffer, Shared};
 use crate::stats::WalStats;
 
 /// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never logged".
@@ -67,7 +70,8 @@ impl Wal {
     /// a log sees to it that nobody else does ([`Disk::lock`]). `database` is mixed into every checksum.
     ///
     /// # Errors
-    /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`] or what the disk says.
+    /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`], [`WalError::Region`],
+    /// [`WalError::WrongRing`], or what the disk says.
     pub fn create(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16]) -> Result<Self> {
         Self::create_one_of(disk, options, Identity::new(database, LogId::ZERO))
     }
@@ -84,7 +88,8 @@ impl Wal {
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
         let clock = (identity.count > 1).then(|| Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())));
-        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, clock)?;
+        let buffer = new_buffer(&options, &identity)?;
+        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, clock, buffer)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -100,6 +105,8 @@ impl Wal {
     /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: it is not there, or not that log.
     /// - [`WalError::MissingSegment`], [`WalError::Corrupt`]: hardened records are lost. A log that merely ends in the
     ///   middle of a record, as after a crash, is in order.
+    /// - [`WalError::RingNeeded`], [`WalError::WrongRing`], [`WalError::Region`]: the end of the log is in persistent memory,
+    ///   and it is not there, or not what is there.
     /// - [`WalError::InvalidOption`], [`WalError::Disk`], [`WalError::System`].
     pub fn open(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Self> {
         options.validate()?;
@@ -108,9 +115,13 @@ impl Wal {
             return Err(WalError::OutOfRange { lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
         let found = recover::find(&*disk, LogId::ZERO, Some(identity), from)?;
+        let buffer = find_buffer(&disk, &options, &identity, &found)?;
         let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |_| {})?;
+        if let Some(buffer) = &buffer {
+            check_end(buffer, end.end)?;
+        }
         end.erase_behind(&found.files)?;
-        Self::start_found(disk, options, &found, end.end, None)
+        Self::start_found(disk, options, &found, end.end, None, buffer)
     }
 
     /// Brings a log into service that has been found, and has nothing behind `end`.
@@ -120,11 +131,12 @@ impl Wal {
         found: &Found,
         end: Lsn,
         clock: Option<Clock>,
+        buffer: Option<Buffer>,
     ) -> Result<Self> {
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
         disk.sync_directory(&directory(found.files.identity.log))?;
-        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, clock)?;
+        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, clock, buffer)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end) {
             if let Some(file) = shared.files.file(number) {
@@ -185,10 +197,17 @@ impl Wal {
         self.shared.wait(lsn, Ask::AtOnce)
     }
 
+    /// The calling thread is about to wait for something else than this log. Others' commits wait until what it has
+    /// inserted into a ring in persistent memory is durable, which it sees to; in other logs nothing happens.
+    #[inline]
+    pub fn settle(&self) {
+        self.shared.fence();
+    }
+
     /// Everything below is hardened. Always the end of a record.
     #[inline]
     pub fn durable(&self) -> Lsn {
-        self.shared.space.durable()
+        self.shared.space.hardened()
     }
 
     /// Whether the record of `gsn` is hardened.
@@ -244,14 +263,16 @@ impl Wal {
         if lsn < start || lsn >= durable {
             return Err(outside);
         }
+        self.shared.destage()?;
         let mut scanner = Scanner::one(Arc::clone(&self.shared.files), lsn, Some(durable));
         scanner.next()?.map(|record: RecordRef<'_>| record.to_record()).ok_or(outside)
     }
 
     /// Reads the records from `from`, which is the start of one, to where the log is hardened at this moment. From the
-    /// end or beyond there are none. That part of the log must not be recycled meanwhile.
+    /// end or beyond there are none. That part of the log must not be recycled meanwhile. What is in a ring in persistent
+    /// memory is de-staged before; if the log has failed, the scan ends where that has got to.
     pub fn scan(&self, from: Lsn) -> Scanner {
-        let durable = self.durable();
+        let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
         Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
 
@@ -274,6 +295,8 @@ impl Wal {
             // Unless somebody has recycled more meanwhile.
             return if lsn < self.start() { Ok(()) } else { Err(error) };
         }
+        // The start of the log lies in the segments.
+        self.shared.destage()?;
         self.shared.segments.recycle_below(lsn)
     }
 
@@ -298,6 +321,7 @@ impl Wal {
         shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
         let (flushes, flushed_bytes) = shared.flusher.counts();
+        let (drains, drain_signals, fences) = shared.passive.as_ref().map_or((0, 0, 0), Passive::counts);
         let (hardening_waits, inline_flushes) = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
         let (start, durable, end) = (self.start(), self.durable(), self.end());
@@ -310,6 +334,9 @@ impl Wal {
             inline_flushes,
             flushed_bytes,
             hardening_waits,
+            fences,
+            drains,
+            drain_signals,
             segments_live: shared.files.count(),
             segments_created,
             segments_recycled,
@@ -328,8 +355,14 @@ impl Wal {
         self.shared.failure().filter(|failure| !matches!(failure, WalError::Closed))
     }
 
-    /// Hardens everything inserted before and stops the log's threads. Records inserted afterwards go nowhere. Nothing
-    /// happens the second time.
+    /// A warning for people, if hardened records survive less than a power cut, because of what the ring is made of.
+    pub fn shortfall(&self) -> Option<String> {
+        self.shared.ring.nvm().and_then(NvmRing::shortfall)
+    }
+
+    /// Hardens everything inserted before and stops the log's threads. Records inserted afterwards go nowhere. A ring in
+    /// persistent memory is given up, with all it holds in the segments; its region is free when the log has been dropped.
+    /// Nothing happens the second time.
     ///
     /// # Errors
     /// [`WalError::Failed`] when not everything could be hardened.
@@ -338,7 +371,9 @@ impl Wal {
         let end = self.end();
         let outcome =
             if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };
+        let outcome = outcome.and_then(|()| self.shared.destage()).map(|_| ());
         self.stop();
+        let outcome = if was_closed { outcome } else { outcome.and_then(|()| self.shared.give_up_ring()) };
         match outcome {
             Err(WalError::Closed) if was_closed => Ok(()),
             outcome => outcome,

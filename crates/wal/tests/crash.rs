@@ -4,22 +4,10 @@
 
 mod common;
 
+use common::history::{History, check_contents, choices, work};
 use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
-use duramen_types::Lsn;
-use duramen_wal::{FIRST_LSN, InsertDesign, Result, Sealing, Wal, WalError, WalOptions};
-
-/// What a workload knows at the moment of the crash.
-#[derive(Clone, Debug, Default)]
-struct History {
-    /// Start and end of every record inserted, in order; their numbers are their places here.
-    inserted: Vec<(Lsn, Lsn)>,
-    /// Everything below is hardened.
-    hardened: Lsn,
-    /// Where the log starts: one of these.
-    start: Lsn,
-    next_start: Lsn,
-}
+use duramen_wal::{InsertDesign, Sealing, Wal, WalError, WalOptions};
 
 fn crash_options(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 1, max_bytes: 512 << 10, ..options(design) }
@@ -28,75 +16,6 @@ fn crash_options(design: InsertDesign) -> WalOptions {
 /// Opens or creates the log without the keeper thread, so that operations are numbered the same each time.
 fn single_threaded(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 0, ..crash_options(design) }
-}
-
-/// Goes on with the log in `disk` until an error, or for `steps` steps.
-fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, steps: u64) -> Result<()> {
-    let wal = if history.hardened.is_zero() {
-        let wal = match Wal::open(arc(disk), options.clone(), DATABASE, None) {
-            Err(WalError::NoLog { .. }) => Wal::create(arc(disk), options.clone(), DATABASE)?,
-            other => other?,
-        };
-        history.hardened = FIRST_LSN;
-        history.start = FIRST_LSN;
-        history.next_start = FIRST_LSN;
-        wal
-    } else {
-        Wal::open(arc(disk), options.clone(), DATABASE, None)?
-    };
-    check_contents(&wal, history)?;
-    let mut random = Random(seed);
-    for _ in 0..steps {
-        let size = match random.below(5) {
-            0 => random.below(16_000),
-            1 => random.below(4000),
-            _ => random.below(400),
-        };
-        wal.reserve(Wal::record_bytes(size as usize))?;
-        let number = history.inserted.len() as u64;
-        let inserted = insert(&wal, number, size as usize);
-        wal.unreserve(Wal::record_bytes(size as usize));
-        history.inserted.push((inserted.lsn, inserted.end));
-        if random.below(3) == 0 {
-            wal.wait_hardened(inserted.gsn)?;
-            history.hardened = inserted.end;
-        }
-        let hardened = history.inserted.iter().filter(|(_, end)| *end <= history.hardened);
-        if let Some((lsn, _)) = hardened.rev().nth(7).filter(|_| random.below(6) == 0) {
-            history.next_start = *lsn.max(&history.start);
-            wal.recycle_below(*lsn)?;
-            history.start = history.next_start;
-        }
-    }
-    Ok(())
-}
-
-/// Checks an opened log against `history`, and makes it what `history` says from now on.
-fn check_contents(wal: &Wal, history: &mut History) -> Result<()> {
-    assert!([history.start, history.next_start].contains(&wal.start()), "start {} of {history:?}", wal.start());
-    assert!(wal.end() >= history.hardened, "hardened records are lost: {} of {history:?}", wal.end());
-    assert_eq!(wal.durable(), wal.end());
-    let records = read_all(wal, wal.start()).inspect_err(|error| {
-        assert!(matches!(error, WalError::Disk(_)), "everything up to the end is valid: {error}");
-    })?;
-    let first = history.inserted.iter().position(|(lsn, _)| *lsn == wal.start()).unwrap_or(history.inserted.len());
-    for (record, (number, (lsn, end))) in records.iter().zip(history.inserted.iter().enumerate().skip(first)) {
-        assert_eq!((record.lsn, record.end, record.txn.get()), (*lsn, *end, number as u64));
-        assert_intact(record);
-    }
-    let kept = first + records.len();
-    assert!(kept <= history.inserted.len(), "records that nobody inserted");
-    assert_eq!(wal.end(), records.last().map_or(wal.start(), |record| record.end));
-    history.inserted.truncate(kept);
-    history.hardened = wal.end();
-    history.start = wal.start();
-    history.next_start = wal.start();
-    Ok(())
-}
-
-fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
-    let fixed = [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Subset(1), CrashChoice::Subset(2)];
-    fixed.into_iter().chain((0..4).map(move |draw| CrashChoice::Random(seed * 16 + draw)))
 }
 
 /// Crashes a workload of `steps` steps at every operation, reopens what each choice leaves, and goes on a little.

@@ -4,20 +4,118 @@
 mod common;
 
 use common::several::*;
+use common::world::World;
 use common::*;
 use duramen_io::{CrashChoice, SimDisk};
+use duramen_pmem::Domain;
 use duramen_types::{Gsn, LogId, Lsn, Place};
 use duramen_wal::{FIRST_LSN, FoundLogs, InsertDesign, Inserted, Known, Logs, NewRecord, WalError, WalOptions};
+
+const DOMAINS: [Domain; 2] = [Domain::DurableCache, Domain::VolatileCache];
 
 #[test]
 fn at_every_operation() {
     let mut cuts = 0;
     for (seed, design) in DESIGNS.into_iter().enumerate() {
         for count in [2, 3] {
-            cuts += crash_everywhere(design, count, 10 + seed as u64, 3).unwrap();
+            let sweep = Sweep { design, count, domain: None, seed: 10 + seed as u64, stride: 3, steps: 60 };
+            cuts += crash_everywhere(sweep).unwrap();
         }
     }
     assert!(cuts > 50, "logs had to be cut {cuts} times only");
+}
+
+/// With the end of each log in a ring.
+#[test]
+fn at_every_operation_of_rings() {
+    let mut cuts = 0;
+    for domain in DOMAINS {
+        for (seed, design) in DESIGNS.into_iter().enumerate() {
+            let count = 2 + seed as u16 % 2;
+            let sweep = Sweep { design, count, domain: Some(domain), seed: 10 + seed as u64, stride: 23, steps: 60 };
+            cuts += crash_everywhere(sweep).unwrap();
+            // So much that the rings are de-staged.
+            cuts += crash_everywhere(Sweep { stride: 311, steps: 400, ..sweep }).unwrap();
+        }
+    }
+    assert!(cuts > 50, "logs had to be cut {cuts} times only");
+}
+
+/// One log has de-staged what depends on a record that the other one has lost: it is cut before what its ring begins with, in
+/// the same block or in another. The power goes off at each operation of the disk and the memories while that is done.
+#[test]
+fn a_log_is_cut_before_what_its_ring_begins_with() {
+    cut_before_ring(1, 100);
+    cut_before_ring(20, 1000);
+    // The ring has no room for all of them.
+    cut_before_ring(120, 1000);
+}
+
+fn cut_before_ring(changes: usize, size: usize) {
+    let options = options(InsertDesign::Hybrid);
+    let world = World::new(1, Some(Domain::VolatileCache), 2);
+    let logs = Logs::create(&disk_of(&world.disk), &world.options(&options), 2, DATABASE).unwrap();
+    let mut history = History::default();
+    work(&logs, &mut history, &mut Random(5), 12).unwrap();
+    let after = history.page_gsns.into_iter().max().unwrap();
+    let commit = logs.insert_synchronized(LogId::ZERO, NewRecord { kind: 2, after, ..record(1, &[]) }, None);
+    logs.wait_hardened(commit.gsn, None).unwrap();
+    history.acknowledged = commit.gsn;
+    let mut payload = Vec::new();
+    let mut change = |log: u16, size: usize| {
+        let new = change(0, history.versions[0], commit.gsn.max(history.page_gsns[0]), size, &mut payload);
+        let inserted = logs.insert(LogId::new(log), new);
+        history.changes.push((inserted.gsn, 0, history.versions[0]));
+        history.page_gsns[0] = inserted.gsn;
+        history.versions[0] += 1;
+    };
+    // Not fenced: another thread does the rest.
+    change(1, 100);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            (0..changes).for_each(|_| change(0, size));
+            logs.settle();
+            let mut scanner = logs.scan_one(LogId::ZERO, FIRST_LSN);
+            while scanner.next().unwrap().is_some() {}
+            let destaged = scanner.position();
+            change(0, 50);
+            logs.settle();
+            destaged
+        });
+        let destaged = others.join().unwrap();
+        assert!(destaged > commit.end, "what is behind the commit is in the segments");
+        assert_eq!(destaged.get() / 4096 == commit.end.get() / 4096, changes == 1);
+    });
+    world.crash();
+    drop(logs);
+    let crashed = || world.crash_image(&CrashChoice::Nothing);
+    let mut interrupted = 0;
+    for device in 0..world.devices() {
+        for at in 0.. {
+            let (mut history, image) = (history.clone(), crashed());
+            image.crash_at(device, at);
+            let outcome = reopen(&image.disk, &image.options(&options), 2, &mut history);
+            let was_off = image.is_off();
+            assert!(outcome.is_ok() || was_off, "device {device}, operation {at}: {:?}", outcome.err());
+            drop(outcome);
+            assert!(history.is_cutting || was_off);
+            interrupted += u64::from(was_off && history.is_cutting);
+            image.crash();
+            for choice in [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(at)] {
+                let (mut history, image) = (history.clone(), image.crash_image(&choice));
+                let logs = reopen(&image.disk, &image.options(&options), 2, &mut history)
+                    .unwrap_or_else(|error| panic!("device {device}, operation {at}, {choice:?}: {error}"));
+                check(&logs, &mut history).unwrap_or_else(|what| panic!("device {device}, operation {at}: {what}"));
+                assert_eq!(history.versions[0], history.changes.iter().filter(|change| change.1 == 0).count() as u64);
+                assert!(history.changes.iter().all(|change| change.0 <= commit.gsn), "nothing else may be there");
+                work(&logs, &mut history, &mut Random(at), 12).unwrap();
+            }
+            if !was_off {
+                break;
+            }
+        }
+    }
+    assert!(interrupted > 20, "cutting was interrupted {interrupted} times");
 }
 
 #[test]

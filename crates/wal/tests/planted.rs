@@ -7,11 +7,13 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard};
 
+use common::several::{Sweep, crash_everywhere};
 use common::*;
 use duramen_io::{CrashChoice, SimDisk};
+use duramen_pmem::{Domain, SimMemory, Source, Survivors};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, Planted, plant};
-use duramen_wal::{FIRST_LSN, InsertDesign, Wal, WalError};
+use duramen_wal::{FIRST_LSN, InsertDesign, LogDevice, NvmOptions, Wal, WalError, WalOptions};
 
 /// The switch is global, so one test at a time.
 static SWITCH: Mutex<()> = Mutex::new(());
@@ -46,6 +48,73 @@ fn losing_acknowledged_records_is_noticed() {
     assert!(keeps_what_it_acknowledges(None));
     for bug in [Bug::SkipLogSync, Bug::AcknowledgeBeforeFlush, Bug::SkipDirectorySync] {
         assert!(!keeps_what_it_acknowledges(Some(bug)), "{bug:?}");
+    }
+}
+
+/// As [`keeps_what_it_acknowledges`], with a ring in persistent memory.
+fn ring_keeps_what_it_acknowledges(bug: Option<Bug>, domain: Domain) -> bool {
+    let _planted = with(bug);
+    let disk = SimDisk::new(1);
+    let memory = SimMemory::new(4096 + (64 << 10), domain);
+    let on = |memory: SimMemory| {
+        let nvm = NvmOptions::new(Source::Simulated(memory), domain);
+        WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
+    };
+    let wal = Wal::create(arc(&disk), on(memory.clone()), DATABASE).unwrap();
+    let inserted = insert(&wal, 1, 1000);
+    wal.wait_hardened(inserted.gsn).unwrap();
+    let image = memory.crash_image(Survivors::Nothing, None);
+    drop(wal);
+    Wal::open(arc(&disk), on(image), DATABASE, None).unwrap().end() == inserted.end
+}
+
+#[test]
+fn a_forgotten_fence_is_noticed() {
+    for domain in [Domain::DurableCache, Domain::VolatileCache] {
+        assert!(ring_keeps_what_it_acknowledges(None, domain), "{domain}");
+        assert!(!ring_keeps_what_it_acknowledges(Some(Bug::RingFenceDropped), domain), "{domain}");
+    }
+}
+
+/// Two threads share a ring whose platform has volatile caches, and the power goes off after one has committed; says whether
+/// what was acknowledged is there. The other one has inserted and sleeps.
+fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    let disk = SimDisk::new(1);
+    let memory = SimMemory::new(4096 + (64 << 10), Domain::VolatileCache);
+    let on = |memory: SimMemory| {
+        let nvm = NvmOptions::new(Source::Simulated(memory), Domain::VolatileCache);
+        WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
+    };
+    let wal = Wal::create(arc(&disk), on(memory.clone()), DATABASE).unwrap();
+    // A thread that goes on living.
+    let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let (end, images) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            insert(&wal, 1, 1000);
+            inserted.wait();
+            wait.wait();
+        });
+        inserted.wait();
+        let commit = insert(&wal, 2, 100);
+        wal.wait_hardened(commit.gsn).unwrap();
+        let images: Vec<_> = memory.images(40, 7).collect();
+        wait.wait();
+        (commit.end, images)
+    });
+    drop(wal);
+    images.into_iter().all(|(survivors, image)| {
+        let disk = disk.crash_image(&CrashChoice::Nothing);
+        let wal = Wal::open(arc(&disk), on(image), DATABASE, None);
+        wal.unwrap_or_else(|error| panic!("{survivors:?}: {error}")).end() == end
+    })
+}
+
+#[test]
+fn acknowledging_what_others_have_not_made_durable_is_noticed() {
+    assert!(shared_ring_keeps_what_it_acknowledges(None));
+    for bug in Bug::MEMORY {
+        assert!(!shared_ring_keeps_what_it_acknowledges(Some(*bug)), "{bug:?}");
     }
 }
 
@@ -95,7 +164,9 @@ fn holes_between_several_logs_are_noticed() {
     let holds = |bug: Option<Bug>| {
         let _planted = with(bug);
         let held = catch_unwind(|| {
-            (0..4).all(|seed| common::several::crash_everywhere(InsertDesign::Hybrid, 3, seed, 5).is_ok())
+            let sweep =
+                |seed| Sweep { design: InsertDesign::Hybrid, count: 3, domain: None, seed, stride: 5, steps: 60 };
+            (0..4).all(|seed| crash_everywhere(sweep(seed)).is_ok())
         });
         held.unwrap_or(false)
     };

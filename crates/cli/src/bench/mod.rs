@@ -5,7 +5,7 @@ mod log_insert;
 mod report;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use duramen::{CommitMode, Db, Options};
@@ -41,7 +41,15 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     }
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
-    let db = Db::open(&dir, options(args))?;
+    if args.open.log.log_device == "file" {
+        let only = [args.open.log.domain.is_some(), args.open.log.region.is_some(), args.open.log.ring_mb.is_some()];
+        if only.contains(&true) {
+            let reason = "`--domain`, `--region` and `--ring-mb` are for `--log-device nvm`";
+            return Err(Failure::Usage(reason.to_owned()));
+        }
+    }
+    let db = Db::open(&dir, options(&dir, args))?;
+    database::warn_of_shortfall(&db);
     let recovery = database::recovery(&db);
     let found = db.metrics();
     if found.logs != args.logs || found.logs > 1 && found.log_partition != args.partition {
@@ -104,8 +112,8 @@ fn family(workload: &str) -> &str {
     workload.split(':').next().unwrap_or(workload)
 }
 
-fn options(args: &BenchArgs) -> Options {
-    let mut options = database::options(&args.open);
+fn options(dir: &Path, args: &BenchArgs) -> Options {
+    let mut options = database::options(dir, &args.open);
     options.commit = args.commit;
     options.isolation = args.isolation;
     options.log_insert = args.log_insert.unwrap_or_default();

@@ -36,6 +36,8 @@ pub(super) struct Measured<'a> {
     /// Waits for several logs to be hardened, and those of them that were for one log at most.
     waits_for_logs: u64,
     waits_for_own_log: u64,
+    fences: u64,
+    drains: u64,
 }
 
 impl<'a> Measured<'a> {
@@ -52,6 +54,8 @@ impl<'a> Measured<'a> {
             deadlocks: after.deadlocks - before.deadlocks,
             waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
             waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
+            fences: after.log.fences - before.log.fences,
+            drains: after.log.drains - before.log.drains,
         }
     }
 }
@@ -68,6 +72,9 @@ struct Line<'a> {
     logs: u16,
     partition: String,
     log_device: &'a str,
+    /// Of the log device `nvm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
     scheme: &'a str,
     committed: u64,
     tps: f64,
@@ -82,6 +89,11 @@ struct Line<'a> {
     audit: String,
 }
 
+/// The persistence domain, if the log is in persistent memory.
+fn domain(args: &BenchArgs) -> Option<String> {
+    (args.open.log.log_device == "nvm").then(|| args.open.log.domain.unwrap_or_default().to_string())
+}
+
 /// Prints the result as one JSON object on one line.
 pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_>, out: &mut dyn Write) -> Result<()> {
     let run = measured.run;
@@ -94,7 +106,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         log_insert: args.log_insert.unwrap_or_default().to_string(),
         logs: args.logs,
         partition: args.partition.to_string(),
-        log_device: args.log_device,
+        log_device: args.open.log.log_device,
+        domain: domain(args),
         scheme: args.scheme,
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
@@ -134,6 +147,12 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     if args.logs > 1 {
         let share = 100.0 * measured.waits_for_own_log as f64 / measured.waits_for_logs.max(1) as f64;
         row("logs", format!("{} by {}; {share:.1} % of waits were for one log at most", args.logs, args.partition));
+    }
+    let device = args.open.log.log_device;
+    row("log device", domain(args).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
+    if measured.fences > 0 {
+        let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));
+        row("passive group commit", format!("{fences} fences, processors drained {drains} times for stragglers"));
     }
     row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
     row("commits/s", format::count(run.throughput() as u64));

@@ -36,12 +36,18 @@ pub struct LogEntry {
 pub struct LogEntries {
     scanner: Scanner,
     failed: bool,
+    ring: Option<u64>,
 }
 
 impl LogEntries {
     /// Where the next record starts; after the last one, the end of the log.
     pub fn position(&self) -> Lsn {
         self.scanner.position()
+    }
+
+    /// Number of the ring in persistent memory that may hold the end of the log, which is not read.
+    pub fn ring(&self) -> Option<u64> {
+        self.ring
     }
 
     /// Why there is no record at [`Self::position`], after the last one.
@@ -102,5 +108,5 @@ pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogE
         WalError::OutOfRange { .. } => Error::InvalidOption { option: "from", reason: error.to_string() },
         other => other.into(),
     })?;
-    Ok(LogEntries { scanner, failed: false })
+    Ok(LogEntries { scanner, failed: false, ring: reader.ring() })
 }

@@ -32,6 +32,7 @@
 //! mode. [`LockManager::close`] ends every wait, now and later, and leaves holders alone. There is no other way to fail;
 //! a transaction that releases what it does not hold panics.
 
+use std::fmt;
 use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,6 +110,16 @@ pub(crate) struct LockManager {
     waits: Waits,
     detector: Mutex<Detector>,
     counters: CachePadded<Counters>,
+    before_waits: Option<BeforeWaits>,
+}
+
+/// What a thread does before it waits for a lock.
+struct BeforeWaits(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for BeforeWaits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BeforeWaits")
+    }
 }
 
 impl LockManager {
@@ -125,7 +136,15 @@ impl LockManager {
             waits: Waits::new(),
             detector: Mutex::new(Detector::default()),
             counters: CachePadded::new(Counters::default()),
+            before_waits: None,
         }
+    }
+
+    /// Has each thread call `f` before it waits.
+    #[must_use]
+    pub(crate) fn with_call_before_waits(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.before_waits = Some(BeforeWaits(Box::new(f)));
+        self
     }
 
     /// Lets no request wait longer than `limit`.
@@ -245,6 +264,9 @@ impl LockManager {
     #[cold]
     fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
         let start = Instant::now();
+        if let Some(BeforeWaits(call)) = &self.before_waits {
+            call();
+        }
         // A lock that goes early is often free again before this thread would have fallen asleep.
         let mut backoff = Backoff::new();
         while waiter.outcome() == Outcome::Pending && !backoff.is_long() {

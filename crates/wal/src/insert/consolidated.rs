@@ -12,6 +12,7 @@
 use duramen_types::Lsn;
 
 use super::array::ConsolidationArray;
+use super::steps::{in_turn, try_in_turn};
 use super::{Fill, Insertion, Shape};
 use crate::space::{Space, Turn};
 
@@ -44,21 +45,14 @@ impl Insertion for ConsolidatedInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        space.try_acquire(bytes, |lsn| {
-            fill.fill(lsn);
-            space.release_in_order(lsn, lsn.advance(bytes));
-            lsn
-        })
+        try_in_turn(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
-            let lsn = turn.acquire(bytes, 1);
-            fill.fill(lsn);
-            space.release_in_order(lsn, lsn.advance(bytes));
-            return lsn;
+        match self.array.turn_alone(space, bytes, tried) {
+            Some(turn) => in_turn(space, turn, bytes, fill),
+            None => self.insert_in_group(space, bytes, fill),
         }
-        self.insert_in_group(space, bytes, fill)
     }
 
     fn consolidated(&self) -> u64 {

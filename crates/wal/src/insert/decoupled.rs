@@ -11,6 +11,7 @@
 
 use duramen_types::Lsn;
 
+use super::steps::{behind_turn, try_behind_turn};
 use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
@@ -25,17 +26,11 @@ impl Insertion for DecoupledInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        let lsn = space.try_acquire(bytes, |lsn| lsn)?;
-        fill.fill(lsn);
-        space.release(lsn, lsn.advance(bytes));
-        Some(lsn)
+        try_behind_turn(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        let lsn = space.turn(tried).acquire(bytes, 1);
-        fill.fill(lsn);
-        space.release(lsn, lsn.advance(bytes));
-        lsn
+        behind_turn(space, space.turn(tried), bytes, fill)
     }
 
     fn collect(&self, space: &Space) {

@@ -11,6 +11,7 @@
 use duramen_types::Lsn;
 
 use super::array::ConsolidationArray;
+use super::steps::{behind_turn, try_behind_turn};
 use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
@@ -40,21 +41,14 @@ impl Insertion for HybridInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        let lsn = space.try_acquire(bytes, |lsn| lsn)?;
-        fill.fill(lsn);
-        space.release(lsn, lsn.advance(bytes));
-        Some(lsn)
+        try_behind_turn(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
-            let lsn = turn.acquire(bytes, 1);
-            drop(turn);
-            fill.fill(lsn);
-            space.release(lsn, lsn.advance(bytes));
-            return lsn;
+        match self.array.turn_alone(space, bytes, tried) {
+            Some(turn) => behind_turn(space, turn, bytes, fill),
+            None => self.insert_in_group(space, bytes, fill),
         }
-        self.insert_in_group(space, bytes, fill)
     }
 
     fn collect(&self, space: &Space) {

@@ -10,7 +10,7 @@ use super::release_queue::{Node, ReleaseQueue};
 use super::slot::{Join, Slot};
 use super::{AnyInsertion, InsertDesign, Shape};
 use crate::bell::Bell;
-use crate::space::Space;
+use crate::space::{Hardening, Space};
 
 fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -60,7 +60,7 @@ fn insertions(preemptions: usize, sizes: &'static [u64], design: InsertDesign, s
     // Shown when the model fails.
     println!("{design}");
     model(preemptions, move || {
-        let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::new(Bell::new()));
+        let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::new(Bell::new()), Hardening::Flushed);
         let log = Arc::new((AnyInsertion::new(design, shape), space, Cells::new(total as usize)));
         let insert_number = |log: &(AnyInsertion, Space, Cells), number: usize| {
             let (design, space, cells) = log;
@@ -131,7 +131,7 @@ fn every_design_in_a_full_buffer() {
         model(1, move || {
             let shape = Shape { capacity: 2, ..SHAPE };
             let bell = Arc::new(Bell::new());
-            let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::clone(&bell));
+            let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::clone(&bell), Hardening::Flushed);
             let log = Arc::new((AnyInsertion::new(design, shape), space, Cells::new(2)));
             let others: Vec<_> = [1, 2]
                 .map(|count| {

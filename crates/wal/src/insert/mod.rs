@@ -26,6 +26,7 @@ mod mutex;
 mod release_queue;
 mod reserved;
 mod slot;
+mod steps;
 
 use std::fmt;
 use std::str::FromStr;

@@ -5,6 +5,7 @@
 
 use duramen_types::Lsn;
 
+use super::steps::{in_turn, try_in_turn};
 use super::{Fill, Insertion, Shape};
 use crate::space::Space;
 
@@ -19,18 +20,10 @@ impl Insertion for MutexInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        space.try_acquire(bytes, |lsn| {
-            fill.fill(lsn);
-            space.release_in_order(lsn, lsn.advance(bytes));
-            lsn
-        })
+        try_in_turn(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        let mut turn = space.turn(tried);
-        let lsn = turn.acquire(bytes, 1);
-        fill.fill(lsn);
-        space.release_in_order(lsn, lsn.advance(bytes));
-        lsn
+        in_turn(space, space.turn(tried), bytes, fill)
     }
 }

@@ -151,14 +151,23 @@ impl Slot {
     }
 
     /// Waits for the leader's notification; returns where the group's space starts and its size. For members.
+    ///
+    /// It comes within a turn or two, and who notices it late holds up the group, which with `consolidated` holds the lock: so
+    /// pauses are short for long, and only then grow.
     pub(super) fn wait(&self) -> (Lsn, u64) {
+        /// Short pauses before longer ones.
+        const SHORT: u32 = 256;
         let mut backoff = Backoff::new();
+        let mut short = 0..SHORT;
         loop {
             // Acquire: also what the leader learned about the ring when it acquired the space is known from here on.
             if let Some(lsn) = self.told.load(Ordering::Acquire).checked_sub(1) {
                 return (Lsn::new(lsn), self.bytes.load(Ordering::Relaxed));
             }
-            backoff.snooze();
+            match short.next() {
+                Some(_) => Backoff::new().snooze(),
+                None => backoff.snooze(),
+            }
         }
     }
 

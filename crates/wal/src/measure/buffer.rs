@@ -14,7 +14,7 @@ use crate::error::{Result, WalError};
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
 use crate::record::HEADER_BYTES;
 use crate::ring::Ring;
-use crate::space::Space;
+use crate::space::{Hardening, Space};
 use crate::wal::FIRST_LSN;
 
 /// What is inserted, by how many, into what.
@@ -128,7 +128,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         }
         Ok(Buffer {
             insertion: AnyInsertion::new(design, shape),
-            space: Space::new(capacity, BLOCK_SIZE as u64, capacity, FIRST_LSN, Arc::clone(&full)),
+            space: Space::new(capacity, BLOCK_SIZE as u64, capacity, FIRST_LSN, Arc::clone(&full), Hardening::Flushed),
             ring,
             recycling: Mutex::new(()),
         })

@@ -1,14 +1,18 @@
 //! What the suites share.
 #![allow(dead_code, unreachable_pub, reason = "each suite includes this file and uses its part")]
 
+pub mod history;
 pub mod several;
+pub mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
 use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
-use duramen_wal::{GroupCommit, InsertDesign, Inserted, NewRecord, Record, Result, Sealing, Wal, WalOptions};
+use duramen_wal::{
+    GroupCommit, InsertDesign, Inserted, LogDevice, NewRecord, Record, Result, Sealing, Wal, WalOptions,
+};
 
 /// Identity of the database in all tests.
 pub const DATABASE: [u8; 16] = *b"a test database!";
@@ -17,6 +21,7 @@ pub const DATABASE: [u8; 16] = *b"a test database!";
 pub fn options(insert: InsertDesign) -> WalOptions {
     WalOptions {
         insert,
+        device: LogDevice::File,
         sealing: Sealing::AtFlush,
         ring_bytes: 64 << 10,
         array_slots: 2,

@@ -1,11 +1,13 @@
-//! A workload of pages whose changes go to any log, with power cuts at every operation.
+//! A workload of pages whose changes go to any log, with power cuts at every operation, of the disk and of the memories.
 
 use std::sync::Arc;
 
 use duramen_io::{CrashChoice, Disk, SimDisk};
+use duramen_pmem::Domain;
 use duramen_types::{Gsn, LogId, PageId};
-use duramen_wal::{FIRST_LSN, FoundLogs, InsertDesign, Known, Logs, NewRecord, Result, WalOptions};
+use duramen_wal::{FIRST_LSN, FoundLogs, InsertDesign, Known, Logs, NewRecord, Result, WalError, WalOptions};
 
+use super::world::World;
 use super::{DATABASE, Random, options, record};
 
 pub const PAGES: usize = 6;
@@ -144,63 +146,97 @@ pub fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
 }
 
 /// Creates logs and works; the power may be cut anywhere.
-pub fn run(disk: &SimDisk, options: &WalOptions, count: u16, seed: u64, history: &mut History) -> Result<()> {
-    let logs = Logs::create(&disk_of(disk), options, count, DATABASE)?;
-    work(&logs, history, &mut Random(seed), 60)
+fn run(world: &World, sweep: Sweep, history: &mut History) -> Result<()> {
+    let options = world.options(&options(sweep.design));
+    let logs = Logs::create(&disk_of(&world.disk), &options, sweep.count, DATABASE)?;
+    work_in(world, &logs, history, &mut Random(sweep.seed), sweep.steps)
+}
+
+/// As [`work`], and what is said when the power is off, nobody hears.
+fn work_in(world: &World, logs: &Logs, history: &mut History, random: &mut Random, steps: u64) -> Result<()> {
+    for _ in 0..steps {
+        let heard = history.acknowledged;
+        let outcome = work(logs, history, random, 1);
+        if world.is_off() {
+            history.acknowledged = heard;
+            return Err(WalError::Closed);
+        }
+        outcome?;
+    }
+    Ok(())
+}
+
+/// What is crashed, and how often: every so many operations of each device, the disk and the memories.
+#[derive(Clone, Copy)]
+pub struct Sweep {
+    pub design: InsertDesign,
+    pub count: u16,
+    /// Where the logs end in rings.
+    pub domain: Option<Domain>,
+    pub seed: u64,
+    pub stride: u64,
+    pub steps: u64,
 }
 
 /// Cuts the power at every `stride`-th operation; what each choice leaves is opened (with the power cut once more meanwhile),
 /// checked, worked on, and cut off and opened again.
-pub fn crash_everywhere(design: InsertDesign, count: u16, seed: u64, stride: u64) -> std::result::Result<u64, String> {
-    let options = options(design);
-    let disk = SimDisk::new(seed);
-    run(&disk, &options, count, seed, &mut History::default()).unwrap();
-    let operations = disk.operations();
+pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
+    let Sweep { design, count, domain, seed, stride, .. } = sweep;
+    let world = World::new(seed, domain, count.into());
+    run(&world, sweep, &mut History::default()).unwrap();
     let mut cuts = 0;
-    for crash_at in (0..operations).step_by(stride as usize) {
-        let disk = SimDisk::new(seed);
-        disk.crash_at(crash_at);
-        let mut history = History::default();
-        if run(&disk, &options, count, seed, &mut history).is_ok() {
-            disk.crash();
-        }
-        for choice in choices(crash_at) {
-            let context =
-                |what: String| format!("{design}, {count} logs, seed {seed}, crash at {crash_at}, {choice:?}: {what}");
-            let mut history = history.clone();
-            let mut image = disk.crash_image(&choice);
+    for device in 0..world.devices() {
+        for crash_at in (0..world.operations(device)).step_by(stride as usize) {
+            let world = World::new(seed, domain, count.into());
+            world.crash_at(device, crash_at);
+            let mut history = History::default();
+            if run(&world, sweep, &mut history).is_ok() {
+                world.crash();
+            }
             if history.changes.is_empty() {
                 // Perhaps there are no logs yet.
                 continue;
             }
-            for again in 0..4 {
-                // The decision where to cut is made once and kept, whatever happens to the cutting.
-                image.crash_at(image.operations() + (crash_at + again * 7) % 40);
-                match reopen(&image, &options, count, &mut history) {
-                    Ok(_) => break,
-                    Err(error) if image.crashed_in().is_some() => drop(error),
-                    Err(error) => return Err(context(format!("opened under fire: {error}"))),
-                }
-                image.crash();
-                image = image.crash_image(&CrashChoice::Random(crash_at + again));
+            for choice in choices(crash_at) {
+                cuts += recover(sweep, crash_at, world.crash_image(&choice), history.clone()).map_err(|what| {
+                    let logs = domain.map_or("files".to_owned(), |domain| domain.to_string());
+                    format!("{design}, {count} logs, {logs}, seed {seed}, crash at {crash_at} of device {device}, {choice:?}: {what}")
+                })?;
             }
-            let image = image.crash_image(&CrashChoice::Everything);
-            let logs = reopen(&image, &options, count, &mut history).map_err(|error| context(error.to_string()))?;
-            cuts += u64::from(history.is_cutting);
-            check(&logs, &mut history).map_err(context)?;
-            // As a checkpoint would do.
-            history.is_cutting = false;
-            work(&logs, &mut history, &mut Random(seed ^ crash_at), 12).unwrap();
-            image.crash();
-            drop(logs);
-            let image = image.crash_image(&CrashChoice::Random(crash_at));
-            let mut later = history.clone();
-            // What was cut is behind a checkpoint by now, which this test does not have: it keeps saying so.
-            later.is_cutting = true;
-            let logs =
-                reopen(&image, &options, count, &mut later).map_err(|error| context(format!("again: {error}")))?;
-            check(&logs, &mut later).map_err(|what| context(format!("again: {what}")))?;
         }
     }
+    Ok(cuts)
+}
+
+fn recover(sweep: Sweep, crash_at: u64, mut image: World, mut history: History) -> std::result::Result<u64, String> {
+    let Sweep { design, count, seed, .. } = sweep;
+    let reopen =
+        |image: &World, history: &mut History| reopen(&image.disk, &image.options(&options(design)), count, history);
+    for again in 0..4 {
+        // The decision where to cut is made once and kept, whatever happens to the cutting.
+        let device = again as usize % image.devices();
+        image.crash_at(device, image.operations(device) + (crash_at + again * 7) % 40);
+        match reopen(&image, &mut history) {
+            Ok(_) => break,
+            Err(error) if image.is_off() => drop(error),
+            Err(error) => return Err(format!("opened under fire: {error}")),
+        }
+        image.crash();
+        image = image.crash_image(&CrashChoice::Random(crash_at + again));
+    }
+    let image = image.crash_image(&CrashChoice::Everything);
+    let logs = reopen(&image, &mut history).map_err(|error| error.to_string())?;
+    let cuts = u64::from(history.is_cutting);
+    check(&logs, &mut history)?;
+    // As a checkpoint would do.
+    history.is_cutting = false;
+    work(&logs, &mut history, &mut Random(seed ^ crash_at), 12).unwrap();
+    image.crash();
+    drop(logs);
+    let image = image.crash_image(&CrashChoice::Random(crash_at));
+    // What was cut is behind a checkpoint by now, which this test does not have: it keeps saying so.
+    history.is_cutting = true;
+    let logs = reopen(&image, &mut history).map_err(|error| format!("again: {error}"))?;
+    check(&logs, &mut history).map_err(|what| format!("again: {what}"))?;
     Ok(cuts)
 }

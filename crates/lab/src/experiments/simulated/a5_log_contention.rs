@@ -34,6 +34,12 @@ impl Experiment for LogContention {
         }
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "the insertion lock of this log loses less under contention than the mutex of the paper. Who finds it taken pauses, so that the holder inserts several records in a row; alone on the same machine it falls to no less than 0.85 of its peak with 64 threads (A6). A lock that puts its waiters to sleep spent 0.29 of the time here",
+        )
+    }
+
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let bench = |machine, in_flight| Bench {
             machine,

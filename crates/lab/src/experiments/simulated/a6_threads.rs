@@ -22,6 +22,12 @@ impl Experiment for Threads {
         }
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "consolidation alone grows by a little less than twofold from 16 to 64 threads. Its groups are filled in one after the other, and the time for which a group holds the lock is that of the member that notices last",
+        )
+    }
+
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let niagara = context.pick(&[1, 2, 4, 8, 16, 24, 32, 48, 64][..], &[1, 4, 16, 64], &[1, 4, 16, 64]);
         let server = context.pick(&[1, 2, 4, 8, 16, 32, 64, 128, 256][..], &[1, 64], &[1]);

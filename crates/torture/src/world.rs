@@ -1,0 +1,158 @@
+//! What a database stands on in a crash run: a disk, and, if its logs end in rings in persistent memory, a memory for each. They
+//! have the same power.
+
+use std::fmt;
+use std::str::FromStr;
+
+use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
+use duramen::{LogDevice, NvmOptions, Options};
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_sync::Arc;
+
+use crate::rng::Rng;
+
+/// Where the end of the log is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogEnd {
+    /// In segment files.
+    #[default]
+    Files,
+    /// In a ring in persistent memory for each log, on a platform with this domain.
+    Ring(Domain),
+}
+
+impl LogEnd {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Files, Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
+}
+
+impl fmt::Display for LogEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files => f.write_str("file"),
+            Self::Ring(domain) => write!(f, "{domain}"),
+        }
+    }
+}
+
+impl FromStr for LogEnd {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|end| end.to_string() == name);
+        known.ok_or_else(|| format!("`{name}` is none of file, durable-cache, volatile-cache"))
+    }
+}
+
+/// A disk, and memories with the same power.
+#[derive(Clone)]
+pub struct World {
+    /// The disk.
+    pub disk: SimDisk,
+    /// For each log, if they end in rings.
+    memories: Vec<SimMemory>,
+}
+
+/// Bytes of a region before the ring.
+const HEADER_BYTES: u64 = 4096;
+
+struct DiskPower(SimDisk);
+
+impl Power for DiskPower {
+    fn is_on(&self) -> bool {
+        self.0.crashed_in().is_none()
+    }
+
+    fn cut(&self) {
+        self.0.crash();
+    }
+}
+
+fn power_of(disk: &SimDisk) -> Option<Arc<dyn Power>> {
+    Some(Arc::new(DiskPower(disk.clone())))
+}
+
+impl World {
+    /// A world on this disk, for a database with these options.
+    pub fn new(disk: SimDisk, end: LogEnd, options: &Options) -> Self {
+        let bytes = HEADER_BYTES + options.log_buffer_bytes as u64;
+        let memories = match end {
+            LogEnd::Files => Vec::new(),
+            LogEnd::Ring(domain) => {
+                (0..options.logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect()
+            }
+        };
+        Self { disk, memories }
+    }
+
+    /// These options, with the log's end where it is here.
+    pub fn options(&self, options: &Options) -> Options {
+        let Some(first) = self.memories.first() else { return options.clone() };
+        let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
+        let source = sources.next().expect("there is a first one");
+        let ring = NvmOptions { further: sources.collect(), ..NvmOptions::new(source, first.domain()) };
+        // A ring in use keeps its size.
+        let log_buffer_bytes = (first.len() - HEADER_BYTES) as usize;
+        Options { log_device: LogDevice::Nvm(ring), log_buffer_bytes, ..options.clone() }
+    }
+
+    fn devices(&self) -> u64 {
+        self.memories.len() as u64 + 1
+    }
+
+    /// Operations so far, as [`World::crash_at`] counts them.
+    pub fn operations(&self) -> u64 {
+        let most = self.memories.iter().map(SimMemory::operations).fold(self.disk.operations(), u64::max);
+        self.devices() * most
+    }
+
+    /// Turns the power off at an operation. Where there are memories, the operations of all devices are numbered in turn, those
+    /// of the memories first: with one, even numbers are its operations, and odd ones are the disk's.
+    pub fn crash_at(&self, operation: u64) {
+        let (at, device) = (operation / self.devices(), operation % self.devices());
+        match self.memories.get(device as usize) {
+            Some(memory) => memory.crash_at(at),
+            None => self.disk.crash_at(at),
+        }
+    }
+
+    /// Turns the power off at one of the next operations.
+    pub fn crash_soon(&self, rng: &mut Rng) {
+        let soon = rng.within(0..120) as u64;
+        match &*self.memories {
+            [] => {}
+            [memory] if rng.within(0..2) == 0 => return memory.crash_at(memory.operations() + 10 * soon),
+            [_] => {}
+            several => {
+                let device = rng.within(0..several.len() + 1);
+                if let Some(memory) = several.get(device) {
+                    return memory.crash_at(memory.operations() + 10 * soon);
+                }
+            }
+        }
+        self.disk.crash_at(self.disk.operations() + soon);
+    }
+
+    /// Number of independent changes that a crash now would lose or keep.
+    pub fn unsure(&self) -> usize {
+        self.disk.unsynced() + self.memories.iter().map(SimMemory::unsure).sum::<usize>()
+    }
+
+    /// What a power cut leaves.
+    pub fn crash_image(&self, choice: &CrashChoice) -> Self {
+        let disk = self.disk.crash_image(choice);
+        let mut before = self.disk.unsynced() as u32;
+        let image = |(number, memory): (usize, &SimMemory)| {
+            let survivors = match choice {
+                CrashChoice::Nothing => Survivors::Nothing,
+                CrashChoice::Everything => Survivors::Everything,
+                CrashChoice::Subset(bits) => Survivors::Nth(bits.checked_shr(before).unwrap_or(0)),
+                CrashChoice::Random(seed) => Survivors::Random(seed.wrapping_add(number as u64)),
+            };
+            before = before.saturating_add(memory.unsure() as u32);
+            memory.crash_image(survivors, power_of(&disk))
+        };
+        let memories = self.memories.iter().enumerate().map(image).collect();
+        Self { disk, memories }
+    }
+}

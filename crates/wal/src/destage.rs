@@ -1,0 +1,245 @@
+//! What a log does otherwise whose buffer is a ring in persistent memory: see [`crate::nvm`].
+
+use std::time::Duration;
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_sync::atomic::Ordering;
+use duramen_sync::clock::Instant;
+use duramen_sync::cost;
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, thread};
+use duramen_types::{Gsn, Lsn};
+
+use crate::commit::is_settled;
+use crate::daemon::FailOnPanic;
+use crate::error::{Result, WalError};
+use crate::files::SegmentFiles;
+use crate::flush::Flusher;
+use crate::nvm::NvmRing;
+use crate::options::{LogDevice, Sealing, WalOptions};
+use crate::record::{Identity, MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode};
+use crate::recover::Found;
+use crate::ring::Ring;
+use crate::segments::Segments;
+use crate::shared::{Buffer, Shared, filled, last_block, limits};
+
+/// Records up to this size are made on the stack.
+const STACK_BYTES: usize = 512;
+
+/// How long a waiter gives others to fill in and to fence what is before its own record. Then it drains processors, or, if
+/// a record is still being filled in, whose thread has been descheduled, sleeps so long.
+const PATIENCE: Duration = Duration::from_micros(30);
+
+/// After so many looks in vain the daemon drains processors.
+const STALLED: u32 = 10;
+
+/// The ring for a new log, if it is to have one.
+pub(crate) fn new_buffer(options: &WalOptions, identity: &Identity) -> Result<Option<Buffer>> {
+    let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
+    let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, false)?;
+    let found = ring.find(identity, 0)?;
+    Ok(Some(Buffer { ring: Ring::persistent(ring), found }))
+}
+
+/// The ring for the log that has been found, if it is to have one; what it holds of the log is in the segments when this
+/// returns.
+pub(crate) fn find_buffer(
+    disk: &Arc<dyn Disk>,
+    options: &WalOptions,
+    identity: &Identity,
+    found: &Found,
+) -> Result<Option<Buffer>> {
+    let LogDevice::Nvm(nvm) = &options.device else {
+        if found.ring != 0 {
+            return Err(WalError::RingNeeded { location: disk.location(), number: found.ring });
+        }
+        return Ok(None);
+    };
+    let nvm = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, found.ring != 0)?;
+    let in_ring = nvm.find(identity, found.ring)?;
+    let ring = Ring::persistent(nvm);
+    if let Some((from, to)) = in_ring.tail
+        && from < to
+    {
+        let limits = limits(options, in_ring.number);
+        let segments = Segments::new(Arc::clone(disk), Arc::clone(&found.files), found.start, limits);
+        // What is in the ring has been acknowledged: it must find room.
+        segments.lift_limit(true);
+        let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
+        writer.write(&ring, &segments, from.get(), to.get())?;
+    }
+    Ok(Some(Buffer { ring, found: in_ring }))
+}
+
+/// Has the ring hold nothing, before the log is cut somewhere in the segments: what the ring holds now would otherwise be
+/// brought there again, should the cutting be interrupted.
+pub(crate) fn empty_ring(buffer: &mut Buffer, files: &SegmentFiles) -> Result<()> {
+    if let (Some((from, to)), Some(nvm)) = (buffer.found.tail, buffer.ring.nvm())
+        && from < to
+    {
+        nvm.take(&files.identity, &buffer.found, to, &last_block(files, to)?);
+        buffer.found.tail = Some((to, to));
+    }
+    Ok(())
+}
+
+/// Refuses a ring that does not reach as far as the segments do: it is not as it was left.
+pub(crate) fn check_end(buffer: &Buffer, end: Lsn) -> Result<()> {
+    match (buffer.found.tail, buffer.ring.nvm()) {
+        (Some((_, to)), Some(nvm)) if to != end => Err(nvm.refuse(format!(
+            "the log ends at {to} there, and at {end} in the segments: the ring has lost hardened records"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Shared {
+    /// Fills a record in, durably. The space is the caller's alone, and there is room.
+    pub(crate) fn fill_in_ring(&self, nvm: &NvmRing, lsn: Lsn, bytes: usize, record: &NewRecord<'_>, gsn: Gsn) {
+        let hardened = self.space.hardened();
+        let make = |space: &mut [u8]| {
+            encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, hardened, |_, _| 0);
+            self.flusher.inserted(space, lsn);
+        };
+        if !nvm.streams() {
+            // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, and whoever de-stages reads
+            // nothing behind what has been released.
+            let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
+            make(space);
+            filled(record, space);
+            nvm.stored(lsn, bytes);
+            return;
+        }
+        cost::read(record.payload.as_ptr(), record.payload.len());
+        cost::work(checksum_instructions(bytes));
+        if bytes <= STACK_BYTES {
+            let mut space = [0; STACK_BYTES];
+            make(&mut space[..bytes]);
+            self.stream(nvm, lsn, &space[..bytes]);
+        } else {
+            let mut space = vec![0; bytes];
+            make(&mut space);
+            self.stream(nvm, lsn, &space);
+        }
+    }
+
+    fn stream(&self, nvm: &NvmRing, lsn: Lsn, record: &[u8]) {
+        let passive = self.passive.as_ref().expect("records are streamed where caches are volatile");
+        let writing = passive.begin(lsn);
+        nvm.put(lsn, record);
+        passive.end(writing, nvm.region());
+    }
+
+    /// Makes what the calling thread has inserted durable, if that is left to it: it commits, or is about to wait for
+    /// something else than the log.
+    pub(crate) fn fence(&self) {
+        if let (Some(passive), Some(nvm)) = (&self.passive, self.ring.nvm()) {
+            passive.fence(nvm.region());
+        }
+    }
+
+    /// Looks how much of what is released is hardened.
+    fn advance(&self) {
+        self.insertion.collect(&self.space);
+        if let Some(passive) = &self.passive
+            && let Some(released) = self.space.released_in_order()
+            && released > self.space.hardened()
+        {
+            self.space.set_hardened(passive.bound(released));
+        }
+    }
+
+    /// Makes all that is released hardened, though threads that have inserted it have not seen to that.
+    fn drain(&self) {
+        if let (Some(passive), Some(nvm)) = (&self.passive, self.ring.nvm()) {
+            let drained = passive.drain(nvm.region(), || {
+                self.insertion.collect(&self.space);
+                self.space.released_in_order().unwrap_or(Lsn::ZERO)
+            });
+            self.space.set_hardened(drained);
+        }
+    }
+
+    /// Blocks until waiting for `lsn` is over, which is when all records before it have been filled in and are durable.
+    pub(crate) fn wait_in_ring(&self, lsn: Lsn) {
+        self.fence();
+        let mut backoff = Backoff::new();
+        let mut began = None;
+        while !self.is_settled_in_ring(lsn) {
+            if backoff.is_spinning() {
+                backoff.snooze();
+            } else if began.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+                thread::yield_now();
+            } else if self.passive.is_some() && self.space.released() > lsn {
+                self.drain();
+            } else {
+                reach(Probe::FlushWithoutProgress);
+                thread::sleep(PATIENCE);
+            }
+        }
+    }
+
+    /// Whether waiting for `lsn` is over, in a log with a ring in persistent memory, once what has been put off is looked at.
+    pub(crate) fn is_settled_in_ring(&self, lsn: Lsn) -> bool {
+        if self.ring.nvm().is_none() {
+            return false;
+        }
+        if !is_settled(&self.space, lsn) {
+            self.advance();
+        }
+        is_settled(&self.space, lsn)
+    }
+
+    /// Does what the daemon has to do for those who wait without a thread, and de-stages if the ring is half full or somebody
+    /// waits for room; returns whether that was anything.
+    pub(crate) fn look_after_ring(&self) -> bool {
+        let before = self.space.hardened();
+        self.advance();
+        if self.space.hardened() == before && self.stalled.fetch_add(1, Ordering::Relaxed) >= STALLED {
+            self.stalled.store(0, Ordering::Relaxed);
+            self.drain();
+        }
+        let progress = self.space.hardened() > before;
+        let full = self.space.end().get() - self.space.durable().get() >= self.options.ring_bytes as u64 / 2;
+        if !full && self.space.waiting_for_room() == 0 {
+            return progress;
+        }
+        self.drain();
+        let _turn = self.destaging.lock();
+        self.write_out() || progress
+    }
+
+    /// Writes everything that is hardened by now to the segments; returns up to where they hold the log. The same as the
+    /// durable position, in a log whose buffer is not persistent.
+    ///
+    /// # Errors
+    /// What stopped the log.
+    pub(crate) fn destage(&self) -> Result<Lsn> {
+        if self.ring.nvm().is_some() {
+            self.advance();
+            let hardened = self.space.hardened();
+            let turn = self.destaging.lock();
+            if self.space.durable() < hardened && !self.space.has_failed() {
+                let _guard = FailOnPanic(self);
+                self.write_out();
+            }
+            drop(turn);
+            if self.space.durable() < hardened {
+                return Err(self.refusal());
+            }
+        }
+        Ok(self.space.durable())
+    }
+
+    /// Gives the ring up, if all that is hardened has been de-staged. The log has been stopped.
+    pub(crate) fn give_up_ring(&self) -> Result<()> {
+        if let Some(nvm) = self.ring.nvm()
+            && self.space.hardened() == self.space.durable()
+        {
+            nvm.set_clean();
+            self.segments.leave_ring()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! A workload on a log that may end at any moment, and what must be left of it.
+
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_types::Lsn;
+use duramen_wal::{FIRST_LSN, Result, Wal, WalError, WalOptions};
+
+use super::{DATABASE, Random, arc, assert_intact, insert, read_all};
+
+/// What a workload knows at the moment of the crash.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Start and end of every record inserted, in order; their numbers are their places here.
+    pub inserted: Vec<(Lsn, Lsn)>,
+    /// Everything below is hardened.
+    pub hardened: Lsn,
+    /// Where the log starts: one of these.
+    pub start: Lsn,
+    pub next_start: Lsn,
+}
+
+/// Goes on with the log in `disk` until an error, or for `steps` steps.
+pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, steps: u64) -> Result<()> {
+    let wal = if history.hardened.is_zero() {
+        let wal = match Wal::open(arc(disk), options.clone(), DATABASE, None) {
+            Err(WalError::NoLog { .. }) => Wal::create(arc(disk), options.clone(), DATABASE)?,
+            other => other?,
+        };
+        history.hardened = FIRST_LSN;
+        history.start = FIRST_LSN;
+        history.next_start = FIRST_LSN;
+        wal
+    } else {
+        Wal::open(arc(disk), options.clone(), DATABASE, None)?
+    };
+    check_contents(&wal, history)?;
+    let mut random = Random(seed);
+    for _ in 0..steps {
+        let size = match random.below(5) {
+            0 => random.below(16_000),
+            1 => random.below(4000),
+            _ => random.below(400),
+        };
+        wal.reserve(Wal::record_bytes(size as usize))?;
+        let number = history.inserted.len() as u64;
+        let inserted = insert(&wal, number, size as usize);
+        wal.unreserve(Wal::record_bytes(size as usize));
+        history.inserted.push((inserted.lsn, inserted.end));
+        if random.below(3) == 0 {
+            wal.wait_hardened(inserted.gsn)?;
+            // A ring in persistent memory tells nobody that the power is off.
+            if disk.crashed_in().is_some() {
+                return Err(WalError::Closed);
+            }
+            history.hardened = inserted.end;
+        }
+        let hardened = history.inserted.iter().filter(|(_, end)| *end <= history.hardened);
+        if let Some((lsn, _)) = hardened.rev().nth(7).filter(|_| random.below(6) == 0) {
+            history.next_start = *lsn.max(&history.start);
+            wal.recycle_below(*lsn)?;
+            history.start = history.next_start;
+        }
+    }
+    Ok(())
+}
+
+/// Checks an opened log against `history`, and makes it what `history` says from now on.
+pub fn check_contents(wal: &Wal, history: &mut History) -> Result<()> {
+    assert!([history.start, history.next_start].contains(&wal.start()), "start {} of {history:?}", wal.start());
+    assert!(wal.end() >= history.hardened, "hardened records are lost: {} of {history:?}", wal.end());
+    assert_eq!(wal.durable(), wal.end());
+    let records = read_all(wal, wal.start()).inspect_err(|error| {
+        assert!(matches!(error, WalError::Disk(_)), "everything up to the end is valid: {error}");
+    })?;
+    let first = history.inserted.iter().position(|(lsn, _)| *lsn == wal.start()).unwrap_or(history.inserted.len());
+    for (record, (number, (lsn, end))) in records.iter().zip(history.inserted.iter().enumerate().skip(first)) {
+        assert_eq!((record.lsn, record.end, record.txn.get()), (*lsn, *end, number as u64));
+        assert_intact(record);
+    }
+    let kept = first + records.len();
+    assert!(kept <= history.inserted.len(), "records that nobody inserted");
+    assert_eq!(wal.end(), records.last().map_or(wal.start(), |record| record.end));
+    history.inserted.truncate(kept);
+    history.hardened = wal.end();
+    history.start = wal.start();
+    history.next_start = wal.start();
+    Ok(())
+}
+
+pub fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
+    let fixed = [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Subset(1), CrashChoice::Subset(2)];
+    fixed.into_iter().chain((0..4).map(move |draw| CrashChoice::Random(seed * 16 + draw)))
+}
