@@ -60,9 +60,11 @@ pub(crate) struct LogArgs {
     /// Persistence domain that the ring relies on: durable-cache, volatile-cache [default: volatile-cache]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring; a file that is not there is made [default: `ring` in the database's directory]
+    /// File or device of the ring; a file that is not there is made. With several logs, each has a ring: given again, for the
+    /// second log and so on; without, it is the file named as the first, with the log's number behind it [default: `ring` in
+    /// the database's directory]
     #[arg(long, value_name = "PATH")]
-    pub(crate) region: Option<PathBuf>,
+    pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB: a power of two [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) ring_mb: Option<u32>,
@@ -70,7 +72,7 @@ pub(crate) struct LogArgs {
 
 impl LogArgs {
     /// The log in files.
-    pub(crate) const FILE: Self = Self { log_device: "file", domain: None, region: None, ring_mb: None };
+    pub(crate) const FILE: Self = Self { log_device: "file", domain: None, region: Vec::new(), ring_mb: None };
 }
 
 #[derive(Args, Debug)]

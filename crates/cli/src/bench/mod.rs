@@ -42,7 +42,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     if args.open.log.log_device == "file" {
-        let only = [args.open.log.domain.is_some(), args.open.log.region.is_some(), args.open.log.ring_mb.is_some()];
+        let only = [args.open.log.domain.is_some(), !args.open.log.region.is_empty(), args.open.log.ring_mb.is_some()];
         if only.contains(&true) {
             let reason = "`--domain`, `--region` and `--ring-mb` are for `--log-device nvm`";
             return Err(Failure::Usage(reason.to_owned()));
