@@ -47,6 +47,9 @@ pub(crate) struct OpenArgs {
     /// Do not use io_uring
     #[arg(long)]
     pub(crate) no_uring: bool,
+    /// Copy log segments to this directory before they are recycled, for restoring; once begun, to be given always
+    #[arg(long, value_name = "DIR")]
+    pub(crate) archive: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) log: LogArgs,
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use duramen::pmem::{Source, Survive};
-use duramen::{Db, LogDevice, NvmOptions, Options};
+use duramen::{Archive, Db, LogDevice, NvmOptions, Options};
 use duramen_io::{Backend, Disk, DiskLock, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 
@@ -14,20 +14,22 @@ use crate::failure::{Failure, Result};
 const CONTROL_FILE: &str = "control";
 
 /// Engine options for the database in `dir` as the command line asks for them.
-pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Options {
+pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
     let defaults = Options::default();
     let (log_device, log_buffer_bytes) = match open.log.log_device {
         "nvm" => (LogDevice::Nvm(ring(dir, &open.log)), (open.log.ring_mb.unwrap_or(64) as usize) << 20),
         _ => (LogDevice::File, defaults.log_buffer_bytes),
     };
-    Options {
+    let archive = open.archive.as_ref().map(Archive::at).transpose().map_err(duramen::Error::from)?;
+    Ok(Options {
         log_device,
         log_buffer_bytes,
         pool_bytes: (open.pool_mb as usize) << 20,
         direct_io: !open.no_direct,
         io_uring: !open.no_uring,
+        archive,
         ..defaults
-    }
+    })
 }
 
 fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {
@@ -48,7 +50,7 @@ pub(crate) fn warn_of_shortfall(db: &Db) {
 /// Opens the database in `dir`, which must exist; makes nothing where there is none.
 pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
     require_database(dir)?;
-    let db = Db::open(dir, Options { create: false, ..options(dir, open) })?;
+    let db = Db::open(dir, Options { create: false, ..options(dir, open)? })?;
     warn_of_shortfall(&db);
     Ok(db)
 }

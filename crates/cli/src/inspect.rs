@@ -12,7 +12,7 @@ use crate::database::{closed_disk, open_existing};
 use crate::failure::Result;
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
-const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false, log: LogArgs::FILE };
+const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false, archive: None, log: LogArgs::FILE };
 
 pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     match &args.what {

@@ -80,6 +80,9 @@ fn counters(metrics: &duramen::Metrics) -> Table {
     row("log durable", metrics.log.durable.get().to_string());
     row("log end", metrics.log.end.get().to_string());
     row("log segments", metrics.log.segments_live.to_string());
+    if !metrics.log.archived.is_zero() {
+        row("log archived below", metrics.log.archived.get().to_string());
+    }
     row("log records", format::count(metrics.log.records));
     row("log bytes", format::count(metrics.log.bytes));
     row("log flushes", format!("{}, {}", format::count(metrics.log.flushes), format::bytes(metrics.log.flushed_bytes)));

@@ -140,6 +140,7 @@ impl Core {
 
     /// Makes room in the log when a reservation was refused: a checkpoint lets it be recycled.
     pub(crate) fn on_log_full(&self) -> Result<()> {
+        self.scheme().await_archive();
         let oldest = self.control.lock().control.oldest;
         if self.active.snapshot().iter().any(|entry| entry.first <= oldest) {
             return Err(Error::Full {
@@ -148,6 +149,8 @@ impl Core {
                 ),
             });
         }
-        self.checkpoint_clean()
+        self.checkpoint_clean()?;
+        self.scheme().await_archive();
+        Ok(())
     }
 }

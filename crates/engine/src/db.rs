@@ -197,6 +197,17 @@ impl Db {
         self.core().log_shortfall.clone()
     }
 
+    /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on, keeps the log that is not
+    /// archived, and tries again; when the log reaches its limit, transactions get [`Error::Full`].
+    pub fn archive_failure(&self) -> Option<String> {
+        self.core().scheme().archive_failure()
+    }
+
+    /// Waits until all whole segments of the log are in the archive, or cannot be.
+    pub fn await_archive(&self) {
+        self.core().scheme().await_archive();
+    }
+
     /// What the database has done since it was opened.
     pub fn metrics(&self) -> Metrics {
         self.core().metrics()

@@ -225,6 +225,7 @@ impl From<WalError> for Error {
             WalError::Region { .. } | WalError::WrongRing { .. } | WalError::RingNeeded { .. } => {
                 Self::NotADatabase { path: "log".into(), reason: error.to_string() }
             }
+            WalError::WrongArchive { .. } => Self::InvalidOption { option: "archive", reason: error.to_string() },
             WalError::InvalidOption { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
             other => Self::Poisoned { reason: other.to_string() },
         }

@@ -75,6 +75,7 @@ mod record;
 mod recovery;
 mod scheme;
 mod space;
+mod timestamp;
 mod txn;
 mod txn_log;
 mod work;
@@ -84,7 +85,8 @@ pub use check::CheckReport;
 pub use db::Db;
 pub use error::{Error, Result};
 pub use metrics::{Metrics, RecoveryReport};
-pub use options::{CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
+pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
+pub use timestamp::Timestamp;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;

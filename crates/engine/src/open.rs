@@ -176,8 +176,8 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     data.sync()?;
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
-    // Persistent memory is taken when the database is opened: what is made here may have to be made again.
-    let on_files = WalOptions { device: LogDevice::File, ..wal_options(options) };
+    // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
+    let on_files = WalOptions { device: LogDevice::File, archive: None, ..wal_options(options) };
     let logs = Logs::create(shared, &on_files, options.logs, database)?;
     let mut tails = Vec::new();
     let log =
@@ -244,6 +244,7 @@ fn wal_options(options: &Options) -> WalOptions {
         slot_pool: options.log_slot_pool,
         segment_bytes: options.log_segment_bytes,
         max_bytes: options.log_max_bytes,
+        archive: options.archive.clone(),
         group_commit: GroupCommit {
             transactions: options.group_commit_transactions,
             bytes: options.group_commit_bytes,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use duramen_wal::{InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
+pub use duramen_wal::{Archive, InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
 
 use duramen_types::PAGE_SIZE;
 
@@ -119,6 +119,9 @@ pub struct Options {
     /// The most that the log, or each of several, may hold before transactions get [`Error::Full`], in bytes (default
     /// 16 GiB).
     pub log_max_bytes: u64,
+    /// Where log segments are copied to before they are recycled, for restoring the database to any point in time
+    /// (`docs/backup.md`); nowhere by default. Commit records then say when the commit was, too. Not with several logs.
+    pub archive: Option<Archive>,
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of several logs, when the
     /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
@@ -162,6 +165,7 @@ impl Default for Options {
             log_slot_pool: 64,
             log_segment_bytes: 64 << 20,
             log_max_bytes: 16 << 30,
+            archive: None,
             checkpoint_bytes: 256 << 20,
             redo_memory_bytes: 64 << 20,
             group_commit_transactions: 1,

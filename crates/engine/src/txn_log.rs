@@ -21,6 +21,7 @@ use crate::page;
 use crate::pool::Exclusive;
 use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Undo, put_number};
 use crate::scheme::StorageScheme;
+use crate::timestamp::Timestamp;
 
 /// Room that an operation sets aside beyond its own record: for a split of every level of the tree.
 const STRUCTURE_BYTES: u64 = 96 << 10;
@@ -351,10 +352,17 @@ impl TxnLog {
         }
     }
 
-    /// Inserts the commit record. With garbage, the transaction is over only after [`Self::end`].
-    pub(crate) fn commit(&mut self, scheme: &dyn StorageScheme, has_garbage: bool) -> Inserted {
+    /// Inserts the commit record, with the `time` if it is to have one. With garbage, the transaction is over only after
+    /// [`Self::end`].
+    pub(crate) fn commit(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        has_garbage: bool,
+        time: Option<Timestamp>,
+    ) -> Inserted {
         let (state, flags) = if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
-        self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &[]))
+        let (stamp, len) = time.map_or(([0; 10], 0), Timestamp::encode);
+        self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &stamp[..len]))
     }
 
     /// Repeats, at the end of the log, what a committed transaction still has to give back, and that it is committed: the

@@ -193,8 +193,8 @@ fn planted(long: &Long, sim: &Sim) -> bool {
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
-         The deliberate defects in `crates/types/src/planted.rs` but for those of persistent memory, which crash sweeps look for,\n\
-         each with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the\n\
+         The deliberate defects in `crates/types/src/planted.rs` but for those of persistent memory and of archive and backup, which\n\
+         crash sweeps and tests look for, each with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the\n\
          defect. A defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
          `{:?}` on, of concurrency. The figures are the same on every host. This file is \
          written by\n\n```sh\ncargo sim --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\

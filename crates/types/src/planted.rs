@@ -9,20 +9,23 @@ macro_rules! bugs {
         durability { $($(#[$durability_doc:meta])* $durability:ident,)* }
         concurrency { $($(#[$concurrency_doc:meta])* $concurrency:ident,)* }
         memory { $($(#[$memory_doc:meta])* $memory:ident,)* }
+        archive { $($(#[$archive_doc:meta])* $archive:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* }
+        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* $($(#[$archive_doc])* $archive,)* }
 
         impl Bug {
             /// Every defect.
-            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)*];
+            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)* $(Bug::$archive,)*];
             /// Those that show when the power goes off, data is damaged, or transactions meet in any way.
             pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];
             /// Those that show in some interleavings of threads only.
             pub const CONCURRENCY: &'static [Bug] = &[$(Bug::$concurrency,)*];
             /// Those that show when the power goes off while several threads share a ring in persistent memory.
             pub const MEMORY: &'static [Bug] = &[$(Bug::$memory,)*];
+            /// Those that show when a database is restored from a backup and an archive.
+            pub const ARCHIVE: &'static [Bug] = &[$(Bug::$archive,)*];
         }
     };
 }
@@ -129,6 +132,16 @@ bugs! {
         DirtyBitIgnored,
         /// Who waits for a straggler goes on without draining its processor.
         StragglerSkipped,
+    }
+    archive {
+        /// A copy of a segment gets its name in the archive before it is durable.
+        ArchiveRenamedUnsynced,
+        /// Segments are recycled that are not in the archive yet.
+        RecycledUnarchived,
+        /// A backup has the log up to the checkpoint before it only.
+        BackupForgetsLog,
+        /// A backup keeps pages that were read while they were written.
+        BackupKeepsTornPages,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the teller that wakes tasks
-//! and calls functions when what they wait for is hardened.
+//! and calls functions when what they wait for is hardened; and, if there is an archive, the archiver.
 //!
-//! They are three, because making a segment takes much longer than a flush that somebody waits for, and nobody knows how
-//! long the teller takes.
+//! They are several, because making a segment takes much longer than a flush that somebody waits for, and nobody knows how
+//! long the teller takes, or the archive.
 
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ impl Daemons {
         let start = || -> Result<()> {
             daemons.spawn("duramen-log-flush", shared, flush_loop)?;
             daemons.spawn("duramen-log-tell", shared, tell_loop)?;
+            if shared.archiver.is_some() {
+                daemons.spawn("duramen-log-archive", shared, archive_loop)?;
+            }
             if shared.options.spare_segments > 0 {
                 daemons.spawn("duramen-log-segments", shared, keep_loop)?;
             }
@@ -56,6 +59,9 @@ impl Daemons {
         shared.segments.hurry();
         shared.keeper.stop();
         shared.teller.stop();
+        if let Some(archiver) = &shared.archiver {
+            archiver.bell.stop();
+        }
         let handles = std::mem::take(&mut *self.handles.lock());
         for handle in handles.into_iter().filter(|handle| !is_current(handle)) {
             // A panic there has been reported on its thread; the log has failed, which users see.
@@ -117,6 +123,11 @@ fn tell_loop(shared: &Shared) {
             wake.tell();
         });
     }
+}
+
+fn archive_loop(shared: &Shared) {
+    let _guard = FailOnPanic(shared);
+    shared.archive();
 }
 
 fn keep_loop(shared: &Shared) {

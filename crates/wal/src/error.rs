@@ -128,6 +128,15 @@ pub enum WalError {
         reason: String,
     },
 
+    /// The archive is not that of this log as it is.
+    #[error("the archive in `{location}` cannot be used: {reason}")]
+    WrongArchive {
+        /// Where it is.
+        location: String,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+
     /// The log has been closed.
     #[error("the log has been closed; open it again")]
     Closed,

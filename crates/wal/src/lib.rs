@@ -60,7 +60,7 @@
 //! 2. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
 //! 3. *room* (`space`): waiting for room;
 //! 4. *commit queue* (`commit`);
-//! 5. *live* (`files`), *notes* (`space`), the bells' and the waiters' own locks: leaves.
+//! 5. *live* (`files`), *notes* (`space`), *state* (`retention`), *failure* (`archive`), the bells' and the waiters' own locks: leaves.
 //!
 //! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
 //!
@@ -78,9 +78,12 @@
 //! [`Lsn`]: duramen_types::Lsn
 //! [`Gsn`]: duramen_types::Gsn
 
+mod archive;
 mod bell;
+mod chain;
 mod clock;
 mod commit;
+mod copy;
 mod daemon;
 mod destage;
 mod error;
@@ -100,6 +103,7 @@ mod passive;
 mod reader;
 mod record;
 mod recover;
+mod retention;
 mod ring;
 mod scan;
 mod segment;
@@ -110,6 +114,9 @@ mod stats;
 mod wake;
 mod wal;
 
+pub use archive::Archive;
+pub use chain::{Cut, LogChain, Pieces};
+pub use copy::LogHold;
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
 pub use insert::InsertDesign;

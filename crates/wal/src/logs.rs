@@ -340,6 +340,16 @@ impl Logs {
         self.logs.iter().find_map(Wal::shortfall)
     }
 
+    /// As [`Wal::await_archive`]. Several logs have no archive.
+    pub fn await_archive(&self) {
+        self.logs.iter().for_each(Wal::await_archive);
+    }
+
+    /// As [`Wal::archive_failure`].
+    pub fn archive_failure(&self) -> Option<WalError> {
+        self.logs.iter().find_map(Wal::archive_failure)
+    }
+
     /// No record from now on, in any log, gets a GSN below this.
     pub fn earliest(&self) -> Gsn {
         match self.only() {
@@ -502,6 +512,10 @@ pub(crate) fn check(options: &WalOptions, count: u16) -> Result<()> {
         let reason = "`reserved` hands out space in no particular turn, and several logs need one to keep their records in \
                       the order of their GSNs; choose another design or one log";
         return invalid("insert", reason.to_owned());
+    }
+    if count > 1 && options.archive.is_some() {
+        let reason = "several logs cannot be archived; leave it out, or make a database with one log";
+        return invalid("archive", reason.to_owned());
     }
     options.validate()
 }

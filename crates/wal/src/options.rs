@@ -5,6 +5,7 @@ use std::time::Duration;
 use duramen_pmem::{Domain, DrainBy, Guarantee, Placement, Source, Survive, Timing};
 use duramen_types::{BLOCK_SIZE, LogId};
 
+use crate::archive::Archive;
 use crate::error::{Result, WalError};
 use crate::insert::InsertDesign;
 use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES};
@@ -154,6 +155,8 @@ pub struct WalOptions {
     pub spare_segments: usize,
     /// When the log is flushed.
     pub group_commit: GroupCommit,
+    /// Where segments are copied to before they are recycled; nowhere by default.
+    pub archive: Option<Archive>,
 }
 
 impl Default for WalOptions {
@@ -170,6 +173,7 @@ impl Default for WalOptions {
             max_bytes: 16 << 30,
             spare_segments: 2,
             group_commit: GroupCommit::default(),
+            archive: None,
         }
     }
 }

@@ -107,7 +107,8 @@ pub(crate) fn find(disk: &dyn Disk, log: LogId, identity: Option<Identity>, from
     Ok(Found { files, start, spares, stale, ring, headers })
 }
 
-fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
+/// Opens segment `number` of a log and reads its header.
+pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
     let file = disk.open(&segment_name(log, number), OpenMode::Existing)?;
     let corrupt = |offset: u64, reason: String| WalError::Corrupt { segment: number, offset, reason };
     let len = file.len()?;

@@ -24,15 +24,19 @@
 //! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so the block of an LSN is also a block of the
 //! file. The log's start is the highest `start` in any of its segments.
 
+use duramen_io::{AlignedBuf, File};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
 
 use crate::error::{Result, WalError};
 use crate::record::Identity;
 use crate::wal::FIRST_LSN;
 
+/// Directory of the segments of a database's first log, and of what is copied of it.
+pub(crate) const DIRECTORY: &str = "log";
+
 /// Directory of the segments of a log: `log`, and for further logs of a database `log1` and so on.
 pub(crate) fn directory(log: LogId) -> String {
-    if log.is_zero() { "log".to_owned() } else { format!("log{}", log.get()) }
+    if log.is_zero() { DIRECTORY.to_owned() } else { format!("log{}", log.get()) }
 }
 
 /// Size of a block, and of the header, in bytes.
@@ -128,6 +132,19 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own that nobody writes to.
+    pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
+        let (database, log) = (identity.database, identity.log);
+        Self { database, log, logs: identity.count, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
+    }
+
+    /// Writes the header to its place in `file`.
+    pub(crate) fn write(&self, file: &dyn File) -> Result<()> {
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        self.encode(&mut block);
+        Ok(file.write_at(&[&block], 0)?)
+    }
+
     /// Writes the header to the start of `block`.
     pub(crate) fn encode(&self, block: &mut [u8]) {
         let block = &mut block[..SECTOR_SIZE];

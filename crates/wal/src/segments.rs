@@ -21,6 +21,7 @@ use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
+use crate::retention::Retention;
 use crate::segment::{BLOCK, SegmentHeader, directory, segment_name, spare_name};
 
 /// Bounds on the number of segments.
@@ -39,6 +40,8 @@ pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
     files: Arc<SegmentFiles>,
     limits: Limits,
+    /// What must not be recycled yet.
+    pub(crate) retention: Retention,
     /// Held while segments are made or recycled; never while the log is written.
     growth: Mutex<Growth>,
     /// LSN behind the last segment.
@@ -81,6 +84,7 @@ impl Segments {
             disk,
             files,
             limits,
+            retention: Retention::default(),
             growth: Mutex::new(Growth::default()),
             limit,
             start: AtomicU64::new(start.get()),
@@ -145,7 +149,8 @@ impl Segments {
         let data = self.files.geometry.data_bytes();
         let missing = end.saturating_sub(self.limit.load(Ordering::Relaxed)).div_ceil(data);
         if missing > 0 && !self.may_add(missing) {
-            return Err(full(format!("it may use {} bytes, and needs them", self.limits.max_bytes)));
+            let obstacle = self.retention.obstacle().map(|obstacle| format!(", and {obstacle}")).unwrap_or_default();
+            return Err(full(format!("it may use {} bytes, and needs them{obstacle}", self.limits.max_bytes)));
         }
         while self.limit.load(Ordering::Relaxed) < end {
             self.add(&mut growth, false).map_err(|error| match error {
@@ -283,18 +288,32 @@ impl Segments {
         Ok(file.write_durable(&[&block], 0)?)
     }
 
-    /// Makes `start` the log's start, durably, and recycles the segments wholly below it.
+    /// Keeps the log from its present start on.
+    pub(crate) fn hold(&self) -> u64 {
+        let _growth = self.lock_growth();
+        self.retention.hold(self.start())
+    }
+
+    /// Makes `start` the log's start, durably, and recycles the segments wholly below it, or as much of that as archive and
+    /// backups admit; the rest is done later.
     pub(crate) fn recycle_below(&self, start: Lsn) -> Result<()> {
+        self.retention.want(self.files.geometry.segment_of(start.get()), start);
+        self.recycle_admitted()
+    }
+
+    /// Recycles what was to be recycled and may be.
+    pub(crate) fn recycle_admitted(&self) -> Result<()> {
         let _growth = {
             let mut growth = self.lock_growth();
-            if start <= self.start() {
+            let Some(start) = self.retention.admitted().filter(|start| *start > self.start()) else {
                 return Ok(());
-            }
+            };
             let previous = self.start.swap(start.get(), Ordering::AcqRel);
             if let Err(error) = self.persist_start() {
                 self.start.store(previous, Ordering::Release);
                 return Err(error);
             }
+            self.retention.started_at(start);
             self.recycle(&mut growth)?;
             growth
         };

@@ -10,6 +10,7 @@ use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 
+use crate::archive::Archiver;
 use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::commit::Ask;
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) passive: Option<Passive>,
     /// Looks of the daemon at the ring in vain.
     pub(crate) stalled: AtomicU32,
+    /// If the log is archived.
+    pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
 }
 
@@ -99,6 +102,8 @@ impl Shared {
         clock: Option<Clock>,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
+        let archive = options.archive.as_ref();
+        let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
         let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.found.number));
         let is_persistent = buffer.is_some();
         let ring = match buffer {
@@ -135,8 +140,12 @@ impl Shared {
         };
         let is_clocked = clock.is_some();
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening);
+        let segments = Segments::new(disk, Arc::clone(&files), start, limits);
+        if let Some(archiver) = &archiver {
+            segments.retention.archived(archiver.archived());
+        }
         Ok(Self {
-            segments: Segments::new(disk, Arc::clone(&files), start, limits),
+            segments,
             space: space.with_clock(clock),
             insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
@@ -151,6 +160,7 @@ impl Shared {
             destaging: Mutex::new(()),
             passive,
             stalled: AtomicU32::new(0),
+            archiver,
             failure: OnceLock::new(),
             options,
             files,
@@ -278,6 +288,7 @@ impl Shared {
                 if progress && self.segments.wants_more(self.space.end()) {
                     self.keeper.ring();
                 }
+                self.call_archiver();
                 progress
             }
             Err(error) => {

@@ -33,6 +33,12 @@ pub struct WalStats {
     pub segments_created: u64,
     /// Segment files used again.
     pub segments_recycled: u64,
+    /// Segments copied to the archive.
+    pub segments_archived: u64,
+    /// Attempts to copy one that have failed.
+    pub archive_failures: u64,
+    /// Everything below is in the archive; zero if there is none.
+    pub archived: Lsn,
     /// Bytes set aside by [`crate::Wal::reserve`].
     pub reserved_bytes: u64,
     /// With several logs: records that were synchronizations of all of them.

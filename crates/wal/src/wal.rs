@@ -6,6 +6,7 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, Place};
 use std::collections::BTreeMap;
 
+use crate::archive::Archiver;
 use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::daemon::Daemons;
@@ -277,7 +278,8 @@ impl Wal {
     }
 
     /// Makes `lsn`, the start of a hardened record (or the end of the hardened log), the start of the log, durably, and
-    /// recycles the segments that lie wholly below it. A position below the present start changes nothing.
+    /// recycles the segments that lie wholly below it. A position below the present start changes nothing. As long as the
+    /// archive or a backup needs some of that, it is put off.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] when `lsn` is beyond the hardened log, [`WalError::Corrupt`] when no record starts there,
@@ -324,6 +326,8 @@ impl Wal {
         let (drains, drain_signals, fences) = shared.passive.as_ref().map_or((0, 0, 0), Passive::counts);
         let (hardening_waits, inline_flushes) = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
+        let archiver = shared.archiver.as_ref();
+        let (segments_archived, archive_failures) = archiver.map_or((0, 0), Archiver::counts);
         let (start, durable, end) = (self.start(), self.durable(), self.end());
         WalStats {
             records,
@@ -340,6 +344,9 @@ impl Wal {
             segments_live: shared.files.count(),
             segments_created,
             segments_recycled,
+            segments_archived,
+            archive_failures,
+            archived: archiver.map_or(Lsn::ZERO, Archiver::archived),
             reserved_bytes: shared.segments.reserved(),
             synchronizations: 0,
             waits_for_logs: 0,
@@ -355,12 +362,22 @@ impl Wal {
         self.shared.failure().filter(|failure| !matches!(failure, WalError::Closed))
     }
 
+    /// Why the latest segment could not be copied to the archive. The log keeps it and tries again.
+    pub fn archive_failure(&self) -> Option<WalError> {
+        self.shared.archiver.as_ref().and_then(Archiver::failure)
+    }
+
+    /// Waits until all whole segments are in the archive, if there is one, or until it cannot be written.
+    pub fn await_archive(&self) {
+        self.shared.await_archive();
+    }
+
     /// A warning for people, if hardened records survive less than a power cut, because of what the ring is made of.
     pub fn shortfall(&self) -> Option<String> {
         self.shared.ring.nvm().and_then(NvmRing::shortfall)
     }
 
-    /// Hardens everything inserted before and stops the log's threads. Records inserted afterwards go nowhere. A ring in
+    /// Hardens everything inserted before and stops the log's threads. What is not archived yet is when the log is open again. Records inserted afterwards go nowhere. A ring in
     /// persistent memory is given up, with all it holds in the segments; its region is free when the log has been dropped.
     /// Nothing happens the second time.
     ///

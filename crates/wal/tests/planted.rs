@@ -10,11 +10,13 @@ use std::sync::{Mutex, MutexGuard};
 use common::several::{History, Sweep, crash_everywhere, reopen};
 use common::world::World;
 use common::*;
-use duramen_io::{CrashChoice, SimDisk};
+use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_pmem::{Domain, SimMemory, Source, Survivors};
 use duramen_types::planted::{Bug, Planted, plant};
 use duramen_types::{Gsn, LogId, Lsn};
-use duramen_wal::{FIRST_LSN, InsertDesign, LogDevice, Logs, NewRecord, NvmOptions, Wal, WalError, WalOptions};
+use duramen_wal::{
+    Archive, FIRST_LSN, InsertDesign, LogDevice, LogReader, Logs, NewRecord, NvmOptions, Wal, WalError, WalOptions,
+};
 
 /// The switch is global, so one test at a time.
 static SWITCH: Mutex<()> = Mutex::new(());
@@ -213,5 +215,37 @@ fn holes_between_several_logs_are_noticed() {
     assert!(holds(None));
     for bug in [Bug::HoleKept, Bug::OwnLogHardenedOnly, Bug::PageTimeIgnored] {
         assert!(!holds(Some(bug)), "{bug:?}");
+    }
+}
+
+/// Fills segments, cuts the power, and says whether the archive has what the log does not have any more.
+fn archive_keeps_what_is_recycled(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+    let archiving = WalOptions { archive: Some(Archive::on(arc(&archive))), ..options(InsertDesign::Hybrid) };
+    let wal = Wal::create(arc(&disk), archiving, DATABASE).unwrap();
+    for number in 0..60 {
+        if number == 30 {
+            wal.await_archive();
+            archive.fail_at(archive.operations(), Fault::Eio, true);
+        }
+        let inserted = insert(&wal, number, 10_000);
+        wal.wait_hardened(inserted.gsn).unwrap();
+        wal.recycle_below(inserted.lsn).unwrap();
+    }
+    let start = wal.start();
+    let archive = archive.crash_image(&CrashChoice::Nothing);
+    let Ok(reader) = LogReader::open(&archive, Some(DATABASE)) else { return false };
+    let mut scanner = reader.scan(Some(FIRST_LSN)).unwrap();
+    while scanner.next().unwrap().is_some() {}
+    // The record at the log's start may begin in the last segment that has been archived.
+    scanner.position() >= start
+}
+
+#[test]
+fn an_archive_with_a_gap_is_noticed() {
+    assert!(archive_keeps_what_is_recycled(None));
+    for bug in [Bug::ArchiveRenamedUnsynced, Bug::RecycledUnarchived] {
+        assert!(!archive_keeps_what_is_recycled(Some(bug)), "{bug:?}");
     }
 }

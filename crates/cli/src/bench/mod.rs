@@ -48,7 +48,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
             return Err(Failure::Usage(reason.to_owned()));
         }
     }
-    let db = Db::open(&dir, options(&dir, args))?;
+    let db = Db::open(&dir, options(&dir, args)?)?;
     database::warn_of_shortfall(&db);
     let recovery = database::recovery(&db);
     let found = db.metrics();
@@ -112,8 +112,8 @@ fn family(workload: &str) -> &str {
     workload.split(':').next().unwrap_or(workload)
 }
 
-fn options(dir: &Path, args: &BenchArgs) -> Options {
-    let mut options = database::options(dir, &args.open);
+fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
+    let mut options = database::options(dir, &args.open)?;
     options.commit = args.commit;
     options.isolation = args.isolation;
     options.log_insert = args.log_insert.unwrap_or_default();
@@ -125,7 +125,7 @@ fn options(dir: &Path, args: &BenchArgs) -> Options {
     if let Some(mb) = args.segment_mb {
         options.log_segment_bytes = mb << 20;
     }
-    options
+    Ok(options)
 }
 
 /// The workload as the user asks for it.

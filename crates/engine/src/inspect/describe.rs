@@ -10,6 +10,7 @@ use crate::page::{self, Node, PageType, SlotFlags};
 use crate::record::{
     FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, PageOps, Reader, Undo, undo_next,
 };
+use crate::timestamp::Timestamp;
 
 /// Entries of a checkpoint's table that are spelled out.
 const ENTRIES: usize = 8;
@@ -73,8 +74,16 @@ fn parts_of(
                 format!("undo goes on at {}", text::place(next))
             });
         }
-        Some(Kind::Commit) if flags & FLAG_HAS_GARBAGE != 0 => parts.push("pages are still to be given back".into()),
-        Some(Kind::Commit | Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
+        Some(Kind::Commit) => {
+            if !payload.is_empty() {
+                let micros = Reader::new(payload).number()?;
+                parts.push(format!("at {}", Timestamp::from_micros(micros)));
+            }
+            if flags & FLAG_HAS_GARBAGE != 0 {
+                parts.push("pages are still to be given back".into());
+            }
+        }
+        Some(Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
         Some(Kind::FreeOnCommit) => parts.push(match Garbage::decode(payload)? {
             Garbage::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
             Garbage::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),

@@ -5,7 +5,8 @@
 //! | `Update` | how to undo it ([`Undo`]), then one page operation on the record's page (with [`FLAG_SEVERAL_PAGES`]: operations as in `System`) |
 //! | `System` | page operations, each behind its page number: a whole system transaction, redo only |
 //! | `Compensation` | LSN of the next record to undo, then page operations as in `System` |
-//! | `Commit`, `End` | none |
+//! | `Commit` | when, in microseconds since 1970, if the log is archived; else none |
+//! | `End` | none |
 //! | `FreeOnCommit` | pages to give back once the transaction has committed ([`Garbage`]) |
 //! | `CheckpointBegin` | none |
 //! | `CheckpointTransactions`, `CheckpointPages` | a part of the tables (see `checkpoint.rs`) |

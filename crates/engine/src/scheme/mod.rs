@@ -65,6 +65,12 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Forgets the records below `gsn`: nothing needs them any more.
     fn recycle_below(&self, gsn: Gsn) -> Result<()>;
 
+    /// Waits until what may be recycled is archived, or cannot be.
+    fn await_archive(&self);
+
+    /// Why the log cannot be archived at present.
+    fn archive_failure(&self) -> Option<String>;
+
     /// The failure that put the scheme out of service.
     fn failure(&self) -> Option<String>;
 

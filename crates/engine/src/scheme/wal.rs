@@ -168,6 +168,14 @@ impl StorageScheme for WalScheme {
         Ok(self.logs.recycle_below(gsn)?)
     }
 
+    fn await_archive(&self) {
+        self.logs.await_archive();
+    }
+
+    fn archive_failure(&self) -> Option<String> {
+        self.logs.archive_failure().map(|failure| failure.to_string())
+    }
+
     fn failure(&self) -> Option<String> {
         self.logs.failure().map(|failure| failure.to_string())
     }

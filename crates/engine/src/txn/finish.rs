@@ -22,6 +22,7 @@ use crate::core::{Context, Core};
 use crate::error::{Error, Result};
 use crate::options::CommitMode;
 use crate::record::Garbage;
+use crate::timestamp::Timestamp;
 use crate::txn_log::Mark;
 use crate::work;
 
@@ -208,7 +209,9 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Unhard
     if is_on(Bug::LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
         core.locks.release_fine(&mut context.locks, Gsn::ZERO);
     }
-    let committed = context.log.commit(core.scheme(), !garbage.is_empty());
+    // For restoring to a time: nothing else asks for it.
+    let time = core.options.archive.is_some().then(Timestamp::now);
+    let committed = context.log.commit(core.scheme(), !garbage.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: nobody may build on what may be lost.
         core.scheme().harden(committed.gsn, Some(committed.place()))?;

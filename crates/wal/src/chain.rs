@@ -1,0 +1,230 @@
+//! A log put together from a backup, the archive and what is left of the log itself; and part of it made into another
+//! database's log.
+//!
+//! Of each segment, the archive's copy is taken if there is one, else the one in the log, else that of the backup, the last
+//! of which ends where the backup does. Reading begins where the backup's log does and goes on as far as segments follow
+//! each other. The end is the first position without a valid record, as at recovery; but records that were hardened for
+//! certain, those before the end of the backup and in whole segments, must be there.
+//!
+//! # Another database's log
+//! A restored database goes on otherwise than the one that it was copied from, in the same positions of the log. So that
+//! nobody ever takes the records of one for the other's, it is another database: its log has the same records with the same
+//! LSNs and GSNs, and checksums that are seeded with an identity of its own ([`LogChain::write_to`]).
+
+use std::collections::BTreeMap;
+
+use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_sync::Arc;
+use duramen_types::{LogId, Lsn};
+
+use crate::error::{Result, WalError};
+use crate::files::SegmentFiles;
+use crate::record::{HEADER_BYTES, Identity, RecordRef, seal};
+use crate::recover::open_segment;
+use crate::scan::Scanner;
+use crate::segment::{BLOCK, DIRECTORY, Geometry, LogFile, SegmentHeader, classify, segment_name};
+
+/// Bytes written at a time, and up to a record more.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Where the pieces of a log are: each a directory with a subdirectory `log`.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'a> {
+    /// The backup.
+    pub backup: &'a dyn Disk,
+    /// The archive.
+    pub archive: Option<&'a dyn Disk>,
+    /// The database, closed or after a crash. Nobody has it open.
+    pub log: Option<&'a dyn Disk>,
+}
+
+/// A log put together.
+#[derive(Debug)]
+pub struct LogChain {
+    files: Arc<SegmentFiles>,
+    /// Where the backup's log starts and ends.
+    backup: (Lsn, Lsn),
+    /// Everything below was hardened.
+    certain: u64,
+    /// The first segment that is missing though later ones are there.
+    gap: Option<u64>,
+}
+
+/// Where reading has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The start of the record that reading has ended at, or the end of the log.
+    pub at: Lsn,
+    /// Whether there is such a record.
+    pub is_record: bool,
+    /// The segment that is missing at the end, though later ones are there.
+    pub gap: Option<u64>,
+}
+
+/// Segments by their numbers.
+type Found = BTreeMap<u64, (Arc<dyn File>, SegmentHeader)>;
+
+/// The segments of `identity` in `disk`.
+fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
+    let mut found = BTreeMap::new();
+    if disk.exists(DIRECTORY)? {
+        for name in disk.list(DIRECTORY)? {
+            if let LogFile::Segment(number) = classify(&name) {
+                let (file, header) = open_segment(disk, LogId::ZERO, number)?;
+                if !header.is_of(identity) {
+                    return Err(WalError::WrongDatabase { file: file.path() });
+                }
+                found.insert(number, (file, header));
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl LogChain {
+    /// Puts the log of `database` together, of which the backup has `[start, end)`.
+    ///
+    /// # Errors
+    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] when the backup is not whole; [`WalError::WrongDatabase`],
+    /// [`WalError::Corrupt`] and [`WalError::WrongVersion`] for segments that cannot be used; [`WalError::RingNeeded`] when
+    /// the end of the log is in persistent memory; [`WalError::Disk`].
+    pub fn open(pieces: &Pieces<'_>, database: [u8; 16], start: Lsn, end: Lsn) -> Result<Self> {
+        let identity = Identity::new(database, LogId::ZERO);
+        let mut backup = segments(pieces.backup, &identity)?;
+        let Some((_, (_, header))) = backup.first_key_value() else {
+            return Err(WalError::NoLog { location: pieces.backup.location() });
+        };
+        let geometry = Geometry { segment_bytes: header.segment_bytes };
+        let of = |disk: Option<&dyn Disk>| disk.map(|disk| segments(disk, &identity)).transpose();
+        let (mut archive, mut log) = (of(pieces.archive)?.unwrap_or_default(), of(pieces.log)?.unwrap_or_default());
+        if let (Some(disk), Some((_, (_, header)))) = (pieces.log, log.last_key_value())
+            && header.ring != 0
+        {
+            return Err(WalError::RingNeeded { location: disk.location(), number: header.ring });
+        }
+        for (number, (file, header)) in backup.iter().chain(&archive).chain(&log) {
+            if header.segment_bytes != geometry.segment_bytes {
+                let reason = format!("`{}` has {} bytes, others not", file.path(), header.segment_bytes);
+                return Err(WalError::Corrupt { segment: *number, offset: 0, reason });
+            }
+        }
+        let last = [&backup, &archive, &log].into_iter().filter_map(|some| Some(*some.last_key_value()?.0)).max();
+        let last = last.unwrap_or_default();
+        let (mut live, mut gap, mut certain) = (BTreeMap::new(), None, end.get());
+        let first = geometry.segment_of(start.get());
+        for number in first..=last {
+            let (is_archived, in_backup) = (archive.contains_key(&number), geometry.base(number) < end.get());
+            let is_cut = in_backup && geometry.base(number + 1) > end.get();
+            if let Some((file, _)) = archive.remove(&number).or_else(|| log.remove(&number)) {
+                if is_archived {
+                    certain = certain.max(geometry.base(number + 1));
+                }
+                live.insert(number, file);
+                continue;
+            }
+            match backup.remove(&number) {
+                Some((file, _)) if in_backup || number == first => {
+                    live.insert(number, file);
+                    if !is_cut {
+                        continue;
+                    }
+                }
+                _ if in_backup => {
+                    let lsn = Lsn::new(geometry.base(number)).max(start);
+                    return Err(WalError::MissingSegment { segment: number, lsn });
+                }
+                _ => {}
+            }
+            gap = (number < last).then_some(number);
+            break;
+        }
+        // Of what lies behind a gap nothing is read.
+        let limit = live.last_key_value().map_or(0, |(number, _)| geometry.base(number + 1));
+        let certain = certain.min(limit);
+        let files = Arc::new(SegmentFiles::new(identity, geometry, live));
+        Ok(Self { files, backup: (start, end), certain, gap })
+    }
+
+    /// Size of a segment in bytes.
+    pub fn segment_bytes(&self) -> u64 {
+        self.files.geometry.segment_bytes
+    }
+
+    /// Reads from the start of the backup's log until `is_behind` says of a record that it and all that follow are behind what
+    /// is asked for, or to the end.
+    ///
+    /// # Errors
+    /// [`WalError::Corrupt`] when hardened records are damaged; [`WalError::Disk`].
+    pub fn find_cut(&self, mut is_behind: impl FnMut(&RecordRef<'_>) -> bool) -> Result<Cut> {
+        let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.files), self.backup.0);
+        while let Some(record) = scanner.next()? {
+            if is_behind(&record) {
+                return Ok(Cut { at: record.lsn, is_record: true, gap: None });
+            }
+        }
+        let at = scanner.position();
+        // The last record of a whole segment may go on in one that is not there.
+        let is_header_cut_off = at.get() + HEADER_BYTES as u64 > self.files.limit();
+        let is_cut_off = (scanner.is_cut_off() || is_header_cut_off) && at >= self.backup.1;
+        if at.get() < self.certain && !is_cut_off {
+            let reason = scanner.stopped_because().unwrap_or("there is no record here").to_owned();
+            let segment = self.files.geometry.segment_of(at.get());
+            return Err(WalError::Corrupt { segment, offset: self.files.geometry.offset(at.get()), reason });
+        }
+        Ok(Cut { at, is_record: false, gap: self.gap })
+    }
+
+    /// Makes what is before `cut` the log of `database`, in an empty directory `log` of `disk`, durably.
+    ///
+    /// # Errors
+    /// [`WalError::Corrupt`], [`WalError::Disk`].
+    pub fn write_to(&self, disk: &dyn Disk, database: [u8; 16], cut: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
+        let (identity, geometry) = (Identity::new(database, LogId::ZERO), self.files.geometry);
+        let start = self.backup.0;
+        disk.create_directory(DIRECTORY)?;
+        disk.sync_directory("")?;
+        let mut made = BTreeMap::new();
+        for number in geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1) {
+            let file = disk.open(&segment_name(LogId::ZERO, number), OpenMode::CreateNew)?;
+            file.allocate(geometry.segment_bytes)?;
+            SegmentHeader::of_copy(&identity, number, start, geometry.segment_bytes).write(&*file)?;
+            made.insert(number, file);
+        }
+        let made = SegmentFiles::new(identity, geometry, made);
+        let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.files), start);
+        let mut buffer = AlignedBuf::zeroed((WINDOW_BYTES + 2 * BLOCK) as usize);
+        // What has been sealed of the block in which the window begins.
+        let mut sealed: Vec<u8> = vec![0; (start.get() % BLOCK) as usize];
+        let mut at = start.get();
+        while at < cut.get() {
+            let window = at / BLOCK * BLOCK;
+            while scanner.position().get() < (window + WINDOW_BYTES).min(cut.get()) {
+                if scanner.next()?.is_none() {
+                    let (segment, offset) = (geometry.segment_of(at), geometry.offset(at));
+                    let reason = "records that were there are not any more".to_owned();
+                    return Err(WalError::Corrupt { segment, offset, reason });
+                }
+            }
+            let to = scanner.position().get();
+            let (len, is_last) = ((to.next_multiple_of(BLOCK) - window) as usize, to >= cut.get());
+            if len > buffer.len() {
+                buffer = AlignedBuf::zeroed(len);
+            }
+            let bytes = &mut buffer[..len];
+            self.files.read(window, bytes)?;
+            bytes[..sealed.len()].copy_from_slice(&sealed);
+            seal(&mut bytes[sealed.len()..(to - window) as usize], &identity, Lsn::new(at));
+            bytes[(to - window) as usize..].fill(0);
+            let whole = if is_last { window + len as u64 } else { to / BLOCK * BLOCK };
+            for (from, behind) in made.pieces(window, whole) {
+                let part = &bytes[(from - window) as usize..(behind - window) as usize];
+                made.file_at(from)?.write_at(&[part], geometry.offset(from))?;
+            }
+            sealed = bytes[(to / BLOCK * BLOCK - window) as usize..(to - window) as usize].to_vec();
+            at = to;
+            progress(at - start.get());
+        }
+        made.sync()?;
+        Ok(disk.sync_directory(DIRECTORY)?)
+    }
+}

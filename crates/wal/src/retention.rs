@@ -1,0 +1,166 @@
+//! What must not be recycled yet.
+//!
+//! Whoever takes checkpoints says from which record on the log is needed. Two others may need more of it: the archive, which
+//! has not copied everything yet, and a backup, which is being taken. The log's start moves to the latest of the positions
+//! asked for that both admit; the others wait. So the start is the beginning of a record, as ever, and everything below it
+//! is in the archive.
+
+use std::collections::BTreeMap;
+
+use duramen_sync::Mutex;
+use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
+
+/// Positions at which the log may start one day, and what stands in the way.
+#[derive(Debug, Default)]
+pub(crate) struct Retention {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Where the log was to start, by segment: the latest position of each.
+    wanted: BTreeMap<u64, Lsn>,
+    /// Backups under way need the log from here on.
+    holds: BTreeMap<u64, Lsn>,
+    next_hold: u64,
+    /// Everything below is in the archive, if there is one.
+    archived: Option<Lsn>,
+    /// Why the archive does not get on.
+    trouble: Option<String>,
+}
+
+impl State {
+    fn admits(&self, lsn: Lsn) -> bool {
+        let archived = self.archived.is_none_or(|archived| lsn <= archived) || is_on(Bug::RecycledUnarchived);
+        archived && self.holds.values().all(|held| lsn <= *held)
+    }
+}
+
+impl Retention {
+    /// Asks for the log to start at `lsn`, in `segment`.
+    pub(crate) fn want(&self, segment: u64, lsn: Lsn) {
+        let mut state = self.state.lock();
+        let latest = state.wanted.entry(segment).or_insert(lsn);
+        *latest = lsn.max(*latest);
+    }
+
+    /// The latest position asked for at which the log may start.
+    pub(crate) fn admitted(&self) -> Option<Lsn> {
+        let state = self.state.lock();
+        state.wanted.values().rev().copied().find(|lsn| state.admits(*lsn))
+    }
+
+    /// The log starts at `lsn` now.
+    pub(crate) fn started_at(&self, lsn: Lsn) {
+        self.state.lock().wanted.retain(|_, wanted| *wanted > lsn);
+    }
+
+    /// Everything below `lsn` is in the archive.
+    pub(crate) fn archived(&self, lsn: Lsn) {
+        let mut state = self.state.lock();
+        state.archived = Some(lsn);
+        state.trouble = None;
+    }
+
+    /// The archive cannot be written at present.
+    pub(crate) fn archive_failed(&self, reason: String) {
+        self.state.lock().trouble = Some(reason);
+    }
+
+    /// Keeps the log from `lsn` on until [`Retention::release`].
+    pub(crate) fn hold(&self, lsn: Lsn) -> u64 {
+        let mut state = self.state.lock();
+        let hold = state.next_hold;
+        state.next_hold += 1;
+        state.holds.insert(hold, lsn);
+        hold
+    }
+
+    /// Moves a hold forward.
+    pub(crate) fn move_hold(&self, hold: u64, lsn: Lsn) {
+        if let Some(held) = self.state.lock().holds.get_mut(&hold) {
+            *held = lsn.max(*held);
+        }
+    }
+
+    /// Ends a hold.
+    pub(crate) fn release(&self, hold: u64) {
+        self.state.lock().holds.remove(&hold);
+    }
+
+    /// What keeps the log from being recycled as far as it was asked for, as a part of a sentence.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        let state = self.state.lock();
+        let latest = *state.wanted.values().next_back()?;
+        if state.holds.values().any(|held| *held < latest) {
+            Some("a backup under way needs log that could be recycled otherwise".to_owned())
+        } else if state.archived.is_some_and(|archived| archived < latest) {
+            let trouble = state.trouble.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            Some(format!("log that could be recycled otherwise is not archived yet{trouble}"))
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lsn(raw: u64) -> Lsn {
+        Lsn::new(raw)
+    }
+
+    #[test]
+    fn without_archive_and_backup_the_latest_position_is_admitted() {
+        let retention = Retention::default();
+        assert_eq!(retention.admitted(), None);
+        retention.want(1, lsn(150));
+        retention.want(1, lsn(120));
+        retention.want(3, lsn(310));
+        assert_eq!(retention.admitted(), Some(lsn(310)));
+        retention.started_at(lsn(310));
+        assert_eq!(retention.admitted(), None);
+        assert_eq!(retention.obstacle(), None);
+    }
+
+    #[test]
+    fn the_start_follows_the_archive() {
+        let retention = Retention::default();
+        retention.archived(lsn(100));
+        for (segment, position) in [(1, 110), (1, 180), (2, 250), (4, 410)] {
+            retention.want(segment, lsn(position));
+        }
+        assert_eq!(retention.admitted(), None);
+        assert!(retention.obstacle().unwrap().contains("archived"));
+        retention.archive_failed("no room".to_owned());
+        assert!(retention.obstacle().unwrap().contains("no room"));
+        retention.archived(lsn(200));
+        assert_eq!(retention.admitted(), Some(lsn(180)));
+        retention.started_at(lsn(180));
+        assert_eq!(retention.admitted(), None);
+        retention.archived(lsn(400));
+        assert_eq!(retention.admitted(), Some(lsn(250)));
+        retention.archived(lsn(500));
+        assert_eq!(retention.admitted(), Some(lsn(410)));
+        assert_eq!(retention.obstacle(), None);
+    }
+
+    #[test]
+    fn the_start_waits_for_every_backup() {
+        let retention = Retention::default();
+        let (first, second) = (retention.hold(lsn(100)), retention.hold(lsn(150)));
+        retention.want(1, lsn(120));
+        retention.want(2, lsn(220));
+        assert_eq!(retention.admitted(), None);
+        assert!(retention.obstacle().unwrap().contains("backup"));
+        retention.move_hold(first, lsn(300));
+        retention.move_hold(first, lsn(200));
+        assert_eq!(retention.admitted(), Some(lsn(120)));
+        retention.release(second);
+        assert_eq!(retention.admitted(), Some(lsn(220)));
+        retention.release(first);
+        assert_eq!(retention.obstacle(), None);
+    }
+}
