@@ -70,7 +70,7 @@ fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     if disk.exists(DIRECTORY)? {
         for name in disk.list(DIRECTORY)? {
             if let LogFile::Segment(number) = classify(&name) {
-                let (file, header) = open_segment(disk, number)?;
+                let (file, header) = open_segment(disk, LogId::ZERO, number)?;
                 if !header.is_of(identity) {
                     return Err(WalError::WrongDatabase { file: file.path() });
                 }
@@ -185,7 +185,7 @@ impl LogChain {
         disk.sync_directory("")?;
         let mut made = BTreeMap::new();
         for number in geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1) {
-            let file = disk.open(&segment_name(number), OpenMode::CreateNew)?;
+            let file = disk.open(&segment_name(LogId::ZERO, number), OpenMode::CreateNew)?;
             file.allocate(geometry.segment_bytes)?;
             SegmentHeader::of_copy(&identity, number, start, geometry.segment_bytes).write(&*file)?;
             made.insert(number, file);

@@ -50,10 +50,11 @@ use std::collections::BTreeMap;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, thread};
-use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, Lsn};
 
 use crate::bell::Bell;
+use crate::clock::Clock;
 use crate::lock::InsertionLock;
 
 /// The positions of a log buffer.
@@ -77,6 +78,8 @@ pub(crate) struct Space {
     waiting: AtomicUsize,
     room: Mutex<()>,
     room_made: Condvar,
+    /// Of one of several logs.
+    clock: Option<Clock>,
 }
 
 /// When a record is hardened.
@@ -154,9 +157,28 @@ impl Space {
             waiting: AtomicUsize::new(0),
             room: Mutex::new(()),
             room_made: Condvar::new(),
+            clock: None,
         };
         space.look(end.get());
         space
+    }
+
+    /// The same for one of several logs, which needs a clock. It is kept by those who have the turn, so designs that have
+    /// none cannot be used then.
+    pub(crate) fn with_clock(self, clock: Option<Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The clock of one of several logs.
+    #[inline]
+    pub(crate) fn clock(&self) -> Option<&Clock> {
+        self.clock.as_ref()
+    }
+
+    /// The GSN of the record at `lsn`, which the caller has acquired and not released.
+    #[inline]
+    pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
+        self.clock.as_ref().map_or(Gsn::new(lsn.get()), |clock| clock.gsn(lsn))
     }
 
     /// Where the next record goes: a snapshot.
@@ -496,6 +518,9 @@ impl Turn<'_> {
         }
         next.records.store(next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
         next.lsn.store(end, Ordering::Release);
+        if let Some(clock) = &self.space.clock {
+            clock.pass(Lsn::new(lsn), || self.space.released());
+        }
         self.alarmed = self.space.look(end);
         Lsn::new(lsn)
     }
