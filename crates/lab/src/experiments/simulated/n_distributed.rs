@@ -50,7 +50,13 @@ const fn many(
     delay: Duration,
     placement: Placement,
 ) -> Setup {
-    Setup { device: Device::Memory(domain, delay, placement), logs: (LOGS, partition), ..Setup { name, ..AETHER } }
+    // Where caches are durable a commit is hardened as soon as it is made.
+    let commit = match domain {
+        Domain::DurableCache => CommitMode::Elr,
+        Domain::VolatileCache => CommitMode::Pipelined,
+    };
+    let device = Device::Memory(domain, delay, placement);
+    Setup { name, commit, device, logs: (LOGS, partition), ..AETHER }
 }
 
 const fn near(name: &'static str, partition: Partition, domain: Domain) -> Setup {
@@ -78,7 +84,7 @@ fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Swe
     let time = Duration::from_millis(context.pick(4, 2, 1));
     let bench = Bench { machine, workload, scale, rows_per_unit, in_flight: 16, time };
     let threads = match machine {
-        SERVER => &[1, 16, 64, 128, 256],
+        SERVER => &[1, 16, 64, 256],
         _ => context.pick(THREADS, &[6, 48], &[4]),
     };
     Sweep { bench, threads }
