@@ -56,6 +56,7 @@ mod catalog;
 mod change;
 mod check;
 mod checkpoint;
+mod contexts;
 mod control;
 mod core;
 mod db;
