@@ -64,7 +64,8 @@ pub(crate) struct ControlFile {
 }
 
 impl Control {
-    fn encode(&self, block: &mut [u8]) {
+    /// Writes a slot, of at least half a kilobyte.
+    pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
         block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -87,7 +88,7 @@ impl Control {
     }
 
     /// Reads a slot; says why it cannot be used.
-    fn decode(block: &[u8]) -> std::result::Result<Self, Defect> {
+    pub(crate) fn decode(block: &[u8]) -> std::result::Result<Self, Defect> {
         let half = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
         if block[0..8] != MAGIC {
@@ -116,7 +117,7 @@ impl Control {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-enum Defect {
+pub(crate) enum Defect {
     #[error("it is not a slot of a Duramen control file")]
     Foreign,
     #[error("its checksum is wrong")]

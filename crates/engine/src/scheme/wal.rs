@@ -3,7 +3,7 @@
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{Hardened, Inserted, NewRecord, Wal, WalStats};
+use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, Wal, WalStats};
 
 use super::StorageScheme;
 use crate::error::Result;
@@ -74,6 +74,10 @@ impl StorageScheme for WalScheme {
 
     fn recycle_below(&self, lsn: Lsn) -> Result<()> {
         Ok(self.wal.recycle_below(lsn)?)
+    }
+
+    fn hold_log(&self) -> Result<LogHold> {
+        Ok(self.wal.hold())
     }
 
     fn await_archive(&self) {
