@@ -38,7 +38,7 @@ impl Category {
 }
 
 /// Time by category; in each the time spent getting on, the time spent spinning for other threads, and the time spent off
-/// the processor, waiting to be woken.
+/// the processor, waiting to be woken or asleep for a time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Breakdown {
     busy: [Time; Category::ALL.len()],
@@ -82,7 +82,7 @@ impl Breakdown {
         self.waiting[category as usize]
     }
 
-    /// Time spent off the processor, waiting to be woken.
+    /// Time spent off the processor, waiting to be woken or asleep for a time.
     pub fn blocked(&self, category: Category) -> Time {
         self.blocked[category as usize]
     }

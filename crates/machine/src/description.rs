@@ -114,6 +114,8 @@ pub struct Description {
     pub(crate) instruction_alone: Time,
     /// How long one instruction keeps the pipeline from other contexts.
     pub(crate) instruction_shared: Time,
+    /// What of the latency of a hit in a private cache does not hold a context up: it executes other instructions meanwhile.
+    pub(crate) hidden: Time,
     pause: Time,
     copy_instructions: u64,
 

@@ -481,10 +481,8 @@ impl World {
     fn unblock(&mut self, thread: ThreadId, at: Time) {
         let blocked = self.thread_mut(thread);
         blocked.wait += 1;
-        if blocked.state != State::Blocked(Wait::Sleep) {
-            let time = at.saturating_sub(blocked.blocked_since);
-            blocked.breakdown.add_blocked(blocked.category, time);
-        }
+        let time = at.saturating_sub(blocked.blocked_since);
+        blocked.breakdown.add_blocked(blocked.category, time);
         self.make_ready(thread, at);
     }
 

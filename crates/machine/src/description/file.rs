@@ -39,6 +39,7 @@ struct TopologyTable {
 struct PipelineTable {
     alone: Span,
     shared: Span,
+    hidden: Option<Span>,
     pause: Span,
     copy_instructions: u64,
 }
@@ -232,6 +233,7 @@ impl File {
             contexts_per_pipeline: topology.contexts_per_pipeline,
             instruction_alone: time(pipeline.alone),
             instruction_shared: time(pipeline.shared),
+            hidden: pipeline.hidden.map_or(Time::ZERO, time),
             pause: time(pipeline.pause),
             copy_instructions: pipeline.copy_instructions,
             l1,

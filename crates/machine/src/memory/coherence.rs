@@ -32,7 +32,8 @@ impl Memory {
             // A context's own store is in its buffer, and forwarded; a neighbour's must have arrived.
             let arriving = entry.owner() == Some(core) && !entry.written_by(context);
             let begin = if arriving { self.free(&entry, now) } else { now };
-            return begin + self.hit(core, line, self.description.l1.latency);
+            let latency = self.hit(core, line, self.description.l1.latency);
+            return begin + latency.saturating_sub(self.description.hidden);
         }
         let begin = self.free(&entry, now);
         let source = self.source(&entry, cluster);

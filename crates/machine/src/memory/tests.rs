@@ -106,6 +106,18 @@ fn a_second_level_lies_between() {
 }
 
 #[test]
+fn out_of_order_execution_hides_hits_and_nothing_else() {
+    let second = "[private.l2]\nsize = \"512 B\"\nways = 2\nlatency = \"4 cycles\"\n[shared]";
+    let mut memory = Memory::new(&tiny_with(&[("[shared]", second), ("pause = ", "hidden = \"3 cycles\"\npause = ")]));
+    for (nth, line) in [0, 2, 4].into_iter().enumerate() {
+        memory.load(0, line, nth as u64 * 1000);
+    }
+    assert_eq!(memory.load(0, 0, 5000), 5001, "a hit of the second level is longer than what is hidden");
+    assert_eq!(memory.load(0, 0, 6000), 6000, "one of the first is not");
+    assert_eq!(memory.load(2, 0, 7000), 7020, "another core has it");
+}
+
+#[test]
 fn a_line_comes_from_the_core_that_has_it() {
     let mut memory = machine();
     memory.load(0, 0, 0);

@@ -1,6 +1,7 @@
 //! A10: slots of the consolidation array.
 
-use super::buffer::{DESIGNS, NIAGARA, load, measure, setting};
+use super::buffer::{DESIGNS, load, measure, setting};
+use super::machines::{Machine, NIAGARA, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
@@ -22,28 +23,22 @@ impl Experiment for Slots {
         }
     }
 
-    fn difference(&self) -> Option<&'static str> {
-        Some(
-            "around the peak of three slots the surface is flat towards more slots (0.96), but two slots lose 0.41 with 64 threads: then thirty threads join and leave each slot, and an atomic operation on its word waits for theirs. With up to 48 threads two slots are as good as three",
-        )
-    }
-
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        type Threads = &'static [usize];
         let slots = context.pick(&[1, 2, 3, 4, 5, 6, 8, 10][..], &[1, 4, 8], &[1, 4]);
-        let threads = context.pick(&[4, 8, 16, 32, 48, 64][..], &[8, 64], &[4]);
-        context.expect(slots.len() * threads.len());
-        let mut series = Vec::new();
-        for &threads in threads {
-            let mut points = Vec::new();
-            for &slots in slots {
-                let load = BufferLoad { array_slots: slots, ..load(threads) };
-                let what = format!("{slots} slots, {threads} threads");
-                let rate = measure(context, NIAGARA, DESIGNS[3], load, &what)?;
-                points.push((slots as f64, rate.bytes_per_second() / 1e9));
-            }
-            series.push(Series::ours(format!("{threads} threads"), points));
+        let threads: Threads = context.pick(&[4, 8, 16, 32, 48, 64], &[8, 64], &[4]);
+        let more_threads: Threads = context.pick(&[4, 16, 64, 128, 256], &[], &[]);
+        let machines: Vec<(Machine, Threads)> = [(NIAGARA, threads), (SERVER, more_threads)]
+            .into_iter()
+            .filter(|(_, threads)| !threads.is_empty())
+            .collect();
+        context.expect(machines.iter().map(|(_, threads)| (slots.len() + 1) * threads.len()).sum());
+        let mut figures = Vec::new();
+        for &(machine, threads) in &machines {
+            figures.push(figure(context, machine, slots, threads)?);
         }
-        let most = series.last().expect("there is a number of threads");
+        let consolidated = &figures[0].series[..threads.len()];
+        let most = consolidated.last().expect("there is a number of threads");
         let best = most.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((f64::NAN, f64::NAN));
         let near = most.points.iter().filter(|point| (point.0 - best.0).abs() <= 1.0).map(|point| point.1 / best.1);
         let checks = vec![
@@ -55,14 +50,33 @@ impl Experiment for Slots {
                 Bound::AtLeast(0.8),
             ),
         ];
-        let figure = Figure {
-            name: "A10".into(),
-            title: "CD by slots of the array, Niagara II".into(),
-            x: Axis::linear("slots"),
-            y: Axis::linear("throughput (GB/s)"),
-            shape: Shape::Lines,
-            series,
-        };
-        Ok(Findings { setting: vec![setting(NIAGARA)], figures: vec![figure], checks })
+        Ok(Findings { setting: machines.iter().map(|(machine, _)| setting(*machine)).collect(), figures, checks })
     }
+}
+
+/// CD with each number of slots, and `reserved`, which has none, for comparison.
+fn figure(context: &mut Context<'_>, machine: Machine, slots: &[usize], threads: &[usize]) -> Result<Figure> {
+    let (mut consolidated, mut reserved) = (Vec::new(), Vec::new());
+    for &threads in threads {
+        let mut points = Vec::new();
+        for &slots in slots {
+            let load = BufferLoad { array_slots: slots, ..load(threads) };
+            let what = format!("{slots} slots, {threads} threads");
+            let rate = measure(context, machine, DESIGNS[3], load, &what)?;
+            points.push((slots as f64, rate.bytes_per_second() / 1e9));
+        }
+        consolidated.push(Series::ours(format!("{threads} threads"), points));
+        let rate = measure(context, machine, DESIGNS[5], load(threads), &format!("{threads} threads"))?;
+        let points = slots.iter().map(|&slots| (slots as f64, rate.bytes_per_second() / 1e9)).collect();
+        reserved.push(Series::ours(format!("reserved, {threads} threads"), points));
+    }
+    consolidated.append(&mut reserved);
+    Ok(Figure {
+        name: machine.figure("A10"),
+        title: format!("CD by slots of the array, {}", machine.title),
+        x: Axis::linear("slots"),
+        y: Axis::linear("throughput (GB/s)"),
+        shape: Shape::Lines,
+        series: consolidated,
+    })
 }

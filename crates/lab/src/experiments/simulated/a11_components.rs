@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use duramen::{CommitMode, InsertDesign};
 
-use super::buffer::{FOUR_SOCKETS, NIAGARA};
-use super::engine::{Bench, Curves, Measured, Populated, Setup, breakdown, setting};
+use super::curves::{Sweep, breakdown};
+use super::engine::{BUFFERS, Measured, Populated, Setup, setting};
+use super::machines::NIAGARA;
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
@@ -32,38 +33,9 @@ const SETUPS: [Setup; 5] = [
     },
 ];
 
-/// What the curves of single systems over numbers of threads are about: the mutex and the scalable buffers.
-const BUFFERS: [Setup; 3] = [SETUPS[2], SETUPS[3], SETUPS[4]];
-
-/// As many tellers as in the paper.
-fn bench(context: &Context<'_>) -> Bench {
-    Bench {
-        machine: NIAGARA,
-        workload: "tpcb",
-        scale: 10,
-        rows_per_unit: context.pick(1_000, 200, 50),
-        in_flight: 64,
-        time: Duration::from_millis(context.pick(10, 4, 2)),
-    }
-}
-
-/// As much for each socket of four.
-fn four_sockets(context: &Context<'_>) -> Bench {
-    Bench {
-        machine: FOUR_SOCKETS,
-        scale: context.pick(40, 20, 10),
-        in_flight: 16,
-        time: Duration::from_millis(context.pick(4, 2, 1)),
-        ..bench(context)
-    }
-}
-
-fn threads(context: &Context<'_>) -> &'static [u32] {
-    context.pick(&[1, 4, 8, 16, 32, 48, 64][..], &[1, 16, 64], &[16])
-}
-
-fn threads_of_four_sockets(context: &Context<'_>) -> &'static [u32] {
-    context.pick(&[1, 4, 16, 32, 64, 128, 192, 256][..], &[4, 64, 256], &[8])
+/// As many tellers as in the paper for each socket.
+fn sweeps(context: &Context<'_>) -> Vec<Sweep> {
+    Sweep::all(context, "tpcb", (10, context.pick(40, 20, 10)), context.pick(1_000, 200, 50))
 }
 
 impl Experiment for Components {
@@ -79,35 +51,34 @@ impl Experiment for Components {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let (bench, four_sockets) = (bench(context), four_sockets(context));
-        let (threads, more_threads) = (threads(context), threads_of_four_sockets(context));
-        context.expect((threads.len() + more_threads.len()) * SETUPS.len());
-        let populated = Populated::new(context, bench)?;
-        let curves = Curves::measure(context, &populated, &SETUPS, threads)?;
-        let populated = Populated::new(context, four_sockets)?;
-        let more = Curves::measure(context, &populated, &SETUPS, more_threads)?;
-        let peak = |at: usize| curves.peak(at);
-        let buffer = peak(3).max(peak(4));
+        let sweeps = sweeps(context);
+        context.expect(sweeps.iter().map(|sweep| sweep.threads.len() * SETUPS.len()).sum());
+        let (mut figures, mut peaks) = (Vec::new(), [f64::NAN; SETUPS.len()]);
+        for sweep in &sweeps {
+            let machine = sweep.bench.machine;
+            let curves = sweep.measure(context, &SETUPS)?;
+            if machine == NIAGARA {
+                peaks = std::array::from_fn(|at| curves.peak(at));
+            }
+            figures.push(curves.throughput(&machine.figure("A11m"), &format!("TPC-B, {}", machine.title)));
+        }
+        let buffer = peaks[3].max(peaks[4]);
         let checks = vec![
             Check::new(
                 "early lock release and flush pipelining by the baseline, peaks",
                 "1.37",
-                peak(2) / peak(0),
+                peaks[2] / peaks[0],
                 Bound::AtLeast(1.05),
             ),
             Check::new(
                 "the better scalable buffer by the mutex, peaks",
                 "1.15",
-                buffer / peak(2),
+                buffer / peaks[2],
                 Bound::AtLeast(1.05),
             ),
-            Check::new("all together by the baseline, peaks", "1.58", buffer / peak(0), Bound::AtLeast(1.5)),
+            Check::new("all together by the baseline, peaks", "1.58", buffer / peaks[0], Bound::AtLeast(1.5)),
         ];
-        let figures = vec![
-            curves.throughput("A11m", "TPC-B, Niagara II"),
-            more.throughput("A11m-sockets", "TPC-B, four Niagara II"),
-        ];
-        Ok(Findings { setting: vec![setting(&bench), setting(&four_sockets)], figures, checks })
+        Ok(Findings { setting: sweeps.iter().map(|sweep| setting(&sweep.bench)).collect(), figures, checks })
     }
 }
 
@@ -133,10 +104,9 @@ impl Experiment for Bars {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const THREADS: u32 = 60;
-        let (bench, four_sockets) = (bench(context), four_sockets(context));
-        let (threads, more_threads) = (threads(context), threads_of_four_sockets(context));
-        context.expect(SETUPS.len() + (threads.len() + more_threads.len()) * BUFFERS.len());
-        let populated = Populated::new(context, bench)?;
+        let sweeps = sweeps(context);
+        context.expect(SETUPS.len() + sweeps.iter().map(|sweep| sweep.threads.len() * BUFFERS.len()).sum::<usize>());
+        let populated = Populated::new(context, sweeps[0].bench)?;
         let mut bars: Vec<(String, Measured)> = Vec::new();
         for setup in SETUPS {
             bars.push((setup.name.to_owned(), populated.measure(context, setup, THREADS)?));
@@ -162,15 +132,11 @@ impl Experiment for Bars {
             ),
         ];
         let mut figures = vec![breakdown("A17m", "TPC-B, 60 clients, Niagara II", &bars)];
-        let curves = Curves::measure(context, &populated, &BUFFERS, threads)?;
-        for (at, name) in ["A17m-mutex", "A17m-CD", "A17m-reserved"].into_iter().enumerate() {
-            figures.push(curves.breakdown(at, name, "TPC-B, Niagara II"));
+        for sweep in &sweeps {
+            let machine = sweep.bench.machine;
+            let curves = sweep.measure(context, &BUFFERS)?;
+            figures.append(&mut curves.breakdowns(&machine.figure("A17m"), &format!("TPC-B, {}", machine.title)));
         }
-        let populated = Populated::new(context, four_sockets)?;
-        let more = Curves::measure(context, &populated, &BUFFERS, more_threads)?;
-        for (at, name) in ["A17m-sockets-mutex", "A17m-sockets-CD", "A17m-sockets-reserved"].into_iter().enumerate() {
-            figures.push(more.breakdown(at, name, "TPC-B, four Niagara II"));
-        }
-        Ok(Findings { setting: vec![setting(&bench), setting(&four_sockets)], figures, checks })
+        Ok(Findings { setting: sweeps.iter().map(|sweep| setting(&sweep.bench)).collect(), figures, checks })
     }
 }

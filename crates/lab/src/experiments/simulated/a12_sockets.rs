@@ -1,21 +1,26 @@
 //! A12: the consolidation array on four sockets.
 
 use super::buffer::{DESIGNS, load, measure, named, setting};
+use super::machines::{FOUR_SOCKETS, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
 use crate::figure::{Axis, Figure, Series, Shape};
+use duramen::InsertDesign;
 use duramen_wal::measure::BufferLoad;
 
 /// Scalability over several sockets.
 pub(crate) struct Sockets;
 
-const FOUR: &str = "niagara2-4";
-const SERVER: &str = "server-2x64";
 type Layout = fn(usize) -> (usize, usize);
-/// What is compared, and how many arrays and logs a machine with so many sockets has then.
-const LAYOUTS: [(&str, Layout); 3] =
-    [("CD-Vanilla", |_| (1, 1)), ("CD-Socket", |sockets| (sockets, 1)), ("log per socket", |sockets| (1, sockets))];
+/// What is compared: with a design, and so many arrays and logs for a machine with so many sockets.
+const LAYOUTS: [(&str, (InsertDesign, &str), Layout); 5] = [
+    ("CD-Vanilla", DESIGNS[3], |_| (1, 1)),
+    ("CD-Socket", DESIGNS[3], |sockets| (sockets, 1)),
+    ("log per socket", DESIGNS[3], |sockets| (1, sockets)),
+    ("reserved", DESIGNS[5], |_| (1, 1)),
+    ("reserved, log per socket", DESIGNS[5], |sockets| (1, sockets)),
+];
 
 impl Experiment for Sockets {
     fn about(&self) -> About {
@@ -32,41 +37,41 @@ impl Experiment for Sockets {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let threads = context.pick(&[1, 2, 4, 8, 16, 32, 64, 128, 256][..], &[1, 4, 32, 256], &[1, 4, 32, 256]);
-        let machines: &[(&str, usize)] = context.pick(&[(FOUR, 4), (SERVER, 2)][..], &[(FOUR, 4)], &[(FOUR, 4)]);
+        let machines = context.pick(&[FOUR_SOCKETS, SERVER][..], &[FOUR_SOCKETS], &[FOUR_SOCKETS]);
         context.expect(threads.len() * LAYOUTS.len() * machines.len());
         let (mut figures, mut findings) = (Vec::new(), Vec::new());
-        for &(machine, sockets) in machines {
+        for &machine in machines {
             let mut series = Vec::new();
-            for (name, layout) in LAYOUTS {
-                let (arrays, logs) = layout(sockets);
+            for (name, design, layout) in LAYOUTS {
+                let (arrays, logs) = layout(machine.sockets);
                 let mut points = Vec::new();
                 for &threads in threads {
                     let load = BufferLoad { arrays, logs, ..load(threads) };
                     let what = format!("{name}, {threads} threads");
-                    let rate = measure(context, machine, DESIGNS[3], load, &what)?;
+                    let rate = measure(context, machine, design, load, &what)?;
                     points.push((threads as f64, rate.bytes_per_second() / 1e9));
                 }
                 series.push(Series::ours(name, points));
             }
-            if machine == FOUR {
+            if machine == FOUR_SOCKETS {
                 findings = checks(&series);
             }
             figures.push(Figure {
-                name: if machine == FOUR { "A12".into() } else { format!("A12-{machine}") },
-                title: format!("CD over sockets, {machine}"),
+                name: machine.figure("A12"),
+                title: format!("Log insertions over sockets, {}", machine.title),
                 x: Axis::log("threads"),
                 y: Axis::log("throughput (GB/s)"),
                 shape: Shape::Lines,
                 series,
             });
         }
-        Ok(Findings { setting: machines.iter().map(|machine| setting(machine.0)).collect(), figures, checks: findings })
+        Ok(Findings { setting: machines.iter().copied().map(setting).collect(), figures, checks: findings })
     }
 }
 
 fn checks(series: &[Series]) -> Vec<Check> {
     let at = |name: &str, threads: f64| named(series, name).at(threads).unwrap_or(f64::NAN);
-    let [vanilla, socket, logs] = LAYOUTS.map(|(name, _)| name);
+    let [vanilla, socket, logs, ..] = LAYOUTS.map(|(name, ..)| name);
     vec![
         Check::new("one array, 4 threads by 1", "about 0.25", at(vanilla, 4.0) / at(vanilla, 1.0), Bound::AtMost(0.6)),
         Check::new(

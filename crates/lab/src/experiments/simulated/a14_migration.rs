@@ -2,24 +2,18 @@
 
 use std::time::Duration;
 
-use duramen::{CommitMode, InsertDesign};
-
-use super::buffer::FOUR_SOCKETS;
-use super::engine::{Bench, Curves, Populated, Setup, setting};
+use super::curves::Curves;
+use super::engine::{BUFFERS, Bench, Populated, setting};
+use super::machines::{FOUR_SOCKETS, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
-use crate::figure::Figure;
+use crate::figure::{Figure, Series};
 
 /// Migration of pages between sockets.
 pub(crate) struct Migration;
 
-const SETUP: Setup = Setup {
-    name: "CD",
-    commit: CommitMode::Pipelined,
-    insert: InsertDesign::Hybrid,
-    latency: Duration::from_micros(100),
-};
+const THREADS: &[u32] = &[1, 4, 16, 64, 128, 256];
 
 impl Experiment for Migration {
     fn about(&self) -> About {
@@ -34,7 +28,8 @@ impl Experiment for Migration {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let threads = context.pick(&[1, 4, 16, 64, 128, 256][..], &[64, 256], &[64]);
+        let machines = context.pick(&[FOUR_SOCKETS, SERVER][..], &[FOUR_SOCKETS], &[FOUR_SOCKETS]);
+        let threads = context.pick(THREADS, &[64, 256], &[64]);
         let rows = context.pick(10_000, 2_000, 500);
         let workloads = [
             ("tatp", 1, rows, true),
@@ -42,31 +37,43 @@ impl Experiment for Migration {
             ("tatp:update-location", 1, rows, false),
             ("tpcb", context.pick(40, 20, 10), context.pick(1_000, 200, 50), false),
         ];
-        context.expect(threads.len() * workloads.len());
+        let setups = &BUFFERS[1..];
+        context.expect(machines.len() * workloads.len() * setups.len() * threads.len());
         let (mut figures, mut checks, mut settings) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut migrations, mut throughput) = (Vec::new(), Vec::new());
-        for (workload, scale, rows_per_unit, is_in_paper) in workloads {
-            let time = Duration::from_millis(context.pick(5, 3, 1));
-            let bench = Bench { machine: FOUR_SOCKETS, workload, scale, rows_per_unit, in_flight: 2, time };
-            let populated = Populated::new(context, bench)?;
-            let setups = [Setup { name: workload, ..SETUP }];
-            let curves = Curves::measure(context, &populated, &setups, threads)?;
-            if is_in_paper {
-                let bound = Bound::Within(0.2, 0.6);
-                let most = curves.last(0).migrations;
-                checks.push(Check::new(format!("{workload}, at most threads"), "0.3 to 0.4", most, bound));
+        for &machine in machines {
+            let (mut migrations, mut throughput) = (Vec::new(), Vec::new());
+            for (workload, scale, rows_per_unit, is_in_paper) in workloads {
+                let millis = if machine == FOUR_SOCKETS { context.pick(5, 3, 1) } else { 2 };
+                let time = Duration::from_millis(millis);
+                let bench = Bench { machine, workload, scale, rows_per_unit, in_flight: 2, time };
+                let populated = Populated::new(context, bench)?;
+                let curves = Curves::measure(context, &populated, setups, threads)?;
+                if is_in_paper && machine == FOUR_SOCKETS {
+                    let bound = Bound::Within(0.2, 0.6);
+                    let most = curves.last(0).migrations;
+                    checks.push(Check::new(format!("{workload}, at most threads"), "0.3 to 0.4", most, bound));
+                }
+                let name = machine.figure("A14");
+                let title = format!("Pages between sockets, {}", machine.title);
+                migrations.push((workload, curves.migrations(&name, &title)));
+                throughput.push((workload, curves.throughput(&format!("{name}-throughput"), machine.title)));
+                settings.push(setting(&bench));
             }
-            migrations.push(curves.migrations("A14", "Pages between the sockets of four Niagara II"));
-            throughput.push(curves.throughput("A14-throughput", "Four Niagara II"));
-            let name = format!("A14-{}", workload.replace(':', "-"));
-            figures.push(curves.breakdown(0, &name, "Four Niagara II"));
-            settings.push(setting(&bench));
+            figures.extend([migrations, throughput].map(merged));
         }
-        let merged = [migrations, throughput].map(|figures| {
-            let series = figures.iter().flat_map(|figure| figure.series.clone()).collect();
-            Figure { series, ..figures[0].clone() }
-        });
-        figures.splice(0..0, merged);
         Ok(Findings { setting: settings, figures, checks })
     }
+}
+
+/// The figures of several workloads as one.
+fn merged(figures: Vec<(&str, Figure)>) -> Figure {
+    let mut series = Vec::new();
+    let mut all = None;
+    for (workload, figure) in figures {
+        series.extend(
+            figure.series.iter().map(|line| Series { name: format!("{workload}, {}", line.name), ..line.clone() }),
+        );
+        all = all.or(Some(figure));
+    }
+    Figure { series, ..all.expect("there is a workload") }
 }

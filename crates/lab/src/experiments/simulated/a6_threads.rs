@@ -1,6 +1,7 @@
 //! A6: insertions of 120-byte records by ever more threads.
 
-use super::buffer::{DESIGNS, NIAGARA, SERVER, load, measure, named, setting};
+use super::buffer::{DESIGNS, load, measure, named, setting};
+use super::machines::{Machine, NIAGARA, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
@@ -22,12 +23,6 @@ impl Experiment for Threads {
         }
     }
 
-    fn difference(&self) -> Option<&'static str> {
-        Some(
-            "consolidation alone grows by a little less than twofold from 16 to 64 threads. Its groups are filled in one after the other, and the time for which a group holds the lock is that of the member that notices last",
-        )
-    }
-
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let niagara = context.pick(&[1, 2, 4, 8, 16, 24, 32, 48, 64][..], &[1, 4, 16, 64], &[1, 4, 16, 64]);
         let server = context.pick(&[1, 2, 4, 8, 16, 32, 64, 128, 256][..], &[1, 64], &[1]);
@@ -35,23 +30,19 @@ impl Experiment for Threads {
         let ours = series(context, NIAGARA, niagara)?;
         let checks = checks(&ours);
         let today = series(context, SERVER, server)?;
-        let figure = |name: &str, title: &str, series| Figure {
-            name: name.into(),
-            title: title.into(),
+        let figures = [(NIAGARA, ours), (SERVER, today)].map(|(machine, series)| Figure {
+            name: machine.figure("A6"),
+            title: format!("Log insertions of 120 bytes, {}", machine.title),
             x: Axis::linear("threads"),
             y: Axis::log("throughput (GB/s)"),
             shape: Shape::Lines,
             series,
-        };
-        let figures = vec![
-            figure("A6", "Log insertions of 120 bytes, Niagara II", ours),
-            figure("A6-server", "Log insertions of 120 bytes, 2 x 64 cores of today", today),
-        ];
-        Ok(Findings { setting: vec![setting(NIAGARA), setting(SERVER)], figures, checks })
+        });
+        Ok(Findings { setting: vec![setting(NIAGARA), setting(SERVER)], figures: figures.into(), checks })
     }
 }
 
-fn series(context: &mut Context<'_>, machine: &'static str, threads: &[usize]) -> Result<Vec<Series>> {
+fn series(context: &mut Context<'_>, machine: Machine, threads: &[usize]) -> Result<Vec<Series>> {
     let mut all = Vec::new();
     for design in DESIGNS {
         let mut points = Vec::new();

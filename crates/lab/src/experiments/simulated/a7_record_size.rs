@@ -1,6 +1,7 @@
 //! A7 and A8: insertions by 64 threads of ever larger records, into the log buffer and into memory that stays in a cache.
 
-use super::buffer::{DESIGNS, NIAGARA, SERVER, load, measure, named, setting};
+use super::buffer::{DESIGNS, load, measure, named, setting};
+use super::machines::{Machine, NIAGARA, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
@@ -18,6 +19,10 @@ const THREADS: usize = 64;
 /// Record sizes in bytes, from the smallest to the largest of the paper's.
 const SIZES: [usize; 10] = [48, 120, 256, 512, 1024, 2048, 3072, 4096, 8192, 12_288];
 const FEW: [usize; 4] = [48, 512, 4096, 12_288];
+
+fn machines(context: &Context<'_>) -> &'static [Machine] {
+    context.pick(&[NIAGARA, SERVER], &[NIAGARA], &[NIAGARA])
+}
 
 impl Experiment for RecordSize {
     fn about(&self) -> About {
@@ -40,7 +45,7 @@ impl Experiment for RecordSize {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let sizes = context.pick(&SIZES[..], &FEW, &FEW);
-        let machines: &[_] = context.pick(&[NIAGARA, SERVER], &[NIAGARA], &[NIAGARA]);
+        let machines = machines(context);
         context.expect(sizes.len() * DESIGNS.len() * machines.len());
         let (mut figures, mut findings) = (Vec::new(), Vec::new());
         for &machine in machines {
@@ -58,15 +63,15 @@ impl Experiment for RecordSize {
                 findings = checks(&all, sizes);
             }
             figures.push(Figure {
-                name: if machine == NIAGARA { "A7".into() } else { format!("A7-{machine}") },
-                title: format!("Log insertions by {THREADS} threads, {machine}"),
+                name: machine.figure("A7"),
+                title: format!("Log insertions by {THREADS} threads, {}", machine.title),
                 x: Axis::log("record size (bytes)"),
                 y: Axis::log("throughput (GB/s)"),
                 shape: Shape::Lines,
                 series: all,
             });
         }
-        let setting = machines.iter().map(|machine| setting(machine)).collect();
+        let setting = machines.iter().copied().map(setting).collect();
         Ok(Findings { setting, figures, checks: findings })
     }
 }
@@ -120,40 +125,47 @@ impl Experiment for ThreadLocal {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let sizes = context.pick(&SIZES[..], &FEW, &FEW);
-        context.expect(sizes.len() * 2);
-        let cd = DESIGNS[3];
-        let mut series = Vec::new();
-        for (name, thread_local) in [("CD, shared buffer", false), ("CD, thread-local", true)] {
-            let mut points = Vec::new();
-            for &size in sizes {
-                let load = BufferLoad { record_bytes: size, thread_local, ..load(THREADS) };
-                let rate = measure(context, NIAGARA, cd, load, &format!("{size} bytes"))?;
-                points.push((size as f64, rate.bytes_per_second() / 1e9));
+        let machines = machines(context);
+        let designs = [DESIGNS[3], DESIGNS[5]];
+        context.expect(sizes.len() * 2 * designs.len() * machines.len());
+        let mut figures = Vec::new();
+        for &machine in machines {
+            let mut all = Vec::new();
+            for design in designs {
+                for (memory, thread_local) in [("shared buffer", false), ("thread-local", true)] {
+                    let mut points = Vec::new();
+                    for &size in sizes {
+                        let load = BufferLoad { record_bytes: size, thread_local, ..load(THREADS) };
+                        let rate = measure(context, machine, design, load, &format!("{memory}, {size} bytes"))?;
+                        points.push((size as f64, rate.bytes_per_second() / 1e9));
+                    }
+                    all.push(Series::ours(format!("{}, {memory}", design.1), points));
+                }
             }
-            series.push(Series::ours(name, points));
+            figures.push(Figure {
+                name: machine.figure("A8"),
+                title: format!("Log insertions by {THREADS} threads, {}", machine.title),
+                x: Axis::log("record size (bytes)"),
+                y: Axis::log("throughput (GB/s)"),
+                shape: Shape::Lines,
+                series: all,
+            });
         }
+        let [shared, local, ..] = &figures[0].series[..] else { unreachable!("CD comes first") };
         let checks = vec![
             Check::new(
                 "thread-local by shared with the largest records",
                 "about 10",
-                series[1].last() / series[0].last(),
+                local.last() / shared.last(),
                 Bound::AtLeast(4.0),
             ),
             Check::new(
                 "thread-local bandwidth, largest by smallest records",
                 "goes on scaling",
-                series[1].last() / series[1].points.first().map_or(f64::NAN, |point| point.1),
+                local.last() / local.points.first().map_or(f64::NAN, |point| point.1),
                 Bound::AtLeast(4.0),
             ),
         ];
-        let figure = Figure {
-            name: "A8".into(),
-            title: format!("CD by {THREADS} threads, Niagara II"),
-            x: Axis::log("record size (bytes)"),
-            y: Axis::log("throughput (GB/s)"),
-            shape: Shape::Lines,
-            series,
-        };
-        Ok(Findings { setting: vec![setting(NIAGARA)], figures: vec![figure], checks })
+        Ok(Findings { setting: machines.iter().copied().map(setting).collect(), figures, checks })
     }
 }

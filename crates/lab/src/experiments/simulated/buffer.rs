@@ -7,14 +7,8 @@ use duramen_wal::measure::{BufferLoad, BufferRate};
 
 use crate::error::Result;
 use crate::experiment::Context;
+use crate::experiments::simulated::machines::Machine;
 use crate::figure::Series;
-
-/// The machine of the paper: 64 contexts on one socket.
-pub(super) const NIAGARA: &str = "niagara2";
-/// Four of them.
-pub(super) const FOUR_SOCKETS: &str = "niagara2-4";
-/// A machine of today: 256 contexts on two sockets.
-pub(super) const SERVER: &str = "server-2x64";
 
 /// The designs of the paper in its words, and one beyond it.
 pub(super) const DESIGNS: [(InsertDesign, &str); 6] = [
@@ -44,7 +38,7 @@ pub(super) fn load(threads: usize) -> BufferLoad {
 /// Inserts on the simulated machine.
 pub(super) fn measure(
     context: &mut Context<'_>,
-    machine: &'static str,
+    Machine { name: machine, .. }: Machine,
     (design, name): (InsertDesign, &str),
     load: BufferLoad,
     what: &str,
@@ -68,9 +62,10 @@ pub(super) fn named<'a>(series: &'a [Series], name: &str) -> &'a Series {
 }
 
 /// How it was set up.
-pub(super) fn setting(machine: &str) -> String {
+pub(super) fn setting(machine: Machine) -> String {
     format!(
-        "Simulated machine: {machine}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper; the code is \
-         that of the product, its caches, memory and processors are modelled. Each point is 1 ms of virtual time."
+        "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper; the code is \
+         that of the product, its caches, memory and processors are modelled. Each point is 1 ms of virtual time.",
+        machine.name
     )
 }

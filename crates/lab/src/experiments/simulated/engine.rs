@@ -6,13 +6,13 @@ use duramen::{CommitMode, InsertDesign};
 
 use crate::error::Result;
 use crate::experiment::Context;
-use crate::figure::{Axis, Figure, Series, Shape};
+use crate::experiments::simulated::machines::Machine;
 
 /// What runs, on what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bench {
-    /// The machine's name.
-    pub(crate) machine: &'static str,
+    /// Where.
+    pub(crate) machine: Machine,
     /// The workload's name.
     pub(crate) workload: &'static str,
     /// Size of the database in the workload's unit.
@@ -37,6 +37,16 @@ pub(crate) struct Setup {
     /// What a durable write of the log takes.
     pub(crate) latency: Duration,
 }
+
+const FLASH: Duration = Duration::from_micros(100);
+
+/// Early lock release and flush pipelining with different log buffers and a fast flash drive: the mutex, the paper's, and the
+/// newest.
+pub(super) const BUFFERS: [Setup; 3] = [
+    Setup { name: "mutex", commit: CommitMode::Pipelined, insert: InsertDesign::Mutex, latency: FLASH },
+    Setup { name: "CD", commit: CommitMode::Pipelined, insert: InsertDesign::Hybrid, latency: FLASH },
+    Setup { name: "reserved", commit: CommitMode::Pipelined, insert: InsertDesign::Reserved, latency: FLASH },
+];
 
 /// Where the processors' time went, in shares of what the threads' contexts had; what is left is idle.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -106,7 +116,7 @@ impl Populated {
     /// Runs the workload with so many threads.
     pub(super) fn measure(&self, context: &mut Context<'_>, setup: Setup, threads: u32) -> Result<Measured> {
         let Bench { machine, workload, .. } = self.bench;
-        let what = format!("{machine}, {workload}, {}, {threads} threads", setup.name);
+        let what = format!("{}, {workload}, {}, {threads} threads", machine.name, setup.name);
         context.measure(what, || self.simulate(setup, threads))
     }
 
@@ -138,105 +148,7 @@ impl Populated {
 
     #[cfg(not(machine))]
     fn simulate(&self, _: Setup, _: u32) -> Result<Measured> {
-        Err(crate::error::Error::NotSimulated { machine: self.bench.machine })
-    }
-}
-
-/// A figure of stacked shares: a bar for each of `measured`, by its name.
-pub(super) fn breakdown(name: &str, title: &str, measured: &[(String, Measured)]) -> Figure {
-    type Share = fn(&Shares) -> f64;
-    let parts: [(&str, Share); 6] = [
-        ("log contention", |shares| shares.log_contention),
-        ("log work", |shares| shares.log_work),
-        ("waiting for locks", |shares| shares.lock_waits),
-        ("other contention", |shares| shares.other_contention),
-        ("other work", |shares| shares.other_work),
-        ("idle", Shares::idle),
-    ];
-    let series = parts.map(|(part, share)| {
-        let points = measured.iter().enumerate();
-        Series::ours(part, points.map(|(at, (_, measured))| (at as f64, share(&measured.shares) * 100.0)).collect())
-    });
-    Figure {
-        name: name.into(),
-        title: title.into(),
-        x: Axis::linear("threads"),
-        y: Axis::linear("share of the threads' time (%)"),
-        shape: Shape::Stacks(measured.iter().map(|(name, _)| name.clone()).collect()),
-        series: series.into(),
-    }
-}
-
-/// Systems beside each other, over numbers of threads.
-pub(super) struct Curves<'a> {
-    setups: &'a [Setup],
-    threads: &'a [u32],
-    /// For each system, for each number of threads.
-    measured: Vec<Vec<Measured>>,
-}
-
-impl<'a> Curves<'a> {
-    /// Measures them; each system for each number of threads is one measurement.
-    pub(super) fn measure(
-        context: &mut Context<'_>,
-        populated: &Populated,
-        setups: &'a [Setup],
-        threads: &'a [u32],
-    ) -> Result<Self> {
-        let mut measured = Vec::new();
-        for &setup in setups {
-            let line: Result<_> = threads.iter().map(|&threads| populated.measure(context, setup, threads)).collect();
-            measured.push(line?);
-        }
-        Ok(Self { setups, threads, measured })
-    }
-
-    /// The measurements of system number `at`, with the threads of each.
-    pub(super) fn of(&self, at: usize) -> impl Iterator<Item = (u32, Measured)> + '_ {
-        self.threads.iter().copied().zip(self.measured[at].iter().copied())
-    }
-
-    /// Of system number `at` with most threads.
-    pub(super) fn last(&self, at: usize) -> Measured {
-        self.measured[at].last().copied().unwrap_or_default()
-    }
-
-    /// The largest throughput of system number `at`.
-    pub(super) fn peak(&self, at: usize) -> f64 {
-        self.measured[at].iter().map(|measured| measured.throughput).fold(f64::NAN, f64::max)
-    }
-
-    /// A figure with a line for each system.
-    fn lines(&self, name: &str, title: &str, y: &str, value: fn(&Measured) -> f64) -> Figure {
-        let line = |(at, setup): (usize, &Setup)| {
-            let points = self.of(at).map(|(threads, measured)| (f64::from(threads), value(&measured)));
-            Series::ours(setup.name, points.collect())
-        };
-        Figure {
-            name: name.into(),
-            title: title.into(),
-            x: Axis::linear("threads"),
-            y: Axis::linear(y),
-            shape: Shape::Lines,
-            series: self.setups.iter().enumerate().map(line).collect(),
-        }
-    }
-
-    /// Commits per second.
-    pub(super) fn throughput(&self, name: &str, title: &str) -> Figure {
-        self.lines(name, title, "commits (thousands/s)", |measured| measured.throughput / 1e3)
-    }
-
-    /// Visits to pages that come from another socket than the one before.
-    pub(super) fn migrations(&self, name: &str, title: &str) -> Figure {
-        self.lines(name, title, "visits that come from another socket (%)", |measured| measured.migrations * 100.0)
-    }
-
-    /// Where the time of system number `at` goes, a bar for each number of threads.
-    pub(super) fn breakdown(&self, at: usize, name: &str, title: &str) -> Figure {
-        let bars: Vec<(String, Measured)> =
-            self.of(at).map(|(threads, measured)| (threads.to_string(), measured)).collect();
-        breakdown(name, &format!("{title}, {}", self.setups[at].name), &bars)
+        Err(crate::error::Error::NotSimulated { machine: self.bench.machine.name })
     }
 }
 
@@ -244,9 +156,10 @@ impl<'a> Curves<'a> {
 pub(super) fn setting(bench: &Bench) -> String {
     let Bench { machine, workload, scale, rows_per_unit, time, .. } = bench;
     format!(
-        "Simulated machine: {machine}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated disk; each \
+        "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated disk; each \
          measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. Shares are of the clients' \
          threads' time; the engine's own threads come on top.",
+        machine.name,
         time.as_millis()
     )
 }

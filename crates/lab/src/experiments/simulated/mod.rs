@@ -9,5 +9,7 @@ pub(super) mod a6_threads;
 pub(super) mod a7_record_size;
 pub(super) mod a9_skew;
 mod buffer;
+mod curves;
 #[cfg_attr(not(machine), allow(dead_code, reason = "read by the machine build"))]
 pub(crate) mod engine;
+pub(crate) mod machines;
