@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -115,10 +116,10 @@ fn planted(bug: Option<Bug>) -> Option<Planted> {
 #[cfg(not(feature = "planted-bugs"))]
 fn planted(_bug: Option<Bug>) {}
 
-fn rows(db: &Db) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+fn rows(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
     let table = db.open_table("rows")?;
     let mut txn = db.begin();
-    let rows: Result<Vec<_>, Error> = txn.scan(&table, ..).collect();
+    let rows: Result<_, Error> = txn.scan(&table, ..).collect();
     rows
 }
 
@@ -156,7 +157,7 @@ fn is_whole(bug: Option<Bug>, is_torn: bool) -> bool {
         assert_eq!(report.read_again > 0, is_torn);
     }
     let expected = rows(&db).unwrap();
-    assert!(expected.iter().all(|(_, value)| *value == [3; 1000]));
+    assert!(expected.values().all(|value| *value == [3; 1000]));
     let target = SimDisk::new(3);
     let restored = Restore::from_disk(Arc::new(backup)).into_disk(&target, |_| {});
     let found = restored.and_then(|_| Db::open_on(Arc::new(target), options)).and_then(|db| {
