@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
-use duramen::{CommitMode, InsertDesign, Isolation, Partition};
+use duramen::{CommitMode, InsertDesign, Isolation, Partition, RestoreTo};
 
 use crate::axes;
+use crate::backup;
 use crate::failure::EXIT_CODES;
 
 #[derive(Parser, Debug)]
@@ -18,6 +19,9 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
+    /// Copy a database into a directory, from which it can be restored
+    #[command(after_help = EXIT_CODES)]
+    Backup(BackupArgs),
     /// Populate a database if it is empty, run a workload on it, audit it and report
     #[command(after_help = EXIT_CODES)]
     Bench(Box<BenchArgs>),
@@ -30,6 +34,9 @@ pub(crate) enum Command {
     /// Repeat experiments of the papers that Duramen is built on, and say what comes out
     #[command(after_help = EXIT_CODES)]
     Lab(LabArgs),
+    /// Make a database of a backup and the log archive, as it was at any point since, and check it
+    #[command(after_help = EXIT_CODES)]
+    Restore(RestoreArgs),
     /// Open a database and print its files, counters and what recovery did
     #[command(after_help = EXIT_CODES)]
     Stats(StatsArgs),
@@ -76,6 +83,37 @@ pub(crate) struct LogArgs {
 impl LogArgs {
     /// The log in files.
     pub(crate) const FILE: Self = Self { log_device: "file", domain: None, region: Vec::new(), ring_mb: None };
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BackupArgs {
+    /// Directory of the database
+    pub(crate) dir: PathBuf,
+    /// Directory for the backup, new or empty
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RestoreArgs {
+    /// Directory of the backup
+    pub(crate) backup: PathBuf,
+    /// Directory for the database, new or empty
+    pub(crate) target: PathBuf,
+    /// Directory of the log archive
+    #[arg(long, value_name = "DIR")]
+    pub(crate) archive: Option<PathBuf>,
+    /// Directory of the database that the backup is of, closed or crashed, for the log that is not archived yet
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log: Option<PathBuf>,
+    /// Restore the state before this GSN, or after the last commit up to this time (2026-11-21T15:28:34.123456Z)
+    /// [default: all there is]
+    #[arg(long, value_name = "POINT", value_parser = backup::point)]
+    pub(crate) to: Option<RestoreTo>,
+    /// Memory for pages while the database is recovered and checked, in MiB
+    #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) pool_mb: u32,
 }
 
 #[derive(Args, Debug)]
@@ -147,6 +185,9 @@ pub(crate) struct BenchArgs {
     /// Append every acknowledged transaction of tpcb to this file, for `check --ledger`
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
+    /// Take a backup into this directory, new or empty, while the run goes on
+    #[arg(long, value_name = "DIR")]
+    pub(crate) backup: Option<PathBuf>,
     /// Rows for each unit of the scale of a new database, fewer than the specification says
     #[arg(long, value_name = "N", hide = true, value_parser = value_parser!(u64).range(1..))]
     pub(crate) rows_per_unit: Option<u64>,

@@ -5,6 +5,7 @@
 
 mod args;
 mod axes;
+mod backup;
 mod bench;
 mod check;
 mod database;
@@ -34,10 +35,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = BufWriter::new(std::io::stdout().lock());
     let outcome = match &cli.command {
+        Command::Backup(args) => backup::backup(args, &mut out),
         Command::Bench(args) => bench::bench(args, &mut out),
         Command::Check(args) => check::check(args, &mut out),
         Command::Inspect(args) => inspect::inspect(args, &mut out),
         Command::Lab(args) => lab::lab(args, &mut out),
+        Command::Restore(args) => backup::restore(args, &mut out),
         Command::Stats(args) => stats::stats(args, &mut out),
     };
     let outcome = outcome.and(out.flush().map_err(Failure::from));

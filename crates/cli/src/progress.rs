@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use duramen::CopyProgress;
 use duramen_lab::Step;
 use duramen_sync::clock::Instant;
 use duramen_workloads::{LoadProgress, Progress};
@@ -68,6 +69,15 @@ impl Bar {
     pub(crate) fn load(&mut self, progress: LoadProgress) {
         let LoadProgress { rows, total } = progress;
         self.show(rows, &format!("{} of {} rows", format::count(rows), format::count(total)));
+    }
+
+    /// Shows how far a copy of a database is.
+    pub(crate) fn copy(&mut self, progress: CopyProgress) {
+        let CopyProgress { copied, pages } = progress;
+        if let Some(bar) = &self.bar {
+            bar.set_length(pages.max(copied).max(1));
+        }
+        self.show(copied, &format!("{} of {} and log", format::bytes(copied), format::bytes(pages)));
     }
 
     /// Shows how far an experiment is.

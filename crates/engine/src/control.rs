@@ -173,12 +173,18 @@ impl Control {
         }
     }
 
+    /// Where the log is needed from on, in a database with one.
+    pub(crate) fn oldest_lsn(&self) -> Lsn {
+        Lsn::new(self.oldest.get())
+    }
+
     /// GSN of the latest complete checkpoint's begin record.
     pub(crate) fn checkpoint_gsn(&self) -> Gsn {
         if self.logs.count == 1 { Gsn::new(self.checkpoint.get()) } else { self.logs.checkpoint }
     }
 
-    fn encode(&self, block: &mut [u8]) {
+    /// Writes a slot, of at least half a kilobyte.
+    pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
         let version = if self.logs.count == 1 { FORMAT_VERSION_ONE_LOG } else { FORMAT_VERSION };
@@ -203,7 +209,7 @@ impl Control {
     }
 
     /// Reads a slot; says why it cannot be used.
-    fn decode(block: &[u8]) -> std::result::Result<Self, Defect> {
+    pub(crate) fn decode(block: &[u8]) -> std::result::Result<Self, Defect> {
         let half = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
         if block[0..8] != MAGIC {
@@ -233,7 +239,7 @@ impl Control {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-enum Defect {
+pub(crate) enum Defect {
     #[error("it is not a slot of a Duramen control file")]
     Foreign,
     #[error("its checksum is wrong")]

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use duramen_io::DiskError;
 use duramen_pmem::PmemError;
-use duramen_types::{PageId, TxnId};
+use duramen_types::{Gsn, PageId, TxnId};
 use duramen_wal::WalError;
 
 use crate::pool::PoolError;
+use crate::timestamp::Timestamp;
 
 /// Result of an engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -160,6 +161,54 @@ pub enum Error {
         /// Its size in pages.
         frames: usize,
     },
+    /// The directory does not hold a backup, or lacks a part of it.
+    #[error("{path} is no backup to restore from: {reason}", path = path.display())]
+    NotABackup {
+        /// The directory or file.
+        path: PathBuf,
+        /// What was found, and what to do.
+        reason: String,
+    },
+    /// A directory that something is to be copied to has to be empty.
+    #[error("{path} holds `{found}`; choose an empty or new directory", path = path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+        /// What was found in it.
+        found: String,
+    },
+    /// A backup or a restore failed because of a disk. The database is not affected.
+    #[error("the copy was not completed: {reason}; begin it anew when that is put right")]
+    CopyFailed {
+        /// Which operation on which file failed, and what the system said.
+        reason: String,
+    },
+    /// A point to restore to lies before the end of the backup.
+    #[error("the point lies before the end of the backup: take an earlier backup, or a point from {end} on")]
+    BeforeBackup {
+        /// The earliest point that can be restored from this backup.
+        end: Gsn,
+    },
+    /// A point to restore to lies behind the log that there is.
+    #[error(
+        "the log that was given ends at {end}{}, before the point: give more of it (the archive, or the log that is left in \
+         the database's directory), or choose an earlier point, or restore all there is", last_commit_suffix(*last_commit)
+    )]
+    BehindLog {
+        /// The latest point that can be restored.
+        end: Gsn,
+        /// When the last commit before it was, if the log says so.
+        last_commit: Option<Timestamp>,
+    },
+    /// A segment of the log is missing, though later ones are there.
+    #[error(
+        "segment {segment:016x} of the log is missing: put `log/{segment:016x}.log` back into the archive, or restore to a \
+         point before it"
+    )]
+    LogGap {
+        /// Its number.
+        segment: u64,
+    },
     /// The database has been closed.
     #[error("the database is closed")]
     Closed,
@@ -230,6 +279,10 @@ impl From<WalError> for Error {
             other => Self::Poisoned { reason: other.to_string() },
         }
     }
+}
+
+fn last_commit_suffix(last_commit: Option<Timestamp>) -> String {
+    last_commit.map(|time| format!(" (its last commit was at {time})")).unwrap_or_default()
 }
 
 fn page_suffix(page: Option<PageId>) -> String {

@@ -47,9 +47,10 @@
 //! # How it is built
 //! From the bottom up: `page` and `bitmap` (bytes of pages), `pool` (pages in memory), `record` (what the log says),
 //! `change` and `txn_log` (how pages are changed and logged), `space` and `btree` (trees of pages), `overflow` (large
-//! values), `lock`, `txn` (transactions), `checkpoint`, `recovery`, `open` and `db`. `scheme` is the seam to the log.
+//! values), `lock`, `txn` (transactions), `checkpoint`, `recovery`, `open` and `db`; `backup` beside them. `scheme` is the seam to the log.
 
 mod active;
+mod backup;
 mod bitmap;
 mod btree;
 mod catalog;
@@ -81,6 +82,8 @@ mod txn;
 mod txn_log;
 mod work;
 
+pub use backup::restore::{Restore, RestoreReport, RestoreTo};
+pub use backup::{BackupReport, CopyProgress};
 pub use catalog::Table;
 pub use check::CheckReport;
 pub use db::Db;
@@ -91,4 +94,4 @@ pub use timestamp::Timestamp;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;
-pub use duramen_types::{MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};
+pub use duramen_types::{Gsn, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};

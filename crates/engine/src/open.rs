@@ -213,7 +213,7 @@ fn write_page(data: &dyn File, id: PageId, mut bytes: Vec<u8>) -> Result<()> {
 }
 
 /// A number that tells this database's files from another's. It need not be secret, only different.
-fn new_identity(disk: &dyn Disk) -> [u8; 16] {
+pub(crate) fn new_identity(disk: &dyn Disk) -> [u8; 16] {
     let mut mix = u64::from(crc32c_append(0, disk.location().as_bytes()));
     let mut identity = [0; 16];
     for (index, part) in identity.chunks_mut(8).enumerate() {

@@ -30,6 +30,7 @@ use duramen_types::{Gsn, LogId, Lsn, Place};
 
 use crate::clock::Clock;
 use crate::commit::Ask;
+use crate::copy::LogHold;
 use crate::error::{Result, WalError};
 use crate::hardened::{Hardened, Part};
 use crate::insert::InsertDesign;
@@ -338,6 +339,17 @@ impl Logs {
     /// As [`Wal::shortfall`], of the first log that has one.
     pub fn shortfall(&self) -> Option<String> {
         self.logs.iter().find_map(Wal::shortfall)
+    }
+
+    /// As [`Wal::hold`].
+    ///
+    /// # Errors
+    /// [`WalError::InvalidOption`] for several logs, which cannot be held together.
+    pub fn hold(&self) -> Result<LogHold> {
+        self.only().map(Wal::hold).ok_or_else(|| {
+            let reason = "several logs cannot be copied while they are open; close the database and copy its directory";
+            WalError::InvalidOption { option: "logs", reason: reason.to_owned() }
+        })
     }
 
     /// As [`Wal::await_archive`]. Several logs have no archive.

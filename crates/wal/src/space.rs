@@ -244,10 +244,11 @@ impl Space {
         Turn { space: self, alarmed: false }
     }
 
-    /// Hands out `bytes` for one record and returns what `then` makes of them before the turn ends, if it is nobody's turn
-    /// and nothing has to be looked at; otherwise does nothing.
+    /// Hands out `bytes` for one record if it is nobody's turn and nothing has to be looked at; otherwise does nothing. The
+    /// turn lasts until [`Space::end_turn`]. (No guard and no closure: what is to be done in the turn is made part of the
+    /// caller's code then, in every design.)
     #[inline(always)]
-    pub(crate) fn try_acquire<T>(&self, bytes: u64, then: impl FnOnce(Lsn) -> T) -> Option<T> {
+    pub(crate) fn try_acquire(&self, bytes: u64) -> Option<Lsn> {
         if !self.next.try_lock() {
             return None;
         }
@@ -255,16 +256,25 @@ impl Space {
         let lsn = next.lsn.load(Ordering::Relaxed);
         let end = lsn + bytes;
         // Relaxed: who has changed it has done so in a turn.
-        let mut made = None;
         if end <= next.clear.load(Ordering::Relaxed) {
             // No read-modify-write is needed: nobody else writes these.
             next.records.store(next.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             next.lsn.store(end, Ordering::Release);
-            made = Some(then(Lsn::new(lsn)));
+            return Some(Lsn::new(lsn));
         }
         // SAFETY: the lock has been taken above.
         unsafe { self.next.unlock() };
-        made
+        None
+    }
+
+    /// Ends the turn that [`Space::try_acquire`] has begun.
+    ///
+    /// # Safety
+    /// It has, and the turn has not been ended yet.
+    #[inline(always)]
+    pub(crate) unsafe fn end_turn(&self) {
+        // SAFETY: the lock is held, as the caller says.
+        unsafe { self.next.unlock() };
     }
 
     /// Waits for the insertion lock; not without a pause at first if it has been `tried` already.

@@ -8,9 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen::{CommitMode, Db, Options};
+use duramen::{BackupReport, CommitMode, Db, Options};
 use duramen_sync::clock::{Instant, wall_micros};
-use duramen_sync::thread::available_parallelism;
+use duramen_sync::thread::{JoinHandle, available_parallelism, spawn};
 use duramen_workloads::tpcb::Ledger;
 use duramen_workloads::{Limit, LoadOutcome, Progress, Request, RunOptions, RunReport, Workload, run};
 
@@ -70,14 +70,16 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
 
     let seed = args.seed.unwrap_or_else(wall_micros);
     let before = db.metrics();
+    let backup = args.backup.as_ref().map(|to| backup_meanwhile(&db, to)).transpose()?;
     let run = drive(args, &db, &*workload, seed, narrator)?;
+    let backup = backup.map(join).transpose()?;
     let after = db.metrics();
     narrator.say("auditing");
     let audit = workload.audit(&db)?;
     db.close()?;
 
     let (workload, scale, kinds) = (workload.name(), workload.scale(), workload.kinds());
-    let settings = Settings { workload, scale, kinds, seed, recovery };
+    let settings = Settings { workload, scale, kinds, seed, recovery, backup };
     let measured = Measured::new(&run, &before, &after, &audit);
     if args.json {
         report::json(args, &settings, &measured, out)?;
@@ -85,6 +87,17 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         report::table(args, &settings, &measured, out)?;
     }
     if audit.is_ok() { Ok(()) } else { Err(Failure::Damage(format!("the audit failed: {audit}"))) }
+}
+
+/// Takes a backup on a thread of its own.
+fn backup_meanwhile(db: &Db, to: &Path) -> Result<JoinHandle<duramen::Result<BackupReport>>> {
+    let (db, to) = (db.clone(), to.to_owned());
+    spawn("duramen-backup", move || db.backup(to, |_| {}))
+        .map_err(|error| Failure::Run(format!("cannot start a thread for the backup: {error}")))
+}
+
+fn join(backup: JoinHandle<duramen::Result<BackupReport>>) -> Result<BackupReport> {
+    Ok(backup.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
 }
 
 /// Refuses options that mean nothing without a database, and `others`.
@@ -97,6 +110,8 @@ fn refuse(args: &BenchArgs, others: &[(&str, bool)]) -> Result<()> {
         ("--seed", args.seed.is_some()),
         ("--skew", args.skew.is_some()),
         ("--ledger", args.ledger.is_some()),
+        ("--backup", args.backup.is_some()),
+        ("--archive", args.open.archive.is_some()),
     ];
     match of_databases.iter().chain(others).find(|(_, given)| *given) {
         None => Ok(()),

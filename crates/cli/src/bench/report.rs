@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use comfy_table::{Table, presets};
-use duramen::Metrics;
+use duramen::{BackupReport, Metrics};
 use duramen_workloads::{AuditReport, RunReport};
 use serde::Serialize;
 
 use super::agents;
 use crate::args::BenchArgs;
+use crate::backup::describe;
 use crate::failure::Result;
 use crate::format;
 
@@ -21,6 +22,8 @@ pub(super) struct Settings {
     pub(super) seed: u64,
     /// What recovery did when the database was opened, if there was something to do.
     pub(super) recovery: Option<String>,
+    /// The backup that was taken during the run.
+    pub(super) backup: Option<BackupReport>,
 }
 
 /// What the run did, and what it cost the log and the device.
@@ -36,6 +39,7 @@ pub(super) struct Measured<'a> {
     /// Waits for several logs to be hardened, and those of them that were for one log at most.
     waits_for_logs: u64,
     waits_for_own_log: u64,
+    log_end: u64,
     fences: u64,
     drains: u64,
 }
@@ -54,6 +58,7 @@ impl<'a> Measured<'a> {
             deadlocks: after.deadlocks - before.deadlocks,
             waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
             waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
+            log_end: after.log.end.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
         }
@@ -87,6 +92,11 @@ struct Line<'a> {
     flushes: u64,
     syncs: u64,
     audit: String,
+    /// With a backup: the GSN of its end, and of the end of the log after the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backup_end: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_end: Option<u64>,
 }
 
 /// The persistence domain, if the log is in persistent memory.
@@ -120,6 +130,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         flushes: measured.flushes,
         syncs: measured.syncs,
         audit: measured.audit.to_string(),
+        backup_end: settings.backup.map(|report| report.end.get()),
+        log_end: settings.backup.map(|_| measured.log_end),
     };
     serde_json::to_writer(&mut *out, &line).map_err(std::io::Error::from)?;
     Ok(writeln!(out)?)
@@ -206,6 +218,9 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     row("I/O", measured.backend.to_owned());
     if let Some(recovery) = &settings.recovery {
         row("recovery", recovery.clone());
+    }
+    if let Some(report) = &settings.backup {
+        row("backup", describe(report));
     }
     row("audit", measured.audit.to_string());
     Ok(writeln!(out, "{table}")?)

@@ -261,7 +261,7 @@ impl Pool {
         Ok(())
     }
 
-    fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
+    pub(super) fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
         let offset = page.get().saturating_mul(PAGE_SIZE as u64);
         PoolError::Corrupt { page, defect, damage, file: self.data.path(), offset }
     }

@@ -36,6 +36,7 @@
 //! larger GSN than the log had by then: the log, or the page, is not the one that was there.
 
 mod cleaner;
+mod copy;
 mod doublewrite;
 mod error;
 mod fetch;

@@ -56,6 +56,11 @@ impl WriteBack {
         let batch = Batch { area: Area::new(doublewrite)?, frames: Vec::with_capacity(BATCH_PAGES) };
         Ok(Self { batch: Mutex::new(batch), finished: AtomicU64::new(0) })
     }
+
+    /// Keeps everybody from writing pages until what it returns is dropped.
+    pub(super) fn pause(&self) -> impl Drop {
+        self.batch.lock()
+    }
 }
 
 impl Pool {

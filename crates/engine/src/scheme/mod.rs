@@ -11,7 +11,7 @@ pub(crate) use wal::WalScheme;
 use std::fmt;
 
 use duramen_types::{Gsn, LogId, Lsn, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, NewRecord, WalStats};
+use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, WalStats};
 
 use crate::error::Result;
 
@@ -64,6 +64,9 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// Forgets the records below `gsn`: nothing needs them any more.
     fn recycle_below(&self, gsn: Gsn) -> Result<()>;
+
+    /// Keeps the log, for a copy of it.
+    fn hold_log(&self) -> Result<LogHold>;
 
     /// Waits until what may be recycled is archived, or cannot be.
     fn await_archive(&self);

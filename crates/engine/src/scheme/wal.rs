@@ -3,7 +3,7 @@
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, cpu};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Logs, NewRecord, WalError, WalStats};
+use duramen_wal::{Hardened, Inserted, LogHold, Logs, NewRecord, WalError, WalStats};
 
 use super::StorageScheme;
 use crate::error::Result;
@@ -164,6 +164,10 @@ impl StorageScheme for WalScheme {
 
     fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         Ok(self.logs.recycle_below(gsn)?)
+    }
+
+    fn hold_log(&self) -> Result<LogHold> {
+        Ok(self.logs.hold()?)
     }
 
     fn await_archive(&self) {

@@ -1,0 +1,87 @@
+//! `duramen backup` and `duramen restore`.
+
+use std::io::Write;
+
+use duramen::{BackupReport, Gsn, Restore, RestoreTo, Timestamp};
+
+use crate::args::{BackupArgs, CheckArgs, LogArgs, OpenArgs, RestoreArgs};
+use crate::check;
+use crate::database;
+use crate::failure::Result;
+use crate::format;
+use crate::progress::Narrator;
+
+pub(crate) fn backup(args: &BackupArgs, out: &mut dyn Write) -> Result<()> {
+    let db = database::open_existing(&args.dir, &args.open)?;
+    let narrator = Narrator::new(false);
+    let mut bar = narrator.bar("copying", 1);
+    let report = db.backup(&args.to, |progress| bar.copy(progress));
+    bar.finish();
+    writeln!(out, "{}", describe(&report?))?;
+    Ok(db.close()?)
+}
+
+/// What a backup holds, in one line.
+pub(crate) fn describe(report: &BackupReport) -> String {
+    format!(
+        "backup to {}, complete at {}: {} pages ({} read again), {} of log, in {:.2} s",
+        report.end,
+        report.times.1,
+        format::count(report.pages),
+        report.read_again,
+        format::bytes(report.log_bytes),
+        report.micros as f64 / 1e6
+    )
+}
+
+pub(crate) fn restore(args: &RestoreArgs, out: &mut dyn Write) -> Result<()> {
+    let mut restore = Restore::from(&args.backup)?.to(args.to.unwrap_or_default());
+    if let Some(archive) = &args.archive {
+        restore = restore.archive(archive)?;
+    }
+    if let Some(log) = &args.log {
+        restore = restore.log(log)?;
+    }
+    let narrator = Narrator::new(false);
+    let mut bar = narrator.bar("copying", 1);
+    let report = restore.into_directory(&args.target, |progress| bar.copy(progress));
+    bar.finish();
+    let report = report?;
+    let last = report.last_commit.map(|time| format!(", the last at {time}")).unwrap_or_default();
+    writeln!(
+        out,
+        "restored to {}: {} commits since the backup{last}; {} pages, {} of log",
+        report.end,
+        format::count(report.commits),
+        format::count(report.pages),
+        format::bytes(report.log_bytes)
+    )?;
+    out.flush()?;
+    // The first opening recovers it; then everything is looked at.
+    let open = OpenArgs { pool_mb: args.pool_mb, no_direct: false, no_uring: false, archive: None, log: LogArgs::FILE };
+    check::check(&CheckArgs { dir: args.target.clone(), ledger: None, open }, out)
+}
+
+/// A point to restore to: a GSN or a time.
+pub(crate) fn point(text: &str) -> Result<RestoreTo, String> {
+    if let Ok(gsn) = text.parse() {
+        return Ok(RestoreTo::Gsn(Gsn::new(gsn)));
+    }
+    let time: Result<Timestamp, _> = text.parse();
+    time.map(RestoreTo::Time)
+        .map_err(|_| "it is neither a GSN nor a time like 2026-11-21T15:28:34.123456Z (UTC)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_numbers_or_times() {
+        assert_eq!(point("4096"), Ok(RestoreTo::Gsn(Gsn::new(4096))));
+        assert_eq!(point("2001-09-09T01:46:40Z"), Ok(RestoreTo::Time(Timestamp::from_micros(1_000_000_000_000_000))));
+        for text in ["", "-1", "yesterday", "2001-09-09"] {
+            assert!(point(text).unwrap_err().contains("neither"), "{text}");
+        }
+    }
+}

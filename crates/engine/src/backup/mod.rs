@@ -1,0 +1,202 @@
+//! Online backup, and restoring a database from one.
+//!
+//! # Backup
+//! A backup is a crash that is put off: the data file as it was at different moments, and the log that makes one state of
+//! it. After a checkpoint, pages are read from the data file while they are being written; one that was caught in the middle
+//! fails its checksum and is read again while nothing is written. Then everything logged by now is hardened and copied, from
+//! the beginning of what the checkpoint needs. By the WAL rule no page in the copy has a change that is not in that log, so
+//! recovery from the checkpoint makes the state at the end of the log of it, as after a crash at that moment. Transactions go
+//! on all the time; the log is not recycled meanwhile.
+//!
+//! The manifest comes last, by a rename. A directory without it is no backup.
+//!
+//! # Restore
+//! See [`restore`].
+
+mod manifest;
+pub(crate) mod restore;
+
+use std::path::Path;
+
+use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOptions};
+use duramen_sync::clock::Instant;
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
+use duramen_wal::{LogHold, WalError};
+
+use crate::core::Core;
+use crate::db::Db;
+use crate::error::{Error, Result};
+use crate::open::{DATA, LOG};
+use crate::pool::PoolError;
+use crate::timestamp::Timestamp;
+use manifest::Manifest;
+
+/// The manifest, and the name that it has before it is complete.
+const BACKUP: &str = "backup";
+const BACKUP_NEW: &str = "backup.new";
+
+/// Pages copied at a time.
+const CHUNK_PAGES: u64 = 128;
+
+/// How far a backup or a restore is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyProgress {
+    /// Bytes of pages and log that have been copied.
+    pub copied: u64,
+    /// Bytes of pages there are; the log comes on top.
+    pub pages: u64,
+}
+
+/// What a backup holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BackupReport {
+    /// What can be restored from it: this point (all records before this GSN), and with more log any later one.
+    pub end: Gsn,
+    /// Pages copied.
+    pub pages: u64,
+    /// Pages that were read again, because they were being written.
+    pub read_again: u64,
+    /// Bytes of log copied.
+    pub log_bytes: u64,
+    /// When it was begun and when it was complete.
+    pub times: (Timestamp, Timestamp),
+    /// How long it took, in microseconds.
+    pub micros: u64,
+}
+
+impl Db {
+    /// Copies the database into the directory `path`, which is made if it is not there and has to be empty, while
+    /// transactions go on. What an interrupted backup has left there is replaced.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`]; [`Error::InvalidOption`] for a database with several logs; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
+    /// [`Error::Corrupt`] for a damaged page; those of a checkpoint.
+    pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
+        let disk = RealDisk::open(path.as_ref(), RealDiskOptions::default()).map_err(failed)?;
+        self.backup_to(&disk, progress)
+    }
+
+    /// As [`Db::backup`], into any kind of disk.
+    ///
+    /// # Errors
+    /// As [`Db::backup`].
+    pub fn backup_to(&self, disk: &dyn Disk, mut progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
+        let (core, started) = (&**self.core(), Instant::now());
+        core.health.check()?;
+        let _lock = disk.lock().map_err(failed)?;
+        // First: of what the checkpoint needs nothing must go.
+        let hold = core.scheme().hold_log()?;
+        prepare(disk)?;
+        let begun = Timestamp::now();
+        core.checkpoint()?;
+        let control = core.control.lock().control;
+        hold.keep_from(control.oldest_lsn());
+        let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_log(&hold, disk, control.oldest_lsn(), &mut |_| {}));
+        let pages = core.store.pool.pages_on_disk();
+        let data_bytes = pages * PAGE_SIZE as u64;
+        let read_again =
+            core.copy_pages(disk, pages, &mut |copied| progress(CopyProgress { copied, pages: data_bytes }))?;
+        let end = early.unwrap_or_else(|| {
+            let progress = &mut |copied| progress(CopyProgress { copied: data_bytes + copied, pages: data_bytes });
+            core.copy_log(&hold, disk, control.oldest_lsn(), progress)
+        })?;
+        drop(hold);
+        let complete = Timestamp::now();
+        let manifest = Manifest { control, end: Gsn::new(end.get()), data_bytes, begun, complete };
+        manifest.write(disk).map_err(of_copy)?;
+        Ok(BackupReport {
+            end: manifest.end,
+            pages,
+            read_again,
+            log_bytes: end.get() - control.oldest_lsn().get(),
+            times: (begun, complete),
+            micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+impl Core {
+    /// Copies the pages that are in the data file; returns how many had to be read again.
+    fn copy_pages(&self, disk: &dyn Disk, pages: u64, progress: &mut dyn FnMut(u64)) -> Result<u64> {
+        let copy = disk.open(DATA, OpenMode::CreateNew).map_err(failed)?;
+        copy.set_len(pages * PAGE_SIZE as u64).map_err(failed)?;
+        let mut buffer = AlignedBuf::zeroed(CHUNK_PAGES as usize * PAGE_SIZE);
+        let (mut at, mut read_again) = (0, 0);
+        while at < pages {
+            self.health.check()?;
+            let count = CHUNK_PAGES.min(pages - at);
+            let bytes = &mut buffer[..count as usize * PAGE_SIZE];
+            read_again += self.store.pool.read_whole_pages(PageId::new(at), bytes).map_err(|error| match error {
+                PoolError::Disk(error) => failed(error),
+                other => other.into(),
+            })?;
+            // What was never written stays a hole.
+            if bytes.iter().any(|byte| *byte != 0) {
+                copy.write_at(&[bytes], at * PAGE_SIZE as u64).map_err(failed)?;
+            }
+            at += count;
+            progress(at * PAGE_SIZE as u64);
+        }
+        copy.sync().map_err(failed)?;
+        Ok(read_again)
+    }
+
+    /// Hardens everything logged by now and copies the log from `from` on; returns where the copy ends.
+    fn copy_log(&self, hold: &LogHold, disk: &dyn Disk, from: Lsn, progress: &mut dyn FnMut(u64)) -> Result<Lsn> {
+        let last = Gsn::new(self.scheme().end().get() - 1);
+        self.scheme().harden_at_once(last, None).map_err(|error| self.note(error))?;
+        hold.copy_to(disk, from, progress).map_err(|error| match error {
+            WalError::Disk(error) => failed(error),
+            other => self.note(other.into()),
+        })
+    }
+}
+
+/// Marks an empty directory, or one with what an interrupted backup has left, as that of a backup under way.
+fn prepare(disk: &dyn Disk) -> Result<()> {
+    let prepared = || -> Result<()> {
+        let has_log = disk.exists(LOG)?;
+        if disk.exists(BACKUP_NEW)? && !disk.exists(BACKUP)? {
+            return clear(disk);
+        }
+        let mut found = disk.list("")?.into_iter().chain(has_log.then(|| LOG.to_owned()));
+        if let Some(name) = found.next() {
+            return Err(Error::NotEmpty { path: disk.location().into(), found: name });
+        }
+        disk.open(BACKUP_NEW, OpenMode::CreateNew)?;
+        Ok(disk.sync_directory("")?)
+    };
+    prepared().map_err(of_copy)
+}
+
+/// Removes data and log of a copy that was not completed.
+fn clear(disk: &dyn Disk) -> Result<()> {
+    if disk.exists(LOG)? {
+        for name in disk.list(LOG)? {
+            disk.remove(&format!("{LOG}/{name}"))?;
+        }
+        disk.sync_directory(LOG)?;
+    }
+    if disk.exists(DATA)? {
+        disk.remove(DATA)?;
+    }
+    Ok(disk.sync_directory("")?)
+}
+
+/// A disk failed that a copy is read from or written to; the database is none the worse for it.
+fn failed(error: DiskError) -> Error {
+    match Error::from(error) {
+        Error::Io { reason } | Error::Full { reason } => Error::CopyFailed { reason },
+        other => other,
+    }
+}
+
+/// As [`failed`], for what has become an error of the engine.
+fn of_copy(error: Error) -> Error {
+    match error {
+        Error::Io { reason } | Error::Full { reason } => Error::CopyFailed { reason },
+        other => other,
+    }
+}

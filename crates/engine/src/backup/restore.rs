@@ -1,0 +1,318 @@
+//! Restoring a database from a backup, the log archive and what is left of the log.
+//!
+//! Nothing is recovered here. A directory is made that looks as if the database had crashed when its log ended at the point
+//! asked for: the backup's pages, the log up to there, and a control file that names the checkpoint before the backup.
+//! Whoever opens it recovers it like any other: changes are repeated, and transactions undone that had not committed.
+//!
+//! What comes out is another database, with an identity of its own, since it goes on otherwise than the one it was copied
+//! from (`duramen_wal::LogChain`): neither takes the other's log, and it needs an archive of its own.
+//!
+//! # The point
+//! Nothing lies between the point and the end of the backup that is not in the log; before the end of the backup, pages may
+//! have changes from behind the point. So the point is not before the end of the backup. A time stands for the first commit
+//! record with a later stamp, and all that follows it, in the order of the log. Behind the last commit nothing tells how late
+//! it was when the log ended, so the log has to have a later commit.
+//!
+//! # Interrupted
+//! A file `restoring` marks the target; the control file comes last. A target without a control file is no database, and is
+//! restored anew.
+
+use std::path::Path;
+
+use duramen_io::{AlignedBuf, Disk, OpenMode, RealDisk, RealDiskOptions};
+use duramen_sync::Arc;
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
+use duramen_wal::{Cut, LogChain, Pieces, RecordRef, WalError};
+
+use super::manifest::Manifest;
+use super::{CHUNK_PAGES, CopyProgress, clear, of_copy};
+use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile};
+use crate::error::{Error, Result};
+use crate::open::{DATA, DOUBLE_WRITE, LOG, new_identity};
+use crate::page::{self, PageDefect};
+use crate::record::{Kind, Reader};
+use crate::timestamp::Timestamp;
+
+/// Marks a directory that a database is being restored to.
+const RESTORING: &str = "restoring";
+
+/// How much of the log is replayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RestoreTo {
+    /// All there is (default).
+    #[default]
+    End,
+    /// All records before this GSN.
+    Gsn(Gsn),
+    /// Everything before the first commit that is later than this.
+    Time(Timestamp),
+}
+
+/// A restore to be carried out.
+///
+/// ```no_run
+/// # fn main() -> duramen::Result<()> {
+/// use duramen::{Db, Options, Restore, RestoreTo};
+/// let to = RestoreTo::Time("2026-11-21T15:28:34Z".parse()?);
+/// Restore::from("backup")?.archive("archive")?.to(to).into_directory("restored", |_| {})?;
+/// let db = Db::open("restored", Options { create: false, ..Options::default() })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Restore {
+    backup: Arc<dyn Disk>,
+    archive: Option<Arc<dyn Disk>>,
+    log: Option<Arc<dyn Disk>>,
+    to: RestoreTo,
+}
+
+/// What has been restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RestoreReport {
+    /// Where the log ends now: every record before this GSN is there.
+    pub end: Gsn,
+    /// Commits in the log that is replayed, behind the end of the backup.
+    pub commits: u64,
+    /// When the last commit was, if the log says so.
+    pub last_commit: Option<Timestamp>,
+    /// Pages of the backup.
+    pub pages: u64,
+    /// Bytes of log.
+    pub log_bytes: u64,
+    /// When the backup was begun and complete.
+    pub backup: (Timestamp, Timestamp),
+}
+
+impl Restore {
+    /// From the backup in the directory `path`.
+    ///
+    /// # Errors
+    /// [`Error::NotABackup`] when there is no such directory.
+    pub fn from(path: impl AsRef<Path>) -> Result<Self> {
+        Ok(Self::from_disk(existing(path.as_ref(), "backup")?))
+    }
+
+    /// From the backup in `disk`.
+    pub fn from_disk(disk: Arc<dyn Disk>) -> Self {
+        Self { backup: disk, archive: None, log: None, to: RestoreTo::End }
+    }
+
+    /// With the log archive in the directory `path`. The database may go on being archived meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::NotABackup`] when there is no such directory.
+    pub fn archive(self, path: impl AsRef<Path>) -> Result<Self> {
+        Ok(self.archive_on(existing(path.as_ref(), "archive")?))
+    }
+
+    /// With the log archive in `disk`.
+    #[must_use]
+    pub fn archive_on(self, disk: Arc<dyn Disk>) -> Self {
+        Self { archive: Some(disk), ..self }
+    }
+
+    /// With the log that is left in the database's own directory `path`, which nobody has open: for the latest commits, which
+    /// are not in the archive yet.
+    ///
+    /// # Errors
+    /// [`Error::NotABackup`] when there is no such directory.
+    pub fn log(self, path: impl AsRef<Path>) -> Result<Self> {
+        Ok(self.log_on(existing(path.as_ref(), "database")?))
+    }
+
+    /// As [`Restore::log`], in `disk`.
+    #[must_use]
+    pub fn log_on(self, disk: Arc<dyn Disk>) -> Self {
+        Self { log: Some(disk), ..self }
+    }
+
+    /// Up to a point.
+    #[must_use]
+    pub fn to(self, to: RestoreTo) -> Self {
+        Self { to, ..self }
+    }
+
+    /// Makes a database in the directory `path`, which is made if it is not there and has to be empty, or to hold what an
+    /// interrupted restore has left. The database is there when this returns; its first opening recovers it.
+    ///
+    /// # Errors
+    /// - [`Error::NotABackup`], [`Error::NotEmpty`], [`Error::AlreadyOpen`]: it cannot be done from there, or to there.
+    /// - [`Error::BeforeBackup`], [`Error::BehindLog`], [`Error::LogGap`]: not to this point, with what is there.
+    /// - [`Error::Corrupt`], [`Error::WrongVersion`], [`Error::NotADatabase`] for pieces that cannot be used.
+    /// - [`Error::CopyFailed`] when a disk fails or is full.
+    pub fn into_directory(self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<RestoreReport> {
+        let disk = RealDisk::open(path.as_ref(), RealDiskOptions::default()).map_err(|error| of_copy(error.into()))?;
+        self.into_disk(&disk, progress)
+    }
+
+    /// As [`Restore::into_directory`], on any kind of disk.
+    ///
+    /// # Errors
+    /// As [`Restore::into_directory`].
+    pub fn into_disk(self, target: &dyn Disk, progress: impl FnMut(CopyProgress)) -> Result<RestoreReport> {
+        self.run(target, progress).map_err(of_copy)
+    }
+
+    fn run(&self, target: &dyn Disk, mut progress: impl FnMut(CopyProgress)) -> Result<RestoreReport> {
+        let _target = target.lock()?;
+        check_target(target)?;
+        let _log = self.log.as_ref().map(|log| log.lock()).transpose()?;
+        let manifest = Manifest::read(&*self.backup)?;
+        let pieces = Pieces { backup: &*self.backup, archive: self.archive.as_deref(), log: self.log.as_deref() };
+        let (control, backup_end) = (manifest.control, Lsn::new(manifest.end.get()));
+        let chain = LogChain::open(&pieces, control.database, control.oldest_lsn(), backup_end)
+            .map_err(|error| self.explain(error))?;
+        // Before anything is written: a point that is not to be had is known by now.
+        let (end, seen) = self.find_end(&chain, manifest.end)?;
+
+        mark(target)?;
+        let total = manifest.data_bytes;
+        copy_pages(&*self.backup, target, total, |copied| progress(CopyProgress { copied, pages: total }))?;
+        target.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
+        let database = new_identity(target);
+        chain.write_to(target, database, end, |copied| {
+            progress(CopyProgress { copied: total + copied, pages: total })
+        })?;
+        target.sync_directory("")?;
+        ControlFile::create(target, Control { database, ..control })?;
+        target.remove(RESTORING)?;
+        target.sync_directory("")?;
+        Ok(RestoreReport {
+            end: Gsn::new(end.get()),
+            commits: seen.commits,
+            last_commit: seen.last,
+            pages: total / PAGE_SIZE as u64,
+            log_bytes: end.get() - control.oldest_lsn().get(),
+            backup: (manifest.begun, manifest.complete),
+        })
+    }
+
+    /// Where the log is to end, and what is before that.
+    fn find_end(&self, chain: &LogChain, backup_end: Gsn) -> Result<(Lsn, Seen)> {
+        let mut seen = Seen::default();
+        let cut = chain.find_cut(|record| {
+            let time = commit_time(record);
+            let is_behind = match self.to {
+                RestoreTo::End => false,
+                RestoreTo::Gsn(gsn) => record.gsn >= gsn,
+                RestoreTo::Time(to) => time.is_some_and(|time| time > to),
+            };
+            if !is_behind && record.kind == Kind::Commit as u8 {
+                seen.commits += u64::from(record.gsn >= backup_end);
+                seen.last = time.or(seen.last);
+            }
+            is_behind
+        })?;
+        let Cut { at, is_record, gap } = cut;
+        let is_before = match self.to {
+            RestoreTo::Gsn(gsn) => gsn < backup_end,
+            _ => at.get() < backup_end.get(),
+        };
+        if is_before {
+            return Err(Error::BeforeBackup { end: backup_end });
+        }
+        let is_reached = match self.to {
+            RestoreTo::End => gap.is_none(),
+            RestoreTo::Gsn(gsn) => is_record || gsn.get() <= at.get(),
+            RestoreTo::Time(_) => is_record,
+        };
+        match gap {
+            _ if is_reached => Ok((at, seen)),
+            Some(segment) => Err(Error::LogGap { segment }),
+            None => Err(Error::BehindLog { end: Gsn::new(at.get()), last_commit: seen.last }),
+        }
+    }
+
+    fn explain(&self, error: WalError) -> Error {
+        match error {
+            WalError::MissingSegment { .. } | WalError::NoLog { .. } => {
+                Error::NotABackup { path: self.backup.location().into(), reason: error.to_string() }
+            }
+            other => other.into(),
+        }
+    }
+}
+
+/// The commits before the point.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    commits: u64,
+    last: Option<Timestamp>,
+}
+
+/// When the commit was, of a commit record that says so.
+fn commit_time(record: &RecordRef<'_>) -> Option<Timestamp> {
+    let is_stamped = record.kind == Kind::Commit as u8 && !record.payload.is_empty();
+    is_stamped.then(|| Reader::new(record.payload).number().ok().map(Timestamp::from_micros)).flatten()
+}
+
+fn existing(path: &Path, what: &str) -> Result<Arc<dyn Disk>> {
+    if !path.is_dir() {
+        let reason = format!("the directory of the {what} does not exist");
+        return Err(Error::NotABackup { path: path.into(), reason });
+    }
+    Ok(Arc::new(RealDisk::open(path, RealDiskOptions::default())?))
+}
+
+/// Refuses a directory that holds anything but what an interrupted restore has left.
+fn check_target(target: &dyn Disk) -> Result<()> {
+    let in_use = |found: &str| Err(Error::NotEmpty { path: target.location().into(), found: found.to_owned() });
+    if target.exists(CONTROL)? {
+        return in_use(CONTROL);
+    }
+    if target.exists(RESTORING)? {
+        return Ok(());
+    }
+    if target.exists(LOG)? {
+        return in_use(LOG);
+    }
+    target.list("")?.first().map_or(Ok(()), |name| in_use(name))
+}
+
+/// Makes the target empty but for the mark.
+fn mark(target: &dyn Disk) -> Result<()> {
+    if target.exists(RESTORING)? {
+        for name in [CONTROL_NEW, DOUBLE_WRITE] {
+            if target.exists(name)? {
+                target.remove(name)?;
+            }
+        }
+        return clear(target);
+    }
+    target.open(RESTORING, OpenMode::CreateNew)?;
+    Ok(target.sync_directory("")?)
+}
+
+/// Copies the backup's pages, each of which is checked.
+fn copy_pages(backup: &dyn Disk, target: &dyn Disk, bytes: u64, mut progress: impl FnMut(u64)) -> Result<()> {
+    let (from, to) = (backup.open(DATA, OpenMode::Existing)?, target.open(DATA, OpenMode::CreateNew)?);
+    to.allocate(bytes)?;
+    let mut buffer = AlignedBuf::zeroed(CHUNK_PAGES as usize * PAGE_SIZE);
+    let mut at = 0;
+    while at < bytes {
+        let len = (bytes - at).min(buffer.len() as u64) as usize;
+        let chunk = &mut buffer[..len];
+        from.read_at(chunk, at)?;
+        for (index, bytes) in chunk.chunks_exact(PAGE_SIZE).enumerate() {
+            let id = PageId::new(at / PAGE_SIZE as u64 + index as u64);
+            match page::verify(bytes, id) {
+                Ok(()) | Err(PageDefect::Blank) => {}
+                Err(defect) => {
+                    let offset = id.get() * PAGE_SIZE as u64;
+                    return Err(Error::Corrupt {
+                        file: from.path(),
+                        offset,
+                        page: Some(id),
+                        reason: defect.to_string(),
+                    });
+                }
+            }
+        }
+        to.write_at(&[chunk], at)?;
+        at += len as u64;
+        progress(at);
+    }
+    Ok(to.sync()?)
+}
