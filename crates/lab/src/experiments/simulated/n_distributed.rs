@@ -90,15 +90,20 @@ fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Swe
     Sweep { bench, threads }
 }
 
-/// Systems on all machines, with each of these workloads.
+/// Systems with each of these workloads, on each of these machines.
 struct Contest<'a> {
     sweeps: Vec<Sweep>,
     curves: Vec<Curves<'a>>,
 }
 
 impl<'a> Contest<'a> {
-    fn hold(context: &mut Context<'_>, workloads: &[&'static str], setups: &'a [Setup]) -> Result<Self> {
-        let machines = context.pick(&[XEON, SERVER][..], &[XEON], &[XEON]);
+    fn hold(
+        context: &mut Context<'_>,
+        machines: &[Machine],
+        workloads: &[&'static str],
+        setups: &'a [Setup],
+    ) -> Result<Self> {
+        let machines = context.pick(machines, &[XEON], &[XEON]);
         let all = machines.iter().flat_map(|&machine| workloads.iter().map(move |workload| (machine, *workload)));
         let sweeps: Vec<Sweep> = all.map(|(machine, workload)| sweep(context, machine, workload)).collect();
         context.expect(sweeps.iter().map(|sweep| sweep.threads.len() * setups.len()).sum());
@@ -154,7 +159,7 @@ impl Experiment for WriteIntensive {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [BASELINE, AETHER, TX_D, PG_D];
-        let contest = Contest::hold(context, &WRITES, &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON, SERVER], &WRITES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let check = |what: &str, paper: &str, ours: f64, bound: Bound| {
@@ -192,7 +197,7 @@ impl Experiment for WriteDelay {
             PG_D,
             many("PG-D (1.2 us)", Partition::Page, Domain::DurableCache, DELAY, Placement::Anywhere),
         ];
-        let contest = Contest::hold(context, &WRITES, &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON], &WRITES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             for (delayed, plain, name) in [(1, 0, "TX-D"), (3, 2, "PG-D")] {
@@ -220,7 +225,7 @@ impl Experiment for Breakdowns {
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 2] = [TX_D, AETHER];
         let workloads: Vec<_> = WRITES.into_iter().chain(MIXES).collect();
-        let contest = Contest::hold(context, &workloads, &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON], &workloads, &SETUPS)?;
         let checks = contest.of_paper().map(|(workload, curves)| {
             let Shares { log_contention, .. } = curves.last(0).shares;
             let what = format!("{workload}: share of the time spent waiting at the log, TX-D, most threads");
@@ -246,7 +251,7 @@ impl Experiment for FullMixes {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [BASELINE, AETHER, TX_D, PG_D];
-        let contest = Contest::hold(context, &MIXES, &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON], &MIXES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             for (at, by, what, least) in
@@ -274,7 +279,7 @@ impl Experiment for PassiveGroupCommit {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [TX_D, TX_V, PG_D, PG_V];
-        let contest = Contest::hold(context, &WRITES, &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON, SERVER], &WRITES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let what = format!("{workload}: TX-V by TX-D, most threads");
@@ -298,7 +303,7 @@ impl Experiment for Stragglers {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 2] = [TX_V, PG_V];
-        let contest = Contest::hold(context, &WRITES, &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON], &WRITES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let what = format!("{workload}: commits for each draining, TX-V, most threads");
@@ -324,7 +329,7 @@ impl Experiment for OffCore {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [TX_D, PG_D, AETHER, BASELINE];
-        let contest = Contest::hold(context, &WRITES[..1], &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON], &WRITES[..1], &SETUPS)?;
         let mut checks = Vec::new();
         for (_, curves) in contest.of_paper() {
             let requests = |at: usize| curves.last(at).off_core;
@@ -361,7 +366,7 @@ impl Experiment for Allocation {
             many("PG-V, one node (1.2 us)", Partition::Page, Domain::VolatileCache, DELAY, Placement::Node(1)),
             many("PG-V, striped (1.2 us)", Partition::Page, Domain::VolatileCache, DELAY, Placement::Striped),
         ];
-        let contest = Contest::hold(context, &[WRITES[0], WRITES[1]], &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON], &[WRITES[0], WRITES[1]], &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let growth = |at: usize| {
