@@ -184,9 +184,13 @@ impl LogChain {
         disk.create_directory(DIRECTORY)?;
         disk.sync_directory("")?;
         let mut made = BTreeMap::new();
-        for number in geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1) {
+        let numbers = geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1);
+        for number in numbers.clone() {
             let file = disk.open(&segment_name(number), OpenMode::CreateNew)?;
-            file.allocate(geometry.segment_bytes)?;
+            if number == *numbers.start() || number == *numbers.end() {
+                // The others are written from beginning to end.
+                file.allocate(geometry.segment_bytes)?;
+            }
             SegmentHeader::of_copy(&identity, number, start, geometry.segment_bytes).write(&*file)?;
             made.insert(number, file);
         }

@@ -288,7 +288,6 @@ fn mark(target: &dyn Disk) -> Result<()> {
 /// Copies the backup's pages, each of which is checked.
 fn copy_pages(backup: &dyn Disk, target: &dyn Disk, bytes: u64, mut progress: impl FnMut(u64)) -> Result<()> {
     let (from, to) = (backup.open(DATA, OpenMode::Existing)?, target.open(DATA, OpenMode::CreateNew)?);
-    to.allocate(bytes)?;
     let mut buffer = AlignedBuf::zeroed(CHUNK_PAGES as usize * PAGE_SIZE);
     let mut at = 0;
     while at < bytes {
