@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
-use duramen::{CommitMode, InsertDesign, Isolation, RestoreTo};
+use duramen::{CommitMode, InsertDesign, Isolation, Partition, RestoreTo};
 
 use crate::axes;
 use crate::backup;
@@ -70,9 +70,11 @@ pub(crate) struct LogArgs {
     /// Persistence domain that the ring relies on: durable-cache, volatile-cache [default: volatile-cache]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring; a file that is not there is made [default: `ring` in the database's directory]
+    /// File or device of the ring; a file that is not there is made. With several logs, each has a ring: given again, for the
+    /// second log and so on; without, it is the file named as the first, with the log's number behind it [default: `ring` in
+    /// the database's directory]
     #[arg(long, value_name = "PATH")]
-    pub(crate) region: Option<PathBuf>,
+    pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB: a power of two [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) ring_mb: Option<u32>,
@@ -80,7 +82,7 @@ pub(crate) struct LogArgs {
 
 impl LogArgs {
     /// The log in files.
-    pub(crate) const FILE: Self = Self { log_device: "file", domain: None, region: None, ring_mb: None };
+    pub(crate) const FILE: Self = Self { log_device: "file", domain: None, region: Vec::new(), ring_mb: None };
 }
 
 #[derive(Args, Debug)]
@@ -155,12 +157,13 @@ pub(crate) struct BenchArgs {
     /// Size of the records of log-insert, in bytes [default: 120]
     #[arg(long, value_name = "B", value_parser = value_parser!(u32).range(48..))]
     pub(crate) record_bytes: Option<u32>,
-    /// Number of logs: 1
+    /// Number of logs of a new database: 1 to 24
     #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
-    pub(crate) logs: u32,
-    /// What decides which log a record goes to: transaction
+    pub(crate) logs: u16,
+    /// What decides which of several logs a record goes to, in a new database: transaction (by the processor that it begins
+    /// on), page, round-robin (by transaction, in turn)
     #[arg(long, value_name = "BY", default_value = "transaction", value_parser = axes::partition)]
-    pub(crate) partition: &'static str,
+    pub(crate) partition: Partition,
     /// How updates reach the database: wal
     #[arg(long, value_name = "SCHEME", default_value = "wal", value_parser = axes::scheme)]
     pub(crate) scheme: &'static str,
@@ -226,6 +229,9 @@ pub(crate) enum Inspect {
     Log {
         /// Directory of the database
         dir: PathBuf,
+        /// Which of several logs
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        log: u16,
         /// Start at this log sequence number [default: where the log starts]
         #[arg(long, value_name = "LSN")]
         from: Option<u64>,
@@ -314,6 +320,6 @@ mod tests {
         let cli = Cli::try_parse_from(["duramen", "bench", "tpcb"]).unwrap();
         let Command::Bench(args) = cli.command else { panic!() };
         assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
-        assert_eq!((args.partition, args.open.log.log_device, args.scheme), ("transaction", "file", "wal"));
+        assert_eq!((args.partition, args.open.log.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
     }
 }

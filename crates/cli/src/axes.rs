@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use duramen::pmem::Domain;
-use duramen::{CommitMode, InsertDesign, Isolation};
+use duramen::{CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition};
 use duramen_workloads::selection::NAMES;
 
 /// An option with named values.
@@ -29,7 +29,7 @@ const BENCHES: [&str; NAMES.len() + 2] = {
 const WORKLOAD: Axis = Axis { offered: &BENCHES, absent: &[] };
 const COMMIT: Axis = Axis { offered: &["sync", "elr", "pipelined", "async"], absent: &[] };
 const LOG_INSERT: Axis = Axis { offered: &InsertDesign::NAMES, absent: &[] };
-const PARTITION: Axis = Axis { offered: &["transaction"], absent: &["page"] };
+const PARTITION: Axis = Axis { offered: &["transaction", "page", "round-robin"], absent: &[] };
 const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"], absent: &[] };
 const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absent: &[] };
 const SCHEME: Axis =
@@ -73,10 +73,8 @@ pub(crate) fn isolation(name: &str) -> Result<Isolation, String> {
     ISOLATION.parse(name)
 }
 
-pub(crate) fn partition(name: &str) -> Result<&'static str, String> {
-    PARTITION
-        .choose(name)
-        .map_err(|error| format!("{error} (with one log there is nothing to partition, so the option changes nothing)"))
+pub(crate) fn partition(name: &str) -> Result<Partition, String> {
+    PARTITION.parse(name)
 }
 
 pub(crate) fn log_device(name: &str) -> Result<&'static str, String> {
@@ -91,11 +89,11 @@ pub(crate) fn domain(name: &str) -> Result<Domain, String> {
     DOMAIN.parse(name)
 }
 
-pub(crate) fn logs(number: &str) -> Result<u32, String> {
+pub(crate) fn logs(number: &str) -> Result<u16, String> {
     match number.parse() {
-        Ok(1) => Ok(1),
-        Ok(_) => Err("distributed logs are not available in this version; what there is: 1".into()),
-        Err(_) => Err("it is not a number; what there is: 1".into()),
+        Ok(logs) if (1..=MAX_LOGS).contains(&logs) => Ok(logs),
+        Ok(_) => Err(format!("a database has from 1 to {MAX_LOGS} logs")),
+        Err(_) => Err(format!("it is not a number; a database has from 1 to {MAX_LOGS} logs")),
     }
 }
 
@@ -134,6 +132,7 @@ mod tests {
     fn every_offered_value_exists_and_every_absent_one_is_refused_with_the_choice() {
         assert!(COMMIT.offered.iter().all(|name| commit(name).is_ok_and(|mode| mode.to_string() == *name)));
         assert!(LOG_INSERT.offered.iter().all(|name| log_insert(name).is_ok_and(|design| design.to_string() == *name)));
+        assert!(PARTITION.offered.iter().all(|name| partition(name).is_ok_and(|way| way.to_string() == *name)));
         assert!(ISOLATION.offered.iter().all(|name| isolation(name).is_ok_and(|level| level.to_string() == *name)));
         for axis in [WORKLOAD, COMMIT, LOG_INSERT, PARTITION, LOG_DEVICE, SCHEME] {
             for name in axis.absent {
@@ -148,8 +147,8 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_refused() {
-        assert_eq!(logs("1"), Ok(1));
-        assert!(logs("2").is_err() && logs("x").is_err());
+        assert_eq!((logs("1"), logs("24")), (Ok(1), Ok(24)));
+        assert!(["0", "25", "-1", "x"].iter().all(|text| logs(text).is_err()));
         assert_eq!(seconds("0.5"), Ok(0.5));
         assert!(["0", "-1", "NaN", "inf", "x"].iter().all(|text| seconds(text).is_err()));
         assert_eq!(skew("0.99"), Ok(0.99));

@@ -33,9 +33,11 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
 }
 
 fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {
-    let path = log.region.clone().unwrap_or_else(|| dir.join("ring"));
+    let mut sources = log.region.iter().cloned().map(Source::File);
+    let first = sources.next().unwrap_or_else(|| Source::File(dir.join("ring")));
     // Whoever measures on memory that is not persistent is warned, not stopped.
-    NvmOptions { survive: Survive::Process, ..NvmOptions::new(Source::File(path), log.domain.unwrap_or_default()) }
+    let survive = Survive::Process;
+    NvmOptions { survive, further: sources.collect(), ..NvmOptions::new(first, log.domain.unwrap_or_default()) }
 }
 
 /// Warns if acknowledged commits survive less than a power cut.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use duramen::inspect;
-use duramen_types::{Lsn, PageId};
+use duramen_types::{LogId, Lsn, PageId, Place};
 
 use crate::args::{Inspect, InspectArgs, LogArgs, OpenArgs};
 use crate::database::{closed_disk, open_existing};
@@ -16,7 +16,9 @@ const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false
 
 pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     match &args.what {
-        Inspect::Log { dir, from, limit } => log(dir, from.map(Lsn::new), *limit, out),
+        Inspect::Log { dir, log: number, from, limit } => {
+            log(dir, LogId::new(*number), from.map(Lsn::new), *limit, out)
+        }
         Inspect::Page { dir, page } => {
             let (disk, _lock) = closed_disk(dir)?;
             Ok(writeln!(out, "{}", inspect::page(disk, PageId::new(*page))?)?)
@@ -29,14 +31,14 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-fn log(dir: &Path, from: Option<Lsn>, limit: u64, out: &mut dyn Write) -> Result<()> {
+fn log(dir: &Path, number: LogId, from: Option<Lsn>, limit: u64, out: &mut dyn Write) -> Result<()> {
     let (disk, _lock) = closed_disk(dir)?;
     writeln!(
         out,
         "{:>12} {:>12} {:>10} {:>8} {:>12} {:>6}  {:<18} detail",
         "lsn", "gsn", "txn", "page", "prev", "bytes", "kind"
     )?;
-    let mut entries = inspect::log(disk, from)?;
+    let mut entries = inspect::log_of(disk, number, from)?;
     for entry in entries.by_ref().take(usize::try_from(limit).unwrap_or(usize::MAX)) {
         let entry = entry?;
         writeln!(
@@ -46,7 +48,7 @@ fn log(dir: &Path, from: Option<Lsn>, limit: u64, out: &mut dyn Write) -> Result
             entry.gsn.get(),
             entry.txn.get(),
             entry.page.get(),
-            entry.prev.get(),
+            place(entry.prev),
             entry.length,
             entry.kind,
             entry.detail
@@ -58,6 +60,12 @@ fn log(dir: &Path, from: Option<Lsn>, limit: u64, out: &mut dyn Write) -> Result
         writeln!(out, "the end of the log is in persistent memory, in the ring with the number {ring:016x}")?;
     }
     Ok(())
+}
+
+/// A place in the first log is its LSN; one in another says which.
+fn place(place: Place) -> String {
+    let (log, lsn) = (place.log(), place.lsn().get());
+    if log.is_zero() { lsn.to_string() } else { format!("{}:{lsn}", log.get()) }
 }
 
 fn table(dir: &Path, name: &str, keys: usize, out: &mut dyn Write) -> Result<()> {

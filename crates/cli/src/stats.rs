@@ -73,6 +73,9 @@ fn counters(metrics: &duramen::Metrics) -> Table {
     row("reads", format!("{}, {}", format::count(metrics.disk.reads), format::bytes(metrics.disk.read_bytes)));
     row("writes", format!("{}, {}", format::count(metrics.disk.writes), format::bytes(metrics.disk.written_bytes)));
     row("syncs", format::count(metrics.disk.syncs));
+    if metrics.logs > 1 {
+        row("logs", format!("{} by {}; the places are those of the first", metrics.logs, metrics.log_partition));
+    }
     row("log start", metrics.log.start.get().to_string());
     row("log durable", metrics.log.durable.get().to_string());
     row("log end", metrics.log.end.get().to_string());

@@ -82,6 +82,19 @@ fn every_offered_combination_runs_on_one_database() {
             assert_eq!(object["audit"], "ok");
         }
     }
+    for (logs, partition) in [("2", "transaction"), ("3", "page"), ("2", "round-robin")] {
+        let other = Home::new();
+        let more = ["--transactions", "40", "--logs", logs, "--partition", partition, "--json"];
+        let object = object(&duramen(&other.bench(&more)).exits_with(0));
+        assert_eq!((&object["partition"], object["logs"].to_string()), (&partition.into(), logs.to_owned()));
+        assert_eq!(object["audit"], "ok");
+        duramen(&["check", arg(&other.dir)]).exits_with(0);
+        duramen(&["inspect", "checkpoint", arg(&other.dir)]).exits_with(0);
+        let ran = duramen(&["inspect", "log", arg(&other.dir), "--log", "1"]).exits_with(0);
+        // Which log a transaction goes to may be up to chance.
+        assert!(ran.stdout.contains("update") || partition != "page", "{ran:#?}");
+        duramen(&other.bench(&["--transactions", "5"])).exits_with(2);
+    }
     let full = ["--logs", "1", "--partition", "transaction", "--log-device", "file", "--scheme", "wal"];
     duramen(&[home.bench(&["--seconds", "0.1"]), full.to_vec()].concat()).exits_with(0);
     let more = ["--transactions", "20", "--no-uring", "--no-direct", "--isolation", "read-committed"];
@@ -156,21 +169,27 @@ fn the_end_of_the_log_may_be_in_persistent_memory() {
         assert!(ran.stderr.contains("not a power cut"), "what is measured on is no persistent memory: {ran:#?}");
     }
     duramen(&["check", arg(&home.dir)]).exits_with(0);
+    let several = Home::new();
+    let rings = ["ring", "second", "ring2"].map(|name| several.dir.with_extension(name));
+    let more = ["--region", arg(&rings[0]), "--region", arg(&rings[1]), "--logs", "3", "--partition", "page"];
+    for _ in 0..2 {
+        duramen(&several.bench(&[&nvm[..], &more, &["--seconds", "0.2"]].concat())).exits_with(0);
+    }
+    assert!(rings.iter().all(|ring| ring.is_file()), "each log has a ring");
+    duramen(&["check", arg(&several.dir)]).exits_with(0);
 }
 
 #[test]
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();
-    let refused = [
-        ("--logs", "4", "what there is: 1"),
-        ("--partition", "page", "`transaction`"),
-        ("--scheme", "in-place", "`wal`"),
-    ];
+    let refused = [("--scheme", "in-place", "`wal`")];
     for (option, value, words) in refused {
         duramen(&home.bench(&[option, value])).exits_with(2).says(&[option, value, words, "not available"]);
     }
     duramen(&home.bench(&["--log-device", "tape"])).exits_with(2).says(&["unknown", "nvm"]);
     duramen(&home.bench(&["--domain", "durable-cache"])).exits_with(2).says(&["--domain", "--log-device nvm"]);
+    duramen(&home.bench(&["--logs", "25"])).exits_with(2).says(&["--logs", "from 1 to 24"]);
+    duramen(&home.bench(&["--partition", "table"])).exits_with(2).says(&["unknown", "`transaction`"]);
     duramen(&home.bench(&["--commit", "soon"])).exits_with(2).says(&["unknown", "elr"]);
     duramen(&home.bench(&["--clients", "0"])).exits_with(2).says(&["--clients"]);
     duramen(&home.bench(&["--seconds", "0"])).exits_with(2).says(&["--seconds"]);

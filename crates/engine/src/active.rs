@@ -16,7 +16,7 @@
 
 use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::{Lsn, TxnId};
+use duramen_types::{Gsn, Place, TxnId};
 use duramen_wal::Inserted;
 
 /// How far a transaction is.
@@ -48,15 +48,15 @@ pub(crate) struct TxnEntry {
     pub(crate) txn: TxnId,
     pub(crate) state: TxnState,
     /// Its first record.
-    pub(crate) first: Lsn,
+    pub(crate) first: Gsn,
     /// Its latest record.
-    pub(crate) last: Lsn,
+    pub(crate) last: Place,
 }
 
 impl TxnEntry {
     /// That of a transaction without records.
     pub(crate) const fn new(txn: TxnId) -> Self {
-        Self { txn, state: TxnState::Active, first: Lsn::ZERO, last: Lsn::ZERO }
+        Self { txn, state: TxnState::Active, first: Gsn::ZERO, last: Place::ZERO }
     }
 }
 
@@ -73,13 +73,13 @@ pub(crate) struct TxnSlot {
 impl TxnSlot {
     /// Runs `insert` as an announced insertion of a record that leaves the transaction in `state`.
     #[inline]
-    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(Lsn) -> Inserted) -> Inserted {
+    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(Place) -> Inserted) -> Inserted {
         self.inserting.store(true, Ordering::Release);
         let inserted = insert(self.last());
         if self.first.load(Ordering::Relaxed) == 0 {
-            self.first.store(inserted.lsn.get(), Ordering::Relaxed);
+            self.first.store(inserted.gsn.get(), Ordering::Relaxed);
         }
-        self.last.store(inserted.lsn.get(), Ordering::Relaxed);
+        self.last.store(inserted.place().get(), Ordering::Relaxed);
         self.state.store(state as u8, Ordering::Relaxed);
         self.inserting.store(false, Ordering::Release);
         inserted
@@ -87,12 +87,12 @@ impl TxnSlot {
 
     /// Its latest record; zero before the first.
     #[inline]
-    pub(crate) fn last(&self) -> Lsn {
-        Lsn::new(self.last.load(Ordering::Relaxed))
+    pub(crate) fn last(&self) -> Place {
+        Place::new(self.last.load(Ordering::Relaxed))
     }
 
     /// Says that nothing before `first` is needed of the transaction any more.
-    pub(crate) fn restart_at(&self, first: Lsn) {
+    pub(crate) fn restart_at(&self, first: Gsn) {
         self.first.store(first.get(), Ordering::Relaxed);
     }
 
@@ -111,8 +111,8 @@ impl TxnSlot {
         TxnEntry {
             txn: TxnId::new(self.txn.load(Ordering::Relaxed)),
             state: TxnState::from_u8(self.state.load(Ordering::Relaxed)).expect("only states are stored"),
-            first: Lsn::new(self.first.load(Ordering::Relaxed)),
-            last: Lsn::new(self.last.load(Ordering::Relaxed)),
+            first: Gsn::new(self.first.load(Ordering::Relaxed)),
+            last: Place::new(self.last.load(Ordering::Relaxed)),
         }
     }
 }
@@ -169,7 +169,7 @@ impl ActiveTxns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use duramen_types::{Gsn, LogId};
+    use duramen_types::{LogId, Lsn};
 
     fn at(lsn: u64) -> Inserted {
         Inserted { log: LogId::ZERO, lsn: Lsn::new(lsn), end: Lsn::new(lsn + 48), gsn: Gsn::new(lsn) }
@@ -183,16 +183,16 @@ mod tests {
             active.enter(slot, TxnEntry::new(TxnId::new(txn)));
         }
         slots[0].insert(TxnState::Active, |prev| {
-            assert_eq!(prev, Lsn::ZERO);
+            assert_eq!(prev, Place::ZERO);
             at(100)
         });
         slots[0].insert(TxnState::Active, |prev| {
-            assert_eq!(prev, Lsn::new(100));
+            assert_eq!(prev, Place::new(100));
             at(200)
         });
         slots[1].insert(TxnState::Over, |_| at(300));
         let expected =
-            TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Lsn::new(100), last: Lsn::new(200) };
+            TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Gsn::new(100), last: Place::new(200) };
         assert_eq!(active.snapshot(), [expected]);
         // What may be seen while the first record is inserted.
         slots[2].last.store(400, Ordering::Relaxed);

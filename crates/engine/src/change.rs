@@ -22,6 +22,8 @@ use crate::scheme::StorageScheme;
 /// Latched pages and the operations done on them so far.
 pub(crate) struct Change<'p> {
     pages: Vec<Exclusive<'p>>,
+    /// The highest GSN that one of the pages had before. Operations that make a page anew forget it.
+    after: Gsn,
     payload: Vec<u8>,
     operations: usize,
 }
@@ -29,11 +31,12 @@ pub(crate) struct Change<'p> {
 impl<'p> Change<'p> {
     /// A change of nothing yet.
     pub(crate) fn new() -> Self {
-        Self { pages: Vec::with_capacity(4), payload: Vec::new(), operations: 0 }
+        Self { pages: Vec::with_capacity(4), after: Gsn::ZERO, payload: Vec::new(), operations: 0 }
     }
 
     /// Takes a latched page in and returns the number by which the change knows it.
     pub(crate) fn include(&mut self, page: Exclusive<'p>) -> usize {
+        self.after = self.after.max(page.gsn());
         self.pages.push(page);
         self.pages.len() - 1
     }
@@ -61,9 +64,10 @@ impl<'p> Change<'p> {
     /// Logs the change as a system transaction and lets the pages go; returns the bytes of log that it took.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let prefix = Vec::new();
-        let inserted = self
-            .log(prefix, |page, after, payload| scheme.log(NewRecord { page, after, ..Kind::System.record(payload) }));
-        inserted.end.get() - inserted.lsn.get()
+        let inserted = self.log(prefix, |page, after, payload| {
+            scheme.log(None, NewRecord { page, after, ..Kind::System.record(payload) })
+        });
+        inserted.bytes()
     }
 
     /// Lets the pages go without logging what was done to them: only for the planted bug that does so.
@@ -80,9 +84,8 @@ impl<'p> Change<'p> {
             prefix.extend_from_slice(&operations);
             prefix
         };
-        let after = self.pages.iter().map(Exclusive::gsn).max().unwrap_or(Gsn::ZERO);
         let first = self.pages.first().map_or(PageId::ZERO, Exclusive::id);
-        let inserted = insert(first, after, &payload);
+        let inserted = insert(first, self.after, &payload);
         self.operations = 0;
         for page in &mut self.pages {
             page::set_gsn(page, inserted.gsn);

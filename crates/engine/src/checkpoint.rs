@@ -14,8 +14,8 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Mutex, Weak};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
-use duramen_wal::Inserted;
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
+use duramen_wal::{Inserted, NewRecord};
 
 use crate::active::{TxnEntry, TxnState};
 use crate::control::Control;
@@ -76,8 +76,8 @@ pub(crate) fn decode_txns(payload: &[u8]) -> Result<(Lsn, Vec<TxnEntry>), Malfor
         let entry = TxnEntry {
             txn: TxnId::new(reader.number()?),
             state: TxnState::from_u8(reader.byte()?).ok_or(Malformed)?,
-            first: Lsn::new(reader.number()?),
-            last: Lsn::new(reader.number()?),
+            first: Gsn::new(reader.number()?),
+            last: Place::new(reader.number()?),
         };
         if entry.txn.is_zero() || entry.txn >= TXN_LIMIT || entry.state == TxnState::Over {
             return Err(Malformed);
@@ -113,7 +113,7 @@ pub(crate) fn decode_pages(payload: &[u8]) -> Result<(Lsn, Vec<(PageId, Gsn)>), 
 pub(crate) struct Checkpointer {
     /// Held while a checkpoint is taken. Inside: the log space set aside for the next one.
     running: Mutex<u64>,
-    /// The next checkpoint is due when the log has reached this LSN.
+    /// The next checkpoint is due when the log has reached this GSN.
     due: AtomicU64,
     parker: Arc<Parker>,
     stop: Arc<AtomicBool>,
@@ -155,7 +155,7 @@ impl Checkpointer {
 impl Core {
     /// Wakes the checkpoint thread when the log has grown enough.
     #[inline]
-    pub(crate) fn checkpoint_if_due(&self, end: Lsn) {
+    pub(crate) fn checkpoint_if_due(&self, end: Gsn) {
         let due = self.checkpointer.due.load(Ordering::Relaxed);
         if end.get() >= due
             && self.checkpointer.due.compare_exchange(due, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -168,8 +168,8 @@ impl Core {
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.retry_deferred();
         let mut standing = self.checkpointer.running.lock();
-        let latest = self.control.lock().control.checkpoint;
-        self.checkpoint_and_note(&mut standing, Gsn::new(latest.get()))
+        let latest = self.control.lock().control.checkpoint_gsn();
+        self.checkpoint_and_note(&mut standing, latest)
     }
 
     /// Takes a checkpoint after writing every dirty page out: recovery would have nothing to redo, and the log can be
@@ -177,12 +177,14 @@ impl Core {
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let mut standing = self.checkpointer.running.lock();
         let end = self.scheme().end();
-        self.checkpoint_and_note(&mut standing, Gsn::new(end.get()))
+        self.checkpoint_and_note(&mut standing, end)
     }
 
     fn checkpoint_and_note(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
         let taken = self.take_checkpoint(standing, flush_before);
-        let next = self.scheme().end().advance(self.options.checkpoint_bytes);
+        // Time passes with the bytes of the busiest of several logs; the others may have as many.
+        let logs = u64::from(self.control.lock().control.logs.count);
+        let next = Gsn::new(self.scheme().end().get() + self.options.checkpoint_bytes.div_ceil(logs));
         self.checkpointer.due.store(next.get(), Ordering::Relaxed);
         taken.map_err(|error| self.note(error))
     }
@@ -192,7 +194,9 @@ impl Core {
         self.store.pool.flush_before(flush_before)?;
         self.set_room_aside(standing)?;
         let before = *standing;
-        let begin = self.log_checkpoint(standing, Kind::CheckpointBegin, &[]).lsn;
+        let mut tails = Vec::new();
+        let begun = self.log_checkpoint(standing, Kind::CheckpointBegin.record(&[]), &mut tails);
+        let begin = begun.lsn;
         let mut txns = self.active.snapshot();
         if !txns.is_empty() {
             reach(Probe::CheckpointUnderLoad);
@@ -211,20 +215,26 @@ impl Core {
         let room = parts.iter().map(|(_, payload)| bytes(payload.len())).sum::<u64>() + bytes(CheckpointEnd::MAX_BYTES);
         self.have_room(standing, room)?;
         for (kind, payload) in &parts {
-            self.log_checkpoint(standing, *kind, payload);
+            self.log_checkpoint(standing, kind.record(payload), &mut Vec::new());
         }
         let next_txn = TxnId::new(self.next_txn.load(Ordering::Relaxed));
         // Before the end record: a group that is counted here is in the log that is hardened next.
         let groups = self.store.space.groups();
         let end = CheckpointEnd { begin, next_txn }.encode();
-        let end = self.log_checkpoint(standing, Kind::CheckpointEnd, &end);
-        self.scheme().harden_at_once(end.gsn)?;
+        // What the tables have seen, and what they lack because it was over, may be in any log. All of it is hardened with
+        // the end record if that has the higher GSN.
+        let seen = Gsn::new(self.scheme().end().get() - 1);
+        let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
+        let end = self.log_checkpoint(standing, end, &mut Vec::new());
+        self.scheme().harden_at_once(end.gsn, Some(end.place()))?;
 
-        let redo = pages.iter().map(|&(_, gsn)| Lsn::new(gsn.get())).fold(begin, Lsn::min);
-        let oldest = txns.iter().map(|entry| entry.first).fold(redo, Lsn::min);
+        let redo = pages.iter().map(|&(_, gsn)| gsn).fold(begun.gsn, Gsn::min);
+        let oldest = txns.iter().map(|entry| entry.first).fold(redo, Gsn::min);
         {
             let mut file = self.control.lock();
-            let control = Control { checkpoint: begin, redo, oldest, next_txn, groups, ..file.control };
+            let redo_from = self.scheme().positions_before(redo);
+            let logs = file.control.logs.at_checkpoint(begun.gsn, end.gsn, &tails, &redo_from);
+            let control = Control { checkpoint: begin, redo, oldest, next_txn, groups, logs, ..file.control };
             file.write(control)?;
         }
         self.counters.checkpoint_taken();
@@ -271,10 +281,10 @@ impl Core {
     }
 
     /// Inserts a record of a checkpoint, in the room set aside for it.
-    fn log_checkpoint(&self, standing: &mut u64, kind: Kind, payload: &[u8]) -> Inserted {
-        let bytes = self.scheme().record_bytes(payload.len());
+    fn log_checkpoint(&self, standing: &mut u64, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
+        let bytes = self.scheme().record_bytes(record.payload.len());
         assert!(bytes <= *standing, "room is set aside for what a checkpoint logs");
-        let inserted = self.scheme().log(kind.record(payload));
+        let inserted = self.scheme().log_checkpoint(record, tails);
         *standing -= bytes;
         self.scheme().unreserve(bytes);
         inserted
@@ -282,9 +292,9 @@ impl Core {
 }
 
 /// The records of the checkpoint that a new, empty database begins with; inserted by `log`.
-pub(crate) fn first_checkpoint(mut log: impl FnMut(Kind, &[u8]) -> Inserted, next_txn: TxnId) -> (Lsn, Inserted) {
-    let begin = log(Kind::CheckpointBegin, &[]).lsn;
-    let end = log(Kind::CheckpointEnd, &CheckpointEnd { begin, next_txn }.encode());
+pub(crate) fn first_checkpoint(mut log: impl FnMut(Kind, &[u8]) -> Inserted, next_txn: TxnId) -> (Inserted, Inserted) {
+    let begin = log(Kind::CheckpointBegin, &[]);
+    let end = log(Kind::CheckpointEnd, &CheckpointEnd { begin: begin.lsn, next_txn }.encode());
     (begin, end)
 }
 
@@ -296,8 +306,8 @@ mod tests {
     fn tables_round_trip() {
         let begin = Lsn::new(5000);
         let txns = [
-            TxnEntry { txn: TxnId::new(9), state: TxnState::Active, first: Lsn::new(4096), last: Lsn::new(8000) },
-            TxnEntry { txn: TxnId::new(10), state: TxnState::Committed, first: Lsn::new(1), last: Lsn::new(2) },
+            TxnEntry { txn: TxnId::new(9), state: TxnState::Active, first: Gsn::new(4096), last: Place::new(8000) },
+            TxnEntry { txn: TxnId::new(10), state: TxnState::Committed, first: Gsn::new(1), last: Place::new(2) },
         ];
         assert_eq!(decode_txns(&encode_txns(begin, &txns)), Ok((begin, txns.to_vec())));
         let pages = [(PageId::new(1), Gsn::new(7)), (PageId::new(1 << 40), Gsn::new(8))];
@@ -336,7 +346,7 @@ mod tests {
         let core = open(Arc::new(SimDisk::new(1)), options).unwrap();
         while core.scheme().reserve(1 << 10).is_ok() {}
         for txn in 1_000..41_000 {
-            let (first, last) = (Lsn::new(4096), Lsn::new(4144));
+            let (first, last) = (Gsn::new(4096), Place::new(4144));
             let entry = TxnEntry { txn: TxnId::new(txn), state: TxnState::Active, first, last };
             core.active.enter(&Arc::default(), entry);
         }

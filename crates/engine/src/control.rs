@@ -16,18 +16,30 @@
 //! | 64 | 8 | no transaction id below this is given out again |
 //! | 72 | 8 | when the slot was written, microseconds since 1970 |
 //! | 80 | 8 | number of groups of pages that have a bitmap, at least; 0 is as good as 1 |
+//! | 88 | 2 | number of logs; 0 is as good as 1 |
+//! | 90 | 1 | partition of several logs: 0 transaction, 1 round-robin, 2 page |
+//! | 91 | 1 | 1 while several logs are being cut behind the GSN at 104 |
+//! | 96 | 8 | several logs: GSN of the begin record |
+//! | 104 | 8 | several logs: GSN up to which all of them are complete |
+//! | 112 | 16 each | for each of several logs: LSN from which analysis reads, LSN from which redo reads |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
 //! The rest of a block is zero.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, clock};
-use duramen_types::{BLOCK_SIZE, Lsn, PAGE_SIZE, TxnId, crc32c};
+use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, TxnId, crc32c};
+use duramen_wal::MAX_LOGS;
 
 use crate::error::{Error, Result};
+use crate::options::Partition;
 
-/// The format version that this program writes and reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The highest format version that this program reads, and writes when there are several logs; with one log it writes
+/// [`FORMAT_VERSION_ONE_LOG`].
+pub(crate) const FORMAT_VERSION: u32 = 2;
+
+/// The format version of databases with one log.
+pub(crate) const FORMAT_VERSION_ONE_LOG: u32 = 1;
 
 /// Name of the file.
 pub(crate) const CONTROL: &str = "control";
@@ -36,6 +48,7 @@ pub(crate) const CONTROL: &str = "control";
 pub(crate) const CONTROL_NEW: &str = "control.new";
 
 const MAGIC: [u8; 8] = *b"DURAMEN\0";
+const LOGS: usize = 88;
 const CRC: usize = 508;
 
 /// What the control file says.
@@ -46,14 +59,102 @@ pub(crate) struct Control {
     /// Begin record of the latest complete checkpoint.
     pub(crate) checkpoint: Lsn,
     /// Redo begins here at the earliest.
-    pub(crate) redo: Lsn,
+    pub(crate) redo: Gsn,
     /// The log is needed from here on.
-    pub(crate) oldest: Lsn,
+    pub(crate) oldest: Gsn,
     pub(crate) next_txn: TxnId,
     /// When this was written, in microseconds since 1970.
     pub(crate) written: u64,
     /// So many groups of pages have an allocation bitmap, if not more.
     pub(crate) groups: u64,
+    pub(crate) logs: SeveralLogs,
+}
+
+/// What the control file says of several logs. With one log there is nothing to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SeveralLogs {
+    /// How many there are.
+    pub(crate) count: u16,
+    pub(crate) partition: Partition,
+    /// They are being cut behind `complete`.
+    pub(crate) is_cutting: bool,
+    /// GSN of the checkpoint's begin record.
+    pub(crate) checkpoint: Gsn,
+    /// All of them are complete up to here.
+    pub(crate) complete: Gsn,
+    /// For each log: what was inserted before the checkpoint began ends here; redo reads from here.
+    pub(crate) places: [(Lsn, Lsn); MAX_LOGS as usize],
+}
+
+impl SeveralLogs {
+    /// A single log.
+    pub(crate) const ONE: Self = Self {
+        count: 1,
+        partition: Partition::Transaction,
+        is_cutting: false,
+        checkpoint: Gsn::ZERO,
+        complete: Gsn::ZERO,
+        places: [(Lsn::ZERO, Lsn::ZERO); MAX_LOGS as usize],
+    };
+
+    /// `count` logs of a new database, whose first checkpoint begins at `begin` behind these `tails`.
+    pub(crate) fn new(count: u16, partition: Partition, begin: Gsn, end: Gsn, tails: &[Lsn]) -> Self {
+        if count == 1 {
+            Self::ONE
+        } else {
+            Self { count, partition, ..Self::ONE }.at_checkpoint(begin, end, tails, tails)
+        }
+    }
+
+    /// The same after a checkpoint from `begin` to `end`, which is hardened.
+    pub(crate) fn at_checkpoint(self, begin: Gsn, end: Gsn, tails: &[Lsn], redo: &[Lsn]) -> Self {
+        if self.count == 1 {
+            return self;
+        }
+        let mut places = [(Lsn::ZERO, Lsn::ZERO); MAX_LOGS as usize];
+        for (place, ends) in places.iter_mut().zip(tails.iter().zip(redo)) {
+            *place = (*ends.0, *ends.1);
+        }
+        Self { checkpoint: begin, complete: end, is_cutting: false, places, ..self }
+    }
+
+    fn encode(&self, block: &mut [u8]) {
+        if self.count == 1 {
+            return;
+        }
+        block[LOGS..LOGS + 2].copy_from_slice(&self.count.to_le_bytes());
+        block[LOGS + 2] = self.partition as u8;
+        block[LOGS + 3] = self.is_cutting.into();
+        let places = self.places[..usize::from(self.count)].iter().flat_map(|place| [place.0.get(), place.1.get()]);
+        let fields = [self.checkpoint.get(), self.complete.get()].into_iter().chain(places);
+        for (field, number) in block[LOGS + 8..CRC].chunks_exact_mut(8).zip(fields) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    /// Reads it; `None` when it makes no sense.
+    fn decode(block: &[u8]) -> Option<Self> {
+        let count = u16::from_le_bytes([block[LOGS], block[LOGS + 1]]).max(1);
+        if count == 1 {
+            return Some(Self::ONE);
+        }
+        let partition = match block[LOGS + 2] {
+            0 => Partition::Transaction,
+            1 => Partition::RoundRobin,
+            2 => Partition::Page,
+            _ => return None,
+        };
+        let word = |index: usize| {
+            let at = LOGS + 8 + index * 8;
+            u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"))
+        };
+        let mut places = Self::ONE.places;
+        for (index, place) in places.get_mut(..usize::from(count))?.iter_mut().enumerate() {
+            *place = (Lsn::new(word(2 + 2 * index)), Lsn::new(word(3 + 2 * index)));
+        }
+        let (checkpoint, complete) = (Gsn::new(word(0)), Gsn::new(word(1)));
+        Some(Self { count, partition, is_cutting: block[LOGS + 3] != 0, checkpoint, complete, places })
+    }
 }
 
 /// The open file and what it says.
@@ -64,11 +165,30 @@ pub(crate) struct ControlFile {
 }
 
 impl Control {
+    /// For each log, where the records are that a checkpoint's tables need not have the effects of.
+    pub(crate) fn behind_checkpoint(&self) -> Vec<Lsn> {
+        match self.logs.count {
+            1 => vec![self.checkpoint],
+            count => self.logs.places[..usize::from(count)].iter().map(|place| place.0).collect(),
+        }
+    }
+
+    /// Where the log is needed from on, in a database with one.
+    pub(crate) fn oldest_lsn(&self) -> Lsn {
+        Lsn::new(self.oldest.get())
+    }
+
+    /// GSN of the latest complete checkpoint's begin record.
+    pub(crate) fn checkpoint_gsn(&self) -> Gsn {
+        if self.logs.count == 1 { Gsn::new(self.checkpoint.get()) } else { self.logs.checkpoint }
+    }
+
     /// Writes a slot, of at least half a kilobyte.
     pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = if self.logs.count == 1 { FORMAT_VERSION_ONE_LOG } else { FORMAT_VERSION };
+        block[8..12].copy_from_slice(&version.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
         let fields = [
@@ -83,6 +203,7 @@ impl Control {
         for (index, field) in fields.into_iter().enumerate() {
             block[32 + index * 8..40 + index * 8].copy_from_slice(&field.to_le_bytes());
         }
+        self.logs.encode(block);
         let crc = crc32c(&block[..CRC]);
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
     }
@@ -97,7 +218,7 @@ impl Control {
         if half(CRC) != crc32c(&block[..CRC]) {
             return Err(Defect::Damaged);
         }
-        if half(8) != FORMAT_VERSION {
+        if !(FORMAT_VERSION_ONE_LOG..=FORMAT_VERSION).contains(&half(8)) {
             return Err(Defect::Version(half(8)));
         }
         if half(12) as usize != PAGE_SIZE {
@@ -107,11 +228,12 @@ impl Control {
             database: block[16..32].try_into().expect("sixteen bytes"),
             sequence: word(32),
             checkpoint: Lsn::new(word(40)),
-            redo: Lsn::new(word(48)),
-            oldest: Lsn::new(word(56)),
+            redo: Gsn::new(word(48)),
+            oldest: Gsn::new(word(56)),
             next_txn: TxnId::new(word(64)),
             written: word(72),
             groups: word(80),
+            logs: SeveralLogs::decode(block).ok_or(Defect::Damaged)?,
         })
     }
 }
@@ -234,11 +356,12 @@ mod tests {
             database: [7; 16],
             sequence,
             checkpoint: Lsn::new(4096),
-            redo: Lsn::new(4096),
-            oldest: Lsn::new(4096),
+            redo: Gsn::new(4096),
+            oldest: Gsn::new(4096),
             next_txn: TxnId::new(12),
             written: 1,
             groups: 3,
+            logs: SeveralLogs::ONE,
         }
     }
 
@@ -252,6 +375,29 @@ mod tests {
             assert!(Control::decode(&block).is_err(), "bit {bit}");
             block[bit / 8] ^= 1 << (bit % 8);
         }
+    }
+
+    #[test]
+    fn several_logs_are_another_version_and_one_is_not() {
+        let tails: Vec<Lsn> = (1..=24).map(|log| Lsn::new(log * 8192)).collect();
+        for count in [2, 3, MAX_LOGS] {
+            for partition in [Partition::Transaction, Partition::RoundRobin, Partition::Page] {
+                let mut logs = SeveralLogs::new(count, partition, Gsn::new(7), Gsn::new(9), &tails[..count.into()]);
+                logs.is_cutting = count == 3;
+                let mut block = vec![0; BLOCK_SIZE];
+                let control = Control { logs, ..sample(5) };
+                control.encode(&mut block);
+                assert_eq!((block[8], Control::decode(&block)), (2, Ok(control)));
+                block[LOGS + 2] = 3;
+                let crc = crc32c(&block[..CRC]);
+                block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
+                assert_eq!(Control::decode(&block), Err(Defect::Damaged));
+            }
+        }
+        let mut block = vec![0; BLOCK_SIZE];
+        sample(5).encode(&mut block);
+        assert_eq!(block[8], 1);
+        assert!(block[LOGS..CRC].iter().all(|byte| *byte == 0));
     }
 
     #[test]

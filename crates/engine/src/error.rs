@@ -251,6 +251,16 @@ impl From<WalError> for Error {
             WalError::Corrupt { segment, offset, reason } => {
                 Self::Corrupt { file: format!("log/{segment:016x}.log"), offset, page: None, reason }
             }
+            WalError::InLog { log, error } => match Self::from(*error) {
+                Self::Corrupt { file, offset, page, reason } => {
+                    Self::Corrupt { file: file.replacen("log", &format!("log{}", log.get()), 1), offset, page, reason }
+                }
+                Self::NotADatabase { path: _, reason } => {
+                    let path = format!("log{}", log.get()).into();
+                    Self::NotADatabase { path, reason: format!("log {}: {reason}", log.get()) }
+                }
+                other => other,
+            },
             WalError::WrongVersion { found, supported } => Self::WrongVersion { file: "log".into(), found, supported },
             WalError::MissingSegment { .. } | WalError::NoLog { .. } | WalError::WrongDatabase { .. } => {
                 Self::NotADatabase { path: "log".into(), reason: error.to_string() }

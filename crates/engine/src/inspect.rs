@@ -15,6 +15,6 @@ mod table;
 mod text;
 
 pub use checkpoint::{CheckpointReport, CheckpointTables, ControlSlot, UnfinishedTransaction, checkpoint};
-pub use log::{LogEntries, LogEntry, log};
+pub use log::{LogEntries, LogEntry, log, log_of};
 pub use page::{PageReport, page};
 pub use table::{LevelReport, TableReport, table};

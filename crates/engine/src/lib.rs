@@ -88,7 +88,7 @@ pub use check::CheckReport;
 pub use db::Db;
 pub use error::{Error, Result};
 pub use metrics::{Metrics, RecoveryReport};
-pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, NvmOptions, Options};
+pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
 pub use timestamp::Timestamp;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 

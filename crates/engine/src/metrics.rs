@@ -6,6 +6,7 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_wal::WalStats;
 
 use crate::core::Core;
+use crate::options::Partition;
 
 /// What a database has done since it was opened. Made by [`crate::Db::metrics`].
 #[derive(Clone, Debug, Default)]
@@ -25,7 +26,11 @@ pub struct Metrics {
     pub lock_wait_nanos: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
-    /// The log's counts.
+    /// Number of logs.
+    pub logs: u16,
+    /// Which of several logs takes a record.
+    pub log_partition: Partition,
+    /// The log's counts, or those of all logs together.
     pub log: WalStats,
     /// The disk's counts.
     pub disk: DiskCounters,
@@ -109,6 +114,7 @@ impl Counters {
 impl Core {
     pub(crate) fn metrics(&self) -> Metrics {
         let (locks, pool) = (self.locks.metrics(), self.store.pool.metrics());
+        let logs = self.control.lock().control.logs;
         Metrics {
             commits: self.counters.commits.load(Ordering::Relaxed),
             aborts: self.counters.aborts.load(Ordering::Relaxed),
@@ -117,6 +123,8 @@ impl Core {
             lock_waits: locks.waits,
             lock_wait_nanos: locks.wait_nanos,
             checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
+            logs: logs.count,
+            log_partition: logs.partition,
             log: self.scheme().stats(),
             disk: self.disk.counters(),
             backend: self.disk.backend(),

@@ -8,15 +8,15 @@
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
-use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, LogDevice, Wal, WalOptions};
+use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
+use duramen_wal::{GroupCommit, Known, LogDevice, Logs, MAX_LOGS, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
 use crate::btree::{Store, empty_root};
 use crate::catalog::{CATALOG, Handles};
 use crate::checkpoint::{Checkpointer, first_checkpoint};
-use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile};
+use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile, SeveralLogs};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::health::Health;
@@ -25,6 +25,7 @@ use crate::metrics::Counters;
 use crate::options::Options;
 use crate::page;
 use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
+use crate::record::Kind;
 use crate::recovery;
 use crate::scheme::WalScheme;
 use crate::space::{Space, blank_bitmap};
@@ -143,11 +144,13 @@ fn is_marker(disk: &dyn Disk) -> Result<bool> {
 
 /// Removes what an interrupted creation has left, but for its mark.
 fn clear(disk: &dyn Disk) -> Result<()> {
-    if disk.exists(LOG)? {
-        for name in disk.list(LOG)? {
-            disk.remove(&format!("{LOG}/{name}"))?;
+    for log in log_directories() {
+        if disk.exists(&log)? {
+            for name in disk.list(&log)? {
+                disk.remove(&format!("{log}/{name}"))?;
+            }
+            disk.sync_directory(&log)?;
         }
-        disk.sync_directory(LOG)?;
     }
     for name in [CONTROL_NEW, DOUBLE_WRITE, DATA] {
         if disk.exists(name)? {
@@ -175,21 +178,25 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
 
     // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
     let on_files = WalOptions { device: LogDevice::File, archive: None, ..wal_options(options) };
-    let wal = Wal::create(Arc::clone(shared), on_files, database)?;
-    let (begin, end) = first_checkpoint(|kind, payload| wal.insert(kind.record(payload)), FIRST_TXN);
-    wal.harden_at_once(end.gsn)?;
-    wal.close()?;
+    let logs = Logs::create(shared, &on_files, options.logs, database)?;
+    let mut tails = Vec::new();
+    let log =
+        |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
+    let (begin, end) = first_checkpoint(log, FIRST_TXN);
+    logs.harden_at_once(end.gsn, Some(end.place()))?;
+    logs.close()?;
 
     disk.sync_directory("")?;
     let control = Control {
         database,
         sequence: 0,
-        checkpoint: begin,
-        redo: begin,
-        oldest: begin,
+        checkpoint: begin.lsn,
+        redo: begin.gsn,
+        oldest: begin.gsn,
         next_txn: FIRST_TXN,
         written: 0,
         groups: 1,
+        logs: SeveralLogs::new(options.logs, options.log_partition, begin.gsn, end.gsn, &tails),
     };
     ControlFile::create(disk, control)?;
     disk.remove(CREATING)?;
@@ -221,6 +228,12 @@ pub(crate) fn new_identity(disk: &dyn Disk) -> [u8; 16] {
     identity
 }
 
+/// The directories that logs may be in.
+fn log_directories() -> impl Iterator<Item = String> {
+    std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
+}
+
+/// The options of each log.
 fn wal_options(options: &Options) -> WalOptions {
     WalOptions {
         insert: options.log_insert,
@@ -241,6 +254,27 @@ fn wal_options(options: &Options) -> WalOptions {
     }
 }
 
+/// Opens the logs of an existing database.
+fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Logs> {
+    let control = control_file.control;
+    let count = control.logs.count;
+    let from = control.behind_checkpoint();
+    let earlier: Vec<Lsn> = control.logs.places[..usize::from(count)].iter().map(|place| place.1).collect();
+    let known = Known {
+        from: &from,
+        earlier: (control.redo, &earlier),
+        complete: control.logs.complete,
+        is_cutting: control.logs.is_cutting,
+    };
+    let found = Logs::find(disk, &wal_options(options), count, control.database, &known)?;
+    if let Some(complete) = found.cut() {
+        // Made once: see `FoundLogs`.
+        let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };
+        control_file.write(Control { logs, ..control })?;
+    }
+    Ok(found.open()?)
+}
+
 /// Brings an existing database into service.
 fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> Result<Arc<Core>> {
     let mut control_file = ControlFile::open(&*disk)?;
@@ -255,11 +289,12 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     disk.sync_directory("")?;
 
     let started = clock::Instant::now();
-    let wal = Wal::open(Arc::clone(&disk), wal_options(&options), control.database, Some(control.checkpoint))?;
+    let logs = open_logs(&disk, &options, &mut control_file)?;
     let log_end_micros = recovery::micros(started);
-    let log_shortfall = wal.shortfall();
-    let is_in_memory = matches!(wal.options().device, LogDevice::Nvm(_));
-    let scheme = Arc::new(WalScheme::new(Arc::new(wal)));
+    let log_shortfall = logs.shortfall();
+    let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));
+    let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
+    scheme.set_room_aside();
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
         cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),
@@ -274,7 +309,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     if is_in_memory {
         // The holder of the lock may be waiting for its commit, and that for what the waiter has inserted.
         let scheme = Arc::clone(&scheme);
-        locks = locks.with_call_before_waits(move || scheme.wal().settle());
+        locks = locks.with_call_before_waits(move || scheme.logs().settle());
     }
     let core = Arc::new(Core {
         disk,
@@ -300,7 +335,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     report.log_end_micros = log_end_micros;
     core.recovery.set(report).expect("recovery runs once");
     core.checkpoint()?;
-    scheme.wal().lift_limit(false);
+    scheme.logs().lift_limit(false);
     core.store.pool.start_cleaner()?;
     Checkpointer::start(&core)
         .map_err(|error| Error::Io { reason: format!("cannot start the checkpoint thread: {error}") })?;

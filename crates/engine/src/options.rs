@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use duramen_wal::{Archive, InsertDesign, LogDevice, NvmOptions};
+pub use duramen_wal::{Archive, InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
 
 use duramen_types::PAGE_SIZE;
 
@@ -38,6 +38,19 @@ pub enum Isolation {
     ReadCommitted,
 }
 
+/// Which of several logs takes a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Partition {
+    /// A transaction's records go to one log: that of the memory node on which it begins to write, or of the processor where
+    /// there is one node only (default; Scalable logging through NVM, section 3.1).
+    #[default]
+    Transaction,
+    /// As `Transaction`, but transactions are dealt out to the logs in turn, wherever they run: for comparison.
+    RoundRobin,
+    /// A record goes to the log of its page, the page's number modulo that of the logs; one without a page to the first log.
+    Page,
+}
+
 macro_rules! names {
     ($type:ty, $option:literal, $($name:literal => $variant:expr),* $(,)?) => {
         impl fmt::Display for $type {
@@ -64,6 +77,7 @@ macro_rules! names {
 }
 
 names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
+names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -83,11 +97,15 @@ pub struct Options {
     pub isolation: Isolation,
     /// How records enter the log buffer.
     pub log_insert: InsertDesign,
-    /// Where the end of the log is kept: in segment files (default), or in a ring in persistent memory. The device may be
+    /// Number of logs of a new database (default 1, at most [`MAX_LOGS`]). One that exists keeps its number.
+    pub logs: u16,
+    /// Which of several logs takes a record, in a new database. One that exists keeps to its way.
+    pub log_partition: Partition,
+    /// Where the end of each log is kept: in segment files (default), or in a ring in persistent memory. The device may be
     /// changed after the database has been closed in order.
     pub log_device: LogDevice,
-    /// Size of the log buffer, in bytes: a power of two (default 16 MiB). With the log device `nvm` it is the ring: the
-    /// larger, the more rarely segments are written.
+    /// Size of the log buffer, of each log, in bytes: a power of two (default 16 MiB). With the log device `nvm` it is the
+    /// ring: the larger, the more rarely segments are written.
     pub log_buffer_bytes: usize,
     /// Slots of the consolidation array, in the insertion designs that have one (default 4, at most 64).
     pub log_array_slots: usize,
@@ -98,12 +116,14 @@ pub struct Options {
     pub log_slot_pool: usize,
     /// Size of a log segment file, in bytes (default 64 MiB).
     pub log_segment_bytes: u64,
-    /// The most that the log may hold before transactions get [`Error::Full`], in bytes (default 16 GiB).
+    /// The most that the log, or each of several, may hold before transactions get [`Error::Full`], in bytes (default
+    /// 16 GiB).
     pub log_max_bytes: u64,
     /// Where log segments are copied to before they are recycled, for restoring the database to any point in time
-    /// (`docs/backup.md`); nowhere by default. Commit records then say when the commit was, too.
+    /// (`docs/backup.md`); nowhere by default. Commit records then say when the commit was, too. Not with several logs.
     pub archive: Option<Archive>,
-    /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB).
+    /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of several logs, when the
+    /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (default 64 MiB, at least
     /// 4 KiB, at most 1 GiB). It is used as far as there is log to recover from, and only until the database is open.
@@ -136,6 +156,8 @@ impl Default for Options {
             commit: CommitMode::default(),
             isolation: Isolation::default(),
             log_insert: InsertDesign::Hybrid,
+            logs: 1,
+            log_partition: Partition::default(),
             log_device: LogDevice::File,
             log_buffer_bytes: 16 << 20,
             log_array_slots: 4,
@@ -173,6 +195,14 @@ impl Options {
         }
         if self.checkpoint_bytes > self.log_max_bytes / 2 {
             return wrong("checkpoint_bytes", "must be at most half of `log_max_bytes`".into());
+        }
+        if !(1..=MAX_LOGS).contains(&self.logs) {
+            return wrong("logs", format!("must be at least 1 and at most {MAX_LOGS}"));
+        }
+        if self.logs > 1 && self.log_insert == InsertDesign::Reserved {
+            let reason =
+                "`reserved` hands out space in no particular turn, which several logs need: choose another or one log";
+            return wrong("log_insert", reason.into());
         }
         if self.checkpoint_bytes == 0 {
             return wrong("checkpoint_bytes", "must not be zero".into());

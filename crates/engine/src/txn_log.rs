@@ -10,7 +10,7 @@
 //! the log can give is refused while it still can be rolled back.
 
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 use duramen_wal::{Inserted, NewRecord};
 
 use crate::active::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
@@ -53,7 +53,7 @@ struct Entry {
     /// End of its bytes in the arena.
     end: usize,
     /// The transaction's record before the one that this entry undoes.
-    prev: Lsn,
+    prev: Place,
     /// Whether the update made the record a ghost.
     ghost: bool,
     /// Bytes of log set aside for undoing it.
@@ -66,6 +66,10 @@ pub(crate) struct TxnLog {
     txn: TxnId,
     slot: Arc<TxnSlot>,
     entered: bool,
+    /// The log that takes its records, if they go to one.
+    home: LogId,
+    /// The transaction's clock: its records get higher GSNs.
+    clock: Gsn,
     entries: Vec<Entry>,
     arena: Vec<u8>,
     scratch: Vec<u8>,
@@ -111,11 +115,13 @@ impl TxnLog {
         debug_assert!(!self.entered && self.entries.is_empty() && self.reserved == 0);
         self.txn = txn;
         self.chains = 0;
+        self.clock = Gsn::ZERO;
     }
 
     /// Brings a transaction that recovery has found in the log back, to finish it.
     pub(crate) fn resume(&mut self, active: &ActiveTxns, entry: TxnEntry) {
         self.begin(entry.txn);
+        self.home = entry.last.log();
         active.enter(&self.slot, entry);
         self.entered = true;
     }
@@ -188,8 +194,9 @@ impl TxnLog {
         Ok(())
     }
 
-    fn enter(&mut self, active: &ActiveTxns) {
+    fn enter(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns) {
         if !self.entered {
+            self.home = scheme.home(self.txn);
             active.enter(&self.slot, TxnEntry::new(self.txn));
             self.entered = true;
         }
@@ -197,12 +204,15 @@ impl TxnLog {
 
     /// Inserts the transaction's next record, which leaves it in `state`.
     fn insert(&mut self, scheme: &dyn StorageScheme, state: TxnState, draft: Draft<'_>) -> Inserted {
-        let txn = self.txn;
+        let (txn, home) = (self.txn, Some(self.home));
         let Draft { kind, flags, page, after, payload } = draft;
-        let inserted = self
-            .slot
-            .insert(state, |prev| scheme.log(NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload }));
-        self.used += inserted.end.get() - inserted.lsn.get();
+        let after = after.max(self.clock);
+        let inserted = self.slot.insert(state, |prev| {
+            let record = NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload };
+            if kind == Kind::Commit { scheme.log_commit(home, record) } else { scheme.log(home, record) }
+        });
+        self.clock = inserted.gsn;
+        self.used += inserted.bytes();
         inserted
     }
 
@@ -217,7 +227,7 @@ impl TxnLog {
         ghost: bool,
         describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
     ) -> Inserted {
-        self.enter(active);
+        self.enter(scheme, active);
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         let operation = describe(leaf, &mut payload);
@@ -241,7 +251,7 @@ impl TxnLog {
         change: Change<'_>,
         allocated: PageId,
     ) {
-        self.enter(active);
+        self.enter(scheme, active);
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();
@@ -257,7 +267,7 @@ impl TxnLog {
 
     /// Promises to give pages back when the transaction commits.
     pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns, garbage: Garbage) {
-        self.enter(active);
+        self.enter(scheme, active);
         let mut payload = Vec::new();
         garbage.encode(&mut payload);
         let prev = self.slot.last();
@@ -265,7 +275,7 @@ impl TxnLog {
         self.remember(Inverse::Garbage, &payload, prev, false, scheme.record_bytes(payload.len()));
     }
 
-    fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Lsn, ghost: bool, record_bytes: u64) {
+    fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Place, ghost: bool, record_bytes: u64) {
         self.arena.extend_from_slice(bytes);
         // A compensation record is hardly larger than the update; but the record may have shrunk and not fit its page
         // any more when it grows back, which costs a share of a split.
@@ -297,7 +307,7 @@ impl TxnLog {
     }
 
     /// The record to undo after the latest one: what a compensation record for the latest carries.
-    pub(crate) fn undo_next(&self) -> Lsn {
+    pub(crate) fn undo_next(&self) -> Place {
         self.entries.last().expect("the caller has asked is_above").prev
     }
 
@@ -313,7 +323,7 @@ impl TxnLog {
     }
 
     /// Logs the compensation of an update; the change holds what was done to the pages.
-    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Lsn, change: Change<'_>) {
+    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Place, change: Change<'_>) {
         let mut prefix = Vec::new();
         put_number(&mut prefix, undo_next.get());
         change.log(prefix, |page, after, payload| {
@@ -369,26 +379,43 @@ impl TxnLog {
     }
 
     fn repeat_in_room(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
-        let mut chain: Option<(Lsn, Lsn)> = None;
+        self.come_after_all(scheme);
+        let mut chain: Option<(Gsn, Place)> = None;
         let mut payload = Vec::new();
         for item in garbage {
             payload.clear();
             item.encode(&mut payload);
-            let prev = chain.map_or(Lsn::ZERO, |(_, last)| last);
-            let lsn = self.log_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload).lsn;
-            chain = Some((chain.map_or(lsn, |(first, _)| first), lsn));
+            let prev = chain.map_or(Place::ZERO, |(_, last)| last);
+            let inserted = self.log_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload);
+            chain = Some((chain.map_or(inserted.gsn, |(first, _)| first), inserted.place()));
         }
         // Only the new commit record makes the repetition count: until then the old one does.
         let Some((first, last)) = chain else { return };
-        let txn = &*self;
-        txn.slot.insert(TxnState::Committed, |_| txn.log_apart(scheme, Kind::Commit, FLAG_HAS_GARBAGE, last, &[]));
+        let slot = Arc::clone(&self.slot);
+        slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_GARBAGE, last, &[]));
         self.slot.restart_at(first);
     }
 
+    /// Brings the transaction's clock beyond all records so far. Pages are given back by records that are not its own and may
+    /// be in any log: who says that it is done, or lists what is left, must not survive without them.
+    fn come_after_all(&mut self, scheme: &dyn StorageScheme) {
+        self.clock = self.clock.max(Gsn::new(scheme.end().get() - 1));
+    }
+
     /// Inserts a record that does not follow the transaction's latest.
-    fn log_apart(&self, scheme: &dyn StorageScheme, kind: Kind, flags: u8, prev: Lsn, payload: &[u8]) -> Inserted {
-        let (txn, page, after) = (self.txn, PageId::ZERO, Gsn::ZERO);
-        scheme.log(NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload })
+    fn log_apart(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        kind: Kind,
+        flags: u8,
+        prev: Place,
+        payload: &[u8],
+    ) -> Inserted {
+        let (txn, page, after) = (self.txn, PageId::ZERO, self.clock);
+        let inserted =
+            scheme.log(Some(self.home), NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload });
+        self.clock = inserted.gsn;
+        inserted
     }
 
     /// Gives the log space back that was set aside.
@@ -402,6 +429,7 @@ impl TxnLog {
 
     /// Inserts the record that ends a rollback, or the clean-up after a commit.
     pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Inserted {
+        self.come_after_all(scheme);
         self.insert(scheme, TxnState::Over, Draft::of_txn(Kind::End, 0, &[]))
     }
 

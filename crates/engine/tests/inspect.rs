@@ -97,7 +97,9 @@ fn the_log_tells_what_happened_in_order() {
         assert_eq!(pair[0].lsn.get() + pair[0].length, pair[1].lsn.get());
     }
     for entry in &all {
-        assert!(entry.prev.is_zero() || all.iter().any(|other| (other.lsn, other.txn) == (entry.prev, entry.txn)));
+        assert!(
+            entry.prev.is_zero() || all.iter().any(|other| (other.lsn, other.txn) == (entry.prev.lsn(), entry.txn))
+        );
     }
     let middle = all.len() / 2;
     assert_eq!(entries(&disk, Some(all[middle].lsn)), all[middle..]);

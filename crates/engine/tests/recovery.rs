@@ -4,7 +4,7 @@
 use duramen::{Db, Options, Table};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, PageId, Place, TxnId};
 use duramen_wal::{NewRecord, Wal, WalOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -151,7 +151,7 @@ fn records_that_make_no_sense_are_refused() {
         let disk = good.image();
         let wal = Wal::open(Arc::new(disk.clone()), wal_options.clone(), database, None).unwrap();
         let mut reference = wal.end().advance(further).get();
-        let prev = Lsn::new(reference);
+        let prev = Place::new(reference);
         let mut payload = Vec::new();
         if kind == COMPENSATION {
             while reference >= 0x80 {

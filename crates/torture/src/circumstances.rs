@@ -64,12 +64,14 @@ impl Circumstances {
 /// Options of the same order of size, each of which may differ from one opening to the next.
 fn changed(options: &Options, rng: &mut Rng) -> Options {
     let (slots, arrays) = (rng.within(1..6), *rng.pick(&[1, 1, 2, 4]));
+    let mut designs = InsertDesign::ALL.to_vec();
+    designs.retain(|design| options.logs == 1 || *design != InsertDesign::Reserved);
     let log_segment_bytes = (options.log_segment_bytes << rng.within(0..3)) / 2;
     Options {
         pool_bytes: (options.pool_bytes * *rng.pick(&[1, 2, 3]) / 2).max(Options::MIN_POOL_PAGES * PAGE_SIZE),
         commit: *rng.pick(&[CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined]),
         isolation: *rng.pick(&[Isolation::Serializable, Isolation::ReadCommitted]),
-        log_insert: *rng.pick(&InsertDesign::ALL),
+        log_insert: *rng.pick(&designs),
         log_buffer_bytes: *rng.pick(&[64 << 10, 128 << 10, 256 << 10, 1 << 20]),
         log_array_slots: slots,
         log_arrays: arrays,

@@ -67,6 +67,11 @@ fn likely(bug: Bug) -> Vec<Suite> {
         Bug::SkipDirectorySync => vec![Crash("recycle"), Crash("bank"), Crash("reopens")],
         Bug::RingFenceDropped => vec![CrashRing("bank"), CrashRing("mixed")],
         Bug::ForgetDeferredFrees => vec![Crash("tables"), Crash("overflow")],
+        // They need several logs, which two of three seeds have.
+        Bug::HoleKept | Bug::OwnLogHardenedOnly => {
+            vec![Crash("interleaved"), Crash("steal"), Crash("mixed"), Crash("splits")]
+        }
+        Bug::PageTimeIgnored => vec![Crash("mixed"), Crash("checkpoints"), Crash("merges")],
         // These are for the simulated machine: on real threads they show when chance will have it.
         _ => vec![Lists],
     }

@@ -9,7 +9,7 @@ use duramen_io::CrashChoice;
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Sealing, Wal, WalError, WalOptions};
 
 use crate::circumstances::Circumstances;
@@ -223,7 +223,7 @@ fn insert(wal: &Wal, thread: usize, mut done: Progress, load: Load, rng: &mut Rn
             flags: 0,
             txn: TxnId::new(txn),
             page: PageId::ZERO,
-            prev: Lsn::ZERO,
+            prev: Place::ZERO,
             after: Gsn::ZERO,
             payload: &payload,
         });

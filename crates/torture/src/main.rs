@@ -61,7 +61,7 @@ enum Suite {
         /// Where the end of the log is: file, or persistent memory with the domain durable-cache or volatile-cache.
         #[arg(long, default_value = "file")]
         log: LogEnd,
-        /// One disk operation instead of many; with persistent memory, one operation of that (even) or the disk (odd).
+        /// One disk operation instead of many; with persistent memory, numbered in turn through the memory of each log and the disk.
         #[arg(long, requires = "workload")]
         op: Option<u64>,
         /// One image: nothing, everything, subset:BITS, random:SEED.

@@ -121,6 +121,8 @@ fn history(seed: u64, phase: &Phase) -> Result<u64, String> {
     let options = Options {
         log_segment_bytes: 64 << 10,
         checkpoint_bytes: *rng.pick(&[64 << 10, 256 << 10]),
+        // Several logs have no archive.
+        logs: 1,
         ..workload.options(seed)
     };
     let world = World::new(workload.disk(seed), end, &options);

@@ -1,4 +1,4 @@
-//! What a database stands on in a crash run: a disk, and, if its log ends in a ring in persistent memory, that memory. They
+//! What a database stands on in a crash run: a disk, and, if its logs end in rings in persistent memory, a memory for each. They
 //! have the same power.
 
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum LogEnd {
     /// In segment files.
     #[default]
     Files,
-    /// In a ring in persistent memory, on a platform with this domain.
+    /// In a ring in persistent memory for each log, on a platform with this domain.
     Ring(Domain),
 }
 
@@ -44,12 +44,13 @@ impl FromStr for LogEnd {
     }
 }
 
-/// A disk, and a memory with the same power.
+/// A disk, and memories with the same power.
 #[derive(Clone)]
 pub struct World {
     /// The disk.
     pub disk: SimDisk,
-    memory: Option<SimMemory>,
+    /// For each log, if they end in rings.
+    memories: Vec<SimMemory>,
 }
 
 /// Bytes of a region before the ring.
@@ -74,67 +75,84 @@ fn power_of(disk: &SimDisk) -> Option<Arc<dyn Power>> {
 impl World {
     /// A world on this disk, for a database with these options.
     pub fn new(disk: SimDisk, end: LogEnd, options: &Options) -> Self {
-        let memory = match end {
-            LogEnd::Files => None,
+        let bytes = HEADER_BYTES + options.log_buffer_bytes as u64;
+        let memories = match end {
+            LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => {
-                let bytes = HEADER_BYTES + options.log_buffer_bytes as u64;
-                Some(SimMemory::with_power(bytes, domain, power_of(&disk)))
+                (0..options.logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect()
             }
         };
-        Self { disk, memory }
+        Self { disk, memories }
     }
 
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
-        let Some(memory) = &self.memory else { return options.clone() };
-        let ring = NvmOptions::new(Source::Simulated(memory.clone()), memory.domain());
+        let Some(first) = self.memories.first() else { return options.clone() };
+        let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
+        let source = sources.next().expect("there is a first one");
+        let ring = NvmOptions { further: sources.collect(), ..NvmOptions::new(source, first.domain()) };
         // A ring in use keeps its size.
-        let log_buffer_bytes = (memory.len() - HEADER_BYTES) as usize;
+        let log_buffer_bytes = (first.len() - HEADER_BYTES) as usize;
         Options { log_device: LogDevice::Nvm(ring), log_buffer_bytes, ..options.clone() }
+    }
+
+    fn devices(&self) -> u64 {
+        self.memories.len() as u64 + 1
     }
 
     /// Operations so far, as [`World::crash_at`] counts them.
     pub fn operations(&self) -> u64 {
-        let disk = self.disk.operations();
-        self.memory.as_ref().map_or(disk, |memory| 2 * disk.max(memory.operations()))
+        let most = self.memories.iter().map(SimMemory::operations).fold(self.disk.operations(), u64::max);
+        self.devices() * most
     }
 
-    /// Turns the power off at an operation: of the disk; or, if there is memory, of that (even numbers, of twice the
-    /// operation) or the disk (odd ones).
+    /// Turns the power off at an operation. Where there are memories, the operations of all devices are numbered in turn, those
+    /// of the memories first: with one, even numbers are its operations, and odd ones are the disk's.
     pub fn crash_at(&self, operation: u64) {
-        match &self.memory {
-            None => self.disk.crash_at(operation),
-            Some(memory) if operation.is_multiple_of(2) => memory.crash_at(operation / 2),
-            Some(_) => self.disk.crash_at(operation / 2),
+        let (at, device) = (operation / self.devices(), operation % self.devices());
+        match self.memories.get(device as usize) {
+            Some(memory) => memory.crash_at(at),
+            None => self.disk.crash_at(at),
         }
     }
 
     /// Turns the power off at one of the next operations.
     pub fn crash_soon(&self, rng: &mut Rng) {
         let soon = rng.within(0..120) as u64;
-        match &self.memory {
-            Some(memory) if rng.within(0..2) == 0 => memory.crash_at(memory.operations() + 10 * soon),
-            _ => self.disk.crash_at(self.disk.operations() + soon),
+        match &*self.memories {
+            [] => {}
+            [memory] if rng.within(0..2) == 0 => return memory.crash_at(memory.operations() + 10 * soon),
+            [_] => {}
+            several => {
+                let device = rng.within(0..several.len() + 1);
+                if let Some(memory) = several.get(device) {
+                    return memory.crash_at(memory.operations() + 10 * soon);
+                }
+            }
         }
+        self.disk.crash_at(self.disk.operations() + soon);
     }
 
     /// Number of independent changes that a crash now would lose or keep.
     pub fn unsure(&self) -> usize {
-        self.disk.unsynced() + self.memory.as_ref().map_or(0, SimMemory::unsure)
+        self.disk.unsynced() + self.memories.iter().map(SimMemory::unsure).sum::<usize>()
     }
 
     /// What a power cut leaves.
     pub fn crash_image(&self, choice: &CrashChoice) -> Self {
         let disk = self.disk.crash_image(choice);
-        let memory = self.memory.as_ref().map(|memory| {
+        let mut before = self.disk.unsynced() as u32;
+        let image = |(number, memory): (usize, &SimMemory)| {
             let survivors = match choice {
                 CrashChoice::Nothing => Survivors::Nothing,
                 CrashChoice::Everything => Survivors::Everything,
-                CrashChoice::Subset(bits) => Survivors::Nth(bits.checked_shr(self.disk.unsynced() as u32).unwrap_or(0)),
-                CrashChoice::Random(seed) => Survivors::Random(*seed),
+                CrashChoice::Subset(bits) => Survivors::Nth(bits.checked_shr(before).unwrap_or(0)),
+                CrashChoice::Random(seed) => Survivors::Random(seed.wrapping_add(number as u64)),
             };
+            before = before.saturating_add(memory.unsure() as u32);
             memory.crash_image(survivors, power_of(&disk))
-        });
-        Self { disk, memory }
+        };
+        let memories = self.memories.iter().enumerate().map(image).collect();
+        Self { disk, memories }
     }
 }

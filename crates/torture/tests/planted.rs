@@ -52,4 +52,7 @@ hunts! {
     skip_directory_sync: SkipDirectorySync,
     ring_fence_dropped: RingFenceDropped,
     forget_deferred_frees: ForgetDeferredFrees,
+    hole_kept: HoleKept,
+    own_log_hardened_only: OwnLogHardenedOnly,
+    page_time_ignored: PageTimeIgnored,
 }

@@ -57,6 +57,11 @@ id! {
     Gsn(u64), "gsn "
 }
 id! {
+    /// Where a record lies: the number of its log in the highest eight bits, its LSN in the others. With one log that is
+    /// its LSN.
+    Place(u64), "place "
+}
+id! {
     /// Number of a page in the data file; its byte offset is the number times [`crate::PAGE_SIZE`].
     PageId(u64), "page "
 }
@@ -79,5 +84,32 @@ impl Lsn {
     #[must_use]
     pub const fn advance(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
+    }
+}
+
+/// Bits of a [`Place`] that hold the LSN.
+const PLACE_LSN_BITS: u32 = 56;
+
+impl Place {
+    /// The place of a record at `lsn` in `log`.
+    ///
+    /// # Panics
+    /// When one of them is too large: there are at most 256 logs, of at most 64 PiB.
+    #[inline]
+    pub const fn of(log: LogId, lsn: Lsn) -> Self {
+        assert!(log.0 < 256 && lsn.0 < 1 << PLACE_LSN_BITS, "a place holds the log and the LSN");
+        Self((log.0 as u64) << PLACE_LSN_BITS | lsn.0)
+    }
+
+    /// The log.
+    #[inline]
+    pub const fn log(self) -> LogId {
+        LogId((self.0 >> PLACE_LSN_BITS) as u16)
+    }
+
+    /// The LSN in that log.
+    #[inline]
+    pub const fn lsn(self) -> Lsn {
+        Lsn(self.0 & ((1 << PLACE_LSN_BITS) - 1))
     }
 }

@@ -70,6 +70,12 @@ bugs! {
         RingFenceDropped,
         /// The frees that a commit promised are forgotten at recovery.
         ForgetDeferredFrees,
+        /// With several logs, recovery keeps what one log has, though another has lost what it depends on.
+        HoleKept,
+        /// With several logs, a commit is acknowledged when its own log is hardened.
+        OwnLogHardenedOnly,
+        /// With several logs, the GSN of a record need not be higher than that of the page it changes.
+        PageTimeIgnored,
     }
     concurrency {
         /// A flush looks for those who wait for room before it moves the durable position, not after.

@@ -28,8 +28,8 @@ use duramen_io::{AlignedBuf, Disk, DiskLock, File, OpenMode, RealDisk, RealDiskO
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
-use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
+use duramen_types::{LogId, Lsn};
 
 use crate::bell::Bell;
 use crate::error::{Result, WalError};
@@ -224,7 +224,7 @@ impl Archiver {
             to.sync()?;
         }
         drop(to);
-        disk.rename(&name, &segment_name(number))?;
+        disk.rename(&name, &segment_name(LogId::ZERO, number))?;
         Ok(disk.sync_directory(DIRECTORY)?)
     }
 }
@@ -247,7 +247,7 @@ fn copy_segment(files: &SegmentFiles, from: &dyn File, to: &dyn File, number: u6
 
 /// Checks that the archive's last segment is the log's, and that the log goes on behind it.
 fn check_last(archive: &Archive, files: &SegmentFiles, last: u64, end: Lsn) -> Result<()> {
-    let name = segment_name(last);
+    let name = segment_name(LogId::ZERO, last);
     let copy = archive.disk.open(&name, OpenMode::Existing)?;
     let mut block = AlignedBuf::zeroed(BLOCK as usize);
     copy.read_at(&mut block, 0)?;

@@ -70,7 +70,7 @@ fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     if disk.exists(DIRECTORY)? {
         for name in disk.list(DIRECTORY)? {
             if let LogFile::Segment(number) = classify(&name) {
-                let (file, header) = open_segment(disk, number)?;
+                let (file, header) = open_segment(disk, LogId::ZERO, number)?;
                 if !header.is_of(identity) {
                     return Err(WalError::WrongDatabase { file: file.path() });
                 }
@@ -186,7 +186,7 @@ impl LogChain {
         let mut made = BTreeMap::new();
         let numbers = geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1);
         for number in numbers.clone() {
-            let file = disk.open(&segment_name(number), OpenMode::CreateNew)?;
+            let file = disk.open(&segment_name(LogId::ZERO, number), OpenMode::CreateNew)?;
             if number == *numbers.start() || number == *numbers.end() {
                 // The others are written from beginning to end.
                 file.allocate(geometry.segment_bytes)?;

@@ -2,7 +2,7 @@
 
 use duramen_io::{AlignedBuf, Disk, OpenMode};
 use duramen_sync::Arc;
-use duramen_types::Lsn;
+use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::segment::{BLOCK, DIRECTORY, SegmentHeader, segment_name};
@@ -55,7 +55,7 @@ impl LogHold {
         let behind = end.get().next_multiple_of(BLOCK).max(first + BLOCK).min(files.limit());
         for (from_lsn, to_lsn) in files.pieces(first, behind) {
             let number = geometry.segment_of(from_lsn);
-            let copy = disk.open(&segment_name(number), OpenMode::CreateNew)?;
+            let copy = disk.open(&segment_name(LogId::ZERO, number), OpenMode::CreateNew)?;
             copy.set_len(geometry.segment_bytes)?;
             SegmentHeader::of_copy(&files.identity, number, from, geometry.segment_bytes).write(&*copy)?;
             let mut at = from_lsn;

@@ -9,11 +9,12 @@ use duramen_sync::clock::Instant;
 use duramen_sync::cost;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
-use duramen_types::Lsn;
+use duramen_types::{Gsn, Lsn};
 
 use crate::commit::is_settled;
 use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
+use crate::files::SegmentFiles;
 use crate::flush::Flusher;
 use crate::nvm::NvmRing;
 use crate::options::{LogDevice, Sealing, WalOptions};
@@ -21,7 +22,7 @@ use crate::record::{Identity, MAX_RECORD_BYTES, NewRecord, checksum_instructions
 use crate::recover::Found;
 use crate::ring::Ring;
 use crate::segments::Segments;
-use crate::shared::{Buffer, Shared, filled, limits};
+use crate::shared::{Buffer, Shared, filled, last_block, limits};
 
 /// Records up to this size are made on the stack.
 const STACK_BYTES: usize = 512;
@@ -36,7 +37,7 @@ const STALLED: u32 = 10;
 /// The ring for a new log, if it is to have one.
 pub(crate) fn new_buffer(options: &WalOptions, identity: &Identity) -> Result<Option<Buffer>> {
     let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
-    let ring = NvmRing::open(nvm, options.ring_bytes, false)?;
+    let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, false)?;
     let found = ring.find(identity, 0)?;
     Ok(Some(Buffer { ring: Ring::persistent(ring), found }))
 }
@@ -55,7 +56,7 @@ pub(crate) fn find_buffer(
         }
         return Ok(None);
     };
-    let nvm = NvmRing::open(nvm, options.ring_bytes, found.ring != 0)?;
+    let nvm = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, found.ring != 0)?;
     let in_ring = nvm.find(identity, found.ring)?;
     let ring = Ring::persistent(nvm);
     if let Some((from, to)) = in_ring.tail
@@ -71,6 +72,18 @@ pub(crate) fn find_buffer(
     Ok(Some(Buffer { ring, found: in_ring }))
 }
 
+/// Has the ring hold nothing, before the log is cut somewhere in the segments: what the ring holds now would otherwise be
+/// brought there again, should the cutting be interrupted.
+pub(crate) fn empty_ring(buffer: &mut Buffer, files: &SegmentFiles) -> Result<()> {
+    if let (Some((from, to)), Some(nvm)) = (buffer.found.tail, buffer.ring.nvm())
+        && from < to
+    {
+        nvm.take(&files.identity, &buffer.found, to, &last_block(files, to)?);
+        buffer.found.tail = Some((to, to));
+    }
+    Ok(())
+}
+
 /// Refuses a ring that does not reach as far as the segments do: it is not as it was left.
 pub(crate) fn check_end(buffer: &Buffer, end: Lsn) -> Result<()> {
     match (buffer.found.tail, buffer.ring.nvm()) {
@@ -83,10 +96,10 @@ pub(crate) fn check_end(buffer: &Buffer, end: Lsn) -> Result<()> {
 
 impl Shared {
     /// Fills a record in, durably. The space is the caller's alone, and there is room.
-    pub(crate) fn fill_in_ring(&self, nvm: &NvmRing, lsn: Lsn, bytes: usize, record: &NewRecord<'_>) {
+    pub(crate) fn fill_in_ring(&self, nvm: &NvmRing, lsn: Lsn, bytes: usize, record: &NewRecord<'_>, gsn: Gsn) {
         let hardened = self.space.hardened();
         let make = |space: &mut [u8]| {
-            encode::<MAX_RECORD_BYTES>(space, record, lsn, self.gsn(lsn), hardened, |_, _| 0);
+            encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, hardened, |_, _| 0);
             self.flusher.inserted(space, lsn);
         };
         if !nvm.streams() {

@@ -1,7 +1,7 @@
 //! What can go wrong with a log.
 
 use duramen_io::DiskError;
-use duramen_types::Lsn;
+use duramen_types::{LogId, Lsn};
 
 /// Why the log could not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -154,6 +154,15 @@ pub enum WalError {
         end: Lsn,
     },
 
+    /// One of several logs of a database.
+    #[error("log {}: {error}", log.get())]
+    InLog {
+        /// Which one; its segments are in the directory `log` with this number.
+        log: LogId,
+        /// What is the matter with it.
+        error: Box<WalError>,
+    },
+
     /// A write or sync of the log failed earlier. What reached the device is unknown, so nothing more is hardened.
     #[error("the log stopped after a failure ({first}); close and reopen it, which recovers what was hardened")]
     Failed {
@@ -164,3 +173,15 @@ pub enum WalError {
 
 /// Result of a log operation.
 pub type Result<T> = std::result::Result<T, WalError>;
+
+impl WalError {
+    /// The same, told of a log that is not the first. What says nothing about a place stays as it is.
+    pub(crate) fn in_log(self, log: LogId) -> Self {
+        match self {
+            Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::OutOfRange { .. } if !log.is_zero() => {
+                Self::InLog { log, error: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+}

@@ -5,10 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use duramen_sync::{Arc, Mutex};
-use duramen_types::Lsn;
+use duramen_types::{Gsn, Lsn};
 
 use crate::commit::Ask;
 use crate::error::{Result, WalError};
+use crate::logs::Complete;
 use crate::shared::Shared;
 use crate::wake::Wake;
 
@@ -17,27 +18,21 @@ use crate::wake::Wake;
 #[derive(Debug)]
 #[must_use = "the record is hardened only when this says so"]
 pub struct Hardened {
-    shared: Arc<Shared>,
-    lsn: Lsn,
-    /// What the queue wakes, once this has been polled.
-    task: Option<Arc<Mutex<Waker>>>,
-    /// The request made no sense.
-    refused: Option<WalError>,
+    first: Part,
+    /// In several logs, what else has to be hardened.
+    others: Vec<Part>,
+    /// In several logs: what is complete when all of it is.
+    complete: Option<(Arc<Complete>, Gsn)>,
 }
 
 impl Hardened {
     pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
-        let mut hardened = Self { shared: Arc::clone(shared), lsn, task: None, refused: None };
-        if !shared.is_settled(lsn) {
-            shared.fence();
-        }
-        if !shared.is_settled(lsn) {
-            match shared.check_inserted(lsn) {
-                Ok(()) => shared.queue.request(&shared.space, lsn),
-                Err(error) => hardened.refused = Some(error),
-            }
-        }
-        hardened
+        Self { first: Part::request(shared, lsn), others: Vec::new(), complete: None }
+    }
+
+    /// The parts, which have been requested, of a request that makes several logs complete up to `gsn`.
+    pub(crate) fn of_several(first: Part, others: Vec<Part>, complete: Arc<Complete>, gsn: Gsn) -> Self {
+        Self { first, others, complete: Some((complete, gsn)) }
     }
 
     /// Blocks until the record is hardened.
@@ -46,11 +41,10 @@ impl Hardened {
     /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be; [`WalError::OutOfRange`] when there is no such
     /// record.
     pub fn wait(&self) -> Result<()> {
-        match &self.refused {
-            Some(error) => Err(error.clone()),
-            None if self.shared.is_settled(self.lsn) => self.outcome(),
-            None => self.shared.wait(self.lsn, Ask::Requested),
-        }
+        self.first.wait()?;
+        self.others.iter().try_for_each(Part::wait)?;
+        self.note();
+        Ok(())
     }
 
     /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at once on this one when
@@ -59,6 +53,93 @@ impl Hardened {
     /// waits for ever. Closing or dropping the log waits for the call that is being made. One that panics harms nobody but
     /// itself.
     pub fn on_ready(mut self, call: impl FnOnce(Result<()>) + Send + 'static) {
+        let first = match self.others.pop() {
+            None => {
+                let Self { first, complete, .. } = self;
+                return first.on_ready(Box::new(move |outcome| {
+                    if let (Ok(()), Some((complete, gsn))) = (&outcome, complete) {
+                        complete.note(gsn);
+                    }
+                    call(outcome);
+                }));
+            }
+            Some(next) => std::mem::replace(&mut self.first, next),
+        };
+        // One log after the other: the call is made when the last of them is ready, whatever their order.
+        first.on_ready(Box::new(move |outcome| match outcome {
+            Ok(()) => self.on_ready(call),
+            Err(error) => call(Err(error)),
+        }));
+    }
+
+    /// Whether [`Hardened::wait`] would return at once, for better or worse.
+    pub fn is_ready(&self) -> bool {
+        self.first.is_ready() && self.others.iter().all(Part::is_ready)
+    }
+
+    fn note(&self) {
+        if let Some((complete, gsn)) = &self.complete {
+            complete.note(*gsn);
+        }
+    }
+}
+
+impl Future for Hardened {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let mut outcome = this.first.poll(context);
+        for part in &mut this.others {
+            // Each of them, so that each wakes the task.
+            outcome = match (outcome, part.poll(context)) {
+                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+                (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
+                _ => Poll::Pending,
+            };
+        }
+        if matches!(outcome, Poll::Ready(Ok(()))) {
+            this.note();
+        }
+        outcome
+    }
+}
+
+/// The part of a request that one log has to do.
+#[derive(Debug)]
+pub(crate) struct Part {
+    shared: Arc<Shared>,
+    lsn: Lsn,
+    /// What the queue wakes, once this has been polled.
+    task: Option<Arc<Mutex<Waker>>>,
+    /// The request made no sense.
+    refused: Option<WalError>,
+}
+
+impl Part {
+    pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
+        let mut part = Self { shared: Arc::clone(shared), lsn, task: None, refused: None };
+        if !shared.is_settled(lsn) {
+            shared.fence();
+        }
+        if !shared.is_settled(lsn) {
+            match shared.check_inserted(lsn) {
+                Ok(()) => shared.queue.request(&shared.space, lsn),
+                Err(error) => part.refused = Some(error),
+            }
+        }
+        part
+    }
+
+    pub(crate) fn wait(&self) -> Result<()> {
+        match &self.refused {
+            Some(error) => Err(error.clone()),
+            None if self.shared.is_settled(self.lsn) => self.outcome(),
+            None => self.shared.wait(self.lsn, Ask::Requested),
+        }
+    }
+
+    fn on_ready(mut self, call: Box<dyn FnOnce(Result<()>) + Send>) {
         if let Some(error) = self.refused.take() {
             return call(Err(error));
         }
@@ -73,8 +154,7 @@ impl Hardened {
         }
     }
 
-    /// Whether [`Hardened::wait`] would return at once, for better or worse.
-    pub fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.refused.is_some() || self.shared.is_settled(self.lsn)
     }
 
@@ -82,12 +162,8 @@ impl Hardened {
         use duramen_types::planted::{Bug, is_on};
         if is_on(Bug::AcknowledgeBeforeFlush) { Ok(()) } else { self.shared.outcome(self.lsn) }
     }
-}
 
-impl Future for Hardened {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
         if let Some(error) = &self.refused {
             return Poll::Ready(Err(error.clone()));
         }

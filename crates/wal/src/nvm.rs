@@ -346,11 +346,11 @@ impl NvmRing {
         let left = usize::try_from(limit.checked_sub(lsn.get())?).ok()?;
         // SAFETY: the log is not open yet, so nobody writes to the ring.
         let bytes = unsafe { self.region.bytes(self.at(lsn), left.min(HEADER_BYTES)) };
-        let header = Header::at(bytes).filter(|header| header.is_in_place(lsn))?;
+        let header = Header::at(bytes).filter(|header| header.is_in_place(identity, lsn))?;
         let length = header.length().filter(|length| *length <= left)?;
         // SAFETY: as above.
         let record = unsafe { self.region.bytes(self.at(lsn), length) };
-        if is_intact(record, identity, lsn) { decode(record, lsn) } else { None }
+        if is_intact(record, identity, lsn) { decode(record, identity, lsn) } else { None }
     }
 }
 

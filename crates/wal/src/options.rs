@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duramen_pmem::{Domain, DrainBy, Guarantee, Placement, Source, Survive, Timing};
-use duramen_types::BLOCK_SIZE;
+use duramen_types::{BLOCK_SIZE, LogId};
 
 use crate::archive::Archive;
 use crate::error::{Result, WalError};
@@ -70,6 +70,9 @@ pub struct NvmOptions {
     /// The file or device. A file is made if it is not there; one that is must have a page of 4096 bytes more than
     /// [`WalOptions::ring_bytes`], at least.
     pub source: Source,
+    /// The same of the second log and further ones, if there are several. Without it, their files have the name of the first
+    /// with the number of the log behind it.
+    pub further: Vec<Source>,
     /// The persistence domain that is relied on.
     pub domain: Domain,
     /// What hardened records must survive: otherwise the log is not opened. A power cut, unless less is asked for.
@@ -89,6 +92,7 @@ impl NvmOptions {
     pub fn new(source: Source, domain: Domain) -> Self {
         Self {
             source,
+            further: Vec::new(),
             domain,
             survive: Survive::default(),
             stated: None,
@@ -96,6 +100,28 @@ impl NvmOptions {
             timing: Timing::NONE,
             drain: DrainBy::default(),
         }
+    }
+
+    /// The options for the ring of one of several logs.
+    pub(crate) fn of_log(&self, log: LogId) -> Result<Self> {
+        let number = log.get();
+        let source = match (number.checked_sub(1), &self.source) {
+            (None, source) => source.clone(),
+            (Some(index), first) => match (self.further.get(usize::from(index)), first) {
+                (Some(source), _) => source.clone(),
+                (None, Source::File(path)) => {
+                    let mut path = path.clone().into_os_string();
+                    path.push(number.to_string());
+                    Source::File(path.into())
+                }
+                (None, Source::Anonymous) => Source::Anonymous,
+                (None, Source::Simulated(_)) => {
+                    let reason = format!("log {number} needs a region of its own: name it in `further`");
+                    return Err(WalError::InvalidOption { option: "device", reason });
+                }
+            },
+        };
+        Ok(Self { source, ..self.clone() })
     }
 }
 

@@ -26,7 +26,18 @@ impl LogReader {
     /// As [`crate::Wal::open`] when the segments do not make a log.
     pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
         let identity = database.map(|database| Identity::new(database, LogId::ZERO));
-        let found = recover::find(disk, identity, None)?;
+        Self::of(recover::find(disk, LogId::ZERO, identity, None)?)
+    }
+
+    /// Opens one of the several logs of a database in `disk`.
+    ///
+    /// # Errors
+    /// As [`LogReader::open`].
+    pub fn open_one_of(disk: &dyn Disk, database: [u8; 16], log: LogId, count: u16) -> Result<Self> {
+        Self::of(recover::find(disk, log, Some(Identity::one_of(database, log, count)), None)?)
+    }
+
+    fn of(found: recover::Found) -> Result<Self> {
         Ok(Self { files: found.files, start: found.start, ring: found.ring })
     }
 

@@ -5,7 +5,7 @@
 //!  4 length       u32   of the whole record in bytes, a multiple of 8
 //!  8 gsn          u64   global sequence number; with one log, the record's own LSN
 //! 16 transaction  u64
-//! 24 prev         u64   LSN of the transaction's previous record, or 0
+//! 24 prev         u64   place of the transaction's previous record, or 0: with one log its LSN
 //! 32 page         u64
 //! 40 kind         u8    what the payload means; the log does not know
 //! 41 flags        u8    likewise
@@ -26,7 +26,7 @@
 use duramen_sync::cost;
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{
-    BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
+    BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, Place, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
 };
 
 /// Size of a record's header in bytes.
@@ -38,19 +38,28 @@ pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
 /// Payloads up to this are copied without a call, which would take longer.
 pub(crate) const SMALL_PAYLOAD: usize = 128;
 
+/// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see [`crate::Logs`]). Users
+/// of the log do not see it.
+pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
+
+/// Bytes that the tails of `count` logs take.
+pub(crate) const fn tails_bytes(count: u16) -> usize {
+    8 * count as usize
+}
+
 /// A record to be inserted.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRecord<'a> {
     /// What the payload means, to the user of the log.
     pub kind: u8,
-    /// More of that.
+    /// More of that. The highest bit is the log's own.
     pub flags: u8,
     /// The transaction that inserts it.
     pub txn: TxnId,
     /// The page it is about, or zero.
     pub page: PageId,
-    /// The transaction's previous record, or zero.
-    pub prev: Lsn,
+    /// The transaction's previous record, or zero. The log does not look at it.
+    pub prev: Place,
     /// The record's GSN must exceed this one (that of the page and of the transaction before the change).
     pub after: Gsn,
     /// The rest, at most [`crate::WalOptions::max_payload`] bytes.
@@ -60,6 +69,8 @@ pub struct NewRecord<'a> {
 /// A record of the log, copied out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
+    /// The log that has it.
+    pub log: LogId,
     /// Where it starts.
     pub lsn: Lsn,
     /// Where it ends and the next one starts.
@@ -71,7 +82,7 @@ pub struct Record {
     /// The page it is about, or zero.
     pub page: PageId,
     /// The transaction's previous record, or zero.
-    pub prev: Lsn,
+    pub prev: Place,
     /// What the payload means, to the user of the log.
     pub kind: u8,
     /// More of that.
@@ -83,6 +94,8 @@ pub struct Record {
 /// A record of the log, lent by a [`crate::Scanner`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordRef<'a> {
+    /// The log that has it.
+    pub log: LogId,
     /// Where it starts.
     pub lsn: Lsn,
     /// Where it ends and the next one starts.
@@ -94,22 +107,36 @@ pub struct RecordRef<'a> {
     /// The page it is about, or zero.
     pub page: PageId,
     /// The transaction's previous record, or zero.
-    pub prev: Lsn,
+    pub prev: Place,
     /// What the payload means, to the user of the log.
     pub kind: u8,
     /// More of that.
     pub flags: u8,
     /// The rest.
     pub payload: &'a [u8],
+    /// What a synchronization of several logs says (see [`crate::Logs`]); otherwise empty.
+    pub(crate) tails: &'a [u8],
     /// A position up to which the log was durable when the record was filled in, if the record tells one.
     pub(crate) durable_before: Option<Lsn>,
 }
 
+impl Record {
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place::of(self.log, self.lsn)
+    }
+}
+
 impl RecordRef<'_> {
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place::of(self.log, self.lsn)
+    }
+
     /// Copies the record out.
     pub fn to_record(&self) -> Record {
-        let Self { lsn, end, gsn, txn, page, prev, kind, flags, payload, .. } = *self;
-        Record { lsn, end, gsn, txn, page, prev, kind, flags, payload: payload.to_vec() }
+        let Self { log, lsn, end, gsn, txn, page, prev, kind, flags, payload, .. } = *self;
+        Record { log, lsn, end, gsn, txn, page, prev, kind, flags, payload: payload.to_vec() }
     }
 }
 
@@ -118,14 +145,22 @@ impl RecordRef<'_> {
 pub(crate) struct Identity {
     pub(crate) database: [u8; 16],
     pub(crate) log: LogId,
+    /// How many logs the database has.
+    pub(crate) count: u16,
     seed: u64,
 }
 
 impl Identity {
+    /// That of a database's only log.
     pub(crate) fn new(database: [u8; 16], log: LogId) -> Self {
+        Self::one_of(database, log, 1)
+    }
+
+    /// That of one of `count` logs.
+    pub(crate) fn one_of(database: [u8; 16], log: LogId, count: u16) -> Self {
         let low = u64::from(crc32c_append(u64::from(log.get()), &database));
         let high = u64::from(crc32c_append(!u64::from(log.get()), &database));
-        Self { database, log, seed: high << 32 | low }
+        Self { database, log, count, seed: high << 32 | low }
     }
 
     pub(crate) fn seed_at(&self, lsn: Lsn) -> u64 {
@@ -248,7 +283,7 @@ impl<'a> Unsealed<'a> {
             return None;
         }
         let (records, lsn) = (std::mem::take(&mut self.records), self.lsn);
-        let header = Header::at(records).filter(|header| header.is_in_place(lsn));
+        let header = Header::at(records);
         let length = header.and_then(|header| header.length()).filter(|length| *length <= records.len());
         let (record, behind) = records.split_at_mut(length.expect("what is released is records"));
         cost::read(record.as_ptr(), record.len());
@@ -312,9 +347,10 @@ impl<'a> Header<'a> {
     }
 
     /// Whether the GSN is one that a record at `lsn` can have. With one log that is the LSN and nothing else, which tells
-    /// the beginning of a record from other bytes. With several, GSNs run ahead of LSNs and this cannot be asked.
-    pub(crate) fn is_in_place(&self, lsn: Lsn) -> bool {
-        self.gsn().get() == lsn.get()
+    /// the beginning of a record from other bytes. With several, GSNs run ahead of LSNs.
+    pub(crate) fn is_in_place(&self, identity: &Identity, lsn: Lsn) -> bool {
+        let gsn = self.gsn().get();
+        gsn == lsn.get() || gsn > lsn.get() && identity.count > 1
     }
 
     /// A position up to which the log was durable when the record at `lsn` was filled in, if it tells one.
@@ -327,24 +363,32 @@ impl<'a> Header<'a> {
 /// Whether the record at `lsn` is what was written there; `bytes` are the whole of it, as long as [`Header::length`] says.
 pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
     let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
-    let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(lsn));
+    let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(identity, lsn));
     (bytes[..4] == crc.to_le_bytes() && in_place) || is_on(Bug::IgnoreLogChecksum)
 }
 
 /// Reads the record at `lsn`, of which `bytes` are the whole.
-pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordRef<'_>> {
+pub(crate) fn decode<'a>(bytes: &'a [u8], identity: &Identity, lsn: Lsn) -> Option<RecordRef<'a>> {
     let header = Header::at(bytes)?;
     let payload = header.u32_at(44) as usize;
+    let (mut flags, mut payload) = (header.0[41], bytes.get(HEADER_BYTES..HEADER_BYTES + payload)?);
+    let mut tails: &[u8] = &[];
+    if identity.count > 1 && flags & FLAG_SYNCHRONIZES != 0 {
+        (payload, tails) = payload.split_at_checked(payload.len().checked_sub(tails_bytes(identity.count))?)?;
+        flags &= !FLAG_SYNCHRONIZES;
+    }
     Some(RecordRef {
+        log: identity.log,
         lsn,
         end: lsn.advance(bytes.len() as u64),
         gsn: header.gsn(),
         txn: TxnId::new(header.u64_at(16)),
-        prev: Lsn::new(header.u64_at(24)),
+        prev: Place::new(header.u64_at(24)),
         page: PageId::new(header.u64_at(32)),
         kind: header.0[40],
-        flags: header.0[41],
-        payload: bytes.get(HEADER_BYTES..HEADER_BYTES + payload)?,
+        flags,
+        payload,
+        tails,
         durable_before: header.durable_before(lsn),
     })
 }
@@ -361,7 +405,7 @@ mod tests {
             flags: 4,
             txn: TxnId::new(5),
             page: PageId::new(6),
-            prev: Lsn::new(7),
+            prev: Place::new(7),
             after: Gsn::ZERO,
             payload,
         };
@@ -384,7 +428,7 @@ mod tests {
                 flags: 1,
                 txn: TxnId::new(len as u64),
                 page: PageId::new(6),
-                prev: Lsn::new(7),
+                prev: Place::new(7),
                 after: Gsn::ZERO,
                 payload: &payload(len),
             };
@@ -405,7 +449,7 @@ mod tests {
         for (&len, (start, lsn)) in sizes.iter().zip(starts) {
             let record = &bytes[start..start + record_bytes(len)];
             assert!(is_intact(record, &identity, lsn), "{len} bytes");
-            let record = decode(record, lsn).unwrap();
+            let record = decode(record, &identity, lsn).unwrap();
             assert_eq!((record.payload, record.txn.get()), (&payload(len)[..], len as u64));
         }
     }
@@ -426,9 +470,9 @@ mod tests {
         assert_eq!(header.length(), Some(56));
         assert_eq!(header.durable_before(lsn), Some(Lsn::new(8)));
         assert!(is_intact(&bytes, &Identity::new(IDENTITY, LogId::ZERO), lsn));
-        let record = decode(&bytes, lsn).unwrap();
+        let record = decode(&bytes, &Identity::new(IDENTITY, LogId::ZERO), lsn).unwrap();
         assert_eq!((record.lsn, record.end, record.gsn), (lsn, Lsn::new(8256), Gsn::new(8200)));
-        assert_eq!((record.txn, record.page, record.prev), (TxnId::new(5), PageId::new(6), Lsn::new(7)));
+        assert_eq!((record.txn, record.page, record.prev), (TxnId::new(5), PageId::new(6), Place::new(7)));
         assert_eq!((record.kind, record.flags, record.payload), (3, 4, &b"payload"[..]));
 
         let elsewhere = [

@@ -21,13 +21,13 @@ use std::collections::BTreeMap;
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::Arc;
-use duramen_types::Lsn;
+use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
-use crate::record::{Header, Identity};
+use crate::record::{Header, Identity, RecordRef};
 use crate::scan::Scanner;
-use crate::segment::{BLOCK, DIRECTORY, Geometry, LogFile, SegmentHeader, classify, segment_name};
+use crate::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
 
 /// Bytes looked at at a time behind the end of the log.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -47,18 +47,20 @@ pub(crate) struct Found {
     headers: BTreeMap<u64, SegmentHeader>,
 }
 
-/// Whether there is a segment in `disk`.
-pub(crate) fn has_segments(disk: &dyn Disk) -> Result<bool> {
-    Ok(disk.exists(DIRECTORY)?
-        && disk.list(DIRECTORY)?.iter().any(|name| matches!(classify(name), LogFile::Segment(_))))
+/// Whether there is a segment of `log` in `disk`.
+pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
+    let directory = directory(log);
+    Ok(disk.exists(&directory)?
+        && disk.list(&directory)?.iter().any(|name| matches!(classify(name), LogFile::Segment(_))))
 }
 
 /// Finds the segments of the log of `identity` (or of whomever, if `None`), checks their headers and that none is missing
 /// from the one that holds `from`, or the log's start, on. Changes nothing.
-pub(crate) fn find(disk: &dyn Disk, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
+pub(crate) fn find(disk: &dyn Disk, log: LogId, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
     let (mut numbers, mut spares) = (Vec::new(), Vec::new());
-    if disk.exists(DIRECTORY)? {
-        for name in disk.list(DIRECTORY)? {
+    let directory = directory(log);
+    if disk.exists(&directory)? {
+        for name in disk.list(&directory)? {
             match classify(&name) {
                 LogFile::Segment(number) => numbers.push(number),
                 LogFile::Spare(number) => spares.push(number),
@@ -69,7 +71,7 @@ pub(crate) fn find(disk: &dyn Disk, identity: Option<Identity>, from: Option<Lsn
     let mut headers = BTreeMap::new();
     let mut live: BTreeMap<u64, Arc<dyn File>> = BTreeMap::new();
     for number in numbers {
-        let (file, header) = open_segment(disk, number)?;
+        let (file, header) = open_segment(disk, log, number)?;
         if identity.is_some_and(|identity| !header.is_of(&identity)) {
             return Err(WalError::WrongDatabase { file: file.path() });
         }
@@ -80,9 +82,9 @@ pub(crate) fn find(disk: &dyn Disk, identity: Option<Identity>, from: Option<Lsn
         return Err(WalError::NoLog { location: disk.location() });
     };
     let first = *first;
-    let identity = identity.unwrap_or_else(|| Identity::new(first.database, first.log));
+    let identity = identity.unwrap_or_else(|| Identity::one_of(first.database, first.log, first.logs.max(1)));
     if let Some(stranger) = headers.values().find(|header| !header.is_of(&identity)) {
-        return Err(WalError::WrongDatabase { file: segment_name(stranger.number) });
+        return Err(WalError::WrongDatabase { file: segment_name(log, stranger.number) });
     }
     if let Some(other) = headers.values().find(|header| header.segment_bytes != first.segment_bytes) {
         let reason = format!("the header says {} bytes, others {}", other.segment_bytes, first.segment_bytes);
@@ -105,9 +107,9 @@ pub(crate) fn find(disk: &dyn Disk, identity: Option<Identity>, from: Option<Lsn
     Ok(Found { files, start, spares, stale, ring, headers })
 }
 
-/// Opens segment `number` and reads its header.
-pub(crate) fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
-    let file = disk.open(&segment_name(number), OpenMode::Existing)?;
+/// Opens segment `number` of a log and reads its header.
+pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
+    let file = disk.open(&segment_name(log, number), OpenMode::Existing)?;
     let corrupt = |offset: u64, reason: String| WalError::Corrupt { segment: number, offset, reason };
     let len = file.len()?;
     if len < BLOCK {
@@ -122,17 +124,36 @@ pub(crate) fn open_segment(disk: &dyn Disk, number: u64) -> Result<(Arc<dyn File
     Ok((file, header))
 }
 
-/// Finds the end of the log by reading it from `from`, or its start. Also tells from where on the log may not be durable,
-/// though it is there to be read: from where it was not durable yet when the last record was filled in.
-fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<(Lsn, Lsn)> {
-    let known = from.is_some();
-    let from = from.unwrap_or(start);
+/// What reading the log to its end shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// The first position without a valid record.
+    pub(crate) end: Lsn,
+    /// From here on the log may not be durable, though it is there to be read: from where it was not durable yet when the
+    /// last record was filled in.
+    unsure: Lsn,
+    /// Of the last flush is what is before this position at most.
+    window: u64,
+}
+
+/// Finds the end of the log by reading it from `from`, or its start, and shows each record to `visit`. With `known`, there
+/// must be a record at `from`. Records behind the end count as proof of damage if their GSN is not above `expected`.
+pub(crate) fn find_end(
+    found: &Found,
+    from: Option<Lsn>,
+    known: bool,
+    expected: Gsn,
+    mut visit: impl FnMut(&RecordRef<'_>),
+) -> Result<End> {
+    let files = &found.files;
+    let from = from.unwrap_or(found.start);
     if from.get() > files.limit() {
         return Err(WalError::MissingSegment { segment: files.geometry.segment_of(from.get()), lsn: from });
     }
     let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
     let mut last = None;
     while let Some(record) = scanner.next()? {
+        visit(&record);
         last = Some(record.durable_before);
     }
     let end = scanner.position();
@@ -156,7 +177,11 @@ fn find_end(files: &Arc<SegmentFiles>, start: Lsn, from: Option<Lsn>) -> Result<
         Some(None) => Lsn::ZERO,
     };
     let first = files.span().map_or(end, |(first, _)| Lsn::new(files.geometry.base(first)));
-    Ok((end, unsure.max(first)))
+    // To the end of its last block, within the segments.
+    let window = (end.get() + found.ring_bytes(end)).next_multiple_of(BLOCK).min(files.limit());
+    let end = End { end, unsure: unsure.max(first), window };
+    check_for_damage(files, end.end, window, expected)?;
+    Ok(end)
 }
 
 impl Found {
@@ -177,7 +202,7 @@ impl Found {
 
 /// Refuses a log that holds records behind `end` which a crash cannot explain. `window`, behind the first LSN, is the end of
 /// what the last flush may have written.
-fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<()> {
+fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: Gsn) -> Result<()> {
     let damaged = |proof: Lsn| {
         Err(WalError::Corrupt {
             segment: files.geometry.segment_of(end.get()),
@@ -186,9 +211,9 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<
         })
     };
     let mut proof = None;
-    for_each_record_in(files, end.get(), window, |lsn, durable_before| {
-        if durable_before.is_some_and(|durable| durable > end) {
-            proof = proof.or(Some(lsn));
+    for_each_record_in(files, end.get(), window, |record| {
+        if record.durable_before.is_some_and(|durable| durable > end) && record.gsn <= expected {
+            proof = proof.or(Some(record.lsn));
         }
     })?;
     // What is behind the window, in its last segment and in those made ahead, was never written to, or the log really is
@@ -198,21 +223,17 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64) -> Result<
     let bases = (last_of_window + 1..=last).map(|number| geometry.base(number));
     for from in std::iter::once(window).chain(bases) {
         let to = geometry.base(geometry.segment_of(from) + 1).min(from + CHUNK_BYTES).min(files.limit());
-        for_each_record_in(files, from, to, |lsn, _| {
-            proof = proof.or(Some(lsn));
+        for_each_record_in(files, from, to, |record| {
+            if record.gsn <= expected {
+                proof = proof.or(Some(record.lsn));
+            }
         })?;
     }
     proof.map_or(Ok(()), damaged)
 }
 
-/// Calls `f` with the LSN of each valid record that starts in `[from, to)`, and up to where the log was durable before it.
-/// Where records start is not known, so every multiple of 8 is tried; a record's GSN gives it away.
-fn for_each_record_in(
-    files: &Arc<SegmentFiles>,
-    from: u64,
-    to: u64,
-    mut f: impl FnMut(Lsn, Option<Lsn>),
-) -> Result<()> {
+/// Calls `f` with each valid record that starts in `[from, to)`. Where records start is not known, so every multiple of 8 is tried; a record's GSN gives it away.
+fn for_each_record_in(files: &Arc<SegmentFiles>, from: u64, to: u64, mut f: impl FnMut(&RecordRef<'_>)) -> Result<()> {
     let mut chunk = AlignedBuf::zeroed((CHUNK_BYTES + BLOCK) as usize);
     let mut at = from.next_multiple_of(8);
     while at < to {
@@ -221,11 +242,11 @@ fn for_each_record_in(
         let next = (start + CHUNK_BYTES).min(to);
         while at < next {
             let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(()) };
-            if header.is_in_place(Lsn::new(at))
+            if header.is_in_place(&files.identity, Lsn::new(at))
                 && header.length().is_some()
                 && let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()?
             {
-                f(record.lsn, record.durable_before);
+                f(&record);
             }
             at += 8;
         }
@@ -259,14 +280,19 @@ fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()>
     Ok(())
 }
 
-/// The end of the log, with all behind it checked and erased.
-pub(crate) fn recover(found: &Found, from: Option<Lsn>) -> Result<Lsn> {
-    let files = &found.files;
-    let (end, unsure) = find_end(files, found.start, from)?;
-    let ring_bytes = found.ring_bytes(end);
-    // Of the last flush: to the end of its last block, within the segments.
-    let window = (end.get() + ring_bytes).next_multiple_of(BLOCK).min(files.limit());
-    check_for_damage(files, end, window)?;
-    erase(files, unsure, end, window)?;
-    Ok(end)
+/// Erases everything from `cut` on.
+pub(crate) fn truncate(files: &SegmentFiles, cut: Lsn) -> Result<()> {
+    erase(files, cut, cut, files.limit())
+}
+
+impl End {
+    /// Makes what is before the end durable.
+    pub(crate) fn settle(&self, files: &SegmentFiles) -> Result<()> {
+        erase(files, self.unsure, self.end, self.end.get().next_multiple_of(BLOCK))
+    }
+
+    /// Makes what is before the end durable and erases what the last flush may have left behind it.
+    pub(crate) fn erase_behind(&self, files: &SegmentFiles) -> Result<()> {
+        erase(files, self.unsure, self.end, self.window)
+    }
 }

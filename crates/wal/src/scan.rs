@@ -1,5 +1,7 @@
 //! Reading the log in order.
 
+use std::ops::Range;
+
 use duramen_io::AlignedBuf;
 use duramen_sync::Arc;
 use duramen_types::Lsn;
@@ -26,6 +28,8 @@ pub struct Scanner {
     /// LSN of the first byte of the window, and how many of its bytes have been read.
     window_start: u64,
     window_len: usize,
+    /// Where in the window the record is that was lent last.
+    last: Range<usize>,
     /// Why the scan ended.
     stopped: Option<String>,
     /// The scan ended in a record whose rest should be in a segment that is not there.
@@ -60,7 +64,17 @@ impl Scanner {
 
     fn new(files: Arc<SegmentFiles>, from: Lsn, end: End, window: usize) -> Self {
         let window = AlignedBuf::zeroed(window);
-        Self { files, position: from.get(), end, window, window_start: 0, window_len: 0, stopped: None, cut_off: false }
+        Self {
+            files,
+            position: from.get(),
+            end,
+            window,
+            window_start: 0,
+            window_len: 0,
+            last: 0..0,
+            stopped: None,
+            cut_off: false,
+        }
     }
 
     /// Where the next record would start: after the end, the end of the log.
@@ -94,7 +108,8 @@ impl Scanner {
         }
         let header = self.at(HEADER_BYTES).and_then(Header::at);
         let position = self.position();
-        let beginning = header.and_then(|header| Some((header.length()?, header.is_in_place(position))));
+        let beginning =
+            header.and_then(|header| Some((header.length()?, header.is_in_place(&self.files.identity, position))));
         let Some((length, in_place)) = beginning else {
             return self.invalid("there is no record here");
         };
@@ -113,7 +128,17 @@ impl Scanner {
         }
         self.position += length as u64;
         let start = (lsn.get() - self.window_start) as usize;
-        Ok(decode(&self.window[start..start + length], lsn))
+        self.last = start..start + length;
+        if decode(&self.window[self.last.clone()], &identity, lsn).is_none() {
+            return self.invalid("the record is shorter than what it must hold");
+        }
+        Ok(self.again())
+    }
+
+    /// The record that [`Scanner::next`] has given last, once more.
+    pub(crate) fn again(&self) -> Option<RecordRef<'_>> {
+        let lsn = Lsn::new(self.position - self.last.len() as u64);
+        decode(self.window.get(self.last.clone())?, &self.files.identity, lsn)
     }
 
     fn at(&self, len: usize) -> Option<&[u8]> {

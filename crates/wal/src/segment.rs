@@ -8,7 +8,9 @@
 //!   8 version        u32
 //!  12 crc            u32      CRC-32C of the 512 bytes with this field zero
 //!  16 database       16 bytes
-//!  32 log            u16, then 6 zero bytes
+//!  32 log            u16
+//!  34 logs           u16      how many the database has; 0 is as good as 1
+//!  36 zeros          4 bytes
 //!  40 number         u64      of the segment; also in the file's name
 //!  48 base           u64      LSN of the first byte behind the header
 //!  56 start          u64      the log's start when the header was written
@@ -29,8 +31,13 @@ use crate::error::{Result, WalError};
 use crate::record::Identity;
 use crate::wal::FIRST_LSN;
 
-/// Directory of the segments.
+/// Directory of the segments of a database's first log, and of what is copied of it.
 pub(crate) const DIRECTORY: &str = "log";
+
+/// Directory of the segments of a log: `log`, and for further logs of a database `log1` and so on.
+pub(crate) fn directory(log: LogId) -> String {
+    if log.is_zero() { DIRECTORY.to_owned() } else { format!("log{}", log.get()) }
+}
 
 /// Size of a block, and of the header, in bytes.
 pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -75,14 +82,14 @@ impl Geometry {
     }
 }
 
-/// File name of segment `number`.
-pub(crate) fn segment_name(number: u64) -> String {
-    format!("{DIRECTORY}/{number:016x}.log")
+/// File name of segment `number` of `log`.
+pub(crate) fn segment_name(log: LogId, number: u64) -> String {
+    format!("{}/{number:016x}.log", directory(log))
 }
 
 /// File name of a spare that was, or was to be, segment `number`.
-pub(crate) fn spare_name(number: u64) -> String {
-    format!("{DIRECTORY}/{number:016x}.spare")
+pub(crate) fn spare_name(log: LogId, number: u64) -> String {
+    format!("{}/{number:016x}.spare", directory(log))
 }
 
 /// What a file in the log directory is.
@@ -115,6 +122,8 @@ pub(crate) fn classify(name: &str) -> LogFile {
 pub(crate) struct SegmentHeader {
     pub(crate) database: [u8; 16],
     pub(crate) log: LogId,
+    /// How many logs the database has; 0 is as good as 1.
+    pub(crate) logs: u16,
     pub(crate) number: u64,
     pub(crate) start: Lsn,
     pub(crate) segment_bytes: u64,
@@ -126,7 +135,7 @@ impl SegmentHeader {
     /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own that nobody writes to.
     pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
         let (database, log) = (identity.database, identity.log);
-        Self { database, log, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
+        Self { database, log, logs: identity.count, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
     }
 
     /// Writes the header to its place in `file`.
@@ -145,6 +154,7 @@ impl SegmentHeader {
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
         block[32..34].copy_from_slice(&self.log.get().to_le_bytes());
+        block[34..36].copy_from_slice(&self.logs.to_le_bytes());
         let numbers = [self.number, base, self.start.get(), self.segment_bytes, self.ring_bytes, self.ring];
         for (field, number) in block[40..88].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
@@ -181,6 +191,7 @@ impl SegmentHeader {
         let header = Self {
             database,
             log: LogId::new(u64_at(32) as u16),
+            logs: (u64_at(32) >> 16) as u16,
             number: u64_at(40),
             start: Lsn::new(u64_at(56)),
             segment_bytes: u64_at(64),
@@ -202,7 +213,7 @@ impl SegmentHeader {
 
     /// Whether the segment belongs to this log.
     pub(crate) fn is_of(&self, identity: &Identity) -> bool {
-        self.database == identity.database && self.log == identity.log
+        self.database == identity.database && self.log == identity.log && self.logs.max(1) == identity.count
     }
 }
 
@@ -214,6 +225,7 @@ mod tests {
         SegmentHeader {
             database: *b"0123456789abcdef",
             log: LogId::new(2),
+            logs: 3,
             number: 5,
             start: Lsn::new(9000),
             segment_bytes: 65536,
@@ -282,8 +294,8 @@ mod tests {
 
     #[test]
     fn names() {
-        assert_eq!(classify(segment_name(0xab).strip_prefix("log/").unwrap()), LogFile::Segment(0xab));
-        assert_eq!(classify(spare_name(3).strip_prefix("log/").unwrap()), LogFile::Spare(3));
+        assert_eq!(classify(segment_name(LogId::ZERO, 0xab).strip_prefix("log/").unwrap()), LogFile::Segment(0xab));
+        assert_eq!(classify(spare_name(LogId::new(2), 3).strip_prefix("log2/").unwrap()), LogFile::Spare(3));
         for name in ["x.log", "00000000000000AB.log", "ffffffffffffffff.log", "00000000000000ab.txt", "ab.log"] {
             assert_eq!(classify(name), LogFile::Foreign, "{name}");
         }

@@ -16,13 +16,13 @@ use duramen_io::{AlignedBuf, Disk, File, OpenMode, allocate_gently};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, MutexGuard};
-use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
+use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::retention::Retention;
-use crate::segment::{BLOCK, DIRECTORY, SegmentHeader, segment_name, spare_name};
+use crate::segment::{BLOCK, SegmentHeader, directory, segment_name, spare_name};
 
 /// Bounds on the number of segments.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +95,10 @@ impl Segments {
             created: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
         }
+    }
+
+    fn log(&self) -> LogId {
+        self.files.identity.log
     }
 
     /// Where the log starts.
@@ -226,7 +230,7 @@ impl Segments {
 
     /// Makes a spare file that lasts.
     fn make_spare(&self, number: u64, ahead: bool) -> Result<()> {
-        let name = spare_name(number);
+        let name = spare_name(self.log(), number);
         if self.disk.exists(&name)? {
             self.disk.remove(&name)?;
         }
@@ -242,13 +246,13 @@ impl Segments {
 
     /// Turns a spare into segment `number`.
     fn promote(&self, spare: u64, number: u64) -> Result<Arc<dyn File>> {
-        let (from, to) = (spare_name(spare), segment_name(number));
+        let (from, to) = (spare_name(self.log(), spare), segment_name(self.log(), number));
         let file = self.disk.open(&from, OpenMode::Existing)?;
         self.write_header(&*file, number)?;
         drop(file);
         self.disk.rename(&from, &to)?;
         if !is_on(Bug::SkipDirectorySync) {
-            self.disk.sync_directory(DIRECTORY)?;
+            self.disk.sync_directory(&directory(self.log()))?;
         }
         Ok(self.disk.open(&to, OpenMode::Existing)?)
     }
@@ -271,6 +275,8 @@ impl Segments {
         let header = SegmentHeader {
             database: identity.database,
             log: identity.log,
+            // One stays 0: such logs were there before there could be several.
+            logs: if identity.count > 1 { identity.count } else { 0 },
             number,
             start: self.start(),
             segment_bytes: self.files.geometry.segment_bytes,
@@ -336,15 +342,15 @@ impl Segments {
         let mut spares = Vec::new();
         for number in first..keep {
             self.files.remove(number);
-            let name = segment_name(number);
+            let name = segment_name(self.log(), number);
             if growth.spares.len() + spares.len() < self.limits.spare_segments {
-                self.disk.rename(&name, &spare_name(number))?;
+                self.disk.rename(&name, &spare_name(self.log(), number))?;
                 spares.push(number);
             } else {
                 self.disk.remove(&name)?;
             }
         }
-        self.disk.sync_directory(DIRECTORY)?;
+        self.disk.sync_directory(&directory(self.log()))?;
         // Not earlier: a spare gets another segment's header, which must not turn up under this segment's name.
         growth.spares.append(&mut spares);
         Ok(())
@@ -357,11 +363,11 @@ impl Segments {
         // It can be read, but whoever wrote it may have seen the write fail.
         self.persist_start()?;
         for &number in stale {
-            self.disk.remove(&segment_name(number))?;
+            self.disk.remove(&segment_name(self.log(), number))?;
         }
         let mut removed = stale.len();
         for &number in spares {
-            let name = spare_name(number);
+            let name = spare_name(self.log(), number);
             let file = self.disk.open(&name, OpenMode::Existing)?;
             let whole = file.len()? == self.files.geometry.segment_bytes;
             if whole && growth.spares.len() < self.limits.spare_segments {
@@ -374,7 +380,7 @@ impl Segments {
             }
         }
         if removed > 0 {
-            self.disk.sync_directory(DIRECTORY)?;
+            self.disk.sync_directory(&directory(self.log()))?;
         }
         Ok(())
     }

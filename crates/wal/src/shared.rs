@@ -1,5 +1,6 @@
 //! What the users of a log and its background threads share.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use duramen_io::{AlignedBuf, Disk};
@@ -7,10 +8,11 @@ use duramen_sync::atomic::AtomicU32;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, TxnId};
+use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 
 use crate::archive::Archiver;
 use crate::bell::Bell;
+use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::commit::{CommitQueue, is_settled};
 use crate::daemon::FailOnPanic;
@@ -79,7 +81,7 @@ pub(crate) fn limits(options: &WalOptions, ring: u64) -> Limits {
 }
 
 /// The beginning of the block in which the log ends, for the buffer: the next flush writes that block again.
-fn last_block(files: &SegmentFiles, end: Lsn) -> Result<Vec<u8>> {
+pub(crate) fn last_block(files: &SegmentFiles, end: Lsn) -> Result<Vec<u8>> {
     let start = end.get() / BLOCK * BLOCK;
     let mut block = AlignedBuf::zeroed(BLOCK as usize);
     let len = (end.get() - start) as usize;
@@ -97,6 +99,7 @@ impl Shared {
         files: Arc<SegmentFiles>,
         start: Lsn,
         end: Lsn,
+        clock: Option<Clock>,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
         let archive = options.archive.as_ref();
@@ -135,13 +138,15 @@ impl Shared {
             capacity,
             smallest: HEADER_BYTES as u64,
         };
+        let is_clocked = clock.is_some();
+        let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening);
         let segments = Segments::new(disk, Arc::clone(&files), start, limits);
         if let Some(archiver) = &archiver {
             segments.retention.archived(archiver.archived());
         }
         Ok(Self {
             segments,
-            space: Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening),
+            space: space.with_clock(clock),
             insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
             flusher: Flusher::new(Arc::clone(&files), sealing),
@@ -150,7 +155,7 @@ impl Shared {
             keeper: Bell::new(),
             opened_at: end,
             max_payload: options.max_payload(),
-            quick: if is_persistent { Quick::Never } else { Quick::new(sealing) },
+            quick: if is_clocked || is_persistent { Quick::Never } else { Quick::new(sealing) },
             ring,
             destaging: Mutex::new(()),
             passive,
@@ -174,7 +179,7 @@ impl Shared {
         Ok(ring)
     }
 
-    /// Inserts a record; returns where it starts and ends.
+    /// Inserts a record into a database's only log; returns where it starts and ends.
     #[inline]
     pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
         let _log = cost::scope(Category::Log);
@@ -199,7 +204,14 @@ impl Shared {
     /// registers to memory; an atomic operation waits for all that has been written before. Nor are fields that have just
     /// been written read two at once, as the compiler sees fit to do; that takes as long as all the rest.
     #[inline(never)]
-    fn try_insert_unsealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
+    fn try_insert_unsealed(
+        &self,
+        kinds: [u8; 2],
+        txn: TxnId,
+        page: PageId,
+        prev: Place,
+        payload: &[u8],
+    ) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());
@@ -210,7 +222,7 @@ impl Shared {
     #[cfg(target_arch = "x86_64")]
     #[inline(never)]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
-    fn try_insert_sealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8]) -> Option<Lsn> {
+    fn try_insert_sealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8]) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());
@@ -222,7 +234,7 @@ impl Shared {
 
     /// Inserts any record.
     #[cold]
-    fn insert_any(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Lsn, payload: &[u8], tried: bool) -> Lsn {
+    fn insert_any(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8], tried: bool) -> Lsn {
         assert!(
             payload.len() <= self.max_payload,
             "a payload of {} bytes is more than the log buffer admits ({})",
@@ -235,10 +247,26 @@ impl Shared {
         self.insertion.insert(&self.space, bytes as u64, tried, Any { shared: self, bytes, record })
     }
 
-    /// With one log, a record's place in the global order is its place in the log.
-    #[inline(always)]
-    pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
-        Gsn::new(lsn.get())
+    /// Inserts any record into one of several logs. When its place and GSN are known, `complete` gets the GSN and gives the
+    /// record its last `tail` bytes of payload. Returns where it starts and ends, and its GSN.
+    pub(crate) fn insert_in_time(
+        &self,
+        record: NewRecord<'_>,
+        tail: usize,
+        complete: impl FnOnce(Gsn, &mut [u8]),
+    ) -> (Lsn, Lsn, Gsn) {
+        let _log = cost::scope(Category::Log);
+        let payload = record.payload.len() + tail;
+        assert!(
+            payload <= self.max_payload,
+            "a payload of {payload} bytes is more than the log buffer admits ({})",
+            self.max_payload
+        );
+        let bytes = record_bytes(payload);
+        let gsn = Cell::new(Gsn::ZERO);
+        let timed = Timed { shared: self, bytes, record, tail, complete, gsn: &gsn };
+        let lsn = self.insertion.insert(&self.space, bytes as u64, false, timed);
+        (lsn, lsn.advance(bytes as u64), gsn.get())
     }
 
     /// Flushes what is released; returns whether that was anything. The caller has the right to (see [`CommitQueue`]).
@@ -338,7 +366,7 @@ impl<C: FnOnce(Lsn, u64, u64) -> u32> Fill for Small<'_, C> {
         // behind what has been released, and there is room, so what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
         let crc = |first, fifth| crc(lsn, first, fifth);
-        encode::<SMALL_PAYLOAD>(space, &record, lsn, shared.gsn(lsn), shared.space.durable(), crc);
+        encode::<SMALL_PAYLOAD>(space, &record, lsn, Gsn::new(lsn.get()), shared.space.durable(), crc);
         filled(&record, space);
         if shared.options.sealing == Sealing::AtInsertion {
             cost::work(checksum_instructions(bytes));
@@ -386,11 +414,45 @@ impl Fill for Any<'_> {
         let Self { shared, bytes, record } = self;
         let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
         if let Some(nvm) = shared.ring.nvm() {
-            return shared.fill_in_ring(nvm, lsn, bytes, &record);
+            return shared.fill_in_ring(nvm, lsn, bytes, &record, Gsn::new(lsn.get()));
         }
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<MAX_RECORD_BYTES>(space, &record, lsn, shared.gsn(lsn), durable, |_, _| 0);
+        encode::<MAX_RECORD_BYTES>(space, &record, lsn, Gsn::new(lsn.get()), durable, |_, _| 0);
+        filled(&record, space);
+        shared.flusher.inserted(space, lsn);
+    }
+}
+
+/// A record on its way into one of several logs.
+struct Timed<'a, C> {
+    shared: &'a Shared,
+    bytes: usize,
+    record: NewRecord<'a>,
+    tail: usize,
+    complete: C,
+    gsn: &'a Cell<Gsn>,
+}
+
+impl<C: FnOnce(Gsn, &mut [u8])> Fill for Timed<'_, C> {
+    fn fill(self, lsn: Lsn) {
+        let Self { shared, bytes, record, tail, complete, gsn } = self;
+        gsn.set(shared.space.gsn(lsn));
+        let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
+        let mut completed = Vec::new();
+        let mut record = record;
+        if tail > 0 {
+            completed.extend_from_slice(record.payload);
+            completed.resize(record.payload.len() + tail, 0);
+            complete(gsn.get(), &mut completed[record.payload.len()..]);
+            record.payload = &completed;
+        }
+        if let Some(nvm) = shared.ring.nvm() {
+            return shared.fill_in_ring(nvm, lsn, bytes, &record, gsn.get());
+        }
+        // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
+        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
+        encode::<MAX_RECORD_BYTES>(space, &record, lsn, gsn.get(), durable, |_, _| 0);
         filled(&record, space);
         shared.flusher.inserted(space, lsn);
     }

@@ -50,10 +50,11 @@ use std::collections::BTreeMap;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, thread};
-use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, Lsn};
 
 use crate::bell::Bell;
+use crate::clock::Clock;
 use crate::lock::InsertionLock;
 
 /// The positions of a log buffer.
@@ -77,6 +78,8 @@ pub(crate) struct Space {
     waiting: AtomicUsize,
     room: Mutex<()>,
     room_made: Condvar,
+    /// Of one of several logs.
+    clock: Option<Clock>,
 }
 
 /// When a record is hardened.
@@ -154,9 +157,28 @@ impl Space {
             waiting: AtomicUsize::new(0),
             room: Mutex::new(()),
             room_made: Condvar::new(),
+            clock: None,
         };
         space.look(end.get());
         space
+    }
+
+    /// The same for one of several logs, which needs a clock. It is kept by those who have the turn, so designs that have
+    /// none cannot be used then.
+    pub(crate) fn with_clock(self, clock: Option<Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The clock of one of several logs.
+    #[inline]
+    pub(crate) fn clock(&self) -> Option<&Clock> {
+        self.clock.as_ref()
+    }
+
+    /// The GSN of the record at `lsn`, which the caller has acquired and not released.
+    #[inline]
+    pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
+        self.clock.as_ref().map_or(Gsn::new(lsn.get()), |clock| clock.gsn(lsn))
     }
 
     /// Where the next record goes: a snapshot.
@@ -222,10 +244,11 @@ impl Space {
         Turn { space: self, alarmed: false }
     }
 
-    /// Hands out `bytes` for one record and returns what `then` makes of them before the turn ends, if it is nobody's turn
-    /// and nothing has to be looked at; otherwise does nothing.
+    /// Hands out `bytes` for one record if it is nobody's turn and nothing has to be looked at; otherwise does nothing. The
+    /// turn lasts until [`Space::end_turn`]. (No guard and no closure: what is to be done in the turn is made part of the
+    /// caller's code then, in every design.)
     #[inline(always)]
-    pub(crate) fn try_acquire<T>(&self, bytes: u64, then: impl FnOnce(Lsn) -> T) -> Option<T> {
+    pub(crate) fn try_acquire(&self, bytes: u64) -> Option<Lsn> {
         if !self.next.try_lock() {
             return None;
         }
@@ -233,16 +256,25 @@ impl Space {
         let lsn = next.lsn.load(Ordering::Relaxed);
         let end = lsn + bytes;
         // Relaxed: who has changed it has done so in a turn.
-        let mut made = None;
         if end <= next.clear.load(Ordering::Relaxed) {
             // No read-modify-write is needed: nobody else writes these.
             next.records.store(next.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             next.lsn.store(end, Ordering::Release);
-            made = Some(then(Lsn::new(lsn)));
+            return Some(Lsn::new(lsn));
         }
         // SAFETY: the lock has been taken above.
         unsafe { self.next.unlock() };
-        made
+        None
+    }
+
+    /// Ends the turn that [`Space::try_acquire`] has begun.
+    ///
+    /// # Safety
+    /// It has, and the turn has not been ended yet.
+    #[inline(always)]
+    pub(crate) unsafe fn end_turn(&self) {
+        // SAFETY: the lock is held, as the caller says.
+        unsafe { self.next.unlock() };
     }
 
     /// Waits for the insertion lock; not without a pause at first if it has been `tried` already.
@@ -496,6 +528,9 @@ impl Turn<'_> {
         }
         next.records.store(next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
         next.lsn.store(end, Ordering::Release);
+        if let Some(clock) = &self.space.clock {
+            clock.pass(Lsn::new(lsn), || self.space.released());
+        }
         self.alarmed = self.space.look(end);
         Lsn::new(lsn)
     }

@@ -41,6 +41,12 @@ pub struct WalStats {
     pub archived: Lsn,
     /// Bytes set aside by [`crate::Wal::reserve`].
     pub reserved_bytes: u64,
+    /// With several logs: records that were synchronizations of all of them.
+    pub synchronizations: u64,
+    /// With several logs: requests to harden, each of which needs what all logs had by then.
+    pub waits_for_logs: u64,
+    /// Those of them that found all other logs hardened and waited for one log at most.
+    pub waits_for_own_log: u64,
     /// Where the log starts.
     pub start: Lsn,
     /// Everything below is durable.

@@ -3,10 +3,11 @@
 use duramen_io::Disk;
 use duramen_sync::Arc;
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, Place};
 use std::collections::BTreeMap;
 
 use crate::archive::Archiver;
+use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::daemon::Daemons;
 use crate::destage::{check_end, find_buffer, new_buffer};
@@ -17,10 +18,10 @@ use crate::nvm::NvmRing;
 use crate::options::WalOptions;
 use crate::passive::Passive;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
-use crate::recover;
+use crate::recover::{self, Found};
 use crate::scan::Scanner;
-use crate::segment::{DIRECTORY, Geometry};
-use crate::shared::Shared;
+use crate::segment::{Geometry, directory};
+use crate::shared::{Buffer, Shared};
 use crate::stats::WalStats;
 
 /// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never logged".
@@ -37,6 +38,23 @@ pub struct Inserted {
     pub end: Lsn,
     /// Its place in the global order; the page it changed is stamped with it.
     pub gsn: Gsn,
+}
+
+impl Inserted {
+    /// Where it starts, in which log.
+    pub fn place(&self) -> Place {
+        Place::of(self.log, self.lsn)
+    }
+
+    /// Bytes of the record.
+    pub fn bytes(&self) -> u64 {
+        self.end.get() - self.lsn.get()
+    }
+
+    /// How far it brings the clock of its log.
+    pub fn end_gsn(&self) -> Gsn {
+        Gsn::new(self.gsn.get() + self.bytes())
+    }
 }
 
 /// A write-ahead log. Shared by reference between threads.
@@ -56,18 +74,23 @@ impl Wal {
     /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`], [`WalError::Region`],
     /// [`WalError::WrongRing`], or what the disk says.
     pub fn create(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16]) -> Result<Self> {
+        Self::create_one_of(disk, options, Identity::new(database, LogId::ZERO))
+    }
+
+    /// Makes one of the logs of a database.
+    pub(crate) fn create_one_of(disk: Arc<dyn Disk>, options: WalOptions, identity: Identity) -> Result<Self> {
         options.validate()?;
-        if recover::has_segments(&*disk)? {
+        if recover::has_segments(&*disk, identity.log)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
         }
         // What an interrupted creation has left, spares, is removed when the log is first opened, or used up before.
-        disk.create_directory(DIRECTORY)?;
+        disk.create_directory(&directory(identity.log))?;
         disk.sync_directory("")?;
-        let identity = Identity::new(database, LogId::ZERO);
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
+        let clock = (identity.count > 1).then(|| Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())));
         let buffer = new_buffer(&options, &identity)?;
-        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, buffer)?;
+        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, clock, buffer)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -92,16 +115,29 @@ impl Wal {
         if let Some(lsn) = from.filter(|from| *from < FIRST_LSN) {
             return Err(WalError::OutOfRange { lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
-        let found = recover::find(&*disk, Some(identity), from)?;
+        let found = recover::find(&*disk, LogId::ZERO, Some(identity), from)?;
         let buffer = find_buffer(&disk, &options, &identity, &found)?;
-        let end = recover::recover(&found, from)?;
+        let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |_| {})?;
         if let Some(buffer) = &buffer {
-            check_end(buffer, end)?;
+            check_end(buffer, end.end)?;
         }
+        end.erase_behind(&found.files)?;
+        Self::start_found(disk, options, &found, end.end, None, buffer)
+    }
+
+    /// Brings a log into service that has been found, and has nothing behind `end`.
+    pub(crate) fn start_found(
+        disk: Arc<dyn Disk>,
+        options: WalOptions,
+        found: &Found,
+        end: Lsn,
+        clock: Option<Clock>,
+        buffer: Option<Buffer>,
+    ) -> Result<Self> {
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
-        disk.sync_directory(DIRECTORY)?;
-        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, buffer)?;
+        disk.sync_directory(&directory(found.files.identity.log))?;
+        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, clock, buffer)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end) {
             if let Some(file) = shared.files.file(number) {
@@ -312,6 +348,9 @@ impl Wal {
             archive_failures,
             archived: archiver.map_or(Lsn::ZERO, Archiver::archived),
             reserved_bytes: shared.segments.reserved(),
+            synchronizations: 0,
+            waits_for_logs: 0,
+            waits_for_own_log: 0,
             start,
             durable,
             end,

@@ -6,71 +6,26 @@ mod common;
 use std::path::PathBuf;
 
 use common::history::{History, check_contents, choices, work};
+use common::world::{REGION, RING, World};
 use common::*;
 use duramen_io::{CrashChoice, SimDisk};
-use duramen_pmem::{Domain, DrainBy, PmemError, Power, SimMemory, Source, Survive, Survivors};
-use duramen_sync::Arc;
+use duramen_pmem::{Domain, DrainBy, PmemError, SimMemory, Source, Survive};
 use duramen_wal::{FIRST_LSN, InsertDesign, LogDevice, NvmOptions, Wal, WalError, WalOptions};
 
-const RING: usize = 64 << 10;
-const REGION: u64 = 4096 + RING as u64;
 const DOMAINS: [Domain; 2] = [Domain::DurableCache, Domain::VolatileCache];
 
-/// A disk and a memory with the same power.
-struct World {
-    disk: SimDisk,
-    memory: SimMemory,
+fn create_in(world: &World, design: InsertDesign) -> Wal {
+    Wal::create(arc(&world.disk), world.options(&options(design)), DATABASE).unwrap()
 }
 
-struct DiskPower(SimDisk);
-
-impl Power for DiskPower {
-    fn is_on(&self) -> bool {
-        self.0.crashed_in().is_none()
-    }
-
-    fn cut(&self) {
-        self.0.crash();
-    }
-}
-
-impl World {
-    fn new(seed: u64, domain: Domain) -> Self {
-        let disk = SimDisk::new(seed);
-        let memory = SimMemory::with_power(REGION, domain, Some(Arc::new(DiskPower(disk.clone()))));
-        Self { disk, memory }
-    }
-
-    fn options(&self, base: &WalOptions) -> WalOptions {
-        let nvm = NvmOptions::new(Source::Simulated(self.memory.clone()), self.memory.domain());
-        WalOptions { device: LogDevice::Nvm(nvm), ..base.clone() }
-    }
-
-    /// What a power cut leaves.
-    fn crash_image(&self, choice: &CrashChoice) -> Self {
-        let disk = self.disk.crash_image(choice);
-        let survivors = match choice {
-            CrashChoice::Nothing => Survivors::Nothing,
-            CrashChoice::Everything => Survivors::Everything,
-            CrashChoice::Subset(bits) | CrashChoice::Random(bits) => Survivors::Random(*bits),
-        };
-        let memory = self.memory.crash_image(survivors, Some(Arc::new(DiskPower(disk.clone()))));
-        Self { disk, memory }
-    }
-
-    fn create(&self, design: InsertDesign) -> Wal {
-        Wal::create(arc(&self.disk), self.options(&options(design)), DATABASE).unwrap()
-    }
-
-    fn open(&self, design: InsertDesign) -> Result<Wal, WalError> {
-        Wal::open(arc(&self.disk), self.options(&options(design)), DATABASE, None)
-    }
+fn open_in(world: &World, design: InsertDesign) -> Result<Wal, WalError> {
+    Wal::open(arc(&world.disk), world.options(&options(design)), DATABASE, None)
 }
 
 fn for_each_log(check: impl Fn(World, InsertDesign)) {
     for domain in DOMAINS {
         for design in InsertDesign::ALL {
-            check(World::new(1, domain), design);
+            check(World::new(1, Some(domain), 1), design);
         }
     }
 }
@@ -78,7 +33,7 @@ fn for_each_log(check: impl Fn(World, InsertDesign)) {
 #[test]
 fn a_commit_writes_nothing_to_the_disk() {
     for_each_log(|world, design| {
-        let wal = world.create(design);
+        let wal = create_in(&world, design);
         let before = world.disk.operations();
         for number in 0..50 {
             let inserted = insert(&wal, number, 100);
@@ -88,7 +43,7 @@ fn a_commit_writes_nothing_to_the_disk() {
         assert_eq!(world.disk.operations(), before, "{design}");
         drop(wal);
         let after = world.crash_image(&CrashChoice::Nothing);
-        let wal = after.open(design).unwrap();
+        let wal = open_in(&after, design).unwrap();
         let records = read_all(&wal, FIRST_LSN).unwrap();
         assert_eq!(records.len(), 50);
         records.iter().for_each(assert_intact);
@@ -98,7 +53,7 @@ fn a_commit_writes_nothing_to_the_disk() {
 #[test]
 fn a_full_ring_is_destaged() {
     for_each_log(|world, design| {
-        let wal = world.create(design);
+        let wal = create_in(&world, design);
         let mut last = None;
         for number in 0..300 {
             last = Some(insert(&wal, number, 1000));
@@ -111,7 +66,7 @@ fn a_full_ring_is_destaged() {
         assert_eq!(wal.read(last.unwrap().lsn).unwrap().txn.get(), 299);
         wal.close().unwrap();
         drop(wal);
-        let wal = world.open(design).unwrap();
+        let wal = open_in(&world, design).unwrap();
         assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 300);
     });
 }
@@ -119,7 +74,7 @@ fn a_full_ring_is_destaged() {
 #[test]
 fn many_threads_share_a_ring() {
     for_each_log(|world, design| {
-        let wal = world.create(design);
+        let wal = create_in(&world, design);
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let wal = &wal;
@@ -137,7 +92,7 @@ fn many_threads_share_a_ring() {
         wal.wait_hardened(duramen_types::Gsn::new(end.get() - 1)).unwrap();
         assert_eq!(wal.durable(), end);
         drop(wal);
-        let wal = world.crash_image(&CrashChoice::Nothing).open(design).unwrap();
+        let wal = open_in(&world.crash_image(&CrashChoice::Nothing), design).unwrap();
         assert_eq!(wal.end(), end);
         assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 800);
     });
@@ -146,22 +101,22 @@ fn many_threads_share_a_ring() {
 /// Power cuts at operations of the disk and of the memory: `at` turns the power off at the operation of this number.
 fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [u64; 2]) {
     let base = options(design);
-    let world = World::new(seed, domain);
+    let world = World::new(seed, Some(domain), 1);
     let mut history = History::default();
     work(&world.disk, &world.options(&base), &mut history, seed, steps).unwrap();
-    let operations = [world.disk.operations(), world.memory.operations()];
+    let operations = [world.disk.operations(), world.memory().operations()];
     assert!(operations[0] > 20 && operations[1] > 100, "{operations:?}");
     for device in 0..2 {
         for crash_at in (0..operations[device]).step_by(strides[device] as usize) {
-            let world = World::new(seed, domain);
+            let world = World::new(seed, Some(domain), 1);
             if device == 0 {
                 world.disk.crash_at(crash_at);
             } else {
-                world.memory.crash_at(crash_at);
+                world.memory().crash_at(crash_at);
             }
             let mut history = History::default();
             if work(&world.disk, &world.options(&base), &mut history, seed, steps).is_ok() {
-                world.memory.crash();
+                world.memory().crash();
             }
             for choice in choices(crash_at) {
                 let image = world.crash_image(&choice);
@@ -170,7 +125,7 @@ fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64,
                 let outcome = work(&image.disk, &image.options(&base), &mut history, seed + 1, 3);
                 outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
                 let again = image.crash_image(&choice);
-                let wal = again.open(design).unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
+                let wal = open_in(&again, design).unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
                 check_contents(&wal, &mut history).unwrap();
             }
         }
@@ -200,17 +155,17 @@ fn many_lives() {
         for design in InsertDesign::ALL {
             for seed in 0..2 {
                 let mut random = Random(seed);
-                let mut world = World::new(seed, domain);
+                let mut world = World::new(seed, Some(domain), 1);
                 let mut history = History::default();
                 for life in 0..25 {
                     if random.below(2) == 0 {
                         world.disk.crash_at(random.below(60));
                     } else {
-                        world.memory.crash_at(random.below(400));
+                        world.memory().crash_at(random.below(400));
                     }
                     let outcome = work(&world.disk, &world.options(&options(design)), &mut history, random.next(), 200);
                     if let Err(error) = outcome {
-                        assert!(world.memory.is_off(), "seed {seed}, life {life}: {error}");
+                        assert!(world.memory().is_off(), "seed {seed}, life {life}: {error}");
                     }
                     world = world.crash_image(&CrashChoice::Random(random.next()));
                 }
@@ -226,11 +181,11 @@ fn no_acknowledged_record_is_lost() {
     let mut acknowledged_in_all = 0;
     for (domain, seed) in DOMAINS.into_iter().flat_map(|domain| (0..24).map(move |seed| (domain, seed))) {
         let design = InsertDesign::ALL[seed as usize % InsertDesign::ALL.len()];
-        let world = World::new(seed, domain);
-        let wal = world.create(design);
+        let world = World::new(seed, Some(domain), 1);
+        let wal = create_in(&world, design);
         let mut random = Random(seed);
-        world.memory.crash_at(world.memory.operations() + random.below(1500));
-        let (wal_ref, memory) = (&wal, &world.memory);
+        world.memory().crash_at(world.memory().operations() + random.below(1500));
+        let (wal_ref, memory) = (&wal, world.memory());
         let acknowledged: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3_u64)
                 .map(|thread| {
@@ -255,11 +210,11 @@ fn no_acknowledged_record_is_lost() {
                 .collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
-        world.memory.crash();
+        world.memory().crash();
         drop(wal);
         acknowledged_in_all += acknowledged.len();
         for choice in choices(seed) {
-            let wal = world.crash_image(&choice).open(design).unwrap();
+            let wal = open_in(&world.crash_image(&choice), design).unwrap();
             let found = read_all(&wal, FIRST_LSN).unwrap();
             found.iter().for_each(assert_intact);
             let lost = acknowledged.iter().find(|number| found.iter().all(|record| record.txn.get() != **number));
@@ -305,21 +260,21 @@ fn domain() -> Domain {
 
 #[test]
 fn a_log_with_its_end_in_a_ring_is_not_opened_without() {
-    let world = World::new(1, domain());
-    let wal = world.create(InsertDesign::Hybrid);
+    let world = World::new(1, Some(domain()), 1);
+    let wal = create_in(&world, InsertDesign::Hybrid);
     insert(&wal, 1, 100);
     drop(wal);
     let without = open(&world.disk, InsertDesign::Hybrid).unwrap_err();
     assert!(matches!(without, WalError::RingNeeded { .. }), "{without}");
-    let other = World { disk: world.disk.clone(), memory: SimMemory::new(REGION, domain()) };
-    let refused = other.open(InsertDesign::Hybrid).unwrap_err();
+    let other = World { disk: world.disk.clone(), memories: vec![SimMemory::new(REGION, domain())] };
+    let refused = open_in(&other, InsertDesign::Hybrid).unwrap_err();
     assert!(matches!(&refused, WalError::WrongRing { reason, .. } if reason.contains("empty")), "{refused}");
-    assert_eq!(read_all(&world.open(InsertDesign::Hybrid).unwrap(), FIRST_LSN).unwrap().len(), 1);
+    assert_eq!(read_all(&open_in(&world, InsertDesign::Hybrid).unwrap(), FIRST_LSN).unwrap().len(), 1);
 }
 
 #[test]
 fn the_device_may_change_when_the_log_is_closed() {
-    let world = World::new(1, domain());
+    let world = World::new(1, Some(domain()), 1);
     let file = create(&world.disk, InsertDesign::Hybrid);
     let mut count = 0;
     let mut add = |wal: &Wal, close: bool| {
@@ -335,23 +290,23 @@ fn the_device_may_change_when_the_log_is_closed() {
     };
     add(&file, false);
     drop(file);
-    add(&world.open(InsertDesign::Hybrid).unwrap(), false);
-    add(&world.open(InsertDesign::Hybrid).unwrap(), true);
+    add(&open_in(&world, InsertDesign::Hybrid).unwrap(), false);
+    add(&open_in(&world, InsertDesign::Hybrid).unwrap(), true);
     add(&open(&world.disk, InsertDesign::Hybrid).unwrap(), false);
-    add(&world.open(InsertDesign::Reserved).unwrap(), true);
+    add(&open_in(&world, InsertDesign::Reserved).unwrap(), true);
     // Another ring will do now.
-    let other = World { disk: world.disk.clone(), memory: SimMemory::new(REGION, domain()) };
-    add(&other.open(InsertDesign::Hybrid).unwrap(), false);
-    let first = world.open(InsertDesign::Hybrid).unwrap_err();
+    let other = World { disk: world.disk.clone(), memories: vec![SimMemory::new(REGION, domain())] };
+    add(&open_in(&other, InsertDesign::Hybrid).unwrap(), false);
+    let first = open_in(&world, InsertDesign::Hybrid).unwrap_err();
     assert!(matches!(first, WalError::WrongRing { .. }), "{first}");
-    add(&other.open(InsertDesign::Hybrid).unwrap(), true);
+    add(&open_in(&other, InsertDesign::Hybrid).unwrap(), true);
 }
 
 #[test]
 fn a_ring_in_use_is_not_given_away() {
-    let world = World::new(1, domain());
-    let wal = world.create(InsertDesign::Hybrid);
-    let shared = World { disk: SimDisk::new(2), memory: world.memory.clone() };
+    let world = World::new(1, Some(domain()), 1);
+    let wal = create_in(&world, InsertDesign::Hybrid);
+    let shared = World { disk: SimDisk::new(2), memories: world.memories.clone() };
     let create = || Wal::create(arc(&shared.disk), shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
     assert!(matches!(create(), Err(WalError::Region { error: PmemError::Busy { .. } })));
     drop(wal);
@@ -359,10 +314,10 @@ fn a_ring_in_use_is_not_given_away() {
     let create = || Wal::create(arc(&shared.disk), shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
     let refused = create().unwrap_err();
     assert!(matches!(&refused, WalError::WrongRing { reason, .. } if reason.contains("another log")), "{refused}");
-    world.open(InsertDesign::Hybrid).unwrap().close().unwrap();
+    open_in(&world, InsertDesign::Hybrid).unwrap().close().unwrap();
     let shared = World { disk: SimDisk::new(4), ..shared };
     Wal::create(arc(&shared.disk), shared.options(&options(InsertDesign::Hybrid)), [7; 16]).unwrap();
-    assert!(matches!(world.open(InsertDesign::Hybrid), Err(WalError::WrongRing { .. })));
+    assert!(matches!(open_in(&world, InsertDesign::Hybrid), Err(WalError::WrongRing { .. })));
 }
 
 #[test]

@@ -7,12 +7,16 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard};
 
+use common::several::{History, Sweep, crash_everywhere, reopen};
+use common::world::World;
 use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_pmem::{Domain, SimMemory, Source, Survivors};
-use duramen_types::Lsn;
 use duramen_types::planted::{Bug, Planted, plant};
-use duramen_wal::{Archive, FIRST_LSN, InsertDesign, LogDevice, LogReader, NvmOptions, Wal, WalError, WalOptions};
+use duramen_types::{Gsn, LogId, Lsn};
+use duramen_wal::{
+    Archive, FIRST_LSN, InsertDesign, LogDevice, LogReader, Logs, NewRecord, NvmOptions, Wal, WalError, WalOptions,
+};
 
 /// The switch is global, so one test at a time.
 static SWITCH: Mutex<()> = Mutex::new(());
@@ -117,6 +121,45 @@ fn acknowledging_what_others_have_not_made_durable_is_noticed() {
     }
 }
 
+/// A thread commits in one of two logs what depends on a record that another thread has inserted into the other log before it
+/// went to sleep; the power goes off, and each memory keeps what it may. Says whether what was acknowledged is there.
+fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    let world = World::new(1, Some(Domain::VolatileCache), 2);
+    let options = options(InsertDesign::Hybrid);
+    let logs = Logs::create(&arc(&world.disk), &world.options(&options), 2, DATABASE).unwrap();
+    let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let (first, last, images) = std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let first = logs.insert(LogId::new(1), record(1, &[7; 500]));
+            inserted.wait();
+            wait.wait();
+            first
+        });
+        inserted.wait();
+        let commit = NewRecord { after: Gsn::new(logs.latest().get() - 1), ..record(2, &[8; 100]) };
+        let last = logs.insert_synchronized(LogId::ZERO, commit, None);
+        logs.wait_hardened(last.gsn, Some(last.place())).unwrap();
+        let choices = (0..20).map(CrashChoice::Random).chain([CrashChoice::Nothing, CrashChoice::Everything]);
+        let images: Vec<_> = choices.map(|choice| world.crash_image(&choice)).collect();
+        wait.wait();
+        (sleeper.join().unwrap(), last, images)
+    });
+    images.into_iter().all(|image| {
+        let mut history = History::default();
+        let logs = reopen(&image.disk, &image.options(&options), 2, &mut history).unwrap();
+        logs.read(first.place()).is_ok() && logs.read(last.place()).is_ok()
+    })
+}
+
+#[test]
+fn a_record_that_only_one_of_several_rings_has_is_noticed() {
+    assert!(rings_keep_what_they_acknowledge(None));
+    for bug in Bug::MEMORY.iter().copied().chain([Bug::RingFenceDropped, Bug::OwnLogHardenedOnly]) {
+        assert!(!rings_keep_what_they_acknowledge(Some(bug)), "{bug:?}");
+    }
+}
+
 /// Recovers a torn flush and says whether all that is found is intact.
 fn recovers_intact_records(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
@@ -156,6 +199,23 @@ fn keeps_what_is_needed(bug: Option<Bug>) -> bool {
 fn early_recycling_is_noticed() {
     assert!(keeps_what_is_needed(None));
     assert!(!keeps_what_is_needed(Some(Bug::RecycleTooEarly)));
+}
+
+#[test]
+fn holes_between_several_logs_are_noticed() {
+    let holds = |bug: Option<Bug>| {
+        let _planted = with(bug);
+        let held = catch_unwind(|| {
+            let sweep =
+                |seed| Sweep { design: InsertDesign::Hybrid, count: 3, domain: None, seed, stride: 5, steps: 60 };
+            (0..4).all(|seed| crash_everywhere(sweep(seed)).is_ok())
+        });
+        held.unwrap_or(false)
+    };
+    assert!(holds(None));
+    for bug in [Bug::HoleKept, Bug::OwnLogHardenedOnly, Bug::PageTimeIgnored] {
+        assert!(!holds(Some(bug)), "{bug:?}");
+    }
 }
 
 /// Fills segments, cuts the power, and says whether the archive has what the log does not have any more.

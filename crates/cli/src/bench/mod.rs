@@ -42,7 +42,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     if args.open.log.log_device == "file" {
-        let only = [args.open.log.domain.is_some(), args.open.log.region.is_some(), args.open.log.ring_mb.is_some()];
+        let only = [args.open.log.domain.is_some(), !args.open.log.region.is_empty(), args.open.log.ring_mb.is_some()];
         if only.contains(&true) {
             let reason = "`--domain`, `--region` and `--ring-mb` are for `--log-device nvm`";
             return Err(Failure::Usage(reason.to_owned()));
@@ -51,6 +51,16 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let db = Db::open(&dir, options(&dir, args)?)?;
     database::warn_of_shortfall(&db);
     let recovery = database::recovery(&db);
+    let found = db.metrics();
+    if found.logs != args.logs || found.logs > 1 && found.log_partition != args.partition {
+        return Err(Failure::Usage(format!(
+            "the database {} has {} logs (partition: {}) and keeps them; name another directory, or ask for these with \
+             `--logs` and `--partition`",
+            dir.display(),
+            found.logs,
+            found.log_partition
+        )));
+    }
     narrator.say(&format!("opened {} in {}", dir.display(), format::latency(begin.elapsed())));
     if let Some(recovery) = &recovery {
         narrator.say(recovery);
@@ -122,6 +132,8 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
     options.commit = args.commit;
     options.isolation = args.isolation;
     options.log_insert = args.log_insert.unwrap_or_default();
+    options.logs = args.logs;
+    options.log_partition = args.partition;
     if let Some(mb) = args.checkpoint_mb {
         options.checkpoint_bytes = mb << 20;
     }

@@ -36,6 +36,9 @@ pub(super) struct Measured<'a> {
     flushed_bytes: u64,
     syncs: u64,
     deadlocks: u64,
+    /// Waits for several logs to be hardened, and those of them that were for one log at most.
+    waits_for_logs: u64,
+    waits_for_own_log: u64,
     log_end: u64,
     fences: u64,
     drains: u64,
@@ -53,6 +56,8 @@ impl<'a> Measured<'a> {
             flushed_bytes: after.log.flushed_bytes - before.log.flushed_bytes,
             syncs: after.disk.syncs - before.disk.syncs,
             deadlocks: after.deadlocks - before.deadlocks,
+            waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
+            waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
             log_end: after.log.end.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
@@ -69,8 +74,8 @@ struct Line<'a> {
     seconds: f64,
     commit: String,
     log_insert: String,
-    logs: u32,
-    partition: &'a str,
+    logs: u16,
+    partition: String,
     log_device: &'a str,
     /// Of the log device `nvm`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +115,7 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         commit: args.commit.to_string(),
         log_insert: args.log_insert.unwrap_or_default().to_string(),
         logs: args.logs,
-        partition: args.partition,
+        partition: args.partition.to_string(),
         log_device: args.open.log.log_device,
         domain: domain(args),
         scheme: args.scheme,
@@ -151,6 +156,10 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         "commit",
         format!("{}, log insertion {}, {}", args.commit, args.log_insert.unwrap_or_default(), args.isolation),
     );
+    if args.logs > 1 {
+        let share = 100.0 * measured.waits_for_own_log as f64 / measured.waits_for_logs.max(1) as f64;
+        row("logs", format!("{} by {}; {share:.1} % of waits were for one log at most", args.logs, args.partition));
+    }
     let device = args.open.log.log_device;
     row("log device", domain(args).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
     if measured.fences > 0 {

@@ -80,7 +80,8 @@ impl Manifest {
             .map_err(|defect| corrupt(format!("its checkpoint cannot be used: {defect}")))?;
         let (end, data_bytes) = (Gsn::new(word(32)), word(40));
         if control.database != block[16..32]
-            || control.oldest > control.checkpoint
+            || control.logs.count != 1
+            || control.oldest_lsn() > control.checkpoint
             || end.get() < control.checkpoint.get()
             || !data_bytes.is_multiple_of(PAGE_SIZE as u64)
         {
@@ -128,17 +129,20 @@ mod tests {
     use super::*;
     use duramen_types::{Lsn, TxnId};
 
+    use crate::control::SeveralLogs;
+
     #[test]
     fn manifests_round_trip_and_every_flipped_bit_shows() {
         let control = Control {
             database: [7; 16],
             sequence: 9,
             checkpoint: Lsn::new(9000),
-            redo: Lsn::new(8000),
-            oldest: Lsn::new(8000),
+            redo: Gsn::new(8000),
+            oldest: Gsn::new(8000),
             next_txn: TxnId::new(12),
             written: 1,
             groups: 3,
+            logs: SeveralLogs::ONE,
         };
         let (begun, complete) = (Timestamp::from_micros(5), Timestamp::from_micros(6));
         let manifest = Manifest { control, end: Gsn::new(10_000), data_bytes: 16 * 8192, begun, complete };

@@ -71,7 +71,7 @@ impl Db {
     /// transactions go on. What an interrupted backup has left there is replaced.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
+    /// [`Error::NotEmpty`]; [`Error::InvalidOption`] for a database with several logs; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
     /// [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         let disk = RealDisk::open(path.as_ref(), RealDiskOptions::default()).map_err(failed)?;
@@ -86,21 +86,21 @@ impl Db {
         let (core, started) = (&**self.core(), Instant::now());
         core.health.check()?;
         let _lock = disk.lock().map_err(failed)?;
-        prepare(disk)?;
-        let begun = Timestamp::now();
         // First: of what the checkpoint needs nothing must go.
         let hold = core.scheme().hold_log()?;
+        prepare(disk)?;
+        let begun = Timestamp::now();
         core.checkpoint()?;
         let control = core.control.lock().control;
-        hold.keep_from(control.oldest);
-        let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_log(&hold, disk, control.oldest, &mut |_| {}));
+        hold.keep_from(control.oldest_lsn());
+        let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_log(&hold, disk, control.oldest_lsn(), &mut |_| {}));
         let pages = core.store.pool.pages_on_disk();
         let data_bytes = pages * PAGE_SIZE as u64;
         let read_again =
             core.copy_pages(disk, pages, &mut |copied| progress(CopyProgress { copied, pages: data_bytes }))?;
         let end = early.unwrap_or_else(|| {
             let progress = &mut |copied| progress(CopyProgress { copied: data_bytes + copied, pages: data_bytes });
-            core.copy_log(&hold, disk, control.oldest, progress)
+            core.copy_log(&hold, disk, control.oldest_lsn(), progress)
         })?;
         drop(hold);
         let complete = Timestamp::now();
@@ -110,7 +110,7 @@ impl Db {
             end: manifest.end,
             pages,
             read_again,
-            log_bytes: end.get() - control.oldest.get(),
+            log_bytes: end.get() - control.oldest_lsn().get(),
             times: (begun, complete),
             micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
         })
@@ -146,7 +146,7 @@ impl Core {
     /// Hardens everything logged by now and copies the log from `from` on; returns where the copy ends.
     fn copy_log(&self, hold: &LogHold, disk: &dyn Disk, from: Lsn, progress: &mut dyn FnMut(u64)) -> Result<Lsn> {
         let last = Gsn::new(self.scheme().end().get() - 1);
-        self.scheme().harden_at_once(last).map_err(|error| self.note(error))?;
+        self.scheme().harden_at_once(last, None).map_err(|error| self.note(error))?;
         hold.copy_to(disk, from, progress).map_err(|error| match error {
             WalError::Disk(error) => failed(error),
             other => self.note(other.into()),

@@ -162,7 +162,7 @@ impl Restore {
         let manifest = Manifest::read(&*self.backup)?;
         let pieces = Pieces { backup: &*self.backup, archive: self.archive.as_deref(), log: self.log.as_deref() };
         let (control, backup_end) = (manifest.control, Lsn::new(manifest.end.get()));
-        let chain = LogChain::open(&pieces, control.database, control.oldest, backup_end)
+        let chain = LogChain::open(&pieces, control.database, control.oldest_lsn(), backup_end)
             .map_err(|error| self.explain(error))?;
         // Before anything is written: a point that is not to be had is known by now.
         let (end, seen) = self.find_end(&chain, manifest.end)?;
@@ -184,7 +184,7 @@ impl Restore {
             commits: seen.commits,
             last_commit: seen.last,
             pages: total / PAGE_SIZE as u64,
-            log_bytes: end.get() - control.oldest.get(),
+            log_bytes: end.get() - control.oldest_lsn().get(),
             backup: (manifest.begun, manifest.complete),
         })
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::LogReader;
 
 use super::{describe, text};
@@ -26,15 +26,19 @@ pub struct ControlSlot {
     /// Begin record of the latest complete checkpoint.
     pub checkpoint: Lsn,
     /// Redo begins here at the earliest.
-    pub redo: Lsn,
+    pub redo: Gsn,
     /// The log is needed from here on.
-    pub oldest: Lsn,
+    pub oldest: Gsn,
     /// No transaction number below this is given out again.
     pub next_txn: TxnId,
     /// When the slot was written, in microseconds since 1970.
     pub written: u64,
     /// So many groups of pages have an allocation bitmap, if not more.
     pub groups: u64,
+    /// Number of logs.
+    pub logs: u16,
+    /// Of several logs, the GSN up to which all are complete.
+    pub complete: Gsn,
 }
 
 /// A transaction that was not over at a checkpoint.
@@ -45,9 +49,9 @@ pub struct UnfinishedTransaction {
     /// How far it was: `active`, or `committed` (pages were still to be given back).
     pub state: &'static str,
     /// Its first record.
-    pub first: Lsn,
+    pub first: Gsn,
     /// Its latest record.
-    pub last: Lsn,
+    pub last: Place,
 }
 
 /// The tables of a checkpoint, from the log.
@@ -94,7 +98,7 @@ pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
 
 fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, String> {
     let text = |error: duramen_wal::WalError| error.to_string();
-    let reader = LogReader::open(disk, Some(slot.database)).map_err(text)?;
+    let reader = LogReader::open_one_of(disk, slot.database, LogId::ZERO, slot.logs).map_err(text)?;
     let mut scanner = reader.scan(Some(slot.checkpoint)).map_err(text)?;
     let mut tables = CheckpointTables::default();
     let mut first = true;
@@ -138,8 +142,9 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
 
 impl From<Control> for ControlSlot {
     fn from(control: Control) -> Self {
-        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups } = control;
-        Self { sequence, database, checkpoint, redo, oldest, next_txn, written, groups }
+        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups, logs } = control;
+        let (logs, complete) = (logs.count, logs.complete);
+        Self { sequence, database, checkpoint, redo, oldest, next_txn, written, groups, logs, complete }
     }
 }
 
@@ -166,6 +171,9 @@ impl fmt::Display for CheckpointReport {
             writeln!(f, "log needed from: {}", slot.oldest)?;
             writeln!(f, "next transaction: {}", slot.next_txn.get())?;
             writeln!(f, "groups of pages: {}", slot.groups.max(1))?;
+            if slot.logs > 1 {
+                writeln!(f, "logs: {}, complete up to {}", slot.logs, slot.complete)?;
+            }
         }
         match &self.tables {
             Ok(tables) => write!(f, "{tables}"),
@@ -179,7 +187,7 @@ impl fmt::Display for CheckpointTables {
         let (transactions, pages) = (self.transactions.len(), self.dirty_pages.len());
         write!(f, "complete at {}: {transactions} unfinished transactions, {pages} dirty pages", self.end)?;
         for entry in self.transactions.iter().take(SHOWN) {
-            write!(f, "\n{}: {}, from {} to {}", entry.txn, entry.state, entry.first, entry.last)?;
+            write!(f, "\n{}: {}, from {} to {}", entry.txn, entry.state, entry.first, text::place(entry.last))?;
         }
         if transactions > SHOWN {
             write!(f, "\n... and {} more transactions", transactions - SHOWN)?;

@@ -28,6 +28,7 @@ pub(super) fn kind(raw: u8) -> String {
         Some(Kind::CheckpointTransactions) => "transaction-table",
         Some(Kind::CheckpointPages) => "dirty-page-table",
         Some(Kind::CheckpointEnd) => "checkpoint-end",
+        Some(Kind::Synchronization) => "synchronization",
         None => return format!("unknown {raw}"),
     };
     name.to_owned()
@@ -70,7 +71,7 @@ fn parts_of(
             parts.push(if next.is_zero() {
                 "nothing is left to undo".to_owned()
             } else {
-                format!("undo goes on at {next}")
+                format!("undo goes on at {}", text::place(next))
             });
         }
         Some(Kind::Commit) => {
@@ -82,7 +83,7 @@ fn parts_of(
                 parts.push("pages are still to be given back".into());
             }
         }
-        Some(Kind::End | Kind::CheckpointBegin) => {}
+        Some(Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
         Some(Kind::FreeOnCommit) => parts.push(match Garbage::decode(payload)? {
             Garbage::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
             Garbage::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
@@ -91,7 +92,8 @@ fn parts_of(
             let (begin, entries) = decode_txns(payload)?;
             parts.push(format!("of the checkpoint at {begin}: {} transactions", entries.len()));
             parts.extend(entries.iter().take(ENTRIES).map(|entry| {
-                format!("{} {} from {} to {}", entry.txn, txn_state(entry.state), entry.first, entry.last)
+                let last = text::place(entry.last);
+                format!("{} {} from {} to {last}", entry.txn, txn_state(entry.state), entry.first)
             }));
         }
         Some(Kind::CheckpointPages) => {

@@ -2,7 +2,7 @@
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{LogReader, Scanner, WalError};
 
 use super::describe;
@@ -21,7 +21,7 @@ pub struct LogEntry {
     /// The page it changes, or zero when it changes none or several.
     pub page: PageId,
     /// The transaction's previous record, or zero.
-    pub prev: Lsn,
+    pub prev: Place,
     /// What it is: `update`, `system`, `compensation`, `commit`, `end`, `free-on-commit`, `checkpoint-begin`,
     /// `transaction-table`, `dirty-page-table`, `checkpoint-end`, or `unknown` with a number.
     pub kind: String,
@@ -90,13 +90,20 @@ impl Iterator for LogEntries {
 /// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`], [`Error::Corrupt`] and [`Error::Io`]
 /// when the control file or the log's segments cannot be read.
 pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
-    let database = match ControlFile::open(&*disk) {
-        Ok(file) => Some(file.control.database),
+    log_of(disk, LogId::ZERO, from)
+}
+
+/// As [`log()`], of one of several logs.
+///
+/// # Errors
+/// As [`log()`]; [`Error::NotADatabase`] when there is no such log.
+pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
+    let reader = match ControlFile::open(&*disk) {
+        Ok(file) => LogReader::open_one_of(&*disk, file.control.database, log, file.control.logs.count)?,
         // The log's own segments say whose they are.
-        Err(Error::Corrupt { .. }) => None,
+        Err(Error::Corrupt { .. }) if log.is_zero() => LogReader::open(&*disk, None)?,
         Err(error) => return Err(error),
     };
-    let reader = LogReader::open(&*disk, database)?;
     let scanner = reader.scan(from).map_err(|error| match error {
         WalError::OutOfRange { .. } => Error::InvalidOption { option: "from", reason: error.to_string() },
         other => other.into(),

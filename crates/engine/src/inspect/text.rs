@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use duramen_types::Place;
+
 /// Bytes of a key that are shown.
 const SHOWN: usize = 40;
 
@@ -48,6 +50,11 @@ fn date(days: u64) -> (u64, u64, u64) {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// A place in one of the logs; with one log there is nothing to say about which.
+pub(super) fn place(place: Place) -> String {
+    if place.log().is_zero() { place.lsn().to_string() } else { format!("{} of {}", place.lsn(), place.log()) }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) use codec::{Malformed, Reader, put_number};
 pub(crate) use op::{PageOp, difference};
 pub(crate) use undo::{Garbage, Undo};
 
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, PageId, Place, TxnId};
 use duramen_wal::NewRecord;
 
 /// What a record is.
@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     CheckpointPages = 9,
     /// A checkpoint is complete.
     CheckpointEnd = 10,
+    /// Several logs are synchronized for something that is no commit: pages are to be written.
+    Synchronization = 11,
 }
 
 /// On a commit record: pages are to be freed before the transaction is over.
@@ -65,7 +67,7 @@ impl Kind {
             flags: 0,
             txn: TxnId::ZERO,
             page: PageId::ZERO,
-            prev: Lsn::ZERO,
+            prev: Place::ZERO,
             after: Gsn::ZERO,
             payload,
         }
@@ -83,6 +85,7 @@ impl Kind {
             8 => Self::CheckpointTransactions,
             9 => Self::CheckpointPages,
             10 => Self::CheckpointEnd,
+            11 => Self::Synchronization,
             _ => return None,
         })
     }
@@ -139,6 +142,6 @@ impl<'a> Iterator for PageOps<'a> {
 }
 
 /// The record that undo goes on with after a compensation record.
-pub(crate) fn undo_next(payload: &[u8]) -> Result<Lsn, Malformed> {
-    Reader::new(payload).number().map(Lsn::new)
+pub(crate) fn undo_next(payload: &[u8]) -> Result<Place, Malformed> {
+    Reader::new(payload).number().map(Place::new)
 }

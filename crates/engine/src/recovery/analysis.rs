@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
-use duramen_wal::{RecordRef, Wal};
+use duramen_types::{Gsn, LogId, PageId, TxnId};
+use duramen_wal::{Logs, RecordRef};
 
 use super::malformed;
 use crate::active::{TxnEntry, TxnState};
@@ -28,9 +28,9 @@ pub(super) struct Analysis {
 
 impl Analysis {
     /// Reads the log from the checkpoint that the control file names.
-    pub(super) fn of_log(wal: &Wal, control: Control) -> Result<Self> {
-        let mut analysis = Self::at_checkpoint(wal, control)?;
-        let mut scanner = wal.scan(control.checkpoint);
+    pub(super) fn of_logs(logs: &Logs, control: Control) -> Result<Self> {
+        let mut analysis = Self::at_checkpoint(logs, control)?;
+        let mut scanner = logs.scan(&control.behind_checkpoint());
         while let Some(record) = scanner.next()? {
             analysis.follow(&record)?;
         }
@@ -38,17 +38,17 @@ impl Analysis {
     }
 
     /// The tables of the checkpoint: the state from which the records behind its begin record lead on.
-    fn at_checkpoint(wal: &Wal, control: Control) -> Result<Self> {
+    fn at_checkpoint(logs: &Logs, control: Control) -> Result<Self> {
         let begin = control.checkpoint;
         let mut analysis = Self { txns: HashMap::default(), pages: HashMap::default(), next_txn: control.next_txn };
-        let mut scanner = wal.scan(begin);
+        let mut scanner = logs.scan_one(LogId::ZERO, begin);
         let mut first = true;
         while let Some(record) = scanner.next()? {
             let kind = kind_of(&record)?;
             if std::mem::take(&mut first) && (record.lsn != begin || kind != Kind::CheckpointBegin) {
                 break;
             }
-            let malformed = |_| malformed(record.lsn);
+            let malformed = |_| malformed(record.place());
             match kind {
                 Kind::CheckpointTransactions => {
                     let (of, entries) = decode_txns(record.payload).map_err(malformed)?;
@@ -84,7 +84,7 @@ impl Analysis {
     fn follow(&mut self, record: &RecordRef<'_>) -> Result<()> {
         let kind = kind_of(record)?;
         if record.txn >= TXN_LIMIT {
-            return Err(malformed(record.lsn));
+            return Err(malformed(record.place()));
         }
         if !record.txn.is_zero() {
             self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
@@ -99,9 +99,10 @@ impl Analysis {
             }
             _ => {}
         }
-        let ops = PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.lsn))?;
+        let ops =
+            PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.place()))?;
         for op in ops {
-            let (page, _) = op.map_err(|_| malformed(record.lsn))?;
+            let (page, _) = op.map_err(|_| malformed(record.place()))?;
             self.pages.entry(page).or_insert(record.gsn);
         }
         Ok(())
@@ -114,8 +115,8 @@ impl Analysis {
     fn advance(&mut self, record: &RecordRef<'_>, state: TxnState) {
         // A checkpoint that has an entry without its first record was taken while that was inserted: it is this one.
         let known = self.txns.get(&record.txn).map(|entry| entry.first).filter(|first| !first.is_zero());
-        let first = known.unwrap_or(record.lsn);
-        self.txns.insert(record.txn, TxnEntry { txn: record.txn, state, first, last: record.lsn });
+        let first = known.unwrap_or(record.gsn);
+        self.txns.insert(record.txn, TxnEntry { txn: record.txn, state, first, last: record.place() });
     }
 
     /// How many groups of pages the log shows to be in use: a page that has changed was allocated before.
@@ -131,12 +132,7 @@ impl Analysis {
 
 /// The kind of a record; a number that means nothing is damage (or the work of another version).
 pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
-    Kind::from_u8(record.kind).ok_or_else(|| malformed(record.lsn))
-}
-
-/// The position of a record in the one log of a database whose GSNs are its LSNs.
-pub(super) fn lsn_of(gsn: Gsn) -> Lsn {
-    Lsn::new(gsn.get())
+    Kind::from_u8(record.kind).ok_or_else(|| malformed(record.place()))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -144,29 +140,31 @@ mod tests {
     use super::*;
     use duramen_io::SimDisk;
     use duramen_sync::Arc;
+    use duramen_types::Place;
     use duramen_wal::{NewRecord, WalOptions};
 
     #[test]
     fn the_first_record_is_known_from_the_checkpoint_or_from_the_log() {
         let options = WalOptions { ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
-        let wal = Wal::create(Arc::new(SimDisk::new(1)), options, [1; 16]).unwrap();
+        let disk: Arc<dyn duramen_io::Disk> = Arc::new(SimDisk::new(1));
+        let logs = Logs::create(&disk, &options, 1, [1; 16]).unwrap();
         let [unknown, known, new] = [5, 6, 7].map(TxnId::new);
         for txn in [unknown, known, new, unknown, known, new] {
             let garbage = Kind::FreeOnCommit.record(&[]);
-            wal.insert(NewRecord { txn, ..garbage });
+            logs.insert(LogId::ZERO, NewRecord { txn, ..garbage });
         }
-        wal.wait_hardened(Gsn::new(wal.end().get() - 1)).unwrap();
-        let (earlier, last) = (Lsn::new(100), Lsn::new(5000));
+        logs.wait_hardened(Gsn::new(logs.latest().get() - 1), None).unwrap();
+        let (earlier, last) = (Gsn::new(100), Place::new(5000));
         let entry = |txn, first| (txn, TxnEntry { txn, state: TxnState::Active, first, last });
-        let txns = HashMap::from_iter([entry(unknown, Lsn::ZERO), entry(known, earlier)]);
+        let txns = HashMap::from_iter([entry(unknown, Gsn::ZERO), entry(known, earlier)]);
         let mut analysis = Analysis { txns, pages: HashMap::default(), next_txn: TxnId::new(1) };
-        let mut scanner = wal.scan(wal.start());
-        let mut lsns = Vec::new();
+        let mut scanner = logs.scan(&[logs.extents()[0].0]);
+        let mut found = Vec::new();
         while let Some(record) = scanner.next().unwrap() {
             analysis.follow(&record).unwrap();
-            lsns.push(record.lsn);
+            found.push((record.gsn, record.place()));
         }
-        let found = [unknown, known, new].map(|txn| (analysis.txns[&txn].first, analysis.txns[&txn].last));
-        assert_eq!(found, [(lsns[0], lsns[3]), (earlier, lsns[4]), (lsns[2], lsns[5])]);
+        let entries = [unknown, known, new].map(|txn| (analysis.txns[&txn].first, analysis.txns[&txn].last));
+        assert_eq!(entries, [(found[0].0, found[3].1), (earlier, found[4].1), (found[2].0, found[5].1)]);
     }
 }

@@ -19,7 +19,7 @@ use duramen_io::File;
 use duramen_sync::Arc;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
-use duramen_types::PAGE_SIZE;
+use duramen_types::{PAGE_SIZE, Place};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -31,17 +31,17 @@ use analysis::Analysis;
 /// Brings the pages to the state of the last hardened commit. Nobody else uses the database meanwhile.
 pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
     // What recovery has to log must not fail because an earlier run has used the log up to its limit.
-    scheme.wal().lift_limit(true);
+    scheme.logs().lift_limit(true);
     let mut report = RecoveryReport::default();
     let control = core.control.lock().control;
 
     let started = Instant::now();
-    let analysis = Analysis::of_log(scheme.wal(), control)?;
+    let analysis = Analysis::of_logs(scheme.logs(), control)?;
     core.next_txn.store(analysis.next_txn.get(), Ordering::Relaxed);
     report.analysis_micros = micros(started);
 
     let started = Instant::now();
-    redo::redo(core, scheme.wal(), &analysis, &mut report)?;
+    redo::redo(core, scheme.logs(), &analysis, &mut report)?;
     core.store.space.discover(
         &core.store.pool,
         control.groups.max(analysis.groups()),
@@ -50,7 +50,7 @@ pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File
     report.redo_micros = micros(started);
 
     let started = Instant::now();
-    undo::finish_transactions(core, scheme.wal(), &analysis, &mut report)?;
+    undo::finish_transactions(core, scheme.logs(), &analysis, &mut report)?;
     report.undo_micros = micros(started);
     Ok(report)
 }
@@ -60,11 +60,8 @@ pub(crate) fn micros(started: Instant) -> u64 {
 }
 
 /// A record whose checksum is right and whose contents make no sense.
-fn malformed(lsn: duramen_types::Lsn) -> Error {
-    Error::Corrupt {
-        file: "the log".into(),
-        offset: lsn.get(),
-        page: None,
-        reason: format!("{Malformed} (the place is an LSN)"),
-    }
+fn malformed(place: Place) -> Error {
+    let log = if place.log().is_zero() { "the log".into() } else { place.log().to_string() };
+    let reason = format!("{Malformed} (the place is an LSN)");
+    Error::Corrupt { file: log, offset: place.lsn().get(), page: None, reason }
 }

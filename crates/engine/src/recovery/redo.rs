@@ -10,9 +10,9 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PageId};
-use duramen_wal::Wal;
+use duramen_wal::Logs;
 
-use super::analysis::{Analysis, lsn_of};
+use super::analysis::Analysis;
 use super::window::{Collector, PageChanges, Window};
 use crate::btree::broken;
 use crate::core::Core;
@@ -32,12 +32,12 @@ const PAGES_PER_THREAD: usize = 512;
 const MOST_HELPERS: usize = 3;
 
 /// Repeats history.
-pub(super) fn redo(core: &Arc<Core>, wal: &Wal, analysis: &Analysis, report: &mut RecoveryReport) -> Result<()> {
+pub(super) fn redo(core: &Arc<Core>, logs: &Logs, analysis: &Analysis, report: &mut RecoveryReport) -> Result<()> {
     let Some(start) = analysis.redo_start() else { return Ok(()) };
     if is_on(Bug::SkipRedo) {
         return Ok(());
     }
-    let mut scanner = wal.scan(lsn_of(start));
+    let mut scanner = logs.scan(&logs.positions_before(start));
     // While one window is repeated, the next one is collected.
     let mut collector = Collector::new(&analysis.pages, core.options.redo_memory_bytes / 2);
     let mut window = collector.next(&mut scanner, report)?;

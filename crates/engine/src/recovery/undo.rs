@@ -1,9 +1,9 @@
 //! The third pass: transactions that the crash interrupted are brought to their end.
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
-use duramen_wal::{Record, Wal};
+use duramen_types::{Gsn, Place};
+use duramen_wal::{Logs, Record, WalError};
 
 use super::analysis::Analysis;
 use super::malformed;
@@ -19,7 +19,7 @@ use crate::txn_log::TxnLog;
 /// Undoes the losers and cleans up behind the winners that had no time to.
 pub(super) fn finish_transactions(
     core: &Core,
-    wal: &Wal,
+    logs: &Logs,
     analysis: &Analysis,
     report: &mut RecoveryReport,
 ) -> Result<()> {
@@ -27,19 +27,19 @@ pub(super) fn finish_transactions(
     // Any order is right, since locks kept the transactions apart; this one is the same each time.
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.last));
     // All of them are in the transaction table before the first checkpoint can be taken.
-    let mut logs: Vec<TxnLog> = Vec::new();
+    let mut resumed: Vec<TxnLog> = Vec::new();
     for entry in &entries {
         let mut log = TxnLog::default();
         log.resume(&core.active, *entry);
-        logs.push(log);
+        resumed.push(log);
     }
-    for (entry, mut log) in entries.iter().zip(logs) {
+    for (entry, mut log) in entries.iter().zip(resumed) {
         // Room that the transaction had set aside is there; when it is not, the log grows.
         let _ = log.reserve_for_recovery(core.scheme());
         match entry.state {
             TxnState::Active if is_on(Bug::SkipUndo) => log.finish(core.scheme(), &core.active),
             TxnState::Active => {
-                undo(core, wal, &mut log, entry.last)?;
+                undo(core, logs, &mut log, entry.last)?;
                 log.end(core.scheme());
                 log.finish(core.scheme(), &core.active);
                 reach(Probe::UndoneInRecovery);
@@ -49,7 +49,7 @@ pub(super) fn finish_transactions(
                 log.end(core.scheme());
                 log.finish(core.scheme(), &core.active);
             }
-            TxnState::Committed => match core.finish_garbage(log, promised(wal, entry.last)?) {
+            TxnState::Committed => match core.finish_garbage(log, promised(logs, entry.last)?) {
                 // The database can be used without these pages; the clean-up is tried again later.
                 Ok(()) | Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
                 Err(error) => return Err(error),
@@ -61,11 +61,10 @@ pub(super) fn finish_transactions(
 }
 
 /// Rolls one transaction back along its chain of records.
-fn undo(core: &Core, wal: &Wal, log: &mut TxnLog, last: Lsn) -> Result<()> {
-    let mut next = last;
-    while !next.is_zero() {
-        let record = wal.read(next)?;
-        next = before(&record)?;
+fn undo(core: &Core, logs: &Logs, log: &mut TxnLog, last: Place) -> Result<()> {
+    let mut chain = Chain::new(last);
+    while let Some(record) = chain.next(logs)? {
+        let next = chain.next;
         match Kind::from_u8(record.kind) {
             Some(Kind::Compensation) => {}
             Some(Kind::Update) => {
@@ -76,38 +75,63 @@ fn undo(core: &Core, wal: &Wal, log: &mut TxnLog, last: Lsn) -> Result<()> {
                 log.compensate(core.scheme(), next, change);
             }
             Some(Kind::FreeOnCommit) => log.compensate(core.scheme(), next, Change::new()),
-            _ => return Err(malformed(record.lsn)),
+            _ => return Err(malformed(record.place())),
         }
     }
     Ok(())
 }
 
-/// Where the chain of a transaction goes on from `record`. It leads back, or it would never end.
-fn before(record: &Record) -> Result<Lsn> {
-    let before = match Kind::from_u8(record.kind) {
-        Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.lsn))?,
-        _ => record.prev,
-    };
-    if before < record.lsn { Ok(before) } else { Err(malformed(record.lsn)) }
+/// The records of a transaction, backwards. They may be in several logs.
+struct Chain {
+    next: Place,
+    /// GSN of the record before. It falls, or the chain would never end.
+    gsn: Gsn,
+}
+
+impl Chain {
+    fn new(last: Place) -> Self {
+        Self { next: last, gsn: Gsn::MAX }
+    }
+
+    fn next(&mut self, logs: &Logs) -> Result<Option<Record>> {
+        if self.next.is_zero() {
+            return Ok(None);
+        }
+        let record = match logs.read(self.next) {
+            // Nothing in an intact log names a place beyond its end.
+            Err(WalError::OutOfRange { .. }) => return Err(malformed(self.next)),
+            Err(WalError::InLog { error, .. }) if matches!(*error, WalError::OutOfRange { .. }) => {
+                return Err(malformed(self.next));
+            }
+            read => read?,
+        };
+        if record.gsn >= self.gsn {
+            return Err(malformed(record.place()));
+        }
+        self.gsn = record.gsn;
+        self.next = match Kind::from_u8(record.kind) {
+            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.place()))?,
+            _ => record.prev,
+        };
+        Ok(Some(record))
+    }
 }
 
 fn undo_of(record: &Record) -> Result<Undo<'_>> {
-    Undo::decode(&mut Reader::new(&record.payload)).map_err(|_| malformed(record.lsn))
+    Undo::decode(&mut Reader::new(&record.payload)).map_err(|_| malformed(record.place()))
 }
 
 /// The pages that a committed transaction promised to give back, from its commit record backwards.
-fn promised(wal: &Wal, commit: Lsn) -> Result<Vec<Garbage>> {
+fn promised(logs: &Logs, commit: Place) -> Result<Vec<Garbage>> {
     let mut garbage = Vec::new();
-    let mut next = commit;
-    while !next.is_zero() {
-        let record = wal.read(next)?;
-        next = before(&record)?;
+    let mut chain = Chain::new(commit);
+    while let Some(record) = chain.next(logs)? {
         match Kind::from_u8(record.kind) {
             Some(Kind::FreeOnCommit) => {
-                garbage.push(Garbage::decode(&record.payload).map_err(|_| malformed(record.lsn))?);
+                garbage.push(Garbage::decode(&record.payload).map_err(|_| malformed(record.place()))?);
             }
             Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
-            _ => return Err(malformed(record.lsn)),
+            _ => return Err(malformed(record.place())),
         }
     }
     Ok(garbage)

@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 
 use duramen_types::{Gsn, PageId};
-use duramen_wal::{RecordRef, Scanner};
+use duramen_wal::{MergedScanner, RecordRef};
 
 use super::analysis::kind_of;
 use super::malformed;
@@ -104,7 +104,7 @@ impl Collector {
     }
 
     /// The next window; without pages at the end of the log.
-    pub(super) fn next(&mut self, scanner: &mut Scanner, report: &mut RecoveryReport) -> Result<Window> {
+    pub(super) fn next(&mut self, scanner: &mut MergedScanner, report: &mut RecoveryReport) -> Result<Window> {
         self.window += 1;
         let mut window = Window::default();
         while window.size() < self.memory {
@@ -118,7 +118,7 @@ impl Collector {
     }
 
     fn add(&mut self, record: &RecordRef<'_>, window: &mut Window) -> Result<()> {
-        let malformed = |_| malformed(record.lsn);
+        let malformed = |_| malformed(record.place());
         for op in PageOps::of(kind_of(record)?, record.flags, record.page, record.payload).map_err(malformed)? {
             let (page, op) = op.map_err(malformed)?;
             let Some(tracked) = self.pages.get_mut(&page).filter(|tracked| tracked.from <= record.gsn) else {

@@ -10,31 +10,45 @@ pub(crate) use wal::WalScheme;
 
 use std::fmt;
 
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, Place, TxnId};
 use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, WalStats};
 
 use crate::error::Result;
 
 /// What a page update, a commit, a rollback, an eviction, a checkpoint and a restart must do.
 pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
-    /// Records a page update, a compensation, a commit or the end of a transaction, in the order of the calls. A page
-    /// update is recorded while its pages are latched. Never fails; a failure shows at the next [`Self::harden`].
-    fn log(&self, record: NewRecord<'_>) -> Inserted;
+    /// Where the records of a transaction go that is about to write its first, if they go to one place.
+    fn home(&self, txn: TxnId) -> LogId;
 
-    /// Waits until everything up to and including `gsn` survives a crash.
-    fn harden(&self, gsn: Gsn) -> Result<()>;
+    /// Records a page update, a compensation, or the end of a transaction whose [`Self::home`] is given, in the order of
+    /// the calls; or a change that no transaction owns. A page update is recorded while its pages are latched. Never fails;
+    /// a failure shows at the next [`Self::harden`].
+    fn log(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted;
+
+    /// As [`Self::log`], for a commit, and what else is to be hardened by itself: what is waited for must have been recorded
+    /// in this way.
+    fn log_commit(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted;
+
+    /// As [`Self::log_commit`], for a record of a checkpoint. Where each log ended goes to `tails`.
+    fn log_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted;
+
+    /// Waits until everything up to and including `gsn` survives a crash: that of a commit, at `own` if the caller knows.
+    fn harden(&self, gsn: Gsn, own: Option<Place>) -> Result<()>;
 
     /// As [`Self::harden`], for what is no commit: it does not wait until others join it.
-    fn harden_at_once(&self, gsn: Gsn) -> Result<()>;
+    fn harden_at_once(&self, gsn: Gsn, own: Option<Place>) -> Result<()>;
 
     /// Asks for everything up to and including `gsn` to survive a crash, and does not wait.
-    fn request_hardening(&self, gsn: Gsn) -> Hardened;
+    fn request_hardening(&self, gsn: Gsn, own: Option<Place>) -> Hardened;
 
     /// Whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;
 
-    /// No record from now on gets a position below this.
-    fn end(&self) -> Lsn;
+    /// All records so far have lower GSNs.
+    fn end(&self) -> Gsn;
+
+    /// For each log, a position before which all records have GSNs below `gsn`.
+    fn positions_before(&self, gsn: Gsn) -> Vec<Lsn>;
 
     /// Sets room for `bytes` of records aside.
     fn reserve(&self, bytes: u64) -> Result<()>;
@@ -48,8 +62,8 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Bytes that a record with a payload of this length takes.
     fn record_bytes(&self, payload: usize) -> u64;
 
-    /// Forgets the records below `lsn`: nothing needs them any more.
-    fn recycle_below(&self, lsn: Lsn) -> Result<()>;
+    /// Forgets the records below `gsn`: nothing needs them any more.
+    fn recycle_below(&self, gsn: Gsn) -> Result<()>;
 
     /// Keeps the log, for a copy of it.
     fn hold_log(&self) -> Result<LogHold>;

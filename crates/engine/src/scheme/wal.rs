@@ -1,117 +1,217 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
-use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::{Gsn, Lsn};
-use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, Wal, WalStats};
+use duramen_sync::{Arc, Mutex, cpu};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_wal::{Hardened, Inserted, LogHold, Logs, NewRecord, WalError, WalStats};
 
 use super::StorageScheme;
 use crate::error::Result;
+use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
+use crate::record::Kind;
+
+/// Room set aside for synchronizations that make pages fit to be written when the log is full, in bytes.
+const ROOM_FOR_SYNCHRONIZATIONS: u64 = 32 << 10;
 
 /// Write-ahead logging.
 #[derive(Debug)]
 pub(crate) struct WalScheme {
-    wal: Arc<Wal>,
+    logs: Arc<Logs>,
+    partition: Partition,
+    /// The machine has several memory nodes.
+    has_nodes: AtomicBool,
+    /// What is left of the room for synchronizations.
+    room: Mutex<u64>,
 }
 
 impl WalScheme {
-    /// The scheme over an open log.
-    pub(crate) fn new(wal: Arc<Wal>) -> Self {
-        Self { wal }
+    /// The scheme over open logs.
+    pub(crate) fn new(logs: Arc<Logs>, partition: Partition) -> Self {
+        Self { logs, partition, has_nodes: AtomicBool::new(false), room: Mutex::new(0) }
     }
 
-    /// The log.
-    pub(crate) fn wal(&self) -> &Wal {
-        &self.wal
+    /// The logs.
+    pub(crate) fn logs(&self) -> &Logs {
+        &self.logs
+    }
+
+    /// The log of the processor that the calling thread runs on.
+    fn log_here(&self) -> LogId {
+        let node = cpu::node();
+        if node > 0 && !self.has_nodes.load(Ordering::Relaxed) {
+            self.has_nodes.store(true, Ordering::Relaxed);
+        }
+        let place = if self.has_nodes.load(Ordering::Relaxed) { node } else { cpu::current() };
+        LogId::new((place % usize::from(self.logs.count())) as u16)
+    }
+
+    fn log_of_page(&self, page: PageId) -> LogId {
+        LogId::new((page.get() % u64::from(self.logs.count())) as u16)
+    }
+
+    /// The log for a record about `page` of a transaction with this home.
+    #[inline]
+    fn route(&self, home: Option<LogId>, page: PageId) -> LogId {
+        if self.logs.count() == 1 {
+            return LogId::ZERO;
+        }
+        match (self.partition, home) {
+            (Partition::Page, _) | (Partition::RoundRobin, None) => self.log_of_page(page),
+            (_, Some(home)) => home,
+            (Partition::Transaction, None) => self.log_here(),
+        }
+    }
+
+    /// Sets room for synchronizations aside, as far as there is room.
+    pub(crate) fn set_room_aside(&self) {
+        let mut room = self.room.lock();
+        if self.logs.count() > 1 && *room == 0 && self.logs.reserve(ROOM_FOR_SYNCHRONIZATIONS).is_ok() {
+            *room = ROOM_FOR_SYNCHRONIZATIONS;
+        }
+    }
+
+    /// Logs that everything up to `gsn` is to be hardened, in all logs.
+    fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
+        let bytes = self.logs.record_bytes(0);
+        let mut room = self.room.lock();
+        match self.logs.reserve(bytes) {
+            Ok(()) => *room += bytes,
+            Err(WalError::Full { .. }) if *room >= bytes => {}
+            // Pages are written so that there can be a checkpoint, which makes room: as for that, the limit does not count.
+            Err(WalError::Full { .. }) => {
+                self.reserve_beyond_limit(bytes)?;
+                *room += bytes;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let record = NewRecord { after: gsn, ..Kind::Synchronization.record(&[]) };
+        let inserted = self.logs.insert_synchronized(LogId::ZERO, record, None);
+        self.logs.unreserve(bytes);
+        *room -= bytes;
+        let missing = ROOM_FOR_SYNCHRONIZATIONS.saturating_sub(*room);
+        if missing >= ROOM_FOR_SYNCHRONIZATIONS / 2 && self.logs.reserve(missing).is_ok() {
+            *room += missing;
+        }
+        Ok(inserted)
     }
 }
 
 impl StorageScheme for WalScheme {
+    fn home(&self, txn: TxnId) -> LogId {
+        match self.partition {
+            _ if self.logs.count() == 1 => LogId::ZERO,
+            Partition::Transaction => self.log_here(),
+            Partition::RoundRobin => LogId::new((txn.get() % u64::from(self.logs.count())) as u16),
+            Partition::Page => LogId::ZERO,
+        }
+    }
+
     #[inline]
-    fn log(&self, record: NewRecord<'_>) -> Inserted {
-        self.wal.insert(record)
+    fn log(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted {
+        self.logs.insert(self.route(home, record.page), record)
     }
 
-    fn harden(&self, gsn: Gsn) -> Result<()> {
-        Ok(self.wal.wait_hardened(gsn)?)
+    fn log_commit(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted {
+        self.logs.insert_synchronized(self.route(home, record.page), record, None)
     }
 
-    fn harden_at_once(&self, gsn: Gsn) -> Result<()> {
-        Ok(self.wal.harden_at_once(gsn)?)
+    fn log_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
+        self.logs.insert_synchronized(LogId::ZERO, record, Some(tails))
     }
 
-    fn request_hardening(&self, gsn: Gsn) -> Hardened {
-        self.wal.harden(gsn)
+    fn harden(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
+        Ok(self.logs.wait_hardened(gsn, own)?)
+    }
+
+    fn harden_at_once(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
+        Ok(self.logs.harden_at_once(gsn, own)?)
+    }
+
+    fn request_hardening(&self, gsn: Gsn, own: Option<Place>) -> Hardened {
+        self.logs.harden(gsn, own)
     }
 
     fn is_hardened(&self, gsn: Gsn) -> bool {
-        self.wal.is_hardened(gsn)
+        self.logs.is_hardened(gsn)
     }
 
-    fn end(&self) -> Lsn {
-        self.wal.end()
+    fn end(&self) -> Gsn {
+        self.logs.latest()
+    }
+
+    fn positions_before(&self, gsn: Gsn) -> Vec<Lsn> {
+        self.logs.positions_before(gsn)
     }
 
     fn reserve(&self, bytes: u64) -> Result<()> {
-        Ok(self.wal.reserve(bytes)?)
+        Ok(self.logs.reserve(bytes)?)
     }
 
     fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
-        self.wal.lift_limit(true);
-        let reserved = self.wal.reserve(bytes);
-        self.wal.lift_limit(false);
+        self.logs.lift_limit(true);
+        let reserved = self.logs.reserve(bytes);
+        self.logs.lift_limit(false);
         Ok(reserved?)
     }
 
     fn unreserve(&self, bytes: u64) {
-        self.wal.unreserve(bytes);
+        self.logs.unreserve(bytes);
     }
 
     fn record_bytes(&self, payload: usize) -> u64 {
-        Wal::record_bytes(payload)
+        self.logs.record_bytes(payload)
     }
 
-    fn recycle_below(&self, lsn: Lsn) -> Result<()> {
-        Ok(self.wal.recycle_below(lsn)?)
+    fn recycle_below(&self, gsn: Gsn) -> Result<()> {
+        Ok(self.logs.recycle_below(gsn)?)
     }
 
     fn hold_log(&self) -> Result<LogHold> {
-        Ok(self.wal.hold())
+        Ok(self.logs.hold()?)
     }
 
     fn await_archive(&self) {
-        self.wal.await_archive();
+        self.logs.await_archive();
     }
 
     fn archive_failure(&self) -> Option<String> {
-        self.wal.archive_failure().map(|failure| failure.to_string())
+        self.logs.archive_failure().map(|failure| failure.to_string())
     }
 
     fn failure(&self) -> Option<String> {
-        self.wal.failure().map(|failure| failure.to_string())
+        self.logs.failure().map(|failure| failure.to_string())
     }
 
     fn stats(&self) -> WalStats {
-        self.wal.stats()
+        self.logs.stats()
     }
 
     fn close(&self) -> Result<()> {
-        Ok(self.wal.close()?)
+        Ok(self.logs.close()?)
     }
 }
 
 impl WalRule for WalScheme {
     fn harden(&self, gsn: Gsn) -> std::result::Result<(), PoolError> {
         // The cleaner asks for pages that nobody waits for: most are hardened long since.
-        if self.wal.is_hardened(gsn) {
+        if self.logs.is_hardened(gsn) {
             return Ok(());
         }
         reach(Probe::WalRuleForcedFlush);
-        self.wal.harden_at_once(gsn).map_err(|failure| PoolError::Log { reason: failure.to_string() })
+        let failed = |reason: String| PoolError::Log { reason };
+        if self.logs.count() == 1 {
+            return self.logs.harden_at_once(gsn, None).map_err(|failure| failed(failure.to_string()));
+        }
+        // What a page holds must be in the logs after any crash; that all logs are hardened up to there is not enough, for
+        // recovery would not know.
+        let inserted = self.synchronize(gsn).map_err(|error| failed(error.to_string()))?;
+        let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.place()));
+        hardened.map_err(|failure| failed(failure.to_string()))
     }
 
     fn end(&self) -> Gsn {
-        Gsn::new(self.wal.end().get())
+        self.logs.earliest()
     }
 }

@@ -10,8 +10,8 @@
 use duramen_sync::Arc;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::Gsn;
 use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, Place};
 
 use super::Txn;
 use super::commit::Commit;
@@ -82,22 +82,23 @@ impl Txn {
     pub fn abort_async(mut self) -> Commit {
         let seen = self.seen_by_choice();
         match self.abort_now() {
-            Ok(()) => self.harden_async(seen),
+            Ok(()) => self.harden_async(Unhardened::seen(seen)),
             Err(error) => Commit::done(Err(error)),
         }
     }
 
-    fn harden_async(&self, gsn: Gsn) -> Commit {
+    fn harden_async(&self, unhardened: Unhardened) -> Commit {
         let is_pipelined = self.core.options.commit == CommitMode::Pipelined;
+        let Unhardened { gsn, own } = unhardened;
         if is_pipelined && !gsn.is_zero() && !self.core.scheme().is_hardened(gsn) {
-            Commit::hardening(self.core.scheme().request_hardening(gsn), Arc::clone(&self.core))
+            Commit::hardening(self.core.scheme().request_hardening(gsn, own), Arc::clone(&self.core))
         } else {
-            Commit::done(self.harden(gsn))
+            Commit::done(self.harden(unhardened))
         }
     }
 
-    /// Commits but for the last wait; returns what has to be hardened before anybody is told, zero for nothing.
-    fn pre_commit(&mut self, mode: CommitMode) -> Result<Gsn> {
+    /// Commits but for the last wait; returns what has to be hardened before anybody is told.
+    fn pre_commit(&mut self, mode: CommitMode) -> Result<Unhardened> {
         if let Err(error) = self.check_usable() {
             let _ = self.abort_now();
             return Err(error);
@@ -114,11 +115,11 @@ impl Txn {
         }
     }
 
-    fn harden(&self, gsn: Gsn) -> Result<()> {
+    fn harden(&self, Unhardened { gsn, own }: Unhardened) -> Result<()> {
         if gsn.is_zero() || self.core.scheme().is_hardened(gsn) {
             return Ok(());
         }
-        self.core.scheme().harden(gsn).map_err(|error| self.core.note(error))
+        self.core.scheme().harden(gsn, own).map_err(|error| self.core.note(error))
     }
 
     /// Takes all changes of the transaction back. As after a commit, what the transaction has read may be acted on when
@@ -133,7 +134,7 @@ impl Txn {
             reach(Probe::AbortWaitedForWriter);
         }
         self.abort_now()?;
-        self.harden(seen)
+        self.harden(Unhardened::seen(seen))
     }
 
     /// What has to be hardened before the application may act on an abort. A transaction that has failed and is to run
@@ -170,8 +171,26 @@ impl Txn {
     }
 }
 
-/// Ends the transaction but for the last wait; returns what must be hardened before it is acknowledged, zero for nothing.
-fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Gsn> {
+/// What must be hardened before a transaction is acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Unhardened {
+    /// Everything up to the commit at this GSN; zero for nothing.
+    gsn: Gsn,
+    /// Where that commit is, if it is the transaction's own.
+    own: Option<Place>,
+}
+
+impl Unhardened {
+    const NOTHING: Self = Self { gsn: Gsn::ZERO, own: None };
+
+    /// What another transaction has to harden.
+    fn seen(gsn: Gsn) -> Self {
+        Self { gsn, own: None }
+    }
+}
+
+/// Ends the transaction but for the last wait; returns what must be hardened before it is acknowledged.
+fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Unhardened> {
     if !context.log.has_written() {
         let seen = seen(context, mode);
         if !seen.is_zero() && !core.scheme().is_hardened(seen) {
@@ -180,7 +199,7 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Gsn> {
         core.locks.release_all(&mut context.locks);
         context.log.finish(core.scheme(), &core.active);
         core.counters.committed();
-        return Ok(seen);
+        return Ok(Unhardened::seen(seen));
     }
     let mut garbage = Vec::new();
     context.log.for_each_garbage(|item| garbage.push(item));
@@ -195,21 +214,21 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Gsn> {
     let committed = context.log.commit(core.scheme(), !garbage.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: nobody may build on what may be lost.
-        core.scheme().harden(committed.gsn)?;
-        Gsn::ZERO
+        core.scheme().harden(committed.gsn, Some(committed.place()))?;
+        Unhardened::NOTHING
     } else {
         core.pre_commit(committed.gsn);
-        committed.gsn
+        Unhardened { gsn: committed.gsn, own: Some(committed.place()) }
     };
-    core.locks.release_fine(&mut context.locks, unhardened);
+    core.locks.release_fine(&mut context.locks, unhardened.gsn);
     clear_away(core, context, &ghosts, garbage);
     core.locks.release_all(&mut context.locks);
     core.counters.committed();
-    core.checkpoint_if_due(committed.end);
+    core.checkpoint_if_due(committed.end_gsn());
     if mode == CommitMode::Async {
         return match core.scheme().failure() {
             Some(reason) => Err(Error::Poisoned { reason }),
-            None => core.health.check().map(|()| Gsn::ZERO),
+            None => core.health.check().map(|()| Unhardened::NOTHING),
         };
     }
     Ok(unhardened)
@@ -248,7 +267,7 @@ fn abort(core: &Core, context: &mut Context) -> Result<()> {
     undo_to(core, context, Mark::default(), &mut |tree, key| ghosts.push((tree, key.to_vec())))?;
     if context.log.has_written() {
         let ended = context.log.end(core.scheme());
-        core.checkpoint_if_due(ended.end);
+        core.checkpoint_if_due(ended.end_gsn());
     }
     core.locks.release_fine(&mut context.locks, Gsn::ZERO);
     clear_away(core, context, &ghosts, Vec::new());

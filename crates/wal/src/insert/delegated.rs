@@ -141,7 +141,10 @@ impl Insertion for DelegatedInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        let (lsn, slot) = space.try_acquire(bytes, |lsn| (lsn, self.occupy(space, bytes)))?;
+        let lsn = space.try_acquire(bytes)?;
+        let slot = self.occupy(space, bytes);
+        // SAFETY: the turn has begun above.
+        unsafe { space.end_turn() };
         fill.fill(lsn);
         self.finish(space, slot, lsn, lsn.advance(bytes));
         Some(lsn)

@@ -9,11 +9,12 @@ use crate::space::{Space, Turn};
 /// Inserts in a turn, if that is to be had at once.
 #[inline(always)]
 pub(super) fn try_in_turn(space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-    space.try_acquire(bytes, |lsn| {
-        fill.fill(lsn);
-        space.release_in_order(lsn, lsn.advance(bytes));
-        lsn
-    })
+    let lsn = space.try_acquire(bytes)?;
+    fill.fill(lsn);
+    space.release_in_order(lsn, lsn.advance(bytes));
+    // SAFETY: the turn has begun above.
+    unsafe { space.end_turn() };
+    Some(lsn)
 }
 
 /// Inserts in this turn.
@@ -27,7 +28,9 @@ pub(super) fn in_turn(space: &Space, mut turn: Turn<'_>, bytes: u64, fill: impl 
 /// Acquires space in a turn, if that is to be had at once, and fills it in behind it.
 #[inline(always)]
 pub(super) fn try_behind_turn(space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-    let lsn = space.try_acquire(bytes, |lsn| lsn)?;
+    let lsn = space.try_acquire(bytes)?;
+    // SAFETY: the turn has begun just now.
+    unsafe { space.end_turn() };
     fill.fill(lsn);
     space.release(lsn, lsn.advance(bytes));
     Some(lsn)

@@ -15,7 +15,7 @@ use std::time::Duration;
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::clock::{Instant, thread_cpu_time};
 use duramen_sync::{Arc, thread};
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 
 use crate::error::{Result, WalError};
 use crate::insert::InsertDesign;
@@ -96,7 +96,7 @@ pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
                 flags: 0,
                 txn: TxnId::new(number),
                 page: PageId::ZERO,
-                prev: Lsn::ZERO,
+                prev: Place::ZERO,
                 after: Gsn::ZERO,
                 payload: &payload,
             });

@@ -2,12 +2,14 @@
 #![allow(dead_code, unreachable_pub, reason = "each suite includes this file and uses its part")]
 
 pub mod history;
+pub mod several;
+pub mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
-use duramen_types::{Gsn, Lsn, PageId, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use duramen_wal::{
     GroupCommit, InsertDesign, Inserted, LogDevice, NewRecord, Record, Result, Sealing, Wal, WalOptions,
 };
@@ -44,7 +46,7 @@ pub fn record(txn: u64, payload: &[u8]) -> NewRecord<'_> {
         flags: 0,
         txn: TxnId::new(txn),
         page: PageId::new(txn + 1),
-        prev: Lsn::ZERO,
+        prev: Place::ZERO,
         after: Gsn::ZERO,
         payload,
     }

@@ -1,0 +1,314 @@
+//! Opening several logs: how far each reaches, and up to which GSN all of them are whole.
+//!
+//! The end of each log is found as that of a single one is (`recover.rs`). Then comes what only several logs need: of all
+//! synchronizations that have been read, the one with the highest GSN is looked for whose tails lie within the logs as found.
+//! Up to that GSN no log lacks anything; behind it one may, so each log is cut there. What is cut off was acknowledged to
+//! nobody: who acknowledges waits until all logs are hardened up to their tails.
+//!
+//! # A crash while the logs are being cut
+//! may leave one log cut and another not. The tail that a synchronization notes of another log may lie a little behind that
+//! log's last record up to the GSN; so, once that log is cut, the synchronization may look as if it lacked something. And what
+//! is left behind the cut was hardened, and would prove damage in a log that is not being cut. Therefore the decision is
+//! made durable first: [`FoundLogs::cut`] tells the GSN, and before [`FoundLogs::open`] the caller has to make durable that
+//! the logs are complete up to it and being cut, and to give that back as [`Known`] should opening be repeated.
+
+use std::collections::VecDeque;
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, LogId, Lsn};
+
+use crate::clock::Clock;
+use crate::destage::{check_end, empty_ring, find_buffer};
+use crate::error::{Result, WalError};
+use crate::logs::{Logs, Marks, check, mark_step};
+use crate::options::WalOptions;
+use crate::record::{Identity, RecordRef};
+use crate::recover::{self, End, Found};
+use crate::scan::Scanner;
+use crate::shared::Buffer;
+use crate::wal::Wal;
+
+/// Synchronizations of each log that are kept in memory while the ends of the others are not known yet. Those that are not
+/// complete after a crash are among the last.
+const KEPT: usize = 1024;
+
+/// What is known about the logs of a database before they are opened.
+#[derive(Clone, Debug)]
+pub struct Known<'a> {
+    /// For each log, a position from which it is read: the end of a record. All before it is complete. With one log there is
+    /// a record.
+    pub from: &'a [Lsn],
+    /// For each log, an earlier position, and a GSN below all records from there on.
+    pub earlier: (Gsn, &'a [Lsn]),
+    /// The logs are complete up to here.
+    pub complete: Gsn,
+    /// They were being cut behind that.
+    pub is_cutting: bool,
+}
+
+/// The logs of a database as they have been found.
+#[derive(Debug)]
+pub struct FoundLogs {
+    disk: Arc<dyn Disk>,
+    options: WalOptions,
+    single: Option<([u8; 16], Lsn)>,
+    logs: Vec<FoundLog>,
+    complete: Gsn,
+    is_cutting: bool,
+}
+
+#[derive(Debug)]
+struct FoundLog {
+    found: Found,
+    buffer: Option<Buffer>,
+    end: End,
+    /// Where records with a higher GSN than the complete one begin.
+    cut: Lsn,
+    /// The highest GSN.
+    last: Gsn,
+    marks: Marks,
+}
+
+/// One synchronization.
+#[derive(Clone, Debug)]
+struct Synchronization {
+    gsn: Gsn,
+    tails: Box<[u8]>,
+}
+
+impl Synchronization {
+    fn of(record: &RecordRef<'_>) -> Option<Self> {
+        (!record.tails.is_empty()).then(|| Self { gsn: record.gsn, tails: record.tails.into() })
+    }
+
+    /// Whether logs with these ends have all it needs.
+    fn is_met(&self, ends: &[Lsn]) -> bool {
+        is_met(&self.tails, ends)
+    }
+}
+
+fn is_met(tails: &[u8], ends: &[Lsn]) -> bool {
+    let (fields, _) = tails.as_chunks::<8>();
+    fields.len() == ends.len() && fields.iter().zip(ends).all(|(tail, end)| u64::from_le_bytes(*tail) <= end.get())
+}
+
+/// What reading one log shows.
+#[derive(Debug)]
+struct Reading {
+    found: Found,
+    buffer: Option<Buffer>,
+    end: End,
+    last: Gsn,
+    marks: Marks,
+    synchronizations: VecDeque<Synchronization>,
+    /// Not all of them have been kept.
+    has_more: bool,
+}
+
+impl Logs {
+    /// Finds `count` logs in `disk` and how far they are whole. Changes nothing but what makes durable what is there already.
+    ///
+    /// # Errors
+    /// As [`Wal::open`].
+    pub fn find(
+        disk: &Arc<dyn Disk>,
+        options: &WalOptions,
+        count: u16,
+        database: [u8; 16],
+        known: &Known<'_>,
+    ) -> Result<FoundLogs> {
+        check(options, count)?;
+        assert_eq!(known.from.len(), usize::from(count), "each log is read from a position");
+        if count == 1 {
+            return Ok(FoundLogs {
+                disk: Arc::clone(disk),
+                options: options.clone(),
+                single: Some((database, known.from[0])),
+                logs: Vec::new(),
+                complete: known.complete,
+                is_cutting: false,
+            });
+        }
+        let read = |number: u16| {
+            let log = LogId::new(number);
+            read(disk, options, Identity::one_of(database, log, count), known).map_err(|error| error.in_log(log))
+        };
+        let readings = (0..count).map(read).collect::<Result<Vec<_>>>()?;
+        let complete = complete_up_to(&readings, known)?;
+        let mut logs = Vec::new();
+        for (number, reading) in readings.into_iter().enumerate() {
+            let Reading { found, buffer, end, last, marks, .. } = reading;
+            let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
+            let (cut, last) = if last <= complete || is_on(Bug::HoleKept) {
+                (end.end, last)
+            } else {
+                (first_after(&found, &marks, known.from[number], complete).map_err(in_log)?, complete)
+            };
+            logs.push(FoundLog { found, buffer, end, cut, last, marks });
+        }
+        let found = FoundLogs {
+            disk: Arc::clone(disk),
+            options: options.clone(),
+            single: None,
+            logs,
+            complete,
+            is_cutting: known.is_cutting,
+        };
+        if found.cut().is_some() {
+            // What counts as complete from now on must not get lost.
+            for (number, log) in found.logs.iter().enumerate() {
+                log.end.settle(&log.found.files).map_err(|error| error.in_log(LogId::new(number as u16)))?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl FoundLogs {
+    /// The GSN behind which the logs are cut when they are opened, if they are.
+    pub fn cut(&self) -> Option<Gsn> {
+        let is_cut = self.logs.iter().any(|log| log.cut < log.end.end);
+        (is_cut || self.is_cutting).then_some(self.complete)
+    }
+
+    /// Opens them: removes what is behind the cut, or what a crash has left behind their ends.
+    ///
+    /// # Errors
+    /// As [`Wal::open`].
+    pub fn open(self) -> Result<Logs> {
+        if let Some((database, from)) = self.single {
+            let wal = Wal::open(self.disk, self.options, database, Some(from))?;
+            return Ok(Logs::new(vec![wal], Gsn::ZERO, Vec::new()));
+        }
+        let is_cut = self.cut().is_some();
+        let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
+        let floor = Gsn::new(last.get() + 1);
+        let (mut wals, mut marks) = (Vec::new(), Vec::new());
+        for (number, log) in self.logs.into_iter().enumerate() {
+            let mut kept = log.marks.clone();
+            kept.retain(|_, lsn| *lsn <= log.cut.get());
+            marks.push(kept);
+            let wal = log.start(&self.disk, &self.options, is_cut, floor);
+            wals.push(wal.map_err(|error| error.in_log(LogId::new(number as u16)))?);
+        }
+        Ok(Logs::new(wals, self.complete, marks))
+    }
+}
+
+impl FoundLog {
+    /// Removes what is not to be in the log any more and brings it into service, with GSNs from `floor` on.
+    fn start(mut self, disk: &Arc<dyn Disk>, options: &WalOptions, is_cut: bool, floor: Gsn) -> Result<Wal> {
+        let files = &self.found.files;
+        if is_cut {
+            if let Some(buffer) = &mut self.buffer {
+                empty_ring(buffer, files)?;
+            }
+            recover::truncate(files, self.cut)?;
+        } else {
+            self.end.erase_behind(files)?;
+        }
+        let clock = Clock::new(self.cut, floor);
+        Wal::start_found(Arc::clone(disk), options.clone(), &self.found, self.cut, Some(clock), self.buffer)
+    }
+}
+
+/// Reads one log from where it is known to its end.
+fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &Known<'_>) -> Result<Reading> {
+    let number = usize::from(identity.log.get());
+    let from = known.from[number];
+    let found = recover::find(&**disk, identity.log, Some(identity), Some(from))?;
+    let buffer = find_buffer(disk, options, &identity, &found)?;
+    let step = mark_step(options);
+    let mut marks = Marks::new();
+    if let Some(earlier) = known.earlier.1.get(number) {
+        marks.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
+    }
+    let (mut last, mut has_more) = (Gsn::ZERO, false);
+    let mut synchronizations = VecDeque::new();
+    let mut disorder = None;
+    let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
+    let end = recover::find_end(&found, Some(from), false, expected, |record| {
+        if record.gsn <= last {
+            disorder = disorder.or(Some(record.lsn));
+        }
+        last = record.gsn;
+        if record.lsn.get() / step != record.end.get() / step {
+            marks.insert(record.gsn.get(), record.end.get());
+        }
+        if let Some(synchronization) = Synchronization::of(record) {
+            if synchronizations.len() == KEPT {
+                synchronizations.pop_front();
+                has_more = true;
+            }
+            synchronizations.push_back(synchronization);
+        }
+    })?;
+    if let Some(lsn) = disorder {
+        let geometry = found.files.geometry;
+        let (segment, offset) = (geometry.segment_of(lsn.get()), geometry.offset(lsn.get()));
+        return Err(WalError::Corrupt { segment, offset, reason: "the GSNs of the log do not grow".to_owned() });
+    }
+    // Where a log has been cut already, its ring may not know of that yet.
+    if let Some(buffer) = buffer.as_ref().filter(|_| !known.is_cutting) {
+        check_end(buffer, end.end)?;
+    }
+    Ok(Reading { found, buffer, end, last, marks, synchronizations, has_more })
+}
+
+/// Up to which GSN no log lacks anything.
+fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
+    let ends: Vec<Lsn> = readings.iter().map(|reading| reading.end.end).collect();
+    let mut complete = known.complete;
+    for reading in readings {
+        let met = reading.synchronizations.iter().rev().find(|synchronization| synchronization.is_met(&ends));
+        if let Some(met) = met {
+            complete = complete.max(met.gsn);
+        } else if reading.has_more {
+            complete = complete.max(last_met(reading, &ends, known)?);
+        }
+        // What was complete before is so still, or it has got lost.
+        let lost = |synchronization: &&Synchronization| {
+            synchronization.gsn <= known.complete && !known.is_cutting && !synchronization.is_met(&ends)
+        };
+        if let Some(lost) = reading.synchronizations.iter().find(lost) {
+            let (fields, _) = lost.tails.as_chunks::<8>();
+            let short = fields.iter().zip(&ends).position(|(tail, end)| u64::from_le_bytes(*tail) > end.get());
+            let short = short.unwrap_or(0);
+            let (end, geometry) = (ends[short].get(), readings[short].found.files.geometry);
+            return Err(WalError::Corrupt {
+                segment: geometry.segment_of(end),
+                offset: geometry.offset(end),
+                reason: format!("hardened records are missing here: the log ends at {}", ends[short]),
+            }
+            .in_log(LogId::new(short as u16)));
+        }
+    }
+    Ok(complete)
+}
+
+/// The highest GSN of a synchronization that is met among all of the log.
+fn last_met(reading: &Reading, ends: &[Lsn], known: &Known<'_>) -> Result<Gsn> {
+    let from = known.from[usize::from(reading.found.files.identity.log.get())];
+    let mut scanner = Scanner::hardened(Arc::clone(&reading.found.files), from, reading.end.end);
+    let mut last = Gsn::ZERO;
+    while let Some(record) = scanner.next()? {
+        if !record.tails.is_empty() && is_met(record.tails, ends) {
+            last = record.gsn;
+        }
+    }
+    Ok(last)
+}
+
+/// Where the first record with a GSN above `gsn` starts. There is one.
+fn first_after(found: &Found, marks: &Marks, from: Lsn, gsn: Gsn) -> Result<Lsn> {
+    let mark = marks.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+    let mut scanner = Scanner::to_first_invalid(Arc::clone(&found.files), from.max(Lsn::new(mark)));
+    while let Some(record) = scanner.next()? {
+        if record.gsn > gsn {
+            return Ok(record.lsn);
+        }
+    }
+    Ok(scanner.position())
+}

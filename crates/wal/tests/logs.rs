@@ -1,0 +1,303 @@
+//! Several logs as one: time orders what depends on each other, and whatever a crash leaves is cut where nothing is missing.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::several::*;
+use common::world::World;
+use common::*;
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_pmem::Domain;
+use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_wal::{FIRST_LSN, FoundLogs, InsertDesign, Inserted, Known, Logs, NewRecord, WalError, WalOptions};
+
+const DOMAINS: [Domain; 2] = [Domain::DurableCache, Domain::VolatileCache];
+
+#[test]
+fn at_every_operation() {
+    let mut cuts = 0;
+    for (seed, design) in DESIGNS.into_iter().enumerate() {
+        for count in [2, 3] {
+            let sweep = Sweep { design, count, domain: None, seed: 10 + seed as u64, stride: 3, steps: 60 };
+            cuts += crash_everywhere(sweep).unwrap();
+        }
+    }
+    assert!(cuts > 50, "logs had to be cut {cuts} times only");
+}
+
+/// With the end of each log in a ring.
+#[test]
+fn at_every_operation_of_rings() {
+    let mut cuts = 0;
+    for domain in DOMAINS {
+        for (seed, design) in DESIGNS.into_iter().enumerate() {
+            let count = 2 + seed as u16 % 2;
+            let sweep = Sweep { design, count, domain: Some(domain), seed: 10 + seed as u64, stride: 23, steps: 60 };
+            cuts += crash_everywhere(sweep).unwrap();
+            // So much that the rings are de-staged.
+            cuts += crash_everywhere(Sweep { stride: 311, steps: 400, ..sweep }).unwrap();
+        }
+    }
+    assert!(cuts > 50, "logs had to be cut {cuts} times only");
+}
+
+/// One log has de-staged what depends on a record that the other one has lost: it is cut before what its ring begins with, in
+/// the same block or in another. The power goes off at each operation of the disk and the memories while that is done.
+#[test]
+fn a_log_is_cut_before_what_its_ring_begins_with() {
+    cut_before_ring(1, 100);
+    cut_before_ring(20, 1000);
+    // The ring has no room for all of them.
+    cut_before_ring(120, 1000);
+}
+
+fn cut_before_ring(changes: usize, size: usize) {
+    let options = options(InsertDesign::Hybrid);
+    let world = World::new(1, Some(Domain::VolatileCache), 2);
+    let logs = Logs::create(&disk_of(&world.disk), &world.options(&options), 2, DATABASE).unwrap();
+    let mut history = History::default();
+    work(&logs, &mut history, &mut Random(5), 12).unwrap();
+    let after = history.page_gsns.into_iter().max().unwrap();
+    let commit = logs.insert_synchronized(LogId::ZERO, NewRecord { kind: 2, after, ..record(1, &[]) }, None);
+    logs.wait_hardened(commit.gsn, None).unwrap();
+    history.acknowledged = commit.gsn;
+    let mut payload = Vec::new();
+    let mut change = |log: u16, size: usize| {
+        let new = change(0, history.versions[0], commit.gsn.max(history.page_gsns[0]), size, &mut payload);
+        let inserted = logs.insert(LogId::new(log), new);
+        history.changes.push((inserted.gsn, 0, history.versions[0]));
+        history.page_gsns[0] = inserted.gsn;
+        history.versions[0] += 1;
+    };
+    // Not fenced: another thread does the rest.
+    change(1, 100);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            (0..changes).for_each(|_| change(0, size));
+            logs.settle();
+            let mut scanner = logs.scan_one(LogId::ZERO, FIRST_LSN);
+            while scanner.next().unwrap().is_some() {}
+            let destaged = scanner.position();
+            change(0, 50);
+            logs.settle();
+            destaged
+        });
+        let destaged = others.join().unwrap();
+        assert!(destaged > commit.end, "what is behind the commit is in the segments");
+        assert_eq!(destaged.get() / 4096 == commit.end.get() / 4096, changes == 1);
+    });
+    world.crash();
+    drop(logs);
+    let crashed = || world.crash_image(&CrashChoice::Nothing);
+    let mut interrupted = 0;
+    for device in 0..world.devices() {
+        for at in 0.. {
+            let (mut history, image) = (history.clone(), crashed());
+            image.crash_at(device, at);
+            let outcome = reopen(&image.disk, &image.options(&options), 2, &mut history);
+            let was_off = image.is_off();
+            assert!(outcome.is_ok() || was_off, "device {device}, operation {at}: {:?}", outcome.err());
+            drop(outcome);
+            assert!(history.is_cutting || was_off);
+            interrupted += u64::from(was_off && history.is_cutting);
+            image.crash();
+            for choice in [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(at)] {
+                let (mut history, image) = (history.clone(), image.crash_image(&choice));
+                let logs = reopen(&image.disk, &image.options(&options), 2, &mut history)
+                    .unwrap_or_else(|error| panic!("device {device}, operation {at}, {choice:?}: {error}"));
+                check(&logs, &mut history).unwrap_or_else(|what| panic!("device {device}, operation {at}: {what}"));
+                assert_eq!(history.versions[0], history.changes.iter().filter(|change| change.1 == 0).count() as u64);
+                assert!(history.changes.iter().all(|change| change.0 <= commit.gsn), "nothing else may be there");
+                work(&logs, &mut history, &mut Random(at), 12).unwrap();
+            }
+            if !was_off {
+                break;
+            }
+        }
+    }
+    assert!(interrupted > 20, "cutting was interrupted {interrupted} times");
+}
+
+#[test]
+fn one_log_is_the_same_code() {
+    let disk = SimDisk::new(1);
+    let options = options(InsertDesign::Hybrid);
+    let logs = Logs::create(&disk_of(&disk), &options, 1, DATABASE).unwrap();
+    let mut history = History::default();
+    work(&logs, &mut history, &mut Random(1), 100).unwrap();
+    let last = history.changes.last().unwrap().0;
+    logs.wait_hardened(last, None).unwrap();
+    drop(logs);
+    let wal = duramen_wal::Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+    let records = read_all(&wal, FIRST_LSN).unwrap();
+    assert!(records.iter().all(|record| record.gsn.get() == record.lsn.get() && record.log == LogId::ZERO));
+    assert_eq!(records.iter().filter(|record| record.kind == 1).count(), 100);
+}
+
+/// Threads that hand a few pages round between the logs.
+#[test]
+fn threads_keep_every_log_and_every_page_in_order() {
+    for design in DESIGNS {
+        let disk = SimDisk::new(1);
+        let options = WalOptions { ring_bytes: 1 << 18, max_bytes: 64 << 20, ..options(design) };
+        let logs = Logs::create(&disk_of(&disk), &options, 3, DATABASE).unwrap();
+        let pages: Vec<_> = (0..PAGES).map(|_| std::sync::Mutex::new((Gsn::ZERO, 0_u64))).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (logs, pages) = (&logs, &pages);
+                scope.spawn(move || {
+                    let mut random = Random(thread);
+                    let mut payload = Vec::new();
+                    for step in 0..2000 {
+                        let page = random.below(PAGES as u64) as usize;
+                        let log = LogId::new(thread as u16);
+                        let mut own = pages[page].lock().unwrap();
+                        let new = change(page, own.1, own.0, random.below(100) as usize, &mut payload);
+                        let inserted = logs.insert(log, new);
+                        *own = (inserted.gsn, own.1 + 1);
+                        drop(own);
+                        if step % 50 == 0 {
+                            let commit = logs.insert_synchronized(log, NewRecord { kind: 2, ..record(1, &[]) }, None);
+                            logs.wait_hardened(commit.gsn, Some(commit.place())).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        let after = pages.iter().map(|page| page.lock().unwrap().0).max().unwrap();
+        let last = logs.insert_synchronized(LogId::ZERO, NewRecord { kind: 2, after, ..record(1, &[]) }, None);
+        logs.wait_hardened(last.gsn, None).unwrap();
+        let stats = logs.stats();
+        assert_eq!((stats.records, stats.synchronizations), (3 * 2000 + 3 * 40 + 1, 121));
+        disk.crash();
+        drop(logs);
+        let image = disk.crash_image(&CrashChoice::Nothing);
+        let logs = reopen(&image, &options, 3, &mut History::default()).unwrap();
+        let mut scanner = logs.scan(&[FIRST_LSN; 3]);
+        let mut found = [0_u64; PAGES];
+        while let Some(record) = scanner.next().unwrap() {
+            if record.kind == 1 {
+                let page = record.page.get() as usize - 1;
+                assert_eq!(u64::from_le_bytes(record.payload[..8].try_into().unwrap()), found[page], "{design}");
+                found[page] += 1;
+            }
+        }
+        assert_eq!(found.to_vec(), pages.iter().map(|page| page.lock().unwrap().1).collect::<Vec<_>>());
+    }
+}
+
+/// A reader that is told of a commit by its GSN alone has it, and all logs, hardened.
+#[test]
+fn whoever_saw_a_commit_can_wait_for_it() {
+    let disk = SimDisk::new(1);
+    let options = options(InsertDesign::Hybrid);
+    let logs = Logs::create(&disk_of(&disk), &options, 2, DATABASE).unwrap();
+    let mut history = History::default();
+    work(&logs, &mut history, &mut Random(3), 20).unwrap();
+    let commit = logs.insert_synchronized(LogId::new(1), NewRecord { kind: 2, ..record(1, &[]) }, None);
+    assert!(!logs.is_hardened(commit.gsn));
+    let (told, heard) = std::sync::mpsc::channel();
+    logs.harden(commit.gsn, None).on_ready(move |outcome| told.send(outcome.is_ok()).unwrap());
+    assert!(heard.recv().unwrap());
+    assert!(logs.is_hardened(commit.gsn));
+    history.acknowledged = commit.gsn;
+    let image = disk.crash_image(&CrashChoice::Nothing);
+    check(&reopen(&image, &options, 2, &mut history).unwrap(), &mut history.clone()).unwrap();
+}
+
+fn two_logs(disk: &SimDisk) -> (Logs, WalOptions) {
+    let options = options(InsertDesign::Hybrid);
+    (Logs::create(&disk_of(disk), &options, 2, DATABASE).unwrap(), options)
+}
+
+/// Hardens a change in log 0 and, after it, changes in both, of which only log 1 gets to the disk.
+#[test]
+fn what_depends_on_a_lost_record_is_cut_off() {
+    let disk = SimDisk::new(1);
+    let (logs, options) = two_logs(&disk);
+    let insert =
+        |log: u16, after: Gsn| -> Inserted { logs.insert(LogId::new(log), NewRecord { after, ..record(1, &[0; 64]) }) };
+    let first = insert(0, Gsn::ZERO);
+    let commit = logs.insert_synchronized(LogId::ZERO, NewRecord { after: first.gsn, ..record(1, &[]) }, None);
+    logs.wait_hardened(commit.gsn, None).unwrap();
+    let lost = insert(0, commit.gsn);
+    let dependent = insert(1, lost.gsn);
+    let unlucky = logs.insert_synchronized(LogId::new(1), NewRecord { after: dependent.gsn, ..record(1, &[]) }, None);
+    // Log 1 alone gets hardened: what a commit would look like that waits for its own log only.
+    let (start, end) = logs.extents()[1];
+    assert!(start < end);
+    logs.harden(unlucky.gsn, None).wait().unwrap();
+    // The disk forgets what log 0 has got since.
+    let image = disk.crash_image(&CrashChoice::Everything);
+    let segment = "log/0000000000000000.log";
+    let offset = 4096 + (lost.lsn.get() - FIRST_LSN.get());
+    for byte in offset..offset + 8 {
+        image.flip_bit(segment, byte, 3);
+    }
+    let found = find(&image, &options, 2, &History::default()).unwrap();
+    assert_eq!(found.cut(), Some(commit.gsn));
+    let logs = found.open().unwrap();
+    let mut scanner = logs.scan(&[FIRST_LSN; 2]);
+    let mut last = Gsn::ZERO;
+    while let Some(record) = scanner.next().unwrap() {
+        last = record.gsn;
+    }
+    assert_eq!(last, commit.gsn);
+    assert!(logs.insert(LogId::new(1), record(1, &[])).gsn > commit.gsn);
+    let gone = logs.read(Place::of(LogId::new(1), dependent.lsn));
+    assert!(matches!(&gone, Err(WalError::InLog { log, .. }) if log.get() == 1), "{gone:?}");
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let disk = SimDisk::new(1);
+    for (count, insert) in [(0, InsertDesign::Hybrid), (25, InsertDesign::Hybrid), (2, InsertDesign::Reserved)] {
+        let refused = Logs::create(&disk_of(&disk), &options(insert), count, DATABASE);
+        assert!(matches!(refused, Err(WalError::InvalidOption { .. })));
+    }
+}
+
+/// A log of three cannot stand in for one of two, nor one for another.
+#[test]
+fn logs_know_each_other() {
+    let disk = SimDisk::new(1);
+    let (logs, options) = two_logs(&disk);
+    logs.close().unwrap();
+    drop(logs);
+    for (count, from) in [(1, 1), (3, 3)] {
+        let known =
+            Known { from: &vec![FIRST_LSN; from], earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, is_cutting: false };
+        let found = Logs::find(&disk_of(&disk), &options, count, DATABASE, &known).and_then(FoundLogs::open);
+        assert!(matches!(found, Err(WalError::WrongDatabase { .. })), "{count}: {found:?}");
+    }
+}
+
+/// Segments are recycled log by log, no further than records may be needed.
+#[test]
+fn recycling_leaves_what_is_needed() {
+    let disk = SimDisk::new(1);
+    let (logs, options) = two_logs(&disk);
+    let mut random = Random(5);
+    let mut history = History::default();
+    for _ in 0..30 {
+        work(&logs, &mut history, &mut random, 60).unwrap();
+        let commit = logs.insert_synchronized(LogId::ZERO, NewRecord { kind: 2, ..record(1, &[]) }, None);
+        logs.wait_hardened(commit.gsn, None).unwrap();
+        let needed = history.changes[history.changes.len() - 40].0;
+        let positions = logs.positions_before(needed);
+        logs.recycle_below(needed).unwrap();
+        assert_eq!(logs.extents().iter().map(|extent| extent.0).collect::<Vec<_>>(), positions);
+        let mut scanner = logs.scan(&positions);
+        let mut kept = Vec::new();
+        while let Some(record) = scanner.next().unwrap() {
+            kept.push(record.gsn);
+        }
+        let wanted = history.changes.iter().filter(|change| change.0 >= needed);
+        assert!(wanted.clone().count() > 0);
+        for change in wanted {
+            assert!(kept.contains(&change.0), "{change:?}");
+        }
+    }
+    assert!(logs.stats().segments_recycled > 0 || logs.stats().segments_live < 20);
+    assert!(logs.extents().iter().all(|(start, _)| *start > Lsn::new(options.segment_bytes)));
+}
