@@ -48,7 +48,7 @@ pub(crate) fn find_buffer(
     disk: &Arc<dyn Disk>,
     options: &WalOptions,
     identity: &Identity,
-    found: &Found,
+    found: &mut Found,
 ) -> Result<Option<Buffer>> {
     let LogDevice::Nvm(nvm) = &options.device else {
         if found.ring != 0 {
@@ -67,7 +67,10 @@ pub(crate) fn find_buffer(
         // What is in the ring has been acknowledged: it must find room.
         segments.lift_limit(true);
         let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
+        let last = found.files.span().map(|(_, last)| last);
         writer.write(&ring, &segments, from.get(), to.get())?;
+        // A segment that is made takes the place of a spare with its number.
+        found.spares.retain(|spare| Some(*spare) <= last || found.files.file(*spare).is_none());
     }
     Ok(Some(Buffer { ring, found: in_ring }))
 }

@@ -218,8 +218,8 @@ impl FoundLog {
 fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &Known<'_>) -> Result<Reading> {
     let number = usize::from(identity.log.get());
     let from = known.from[number];
-    let found = recover::find(&**disk, identity.log, Some(identity), Some(from))?;
-    let buffer = find_buffer(disk, options, &identity, &found)?;
+    let mut found = recover::find(&**disk, identity.log, Some(identity), Some(from))?;
+    let buffer = find_buffer(disk, options, &identity, &mut found)?;
     let step = mark_step(options);
     let mut marks = Marks::new();
     if let Some(earlier) = known.earlier.1.get(number) {

@@ -115,8 +115,8 @@ impl Wal {
         if let Some(lsn) = from.filter(|from| *from < FIRST_LSN) {
             return Err(WalError::OutOfRange { lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
-        let found = recover::find(&*disk, LogId::ZERO, Some(identity), from)?;
-        let buffer = find_buffer(&disk, &options, &identity, &found)?;
+        let mut found = recover::find(&*disk, LogId::ZERO, Some(identity), from)?;
+        let buffer = find_buffer(&disk, &options, &identity, &mut found)?;
         let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |_| {})?;
         if let Some(buffer) = &buffer {
             check_end(buffer, end.end)?;

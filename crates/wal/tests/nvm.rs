@@ -252,6 +252,25 @@ fn stragglers_are_drained() {
     }
 }
 
+/// Opening made a segment out of the file of a spare and looked for the spare afterwards.
+#[test]
+fn a_spare_becomes_a_segment_when_the_ring_is_brought_to_the_segments() {
+    use duramen_io::{Disk, OpenMode};
+    let world = World::new(1, Some(domain()), 1);
+    let wal = create_in(&world, InsertDesign::Hybrid);
+    let add = |range: std::ops::Range<u64>| range.map(|number| insert(&wal, number, 1000)).last().unwrap();
+    wal.wait_hardened(add(0..50).gsn).unwrap();
+    read_all(&wal, FIRST_LSN).unwrap();
+    wal.wait_hardened(add(50..70).gsn).unwrap();
+    let image = world.crash_image(&CrashChoice::Everything);
+    drop(wal);
+    assert!(!image.disk.exists("log/0000000000000001.log").unwrap(), "what is behind the first segment is in the ring");
+    let spare = image.disk.open("log/0000000000000001.spare", OpenMode::CreateNew).unwrap();
+    spare.set_len(64 << 10).unwrap();
+    let wal = open_in(&image, InsertDesign::Hybrid).unwrap();
+    assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 70);
+}
+
 // ----- rings and logs that do not belong together -----
 
 fn domain() -> Domain {
