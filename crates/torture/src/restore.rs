@@ -90,9 +90,8 @@ impl History {
         }
         client.abort_all();
         let committed = client.oracle.committed.clone();
-        match client.close() {
-            Err(error) => self.is_of_the_crash(&error).map_err(|error| format!("close: {error}"))?,
-            Ok(()) => {}
+        if let Err(error) = client.close() {
+            self.is_of_the_crash(&error).map_err(|error| format!("close: {error}"))?;
         }
         Ok(vec![committed])
     }
