@@ -230,7 +230,7 @@ pub(crate) fn new_identity(disk: &dyn Disk) -> [u8; 16] {
 }
 
 /// The directories that logs may be in.
-fn log_directories() -> impl Iterator<Item = String> {
+pub(crate) fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 

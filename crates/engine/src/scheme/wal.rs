@@ -3,7 +3,7 @@
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, cpu};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, LogHold, Logs, NewRecord, WalError, WalStats};
+use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalError, WalStats};
 
 use super::StorageScheme;
 use crate::error::Result;
@@ -166,8 +166,19 @@ impl StorageScheme for WalScheme {
         Ok(self.logs.recycle_below(gsn)?)
     }
 
-    fn hold_log(&self) -> Result<LogHold> {
-        Ok(self.logs.hold()?)
+    fn hold_logs(&self) -> LogsHold {
+        self.logs.hold()
+    }
+
+    fn harden_all(&self) -> Result<Gsn> {
+        let last = Gsn::new(self.logs.latest().get() - 1);
+        if self.logs.count() == 1 {
+            self.logs.harden_at_once(last, None)?;
+            return Ok(last);
+        }
+        let inserted = self.synchronize(last)?;
+        self.logs.harden_at_once(inserted.gsn, Some(inserted.place()))?;
+        Ok(inserted.gsn)
     }
 
     fn await_archive(&self) {
