@@ -173,11 +173,6 @@ impl Control {
         }
     }
 
-    /// Where the log is needed from on, in a database with one.
-    pub(crate) fn oldest_lsn(&self) -> Lsn {
-        Lsn::new(self.oldest.get())
-    }
-
     /// GSN of the latest complete checkpoint's begin record.
     pub(crate) fn checkpoint_gsn(&self) -> Gsn {
         if self.logs.count == 1 { Gsn::new(self.checkpoint.get()) } else { self.logs.checkpoint }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, SimMemory, Source};
 use duramen::{
-    Archive, BackupReport, Db, Error, Gsn, LogDevice, NvmOptions, Options, Restore, RestoreReport, RestoreTo, Table,
-    Timestamp,
+    Archive, BackupReport, Db, Error, Gsn, LogDevice, NvmOptions, Options, Partition, Restore, RestoreReport,
+    RestoreTo, Table, Timestamp,
 };
 use duramen_io::{CrashChoice, Disk, Fault, SimDisk};
 
@@ -265,6 +265,70 @@ fn so_it_is_with_the_end_of_the_log_in_persistent_memory() {
             let memory = SimMemory::new(4096 + options.log_buffer_bytes as u64, domain);
             options.log_device = LogDevice::Nvm(NvmOptions::new(Source::Simulated(memory), domain));
         });
+    }
+}
+
+/// Several logs: the end of the backup is what can be restored, whatever goes on.
+#[test]
+fn several_logs_are_backed_up_and_restored_to_the_end_of_the_backup() {
+    for (round, log_partition) in
+        [Partition::Transaction, Partition::RoundRobin, Partition::Page].into_iter().enumerate()
+    {
+        let tune = |options: &mut Options| {
+            (options.logs, options.log_partition, options.archive) = (2 + round as u16, log_partition, None);
+        };
+        let world = World::new(3, tune);
+        let (backups, report) = world.under_load(|| {
+            world.grow_by(1 << 20);
+            let backups = [SimDisk::new(3), SimDisk::new(4)];
+            let report = world.db.backup_to(&backups[0], |_| {}).unwrap();
+            world.grow_by(600 << 10);
+            world.db.backup_to(&backups[1], |_| {}).unwrap();
+            (backups, report)
+        });
+        let moment = world.moment();
+        let quiet = SimDisk::new(5);
+        world.db.backup_to(&quiet, |_| {}).unwrap();
+        let options = Options { logs: 1, ..world.options.clone() };
+        for backup in &backups {
+            check(&restored(Restore::from_disk(arc(&backup.crash_image(&CrashChoice::Nothing))), &options).1);
+        }
+        let (_, db) = restored(Restore::from_disk(arc(&quiet)), &options);
+        check_rows(&db, &moment.rows);
+        assert_eq!(db.metrics().logs, 2 + round as u16);
+        // It goes on, through a crash, and is backed up itself.
+        let target = SimDisk::new(9);
+        Restore::from_disk(arc(&quiet)).into_disk(&target, |_| {}).unwrap();
+        let db = Db::open_on(arc(&target), options.clone()).unwrap();
+        let rows = db.open_table("rows").unwrap();
+        let mut expected = moment.rows.clone();
+        for row in 0..500_u32 {
+            let (key, value) = (format!("new-{row}").into_bytes(), vec![7; 300]);
+            let mut txn = db.begin();
+            txn.put(&rows, &key, &value).unwrap();
+            txn.commit().unwrap();
+            expected.insert(key, value);
+        }
+        let crashed = target.crash_image(&CrashChoice::Random(round as u64));
+        drop(db);
+        let db = Db::open_on(arc(&crashed), options.clone()).unwrap();
+        check_rows(&db, &expected);
+        let again = SimDisk::new(10);
+        db.backup_to(&again, |_| {}).unwrap();
+        check_rows(&restored(Restore::from_disk(arc(&again)), &options).1, &expected);
+
+        let from = || Restore::from_disk(arc(&backups[0]));
+        let refused = |restore: Restore| restore.into_disk(&SimDisk::new(4), |_| {}).unwrap_err();
+        let early = refused(from().to(RestoreTo::Gsn(Gsn::new(report.end.get() - 1))));
+        assert!(matches!(early, Error::BeforeBackup { .. }), "{early}");
+        for to in [RestoreTo::Gsn(moment.gsn.max(Gsn::new(report.end.get() + 1))), RestoreTo::Time(moment.time)] {
+            let late = refused(from().to(to));
+            assert!(matches!(late, Error::BehindLog { end, .. } if end == report.end), "{late}");
+        }
+        let other = refused(from().log_on(arc(&crashed)));
+        assert!(matches!(other, Error::AlreadyOpen { .. } | Error::InvalidOption { .. }), "{other}");
+        let other = refused(from().archive_on(arc(&crashed)));
+        assert!(matches!(other, Error::InvalidOption { option: "logs", .. }), "{other}");
     }
 }
 

@@ -20,6 +20,7 @@ use duramen_torture::harness::{Budget, Coverage, Tally};
 use duramen_torture::hunt::hunt;
 use duramen_torture::isolation::anomalies::{self, Setting};
 use duramen_torture::isolation::lists::{Shape, try_history};
+use duramen_torture::restore;
 use duramen_torture::rng::fresh_seed;
 use duramen_torture::variant::Variant;
 use duramen_torture::workloads;
@@ -116,6 +117,8 @@ enum Suite {
     /// In the machine build only: `cargo sim`.
     #[cfg(machine)]
     Sim(sim::Sim),
+    /// Archived databases are restored from backups, after crashes.
+    Restore,
     /// Transactions look as if they ran one after another.
     Isolation {
         /// One anomaly, `random` or `lists`.
@@ -269,6 +272,10 @@ fn run(suite: &Suite, long: &Long) -> bool {
             bit_flips(long, crashed, damage, &mut lines);
             "damage"
         }
+        Suite::Restore => {
+            restores(long, &mut lines);
+            "histories"
+        }
         Suite::Planted { bug } => return planted(long, bug),
         #[cfg(machine)]
         Suite::Sim(sim) => return sim::run(long, &sim),
@@ -388,6 +395,21 @@ fn isolation(long: &Long, only: Option<&str>, lines: &mut Lines) {
             tally
         });
     }
+}
+
+fn restores(long: &Long, lines: &mut Lines) {
+    lines.add("restore", |progress| {
+        let (budget, histories) = (long.budget(), if long.all { 10_000 } else { 500 });
+        let mut tally = Tally::default();
+        for seed in (long.seed..).take(histories) {
+            if budget.is_spent(&tally) {
+                break;
+            }
+            tally.add(single(restore::try_history(seed)));
+            progress(&tally, histories);
+        }
+        tally
+    });
 }
 
 fn planted(long: &Long, bug: Option<Bug>) -> bool {

@@ -232,8 +232,6 @@ impl Archiver {
 /// Writes the header of segment `number`, and its bytes.
 fn copy_segment(files: &SegmentFiles, from: &dyn File, to: &dyn File, number: u64) -> Result<()> {
     let segment_bytes = files.geometry.segment_bytes;
-    // A full disk shows here, before anything has been read.
-    to.allocate(segment_bytes)?;
     // Where the log starts is no business of the archive's.
     SegmentHeader::of_copy(&files.identity, number, FIRST_LSN, segment_bytes).write(to)?;
     let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);

@@ -22,7 +22,7 @@ use crate::files::SegmentFiles;
 use crate::record::{HEADER_BYTES, Identity, RecordRef, seal};
 use crate::recover::open_segment;
 use crate::scan::Scanner;
-use crate::segment::{BLOCK, DIRECTORY, Geometry, LogFile, SegmentHeader, classify, segment_name};
+use crate::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
 
 /// Bytes written at a time, and up to a record more.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -36,6 +36,26 @@ pub struct Pieces<'a> {
     pub archive: Option<&'a dyn Disk>,
     /// The database, closed or after a crash. Nobody has it open.
     pub log: Option<&'a dyn Disk>,
+}
+
+/// Which log it is, and what the backup has of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogPart {
+    /// Its number.
+    pub log: LogId,
+    /// How many logs the database has.
+    pub count: u16,
+    /// Where the backup's part starts: at a record.
+    pub start: Lsn,
+    /// Where it ends.
+    pub end: Lsn,
+}
+
+impl LogPart {
+    /// Of a database with one log.
+    pub fn only(start: Lsn, end: Lsn) -> Self {
+        Self { log: LogId::ZERO, count: 1, start, end }
+    }
 }
 
 /// A log put together.
@@ -67,10 +87,11 @@ type Found = BTreeMap<u64, (Arc<dyn File>, SegmentHeader)>;
 /// The segments of `identity` in `disk`.
 fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     let mut found = BTreeMap::new();
-    if disk.exists(DIRECTORY)? {
-        for name in disk.list(DIRECTORY)? {
+    let directory = directory(identity.log);
+    if disk.exists(&directory)? {
+        for name in disk.list(&directory)? {
             if let LogFile::Segment(number) = classify(&name) {
-                let (file, header) = open_segment(disk, LogId::ZERO, number)?;
+                let (file, header) = open_segment(disk, identity.log, number)?;
                 if !header.is_of(identity) {
                     return Err(WalError::WrongDatabase { file: file.path() });
                 }
@@ -82,14 +103,15 @@ fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
 }
 
 impl LogChain {
-    /// Puts the log of `database` together, of which the backup has `[start, end)`.
+    /// Puts a log of `database` together, of which the backup has this `part`.
     ///
     /// # Errors
     /// [`WalError::NoLog`] and [`WalError::MissingSegment`] when the backup is not whole; [`WalError::WrongDatabase`],
     /// [`WalError::Corrupt`] and [`WalError::WrongVersion`] for segments that cannot be used; [`WalError::RingNeeded`] when
     /// the end of the log is in persistent memory; [`WalError::Disk`].
-    pub fn open(pieces: &Pieces<'_>, database: [u8; 16], start: Lsn, end: Lsn) -> Result<Self> {
-        let identity = Identity::new(database, LogId::ZERO);
+    pub fn open(pieces: &Pieces<'_>, database: [u8; 16], part: LogPart) -> Result<Self> {
+        let LogPart { log, count, start, end } = part;
+        let identity = Identity::one_of(database, log, count);
         let mut backup = segments(pieces.backup, &identity)?;
         let Some((_, (_, header))) = backup.first_key_value() else {
             return Err(WalError::NoLog { location: pieces.backup.location() });
@@ -174,19 +196,25 @@ impl LogChain {
         Ok(Cut { at, is_record: false, gap: self.gap })
     }
 
-    /// Makes what is before `cut` the log of `database`, in an empty directory `log` of `disk`, durably.
+    /// Makes what is before `cut` the log of `database`, in its empty directory in `disk`, durably.
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`].
     pub fn write_to(&self, disk: &dyn Disk, database: [u8; 16], cut: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
-        let (identity, geometry) = (Identity::new(database, LogId::ZERO), self.files.geometry);
+        let (own, geometry) = (self.files.identity, self.files.geometry);
+        let identity = Identity::one_of(database, own.log, own.count);
+        let directory = directory(own.log);
         let start = self.backup.0;
-        disk.create_directory(DIRECTORY)?;
+        disk.create_directory(&directory)?;
         disk.sync_directory("")?;
         let mut made = BTreeMap::new();
-        for number in geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1) {
-            let file = disk.open(&segment_name(LogId::ZERO, number), OpenMode::CreateNew)?;
-            file.allocate(geometry.segment_bytes)?;
+        let numbers = geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1);
+        for number in numbers.clone() {
+            let file = disk.open(&segment_name(own.log, number), OpenMode::CreateNew)?;
+            if number == *numbers.start() || number == *numbers.end() {
+                // The others are written from beginning to end.
+                file.allocate(geometry.segment_bytes)?;
+            }
             SegmentHeader::of_copy(&identity, number, start, geometry.segment_bytes).write(&*file)?;
             made.insert(number, file);
         }
@@ -225,6 +253,6 @@ impl LogChain {
             progress(at - start.get());
         }
         made.sync()?;
-        Ok(disk.sync_directory(DIRECTORY)?)
+        Ok(disk.sync_directory(&directory)?)
     }
 }

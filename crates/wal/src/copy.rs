@@ -2,10 +2,10 @@
 
 use duramen_io::{AlignedBuf, Disk, OpenMode};
 use duramen_sync::Arc;
-use duramen_types::{LogId, Lsn};
+use duramen_types::Lsn;
 
 use crate::error::{Result, WalError};
-use crate::segment::{BLOCK, DIRECTORY, SegmentHeader, segment_name};
+use crate::segment::{BLOCK, SegmentHeader, directory, segment_name};
 use crate::shared::Shared;
 use crate::wal::{FIRST_LSN, Wal};
 
@@ -34,8 +34,8 @@ impl LogHold {
         self.shared.segments.retention.move_hold(self.hold, lsn);
     }
 
-    /// Copies the log from `from`, the start of a record that is held, to where it is hardened at this moment, into an empty
-    /// directory `log` of `disk`, durably; returns how far that is. `progress` is told how many bytes have been copied, now
+    /// Copies the log from `from`, the start of a record that is held, to where it is hardened at this moment, into its empty
+    /// directory in `disk`, durably; returns how far that is. `progress` is told how many bytes have been copied, now
     /// and then. The copy is a log that begins with `from`; nobody can go on with it.
     ///
     /// # Errors
@@ -46,7 +46,8 @@ impl LogHold {
         if from < start.max(FIRST_LSN) || from > end {
             return Err(WalError::OutOfRange { lsn: from, start, end });
         }
-        disk.create_directory(DIRECTORY)?;
+        let log = files.identity.log;
+        disk.create_directory(&directory(log))?;
         disk.sync_directory("")?;
         let geometry = files.geometry;
         let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
@@ -55,7 +56,7 @@ impl LogHold {
         let behind = end.get().next_multiple_of(BLOCK).max(first + BLOCK).min(files.limit());
         for (from_lsn, to_lsn) in files.pieces(first, behind) {
             let number = geometry.segment_of(from_lsn);
-            let copy = disk.open(&segment_name(LogId::ZERO, number), OpenMode::CreateNew)?;
+            let copy = disk.open(&segment_name(log, number), OpenMode::CreateNew)?;
             copy.set_len(geometry.segment_bytes)?;
             SegmentHeader::of_copy(&files.identity, number, from, geometry.segment_bytes).write(&*copy)?;
             let mut at = from_lsn;
@@ -72,8 +73,41 @@ impl LogHold {
             }
             copy.sync()?;
         }
-        disk.sync_directory(DIRECTORY)?;
+        disk.sync_directory(&directory(log))?;
         Ok(end)
+    }
+}
+
+/// Keeps all logs of a database from being recycled until it is dropped.
+#[derive(Debug)]
+pub struct LogsHold(Vec<LogHold>);
+
+impl LogsHold {
+    pub(crate) fn new(holds: Vec<LogHold>) -> Self {
+        Self(holds)
+    }
+
+    /// What is below these positions, one of each log, need not be kept any more.
+    pub fn keep_from(&self, from: &[Lsn]) {
+        self.0.iter().zip(from).for_each(|(hold, lsn)| hold.keep_from(*lsn));
+    }
+
+    /// As [`LogHold::copy_to`], for each log from its position; returns how far they are.
+    ///
+    /// # Errors
+    /// As [`LogHold::copy_to`].
+    pub fn copy_to(&self, disk: &dyn Disk, from: &[Lsn], mut progress: impl FnMut(u64)) -> Result<Vec<Lsn>> {
+        let (mut ends, mut before) = (Vec::new(), 0);
+        for (hold, from) in self.0.iter().zip(from) {
+            let mut copied = 0;
+            let end = hold.copy_to(disk, *from, |bytes| {
+                copied = bytes;
+                progress(before + bytes);
+            });
+            ends.push(end.map_err(|error| error.in_log(hold.shared.files.identity.log))?);
+            before += copied;
+        }
+        Ok(ends)
     }
 }
 

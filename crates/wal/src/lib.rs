@@ -115,8 +115,8 @@ mod wake;
 mod wal;
 
 pub use archive::Archive;
-pub use chain::{Cut, LogChain, Pieces};
-pub use copy::LogHold;
+pub use chain::{Cut, LogChain, LogPart, Pieces};
+pub use copy::{LogHold, LogsHold};
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
 pub use insert::InsertDesign;

@@ -30,7 +30,7 @@ use duramen_types::{Gsn, LogId, Lsn, Place};
 
 use crate::clock::Clock;
 use crate::commit::Ask;
-use crate::copy::LogHold;
+use crate::copy::LogsHold;
 use crate::error::{Result, WalError};
 use crate::hardened::{Hardened, Part};
 use crate::insert::InsertDesign;
@@ -341,15 +341,9 @@ impl Logs {
         self.logs.iter().find_map(Wal::shortfall)
     }
 
-    /// As [`Wal::hold`].
-    ///
-    /// # Errors
-    /// [`WalError::InvalidOption`] for several logs, which cannot be held together.
-    pub fn hold(&self) -> Result<LogHold> {
-        self.only().map(Wal::hold).ok_or_else(|| {
-            let reason = "several logs cannot be copied while they are open; close the database and copy its directory";
-            WalError::InvalidOption { option: "logs", reason: reason.to_owned() }
-        })
+    /// As [`Wal::hold`], for all logs.
+    pub fn hold(&self) -> LogsHold {
+        LogsHold::new(self.logs.iter().map(Wal::hold).collect())
     }
 
     /// As [`Wal::await_archive`]. Several logs have no archive.

@@ -135,7 +135,9 @@ impl SegmentHeader {
     /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own that nobody writes to.
     pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
         let (database, log) = (identity.database, identity.log);
-        Self { database, log, logs: identity.count, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
+        // One stays 0: such logs were there before there could be several.
+        let logs = if identity.count > 1 { identity.count } else { 0 };
+        Self { database, log, logs, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
     }
 
     /// Writes the header to its place in `file`.

@@ -7,7 +7,7 @@ use common::*;
 use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_types::Lsn;
 use duramen_wal::{
-    Archive, Cut, FIRST_LSN, InsertDesign, LogChain, LogReader, Pieces, Record, Wal, WalError, WalOptions,
+    Archive, Cut, FIRST_LSN, InsertDesign, LogChain, LogPart, LogReader, Pieces, Record, Wal, WalError, WalOptions,
 };
 
 const OTHER: [u8; 16] = *b"restored databas";
@@ -67,7 +67,7 @@ impl World {
             archive: archive.then_some(&self.archive as &dyn Disk),
             log: log.then_some(&self.disk as &dyn Disk),
         };
-        LogChain::open(&pieces, DATABASE, self.start, self.end)
+        LogChain::open(&pieces, DATABASE, LogPart::only(self.start, self.end))
     }
 
     /// Makes a log of everything before `cut` and checks it.
@@ -189,9 +189,12 @@ fn pieces_of_another_database_are_refused() {
     let other = SimDisk::new(7);
     drop(Wal::create(arc(&other), options(InsertDesign::Hybrid), OTHER).unwrap());
     let pieces = Pieces { backup: &world.backup, archive: Some(&other), log: None };
-    let refused = LogChain::open(&pieces, DATABASE, world.start, world.end).unwrap_err();
+    let refused = LogChain::open(&pieces, DATABASE, LogPart::only(world.start, world.end)).unwrap_err();
     assert!(matches!(refused, WalError::WrongDatabase { .. }), "{refused}");
-    let refused =
-        LogChain::open(&Pieces { archive: None, log: Some(&other), ..pieces }, DATABASE, world.start, world.end);
+    let refused = LogChain::open(
+        &Pieces { archive: None, log: Some(&other), ..pieces },
+        DATABASE,
+        LogPart::only(world.start, world.end),
+    );
     assert!(matches!(refused, Err(WalError::WrongDatabase { .. })), "{refused:?}");
 }

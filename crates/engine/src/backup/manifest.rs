@@ -14,11 +14,15 @@
 //! | 56 | 8 | when it was complete |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //! | 512 | 512 | slot of the control file: the checkpoint before the backup |
+//! | 1024 | 16 each | for each log: LSN from which, and up to which, the backup has it |
+//! | 1532 | 4 | CRC-32C of bytes 1,024 to 1,531 |
 //!
 //! The rest is zero.
 
 use duramen_io::{AlignedBuf, Disk, OpenMode};
-use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, SECTOR_SIZE, crc32c};
+use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, SECTOR_SIZE, crc32c};
+
+use duramen_wal::FIRST_LSN;
 
 use super::{BACKUP, BACKUP_NEW};
 use crate::control::Control;
@@ -30,16 +34,18 @@ const VERSION: u32 = 1;
 const CRC: usize = SECTOR_SIZE - 4;
 
 /// What the manifest says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Manifest {
     /// The checkpoint before the backup, and which database it is.
     pub(super) control: Control,
-    /// Every record before it is in the backup, and no page in it has a later change.
+    /// Every record before it is in the backup, and no page in it has a later change. Records behind it do not count.
     pub(super) end: Gsn,
     /// Length of the data file.
     pub(super) data_bytes: u64,
     pub(super) begun: Timestamp,
     pub(super) complete: Timestamp,
+    /// Of each log, from where and up to where the backup has it.
+    pub(super) parts: Vec<(Lsn, Lsn)>,
 }
 
 impl Manifest {
@@ -56,7 +62,14 @@ impl Manifest {
         }
         let crc = crc32c(&sector[..CRC]);
         sector[CRC..].copy_from_slice(&crc.to_le_bytes());
-        self.control.encode(&mut control[..SECTOR_SIZE]);
+        let (control, parts) = control.split_at_mut(SECTOR_SIZE);
+        self.control.encode(control);
+        let ends = self.parts.iter().flat_map(|(from, end)| [from.get(), end.get()]);
+        for (field, number) in parts[..CRC].chunks_exact_mut(8).zip(ends) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = crc32c(&parts[..CRC]);
+        parts[CRC..SECTOR_SIZE].copy_from_slice(&crc.to_le_bytes());
     }
 
     fn decode(block: &[u8], file: &str) -> Result<Self> {
@@ -79,16 +92,24 @@ impl Manifest {
         let control = Control::decode(&block[SECTOR_SIZE..2 * SECTOR_SIZE])
             .map_err(|defect| corrupt(format!("its checkpoint cannot be used: {defect}")))?;
         let (end, data_bytes) = (Gsn::new(word(32)), word(40));
+        let parts = &block[2 * SECTOR_SIZE..3 * SECTOR_SIZE];
+        if parts[CRC..] != crc32c(&parts[..CRC]).to_le_bytes() {
+            return Err(corrupt("the checksum of the logs' places is wrong".into()));
+        }
+        let place = |at: usize| Lsn::new(word(2 * SECTOR_SIZE + at));
+        let parts: Vec<(Lsn, Lsn)> =
+            (0..usize::from(control.logs.count)).map(|log| (place(16 * log), place(16 * log + 8))).collect();
         if control.database != block[16..32]
-            || control.logs.count != 1
-            || control.oldest_lsn() > control.checkpoint
-            || end.get() < control.checkpoint.get()
+            || control.oldest > control.checkpoint_gsn()
+            || end < control.checkpoint_gsn()
+            || parts.iter().any(|(from, end)| *from < FIRST_LSN || from > end)
+            || control.logs.count == 1 && parts[0].1.get() != end.get()
             || !data_bytes.is_multiple_of(PAGE_SIZE as u64)
         {
             return Err(corrupt("the manifest holds impossible values".into()));
         }
         let (begun, complete) = (Timestamp::from_micros(word(48)), Timestamp::from_micros(word(56)));
-        Ok(Self { control, end, data_bytes, begun, complete })
+        Ok(Self { control, end, data_bytes, begun, complete, parts })
     }
 
     /// Reads the manifest of the backup in `disk`.
@@ -127,34 +148,42 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use duramen_types::{Lsn, TxnId};
+    use duramen_types::TxnId;
 
     use crate::control::SeveralLogs;
+    use crate::options::Partition;
 
     #[test]
     fn manifests_round_trip_and_every_flipped_bit_shows() {
-        let control = Control {
-            database: [7; 16],
-            sequence: 9,
-            checkpoint: Lsn::new(9000),
-            redo: Gsn::new(8000),
-            oldest: Gsn::new(8000),
-            next_txn: TxnId::new(12),
-            written: 1,
-            groups: 3,
-            logs: SeveralLogs::ONE,
-        };
-        let (begun, complete) = (Timestamp::from_micros(5), Timestamp::from_micros(6));
-        let manifest = Manifest { control, end: Gsn::new(10_000), data_bytes: 16 * 8192, begun, complete };
-        let mut block = vec![0; BLOCK_SIZE];
-        manifest.encode(&mut block);
-        assert_eq!(Manifest::decode(&block, "backup").unwrap(), manifest);
-        for bit in 0..2 * SECTOR_SIZE * 8 {
-            block[bit / 8] ^= 1 << (bit % 8);
-            assert!(Manifest::decode(&block, "backup").is_err(), "bit {bit}");
-            block[bit / 8] ^= 1 << (bit % 8);
+        let at = |lsn| Gsn::new(lsn);
+        let tails = [Lsn::new(9000), Lsn::new(5000)];
+        let two = SeveralLogs::new(2, Partition::Page, at(9000), at(9100), &tails);
+        let one_part = vec![(Lsn::new(8000), Lsn::new(10_000))];
+        let two_parts = vec![(Lsn::new(8000), Lsn::new(9500)), (Lsn::new(4096), Lsn::new(6000))];
+        for (logs, parts) in [(SeveralLogs::ONE, one_part), (two, two_parts)] {
+            let control = Control {
+                database: [7; 16],
+                sequence: 9,
+                checkpoint: Lsn::new(9000),
+                redo: at(8000),
+                oldest: at(8000),
+                next_txn: TxnId::new(12),
+                written: 1,
+                groups: 3,
+                logs,
+            };
+            let (begun, complete) = (Timestamp::from_micros(5), Timestamp::from_micros(6));
+            let manifest = Manifest { control, end: at(10_000), data_bytes: 16 * 8192, begun, complete, parts };
+            let mut block = vec![0; BLOCK_SIZE];
+            manifest.encode(&mut block);
+            assert_eq!(Manifest::decode(&block, "backup").unwrap(), manifest);
+            for bit in 0..3 * SECTOR_SIZE * 8 {
+                block[bit / 8] ^= 1 << (bit % 8);
+                assert!(Manifest::decode(&block, "backup").is_err(), "bit {bit}");
+                block[bit / 8] ^= 1 << (bit % 8);
+            }
+            Manifest { end: at(8999), ..manifest }.encode(&mut block);
+            assert!(matches!(Manifest::decode(&block, "backup"), Err(Error::Corrupt { .. })));
         }
-        Manifest { end: Gsn::new(8999), ..manifest }.encode(&mut block);
-        assert!(matches!(Manifest::decode(&block, "backup"), Err(Error::Corrupt { .. })));
     }
 }

@@ -22,12 +22,12 @@ use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOption
 use duramen_sync::clock::Instant;
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
-use duramen_wal::{LogHold, WalError};
+use duramen_wal::LogsHold;
 
 use crate::core::Core;
 use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::open::{DATA, LOG};
+use crate::open::{DATA, log_directories};
 use crate::pool::PoolError;
 use crate::timestamp::Timestamp;
 use manifest::Manifest;
@@ -71,7 +71,7 @@ impl Db {
     /// transactions go on. What an interrupted backup has left there is replaced.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`]; [`Error::InvalidOption`] for a database with several logs; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
+    /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
     /// [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         let disk = RealDisk::open(path.as_ref(), RealDiskOptions::default()).map_err(failed)?;
@@ -86,31 +86,34 @@ impl Db {
         let (core, started) = (&**self.core(), Instant::now());
         core.health.check()?;
         let _lock = disk.lock().map_err(failed)?;
-        // First: of what the checkpoint needs nothing must go.
-        let hold = core.scheme().hold_log()?;
         prepare(disk)?;
         let begun = Timestamp::now();
+        // First: of what the checkpoint needs nothing must go.
+        let hold = core.scheme().hold_logs();
         core.checkpoint()?;
         let control = core.control.lock().control;
-        hold.keep_from(control.oldest_lsn());
-        let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_log(&hold, disk, control.oldest_lsn(), &mut |_| {}));
+        let from = core.scheme().positions_before(control.oldest);
+        hold.keep_from(&from);
+        let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_logs(&hold, disk, &from, &mut |_| {}));
         let pages = core.store.pool.pages_on_disk();
         let data_bytes = pages * PAGE_SIZE as u64;
         let read_again =
             core.copy_pages(disk, pages, &mut |copied| progress(CopyProgress { copied, pages: data_bytes }))?;
-        let end = early.unwrap_or_else(|| {
+        let (end, ends) = early.unwrap_or_else(|| {
             let progress = &mut |copied| progress(CopyProgress { copied: data_bytes + copied, pages: data_bytes });
-            core.copy_log(&hold, disk, control.oldest_lsn(), progress)
+            core.copy_logs(&hold, disk, &from, progress)
         })?;
         drop(hold);
         let complete = Timestamp::now();
-        let manifest = Manifest { control, end: Gsn::new(end.get()), data_bytes, begun, complete };
+        let parts: Vec<(Lsn, Lsn)> = from.into_iter().zip(ends).collect();
+        let log_bytes = parts.iter().map(|(from, end)| end.get() - from.get()).sum();
+        let manifest = Manifest { control, end, data_bytes, begun, complete, parts };
         manifest.write(disk).map_err(of_copy)?;
         Ok(BackupReport {
             end: manifest.end,
             pages,
             read_again,
-            log_bytes: end.get() - control.oldest_lsn().get(),
+            log_bytes,
             times: (begun, complete),
             micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
         })
@@ -143,25 +146,34 @@ impl Core {
         Ok(read_again)
     }
 
-    /// Hardens everything logged by now and copies the log from `from` on; returns where the copy ends.
-    fn copy_log(&self, hold: &LogHold, disk: &dyn Disk, from: Lsn, progress: &mut dyn FnMut(u64)) -> Result<Lsn> {
-        let last = Gsn::new(self.scheme().end().get() - 1);
-        self.scheme().harden_at_once(last, None).map_err(|error| self.note(error))?;
-        hold.copy_to(disk, from, progress).map_err(|error| match error {
-            WalError::Disk(error) => failed(error),
-            other => self.note(other.into()),
-        })
+    /// Hardens everything logged by now and copies each log from its position on; returns the GSN behind what counts, and where
+    /// the copies end.
+    fn copy_logs(
+        &self,
+        hold: &LogsHold,
+        disk: &dyn Disk,
+        from: &[Lsn],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Gsn, Vec<Lsn>)> {
+        let last = self.scheme().harden_all().map_err(|error| self.note(error))?;
+        let ends = hold.copy_to(disk, from, progress).map_err(|error| match of_copy(error.into()) {
+            failed @ Error::CopyFailed { .. } => failed,
+            other => self.note(other),
+        })?;
+        // All that a single log has counts.
+        let end = if ends.len() == 1 { ends[0].get() } else { last.get() + 1 };
+        Ok((Gsn::new(end), ends))
     }
 }
 
 /// Marks an empty directory, or one with what an interrupted backup has left, as that of a backup under way.
 fn prepare(disk: &dyn Disk) -> Result<()> {
     let prepared = || -> Result<()> {
-        let has_log = disk.exists(LOG)?;
+        let log = first_log(disk)?;
         if disk.exists(BACKUP_NEW)? && !disk.exists(BACKUP)? {
             return clear(disk);
         }
-        let mut found = disk.list("")?.into_iter().chain(has_log.then(|| LOG.to_owned()));
+        let mut found = disk.list("")?.into_iter().chain(log);
         if let Some(name) = found.next() {
             return Err(Error::NotEmpty { path: disk.location().into(), found: name });
         }
@@ -171,13 +183,25 @@ fn prepare(disk: &dyn Disk) -> Result<()> {
     prepared().map_err(of_copy)
 }
 
+/// The first directory of a log that there is.
+fn first_log(disk: &dyn Disk) -> Result<Option<String>> {
+    for log in log_directories() {
+        if disk.exists(&log)? {
+            return Ok(Some(log));
+        }
+    }
+    Ok(None)
+}
+
 /// Removes data and log of a copy that was not completed.
 fn clear(disk: &dyn Disk) -> Result<()> {
-    if disk.exists(LOG)? {
-        for name in disk.list(LOG)? {
-            disk.remove(&format!("{LOG}/{name}"))?;
+    for log in log_directories() {
+        if disk.exists(&log)? {
+            for name in disk.list(&log)? {
+                disk.remove(&format!("{log}/{name}"))?;
+            }
+            disk.sync_directory(&log)?;
         }
-        disk.sync_directory(LOG)?;
     }
     if disk.exists(DATA)? {
         disk.remove(DATA)?;

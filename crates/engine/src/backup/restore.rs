@@ -21,14 +21,14 @@ use std::path::Path;
 
 use duramen_io::{AlignedBuf, Disk, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
-use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
-use duramen_wal::{Cut, LogChain, Pieces, RecordRef, WalError};
+use duramen_types::{Gsn, LogId, Lsn, PAGE_SIZE, PageId};
+use duramen_wal::{Cut, LogChain, LogPart, Pieces, RecordRef, WalError};
 
 use super::manifest::Manifest;
-use super::{CHUNK_PAGES, CopyProgress, clear, of_copy};
-use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile};
+use super::{CHUNK_PAGES, CopyProgress, clear, first_log, of_copy};
+use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
-use crate::open::{DATA, DOUBLE_WRITE, LOG, new_identity};
+use crate::open::{DATA, DOUBLE_WRITE, new_identity};
 use crate::page::{self, PageDefect};
 use crate::record::{Kind, Reader};
 use crate::timestamp::Timestamp;
@@ -161,32 +161,80 @@ impl Restore {
         let _log = self.log.as_ref().map(|log| log.lock()).transpose()?;
         let manifest = Manifest::read(&*self.backup)?;
         let pieces = Pieces { backup: &*self.backup, archive: self.archive.as_deref(), log: self.log.as_deref() };
-        let (control, backup_end) = (manifest.control, Lsn::new(manifest.end.get()));
-        let chain = LogChain::open(&pieces, control.database, control.oldest_lsn(), backup_end)
-            .map_err(|error| self.explain(error))?;
+        let control = manifest.control;
+        self.check_count(control.logs.count)?;
+        let parts = (0..).zip(&manifest.parts).map(|(log, &(start, end))| LogPart {
+            log: LogId::new(log),
+            count: control.logs.count,
+            start,
+            end,
+        });
+        let chains = parts
+            .map(|part| LogChain::open(&pieces, control.database, part).map_err(|error| self.explain(error)))
+            .collect::<Result<Vec<_>>>()?;
         // Before anything is written: a point that is not to be had is known by now.
-        let (end, seen) = self.find_end(&chain, manifest.end)?;
+        let (end, ends, seen) = match &chains[..] {
+            [only] => {
+                let (end, seen) = self.find_end(only, manifest.end)?;
+                (Gsn::new(end.get()), vec![end], seen)
+            }
+            several => {
+                self.check_point(manifest.end)?;
+                let ends = several.iter().map(|chain| Ok(chain.find_cut(|record| record.gsn >= manifest.end)?.at));
+                (manifest.end, ends.collect::<Result<_>>()?, Seen::default())
+            }
+        };
 
         mark(target)?;
         let total = manifest.data_bytes;
         copy_pages(&*self.backup, target, total, |copied| progress(CopyProgress { copied, pages: total }))?;
         target.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
         let database = new_identity(target);
-        chain.write_to(target, database, end, |copied| {
-            progress(CopyProgress { copied: total + copied, pages: total })
-        })?;
+        let mut before = total;
+        for (chain, end) in chains.iter().zip(&ends) {
+            let mut written = 0;
+            chain.write_to(target, database, *end, |bytes| {
+                written = bytes;
+                progress(CopyProgress { copied: before + bytes, pages: total });
+            })?;
+            before += written;
+        }
         target.sync_directory("")?;
-        ControlFile::create(target, Control { database, ..control })?;
+        // Several logs have been cut, so that opening must not look for what synchronizations name behind the cut.
+        let logs = match control.logs.count {
+            1 => control.logs,
+            _ => SeveralLogs { complete: Gsn::new(end.get() - 1), is_cutting: true, ..control.logs },
+        };
+        ControlFile::create(target, Control { database, logs, ..control })?;
         target.remove(RESTORING)?;
         target.sync_directory("")?;
         Ok(RestoreReport {
-            end: Gsn::new(end.get()),
+            end,
             commits: seen.commits,
             last_commit: seen.last,
             pages: total / PAGE_SIZE as u64,
-            log_bytes: end.get() - control.oldest_lsn().get(),
+            log_bytes: before - total,
             backup: (manifest.begun, manifest.complete),
         })
+    }
+
+    /// Refuses what several logs cannot do.
+    fn check_count(&self, logs: u16) -> Result<()> {
+        if logs > 1 && (self.archive.is_some() || self.log.is_some()) {
+            let reason = "a database with several logs is restored from its backup alone: leave archive and log out";
+            return Err(Error::InvalidOption { option: "logs", reason: reason.into() });
+        }
+        Ok(())
+    }
+
+    /// Refuses a point that is not the end of the backup.
+    fn check_point(&self, backup_end: Gsn) -> Result<()> {
+        match self.to {
+            RestoreTo::Gsn(gsn) if gsn < backup_end => Err(Error::BeforeBackup { end: backup_end }),
+            RestoreTo::Gsn(gsn) if gsn > backup_end => Err(Error::BehindLog { end: backup_end, last_commit: None }),
+            RestoreTo::Time(_) => Err(Error::BehindLog { end: backup_end, last_commit: None }),
+            RestoreTo::End | RestoreTo::Gsn(_) => Ok(()),
+        }
     }
 
     /// Where the log is to end, and what is before that.
@@ -265,8 +313,8 @@ fn check_target(target: &dyn Disk) -> Result<()> {
     if target.exists(RESTORING)? {
         return Ok(());
     }
-    if target.exists(LOG)? {
-        return in_use(LOG);
+    if let Some(log) = first_log(target)? {
+        return in_use(&log);
     }
     target.list("")?.first().map_or(Ok(()), |name| in_use(name))
 }
@@ -288,7 +336,6 @@ fn mark(target: &dyn Disk) -> Result<()> {
 /// Copies the backup's pages, each of which is checked.
 fn copy_pages(backup: &dyn Disk, target: &dyn Disk, bytes: u64, mut progress: impl FnMut(u64)) -> Result<()> {
     let (from, to) = (backup.open(DATA, OpenMode::Existing)?, target.open(DATA, OpenMode::CreateNew)?);
-    to.allocate(bytes)?;
     let mut buffer = AlignedBuf::zeroed(CHUNK_PAGES as usize * PAGE_SIZE);
     let mut at = 0;
     while at < bytes {

@@ -11,7 +11,7 @@ pub(crate) use wal::WalScheme;
 use std::fmt;
 
 use duramen_types::{Gsn, LogId, Lsn, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, WalStats};
+use duramen_wal::{Hardened, Inserted, LogsHold, NewRecord, WalStats};
 
 use crate::error::Result;
 
@@ -65,8 +65,12 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Forgets the records below `gsn`: nothing needs them any more.
     fn recycle_below(&self, gsn: Gsn) -> Result<()>;
 
-    /// Keeps the log, for a copy of it.
-    fn hold_log(&self) -> Result<LogHold>;
+    /// Keeps the logs, for a copy of them.
+    fn hold_logs(&self) -> LogsHold;
+
+    /// Waits until everything logged by now survives a crash. Of several logs, some may then have more; the GSN tells behind
+    /// what it does not count.
+    fn harden_all(&self) -> Result<Gsn>;
 
     /// Waits until what may be recycled is archived, or cannot be.
     fn await_archive(&self);

@@ -1,10 +1,9 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
-use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, cpu};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, LogHold, Logs, NewRecord, WalError, WalStats};
+use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalError, WalStats};
 
 use super::StorageScheme;
 use crate::error::Result;
@@ -20,8 +19,8 @@ const ROOM_FOR_SYNCHRONIZATIONS: u64 = 32 << 10;
 pub(crate) struct WalScheme {
     logs: Arc<Logs>,
     partition: Partition,
-    /// The machine has several memory nodes.
-    has_nodes: AtomicBool,
+    /// Memory nodes of the machine.
+    nodes: usize,
     /// What is left of the room for synchronizations.
     room: Mutex<u64>,
 }
@@ -29,7 +28,7 @@ pub(crate) struct WalScheme {
 impl WalScheme {
     /// The scheme over open logs.
     pub(crate) fn new(logs: Arc<Logs>, partition: Partition) -> Self {
-        Self { logs, partition, has_nodes: AtomicBool::new(false), room: Mutex::new(0) }
+        Self { logs, partition, nodes: cpu::nodes(), room: Mutex::new(0) }
     }
 
     /// The logs.
@@ -37,14 +36,13 @@ impl WalScheme {
         &self.logs
     }
 
-    /// The log of the processor that the calling thread runs on.
+    /// A log of the node that the calling thread runs on, the same for each of its processors. Logs are dealt out to the
+    /// nodes in turn.
     fn log_here(&self) -> LogId {
-        let node = cpu::node();
-        if node > 0 && !self.has_nodes.load(Ordering::Relaxed) {
-            self.has_nodes.store(true, Ordering::Relaxed);
-        }
-        let place = if self.has_nodes.load(Ordering::Relaxed) { node } else { cpu::current() };
-        LogId::new((place % usize::from(self.logs.count())) as u16)
+        let logs = usize::from(self.logs.count());
+        let node = if self.nodes == 1 { 0 } else { cpu::node() % self.nodes.min(logs) };
+        let of_node = (logs - node).div_ceil(self.nodes);
+        LogId::new((node + self.nodes * (cpu::current() % of_node)) as u16)
     }
 
     fn log_of_page(&self, page: PageId) -> LogId {
@@ -168,8 +166,19 @@ impl StorageScheme for WalScheme {
         Ok(self.logs.recycle_below(gsn)?)
     }
 
-    fn hold_log(&self) -> Result<LogHold> {
-        Ok(self.logs.hold()?)
+    fn hold_logs(&self) -> LogsHold {
+        self.logs.hold()
+    }
+
+    fn harden_all(&self) -> Result<Gsn> {
+        let last = Gsn::new(self.logs.latest().get() - 1);
+        if self.logs.count() == 1 {
+            self.logs.harden_at_once(last, None)?;
+            return Ok(last);
+        }
+        let inserted = self.synchronize(last)?;
+        self.logs.harden_at_once(inserted.gsn, Some(inserted.place()))?;
+        Ok(inserted.gsn)
     }
 
     fn await_archive(&self) {
