@@ -14,11 +14,12 @@ use crate::active::ActiveTxns;
 use crate::btree::Store;
 use crate::catalog::Handles;
 use crate::checkpoint::Checkpointer;
+use crate::contexts::{Context, Contexts};
 use crate::control::ControlFile;
 use crate::error::{Error, Result};
 use crate::garbage::Deferred;
 use crate::health::Health;
-use crate::lock::{LockError, LockManager, TxnLocks};
+use crate::lock::{LockError, LockManager};
 use crate::metrics::{Counters, RecoveryReport};
 use crate::options::Options;
 use crate::scheme::StorageScheme;
@@ -45,28 +46,10 @@ pub(crate) struct Core {
     pub(crate) next_txn: CachePadded<AtomicU64>,
     /// The largest GSN of a commit whose locks were released before it was hardened.
     pub(crate) pre_committed: CachePadded<AtomicU64>,
-    #[expect(clippy::vec_box, reason = "contexts are handed on without being copied")]
-    pub(crate) contexts: Mutex<Vec<Box<Context>>>,
+    pub(crate) contexts: Contexts,
     /// Keeps others out; released when the last user of the database is gone.
     #[allow(dead_code, reason = "held for its drop")]
     pub(crate) home: DiskLock,
-}
-
-/// A transaction's working memory, handed from transaction to transaction.
-#[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) locks: TxnLocks,
-    pub(crate) log: TxnLog,
-    /// A value under construction or just read.
-    pub(crate) value: Vec<u8>,
-    /// A key just read.
-    pub(crate) key: Vec<u8>,
-}
-
-impl Context {
-    fn new() -> Self {
-        Self { locks: TxnLocks::new(TxnId::ZERO), log: TxnLog::default(), value: Vec::new(), key: Vec::new() }
-    }
 }
 
 impl Core {
@@ -76,7 +59,7 @@ impl Core {
 
     /// Working memory for a new transaction, which gets its number.
     pub(crate) fn context(&self) -> Box<Context> {
-        let mut context = self.contexts.lock().pop().unwrap_or_else(|| Box::new(Context::new()));
+        let mut context = self.contexts.take();
         let txn = TxnId::new(self.next_txn.fetch_add(1, Ordering::Relaxed));
         context.locks.renew(txn);
         context.log.begin(txn);
@@ -85,14 +68,12 @@ impl Core {
 
     /// Takes the working memory of a finished transaction back.
     pub(crate) fn recycle(&self, mut context: Box<Context>) {
-        const KEPT: usize = 1024;
         const LARGEST_VALUE: usize = 1 << 20;
         // One whose clean-up failed stays in the transaction table and cannot be used again.
         if context.value.capacity() <= LARGEST_VALUE && !context.log.has_written() {
-            let mut contexts = self.contexts.lock();
-            if contexts.len() < KEPT {
-                contexts.push(context);
-                return;
+            match self.contexts.keep(context) {
+                None => return,
+                Some(refused) => context = refused,
             }
         }
         self.locks.disinherit(&mut context.locks);

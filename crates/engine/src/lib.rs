@@ -57,6 +57,7 @@ mod catalog;
 mod change;
 mod check;
 mod checkpoint;
+mod contexts;
 mod control;
 mod core;
 mod db;

@@ -16,6 +16,7 @@ use crate::bitmap;
 use crate::btree::{Store, empty_root};
 use crate::catalog::{CATALOG, Handles};
 use crate::checkpoint::{Checkpointer, first_checkpoint};
+use crate::contexts::Contexts;
 use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile, SeveralLogs};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -327,7 +328,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         log_shortfall,
         next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
         pre_committed: CachePadded::new(AtomicU64::new(0)),
-        contexts: Mutex::new(Vec::new()),
+        contexts: Contexts::new(),
         home,
     });
     let mut report = recovery::recover(&core, &scheme, &*data)?;

@@ -41,8 +41,8 @@ pub enum Isolation {
 /// Which of several logs takes a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Partition {
-    /// A transaction's records go to one log: that of the memory node on which it begins to write, or of the processor where
-    /// there is one node only (default; Scalable logging through NVM, section 3.1).
+    /// A transaction's records go to one log: one of those that belong to the memory node on which it begins to write, which
+    /// one depends on the processor (default; Scalable logging through NVM, sections 3.1 and 5.1).
     #[default]
     Transaction,
     /// As `Transaction`, but transactions are dealt out to the logs in turn, wherever they run: for comparison.

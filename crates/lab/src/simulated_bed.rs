@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use duramen::{CommitMode, Db, InsertDesign, Options};
+use duramen::pmem::{Domain, Guarantee, Source, Survive, Timing};
+use duramen::{CommitMode, Db, InsertDesign, LogDevice, NvmOptions, Options, Partition};
 use duramen_io::{DelayDisk, SimDisk};
 use duramen_machine::threads::usage;
 use duramen_machine::{Breakdown, Description, Outcome, Plan, Report, Schedule};
@@ -14,7 +15,7 @@ use duramen_sync::Arc;
 use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
 
 use crate::error::{Error, Result};
-use crate::experiments::simulated::engine::{Bench, Point, Setup};
+use crate::experiments::simulated::engine::{Bench, Device, Point, Setup};
 
 /// A populated database.
 pub(crate) type Loaded = Report<Result<SimDisk>>;
@@ -30,6 +31,22 @@ impl Bench {
         Options {
             commit: setup.commit,
             log_insert: setup.insert,
+            logs: setup.logs.0,
+            log_partition: setup.logs.1,
+            log_device: match setup.device {
+                Device::Files(_) => LogDevice::File,
+                Device::Memory(domain, write, placement) => LogDevice::Nvm(NvmOptions {
+                    stated: Some(match domain {
+                        Domain::DurableCache => Guarantee::DurableCache,
+                        Domain::VolatileCache => Guarantee::VolatileCache,
+                    }),
+                    survive: Survive::Nothing,
+                    placement,
+                    timing: Timing { write, ..Timing::NONE },
+                    ..NvmOptions::new(Source::Anonymous, domain)
+                }),
+            },
+            lock_inheritance: setup.inheritance,
             pool_bytes: 48 << 20,
             log_segment_bytes: 8 << 20,
             ..Options::default()
@@ -37,18 +54,14 @@ impl Bench {
     }
 
     /// Populates a database; the report has its disk, and the memory that the disk lies in.
-    pub(crate) fn populate(&self) -> Result<Loaded> {
-        const LOADER: Setup = Setup {
-            name: "loading",
-            commit: CommitMode::Pipelined,
-            insert: InsertDesign::Hybrid,
-            latency: Duration::ZERO,
-        };
+    pub(crate) fn populate(&self, logs: (u16, Partition)) -> Result<Loaded> {
+        const LOADER: Setup = Setup::on_files("loading", CommitMode::Pipelined, InsertDesign::Hybrid, Duration::ZERO);
+        let loader = Setup { logs, ..LOADER };
         let bench = *self;
         let plan = Plan { schedule: Schedule::Free, ..plan("server-2x64")? };
         let report = duramen_machine::run(&plan, move || {
             let disk = SimDisk::new(1);
-            let db = Db::open_on(Arc::new(disk.clone()), Self::options(&LOADER))?;
+            let db = Db::open_on(Arc::new(disk.clone()), Self::options(&loader))?;
             bench.workload(&db)?.load(&db, &mut |_| {})?;
             db.close()?;
             Ok(disk)
@@ -74,11 +87,11 @@ impl Bench {
                 seed,
                 observe_every: Duration::from_secs(1),
             };
-            disk.set_latency(setup.latency);
+            disk.set_latency(setup.latency());
             run(&db, &*workload, &options(bench.time.mul_f64(0.3), 1), &mut |_| {})?;
-            let before = usage();
+            let (before, drains) = (usage(), db.metrics().log.drains);
             let report = run(&db, &*workload, &options(bench.time, 2), &mut |_| {})?;
-            let after = usage();
+            let (after, drains) = (usage(), db.metrics().log.drains - drains);
             disk.set_latency(Duration::ZERO);
             let audit = workload.audit(&db)?;
             if !audit.is_ok() {
@@ -94,6 +107,8 @@ impl Bench {
                     - before.involuntary_switches,
                 visits: after.visits.since(&before.visits),
                 committed: report.committed,
+                off_core: after.off_core - before.off_core,
+                drains,
             })
         });
         Ok(finished(self.machine.name, &report.outcome)?.clone())

@@ -128,12 +128,15 @@ pub struct Usage {
     pub breakdown: Breakdown,
     /// Visits to pages.
     pub visits: Visits,
+    /// Requests that private caches could not answer: to other caches and to memory.
+    pub off_core: u64,
 }
 
 /// What all threads have used so far.
 pub fn usage() -> Usage {
     world(|world| {
-        let mut usage = Usage { visits: world.visits, ..Usage::default() };
+        let off_core = world.off_core_requests();
+        let mut usage = Usage { visits: world.visits, off_core, ..Usage::default() };
         for thread in &world.threads {
             usage.processor += thread.on_processor;
             usage.voluntary_switches += thread.voluntary_switches;

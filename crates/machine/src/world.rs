@@ -635,6 +635,15 @@ impl World {
         }
     }
 
+    /// Requests so far that private caches could not answer.
+    pub(crate) fn off_core_requests(&self) -> u64 {
+        let counters = self.memory.counters();
+        let lines_read = counters.memory_read.iter().sum::<u64>() / LINE_BYTES as u64;
+        let between_caches =
+            counters.transfers_between_cores + counters.transfers_between_clusters + counters.transfers_between_sockets;
+        counters.shared_hits + between_caches + lines_read
+    }
+
     /// The running thread visits `thing`.
     pub(crate) fn visit(&mut self, thing: u64) {
         if self.by_time() {

@@ -1,6 +1,5 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
-use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, cpu};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
@@ -20,8 +19,8 @@ const ROOM_FOR_SYNCHRONIZATIONS: u64 = 32 << 10;
 pub(crate) struct WalScheme {
     logs: Arc<Logs>,
     partition: Partition,
-    /// The machine has several memory nodes.
-    has_nodes: AtomicBool,
+    /// Memory nodes of the machine.
+    nodes: usize,
     /// What is left of the room for synchronizations.
     room: Mutex<u64>,
 }
@@ -29,7 +28,7 @@ pub(crate) struct WalScheme {
 impl WalScheme {
     /// The scheme over open logs.
     pub(crate) fn new(logs: Arc<Logs>, partition: Partition) -> Self {
-        Self { logs, partition, has_nodes: AtomicBool::new(false), room: Mutex::new(0) }
+        Self { logs, partition, nodes: cpu::nodes(), room: Mutex::new(0) }
     }
 
     /// The logs.
@@ -37,14 +36,13 @@ impl WalScheme {
         &self.logs
     }
 
-    /// The log of the processor that the calling thread runs on.
+    /// A log of the node that the calling thread runs on, the same for each of its processors. Logs are dealt out to the
+    /// nodes in turn.
     fn log_here(&self) -> LogId {
-        let node = cpu::node();
-        if node > 0 && !self.has_nodes.load(Ordering::Relaxed) {
-            self.has_nodes.store(true, Ordering::Relaxed);
-        }
-        let place = if self.has_nodes.load(Ordering::Relaxed) { node } else { cpu::current() };
-        LogId::new((place % usize::from(self.logs.count())) as u16)
+        let logs = usize::from(self.logs.count());
+        let node = if self.nodes == 1 { 0 } else { cpu::node() % self.nodes.min(logs) };
+        let of_node = (logs - node).div_ceil(self.nodes);
+        LogId::new((node + self.nodes * (cpu::current() % of_node)) as u16)
     }
 
     fn log_of_page(&self, page: PageId) -> LogId {

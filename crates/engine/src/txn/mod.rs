@@ -23,7 +23,8 @@ use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
 
 use crate::btree::{Store, Tree};
 use crate::catalog::Table;
-use crate::core::{Context, Core};
+use crate::contexts::Context;
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
 use crate::options::Isolation;

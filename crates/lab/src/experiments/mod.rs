@@ -32,6 +32,14 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &a16_dependencies::Dependencies,
     &a17_breakdown::Breakdown,
     &simulated::a11_components::Bars,
+    &simulated::n_distributed::WriteIntensive,
+    &simulated::n_distributed::WriteDelay,
+    &simulated::n_distributed::Breakdowns,
+    &simulated::n_distributed::FullMixes,
+    &simulated::n_distributed::PassiveGroupCommit,
+    &simulated::n_distributed::Stragglers,
+    &simulated::n_distributed::OffCore,
+    &simulated::n_distributed::Allocation,
 ];
 
 /// The experiment for the claim `id`, in capitals or not.

@@ -21,16 +21,11 @@ pub(crate) struct Bars;
 const LATENCY: Duration = Duration::from_micros(100);
 
 const SETUPS: [Setup; 5] = [
-    Setup { name: "baseline", commit: CommitMode::Sync, insert: InsertDesign::Mutex, latency: LATENCY },
-    Setup { name: "+ ELR", commit: CommitMode::Elr, insert: InsertDesign::Mutex, latency: LATENCY },
-    Setup { name: "+ pipelining", commit: CommitMode::Pipelined, insert: InsertDesign::Mutex, latency: LATENCY },
-    Setup { name: "+ buffer (CD)", commit: CommitMode::Pipelined, insert: InsertDesign::Hybrid, latency: LATENCY },
-    Setup {
-        name: "+ buffer (reserved)",
-        commit: CommitMode::Pipelined,
-        insert: InsertDesign::Reserved,
-        latency: LATENCY,
-    },
+    Setup::on_files("baseline", CommitMode::Sync, InsertDesign::Mutex, LATENCY),
+    Setup::on_files("+ ELR", CommitMode::Elr, InsertDesign::Mutex, LATENCY),
+    Setup::on_files("+ pipelining", CommitMode::Pipelined, InsertDesign::Mutex, LATENCY),
+    Setup::on_files("+ buffer (CD)", CommitMode::Pipelined, InsertDesign::Hybrid, LATENCY),
+    Setup::on_files("+ buffer (reserved)", CommitMode::Pipelined, InsertDesign::Reserved, LATENCY),
 ];
 
 /// As many tellers as in the paper for each socket.

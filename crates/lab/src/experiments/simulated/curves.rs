@@ -44,8 +44,17 @@ impl Sweep {
 
     /// Populates a database and measures these systems.
     pub(super) fn measure<'a>(&self, context: &mut Context<'_>, setups: &'a [Setup]) -> Result<Curves<'a>> {
-        let populated = Populated::new(context, self.bench)?;
-        Curves::measure(context, &populated, setups, self.threads)
+        let mut populated: Vec<Populated> = Vec::new();
+        let mut measured = Vec::new();
+        for &setup in setups {
+            if !populated.iter().any(|with| with.logs() == setup.logs) {
+                populated.push(Populated::with_logs(context, self.bench, setup.logs)?);
+            }
+            let with = populated.iter().find(|with| with.logs() == setup.logs).expect("it was just made");
+            let line: Result<_> = self.threads.iter().map(|&threads| with.measure(context, setup, threads)).collect();
+            measured.push(line?);
+        }
+        Ok(Curves { setups, threads: self.threads, measured })
     }
 }
 
@@ -137,6 +146,16 @@ impl<'a> Curves<'a> {
     /// Visits to pages that come from another socket than the one before.
     pub(super) fn migrations(&self, name: &str, title: &str) -> Figure {
         self.lines(name, title, "visits that come from another socket (%)", |measured| measured.migrations * 100.0)
+    }
+
+    /// Requests that private caches cannot answer.
+    pub(super) fn off_core(&self, name: &str, title: &str) -> Figure {
+        self.lines(name, title, "requests that leave the core, per commit", |measured| measured.off_core)
+    }
+
+    /// How rarely stragglers are drained.
+    pub(super) fn commits_per_drain(&self, name: &str, title: &str) -> Figure {
+        self.lines(name, title, "commits for each draining of stragglers", |measured| measured.commits_per_drain)
     }
 
     /// For each system, where the time goes, a bar for each number of threads.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use duramen::{CommitMode, InsertDesign};
+use duramen::pmem::{Domain, Placement};
+use duramen::{CommitMode, InsertDesign, Partition};
 
 use crate::error::Result;
 use crate::experiment::Context;
@@ -34,8 +35,43 @@ pub(crate) struct Setup {
     pub(crate) commit: CommitMode,
     /// How records enter the log buffer.
     pub(crate) insert: InsertDesign,
+    /// Where the log is.
+    pub(crate) device: Device,
+    /// How many logs there are, and what decides between them.
+    pub(crate) logs: (u16, Partition),
+    /// Speculative lock inheritance.
+    pub(crate) inheritance: bool,
+}
+
+/// Where the end of a log is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Device {
+    /// In files; a durable write of the log takes so long.
+    Files(Duration),
+    /// In persistent memory; an insertion takes so much longer than the memory's own time.
+    Memory(Domain, Duration, Placement),
+}
+
+impl Setup {
+    /// A system with one log in files.
+    pub(crate) const fn on_files(
+        name: &'static str,
+        commit: CommitMode,
+        insert: InsertDesign,
+        latency: Duration,
+    ) -> Self {
+        let device = Device::Files(latency);
+        Self { name, commit, insert, device, logs: (1, Partition::Transaction), inheritance: true }
+    }
+
     /// What a durable write of the log takes.
-    pub(crate) latency: Duration,
+    #[cfg(machine)]
+    pub(crate) fn latency(&self) -> Duration {
+        match self.device {
+            Device::Files(latency) => latency,
+            Device::Memory(..) => Duration::ZERO,
+        }
+    }
 }
 
 const FLASH: Duration = Duration::from_micros(100);
@@ -43,9 +79,9 @@ const FLASH: Duration = Duration::from_micros(100);
 /// Early lock release and flush pipelining with different log buffers and a fast flash drive: the mutex, the paper's, and the
 /// newest.
 pub(super) const BUFFERS: [Setup; 3] = [
-    Setup { name: "mutex", commit: CommitMode::Pipelined, insert: InsertDesign::Mutex, latency: FLASH },
-    Setup { name: "CD", commit: CommitMode::Pipelined, insert: InsertDesign::Hybrid, latency: FLASH },
-    Setup { name: "reserved", commit: CommitMode::Pipelined, insert: InsertDesign::Reserved, latency: FLASH },
+    Setup::on_files("mutex", CommitMode::Pipelined, InsertDesign::Mutex, FLASH),
+    Setup::on_files("CD", CommitMode::Pipelined, InsertDesign::Hybrid, FLASH),
+    Setup::on_files("reserved", CommitMode::Pipelined, InsertDesign::Reserved, FLASH),
 ];
 
 /// Where the processors' time went, in shares of what the threads' contexts had; what is left is idle.
@@ -81,6 +117,8 @@ pub(crate) struct Point {
     pub(crate) switches: u64,
     pub(crate) visits: duramen_machine::Visits,
     pub(crate) committed: u64,
+    pub(crate) off_core: u64,
+    pub(crate) drains: u64,
 }
 
 /// What a measurement gave, in numbers.
@@ -94,23 +132,38 @@ pub(crate) struct Measured {
     pub(crate) switches_per_commit: f64,
     /// Share of the visits to pages that came from another socket than the one before.
     pub(crate) migrations: f64,
+    /// Requests per commit that private caches could not answer.
+    pub(crate) off_core: f64,
+    /// Commits for each time that stragglers were drained; all of them if that never happened.
+    pub(crate) commits_per_drain: f64,
 }
 
 /// A populated database.
 pub(super) struct Populated {
     bench: Bench,
+    logs: (u16, Partition),
     #[cfg(machine)]
     loaded: crate::simulated_bed::Loaded,
 }
 
 impl Populated {
-    /// Populates one.
+    /// Populates one with one log.
     pub(super) fn new(context: &mut Context<'_>, bench: Bench) -> Result<Self> {
+        Self::with_logs(context, bench, (1, Partition::Transaction))
+    }
+
+    /// Populates one with so many logs.
+    pub(super) fn with_logs(context: &mut Context<'_>, bench: Bench, logs: (u16, Partition)) -> Result<Self> {
         context.prepare("populating");
         #[cfg(machine)]
-        return Ok(Self { bench, loaded: bench.populate()? });
+        return Ok(Self { bench, logs, loaded: bench.populate(logs)? });
         #[cfg(not(machine))]
-        Ok(Self { bench })
+        Ok(Self { bench, logs })
+    }
+
+    /// Its logs.
+    pub(super) fn logs(&self) -> (u16, Partition) {
+        self.logs
     }
 
     /// Runs the workload with so many threads.
@@ -143,6 +196,8 @@ impl Populated {
             },
             switches_per_commit: point.switches as f64 / (point.committed as f64).max(1.0),
             migrations: point.visits.migrated as f64 / (point.visits.all as f64).max(1.0),
+            off_core: point.off_core as f64 / (point.committed as f64).max(1.0),
+            commits_per_drain: point.committed as f64 / (point.drains as f64).max(1.0),
         })
     }
 

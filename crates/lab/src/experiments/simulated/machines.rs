@@ -20,6 +20,9 @@ pub(super) const NIAGARA: Machine = Machine { name: "niagara2", suffix: "", titl
 pub(super) const FOUR_SOCKETS: Machine =
     Machine { name: "niagara2-4", suffix: "-sockets", title: "four Niagara II", sockets: 4 };
 
+/// That of the paper on logging in persistent memory: four sockets of six cores, 48 contexts.
+pub(super) const XEON: Machine = Machine { name: "xeon-e7-4807", suffix: "", title: "four Xeon E7-4807", sockets: 4 };
+
 /// A machine of today, which no paper has: 256 contexts on two sockets.
 pub(super) const SERVER: Machine =
     Machine { name: "server-2x64", suffix: "-server", title: "2 x 64 cores of today", sockets: 2 };

@@ -13,3 +13,4 @@ mod curves;
 #[cfg_attr(not(machine), allow(dead_code, reason = "read by the machine build"))]
 pub(crate) mod engine;
 pub(crate) mod machines;
+pub(super) mod n_distributed;

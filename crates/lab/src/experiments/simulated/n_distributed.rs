@@ -1,0 +1,391 @@
+//! N1 to N8: many logs in persistent memory beside one log in files, on the four sockets of the paper.
+
+use std::time::Duration;
+
+use duramen::pmem::{Domain, Placement};
+use duramen::{CommitMode, InsertDesign, Partition};
+
+use super::curves::{Curves, Sweep};
+use super::engine::{Bench, Device, Setup, Shares, setting};
+use super::machines::{Machine, SERVER, XEON};
+use crate::bounds::{Bound, Check};
+use crate::error::Result;
+use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
+use crate::figure::Figure;
+
+/// Throughput of write-intensive transactions.
+pub(crate) struct WriteIntensive;
+/// The same with slow memory.
+pub(crate) struct WriteDelay;
+/// Where the time goes.
+pub(crate) struct Breakdowns;
+/// The complete workloads.
+pub(crate) struct FullMixes;
+/// Volatile caches.
+pub(crate) struct PassiveGroupCommit;
+/// Who holds passive group commit up.
+pub(crate) struct Stragglers;
+/// Requests that leave the cores.
+pub(crate) struct OffCore;
+/// Where the memory of the logs is.
+pub(crate) struct Allocation;
+
+/// As many as in the paper.
+const LOGS: u16 = 20;
+
+/// What the paper adds for the slowest memory it expects.
+const DELAY: Duration = Duration::from_nanos(1200);
+
+const NO_DELAY: Duration = Duration::ZERO;
+
+/// One log in files that take no time, as in a memory file system, without the tricks of Aether.
+const BASELINE: Setup =
+    Setup { inheritance: false, ..Setup::on_files("Baseline", CommitMode::Sync, InsertDesign::Mutex, Duration::ZERO) };
+const AETHER: Setup = Setup::on_files("Aether", CommitMode::Pipelined, InsertDesign::Hybrid, Duration::ZERO);
+
+const fn many(
+    name: &'static str,
+    partition: Partition,
+    domain: Domain,
+    delay: Duration,
+    placement: Placement,
+) -> Setup {
+    // Where caches are durable a commit is hardened as soon as it is made.
+    let commit = match domain {
+        Domain::DurableCache => CommitMode::Elr,
+        Domain::VolatileCache => CommitMode::Pipelined,
+    };
+    let device = Device::Memory(domain, delay, placement);
+    Setup { name, commit, device, logs: (LOGS, partition), ..AETHER }
+}
+
+const fn near(name: &'static str, partition: Partition, domain: Domain) -> Setup {
+    many(name, partition, domain, NO_DELAY, Placement::Anywhere)
+}
+
+const TX_D: Setup = near("TX-D", Partition::Transaction, Domain::DurableCache);
+const PG_D: Setup = near("PG-D", Partition::Page, Domain::DurableCache);
+const TX_V: Setup = near("TX-V", Partition::Transaction, Domain::VolatileCache);
+const PG_V: Setup = near("PG-V", Partition::Page, Domain::VolatileCache);
+
+/// Transactions that write much, and the complete workloads.
+const WRITES: [&str; 3] = ["tatp:update-location", "tpcb", "tpcc:payment"];
+const MIXES: [&str; 2] = ["tatp", "tpcc"];
+
+const THREADS: &[u32] = &[1, 6, 12, 24, 36, 48];
+
+/// A workload on a machine.
+fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Sweep {
+    let (scale, rows_per_unit) = match workload {
+        "tpcb" => (48, context.pick(500, 100, 50)),
+        "tpcc" | "tpcc:payment" => (context.pick(48, 12, 4), 30),
+        _ => (1, context.pick(10_000, 2_000, 500)),
+    };
+    let time = Duration::from_millis(context.pick(4, 2, 1));
+    let bench = Bench { machine, workload, scale, rows_per_unit, in_flight: 16, time };
+    let threads = match machine {
+        SERVER => &[1, 16, 64, 256],
+        _ => context.pick(THREADS, &[6, 48], &[4]),
+    };
+    Sweep { bench, threads }
+}
+
+/// Systems with each of these workloads, on each of these machines.
+struct Contest<'a> {
+    sweeps: Vec<Sweep>,
+    curves: Vec<Curves<'a>>,
+}
+
+impl<'a> Contest<'a> {
+    fn hold(
+        context: &mut Context<'_>,
+        machines: &[Machine],
+        workloads: &[&'static str],
+        setups: &'a [Setup],
+    ) -> Result<Self> {
+        let machines = context.pick(machines, &[XEON], &[XEON]);
+        let all = machines.iter().flat_map(|&machine| workloads.iter().map(move |workload| (machine, *workload)));
+        let sweeps: Vec<Sweep> = all.map(|(machine, workload)| sweep(context, machine, workload)).collect();
+        context.expect(sweeps.iter().map(|sweep| sweep.threads.len() * setups.len()).sum());
+        let curves: Result<_> = sweeps.iter().map(|sweep| sweep.measure(context, setups)).collect();
+        Ok(Self { curves: curves?, sweeps })
+    }
+
+    /// Of each workload on the paper's machine: its name and the curves.
+    fn of_paper(&self) -> impl Iterator<Item = (&'static str, &Curves<'a>)> {
+        let all = self.sweeps.iter().zip(&self.curves);
+        all.filter(|(sweep, _)| sweep.bench.machine == XEON).map(|(sweep, curves)| (sweep.bench.workload, curves))
+    }
+
+    /// A figure for each workload and machine.
+    fn figures(&self, id: &str, draw: impl Fn(&Curves<'a>, &str, &str) -> Vec<Figure>) -> Vec<Figure> {
+        let all = self.sweeps.iter().zip(&self.curves);
+        all.flat_map(|(Sweep { bench, .. }, curves)| {
+            let name = format!("{}-{}", bench.machine.figure(id), bench.workload.replace(':', "-"));
+            draw(curves, &name, &format!("{}, {}", bench.workload, bench.machine.title))
+        })
+        .collect()
+    }
+
+    fn findings(&self, figures: Vec<Figure>, checks: Vec<Check>) -> Findings {
+        let own = "Baseline and Aether have one log in files whose writes take no time; the others have twenty logs, with rings of \
+                   64 MiB each in persistent memory that is as fast as the machine's other memory.";
+        let settings = self.sweeps.iter().map(|sweep| setting(&sweep.bench));
+        Findings { setting: std::iter::once(own.to_owned()).chain(settings).collect(), figures, checks }
+    }
+}
+
+/// Throughput with most threads, of system number `at` by that of number `by`.
+fn ratio(curves: &Curves<'_>, at: usize, by: usize) -> f64 {
+    curves.last(at).throughput / curves.last(by).throughput
+}
+
+fn throughput(curves: &Curves<'_>, name: &str, title: &str) -> Vec<Figure> {
+    vec![curves.throughput(name, title)]
+}
+
+impl Experiment for WriteIntensive {
+    fn about(&self) -> About {
+        About {
+            id: "N1",
+            title: "twenty logs in persistent memory beside one log, write-intensive transactions on 48 contexts",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 4",
+            world: SIMULATED,
+            found: "logs for transactions (TX-D) reach 1.6 to 3.2 times Aether's throughput, logs for pages (PG-D) 1.3 to 2.7 times; \
+                    both grow almost linearly up to the number of cores",
+            wanted: "with TATP at 48 contexts TX-D at least 1.6 times Aether, and TX-D above PG-D above Aether above Baseline",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 4] = [BASELINE, AETHER, TX_D, PG_D];
+        let contest = Contest::hold(context, &[XEON, SERVER], &WRITES, &SETUPS)?;
+        let mut checks = Vec::new();
+        for (workload, curves) in contest.of_paper() {
+            let check = |what: &str, paper: &str, ours: f64, bound: Bound| {
+                Check::new(format!("{workload}: {what}, most threads"), paper, ours, bound)
+            };
+            if workload == WRITES[0] {
+                checks.push(check("TX-D by Aether", "1.6 to 3.2", ratio(curves, 2, 1), Bound::AtLeast(1.6)));
+                checks.push(check("TX-D by PG-D", "above 1", ratio(curves, 2, 3), Bound::AtLeast(1.0)));
+                checks.push(check("PG-D by Aether", "1.3 to 2.7", ratio(curves, 3, 1), Bound::AtLeast(1.0)));
+                checks.push(check("Aether by Baseline", "above 1", ratio(curves, 1, 0), Bound::AtLeast(1.0)));
+            } else {
+                checks.push(check("TX-D by Aether", "above 1", ratio(curves, 2, 1), Bound::AtLeast(1.0)));
+            }
+        }
+        Ok(contest.findings(contest.figures("N1", throughput), checks))
+    }
+}
+
+impl Experiment for WriteDelay {
+    fn about(&self) -> About {
+        About {
+            id: "N2",
+            title: "what memory costs that takes 1.2 us longer for each log record",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 4",
+            world: SIMULATED,
+            found: "the delay costs at most 15 % in most cases",
+            wanted: "at most 15 % at most threads",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 4] = [
+            TX_D,
+            many("TX-D (1.2 us)", Partition::Transaction, Domain::DurableCache, DELAY, Placement::Anywhere),
+            PG_D,
+            many("PG-D (1.2 us)", Partition::Page, Domain::DurableCache, DELAY, Placement::Anywhere),
+        ];
+        let contest = Contest::hold(context, &[XEON], &WRITES, &SETUPS)?;
+        let mut checks = Vec::new();
+        for (workload, curves) in contest.of_paper() {
+            for (delayed, plain, name) in [(1, 0, "TX-D"), (3, 2, "PG-D")] {
+                let cost = 1.0 - ratio(curves, delayed, plain);
+                let what = format!("{workload}: what the delay costs {name}, most threads");
+                checks.push(Check::new(what, "up to 0.15", cost, Bound::AtMost(0.15)));
+            }
+        }
+        Ok(contest.findings(contest.figures("N2", throughput), checks))
+    }
+}
+
+impl Experiment for Breakdowns {
+    fn about(&self) -> About {
+        About {
+            id: "N3",
+            title: "where the time goes with a log for each of several groups of processors",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Figs. 5 and 7",
+            world: SIMULATED,
+            found: "contention for the log vanishes",
+            wanted: "less than 3 % of the time at most threads",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 2] = [TX_D, AETHER];
+        let workloads: Vec<_> = WRITES.into_iter().chain(MIXES).collect();
+        let contest = Contest::hold(context, &[XEON], &workloads, &SETUPS)?;
+        let checks = contest.of_paper().map(|(workload, curves)| {
+            let Shares { log_contention, .. } = curves.last(0).shares;
+            let what = format!("{workload}: share of the time spent waiting at the log, TX-D, most threads");
+            Check::new(what, "not visible", log_contention, Bound::AtMost(0.03))
+        });
+        let checks = checks.collect();
+        Ok(contest.findings(contest.figures("N3", Curves::breakdowns), checks))
+    }
+}
+
+impl Experiment for FullMixes {
+    fn about(&self) -> About {
+        About {
+            id: "N4",
+            title: "twenty logs in persistent memory beside one log, complete workloads on 48 contexts",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 6",
+            world: SIMULATED,
+            found: "with TATP Aether does nearly as well as many logs, Baseline does not scale; with TPC-C only many logs go on scaling \
+                    past 16 threads",
+            wanted: "TX-D at least Aether, Aether above Baseline, at most threads",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 4] = [BASELINE, AETHER, TX_D, PG_D];
+        let contest = Contest::hold(context, &[XEON], &MIXES, &SETUPS)?;
+        let mut checks = Vec::new();
+        for (workload, curves) in contest.of_paper() {
+            for (at, by, what, least) in
+                [(2, 1, "TX-D by Aether", 0.97), (3, 1, "PG-D by Aether", 0.97), (1, 0, "Aether by Baseline", 1.0)]
+            {
+                let what = format!("{workload}: {what}, most threads");
+                checks.push(Check::new(what, "1 or more", ratio(curves, at, by), Bound::AtLeast(least)));
+            }
+        }
+        Ok(contest.findings(contest.figures("N4", throughput), checks))
+    }
+}
+
+impl Experiment for PassiveGroupCommit {
+    fn about(&self) -> About {
+        About {
+            id: "N5",
+            title: "what passive group commit costs where caches are volatile",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 8",
+            world: SIMULATED,
+            found: "passive group commit (TX-V) costs 4 to 10 % beside durable caches (TX-D)",
+            wanted: "TX-V at least 0.88 times TX-D at most threads",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 4] = [TX_D, TX_V, PG_D, PG_V];
+        let contest = Contest::hold(context, &[XEON, SERVER], &WRITES, &SETUPS)?;
+        let mut checks = Vec::new();
+        for (workload, curves) in contest.of_paper() {
+            let what = format!("{workload}: TX-V by TX-D, most threads");
+            checks.push(Check::new(what, "0.9 to 0.96", ratio(curves, 1, 0), Bound::AtLeast(0.88)));
+        }
+        Ok(contest.findings(contest.figures("N5", throughput), checks))
+    }
+}
+
+impl Experiment for Stragglers {
+    fn about(&self) -> About {
+        About {
+            id: "N6",
+            title: "commits for each time that passive group commit drains the processors of stragglers",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), section 5.3",
+            world: SIMULATED,
+            found: "fewer than one commit in 20,000 needs a signal",
+            wanted: "at least 20,000 commits for each draining, at most threads",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 2] = [TX_V, PG_V];
+        let contest = Contest::hold(context, &[XEON], &WRITES, &SETUPS)?;
+        let mut checks = Vec::new();
+        for (workload, curves) in contest.of_paper() {
+            let what = format!("{workload}: commits for each draining, TX-V, most threads");
+            let commits = curves.last(0).commits_per_drain;
+            checks.push(Check::new(what, "20,000", commits, Bound::AtLeast(20_000.0)));
+        }
+        let draw = |curves: &Curves<'_>, name: &str, title: &str| vec![curves.commits_per_drain(name, title)];
+        Ok(contest.findings(contest.figures("N6", draw), checks))
+    }
+}
+
+impl Experiment for OffCore {
+    fn about(&self) -> About {
+        About {
+            id: "N7",
+            title: "requests that private caches cannot answer, TATP UpdateLocation on 48 contexts",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), section 5.2",
+            world: SIMULATED,
+            found: "beside TX-D, PG-D makes 9 % more off-core requests and Baseline 18 % more",
+            wanted: "the order: TX-D, PG-D, Baseline",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 4] = [TX_D, PG_D, AETHER, BASELINE];
+        let contest = Contest::hold(context, &[XEON], &WRITES[..1], &SETUPS)?;
+        let mut checks = Vec::new();
+        for (_, curves) in contest.of_paper() {
+            let requests = |at: usize| curves.last(at).off_core;
+            checks.push(Check::new("PG-D by TX-D, per commit", "1.09", requests(1) / requests(0), Bound::AtLeast(1.0)));
+            checks.push(Check::new(
+                "Baseline by PG-D, per commit",
+                "1.08",
+                requests(3) / requests(1),
+                Bound::AtLeast(1.0),
+            ));
+        }
+        let draw = |curves: &Curves<'_>, name: &str, title: &str| vec![curves.off_core(name, title)];
+        Ok(contest.findings(contest.figures("N7", draw), checks))
+    }
+}
+
+impl Experiment for Allocation {
+    fn about(&self) -> About {
+        About {
+            id: "N8",
+            title: "the rings of all logs on one memory node, and striped over all nodes",
+            source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 8",
+            world: SIMULATED,
+            found: "with all logs on one node PG-V stops scaling past 32 threads; striped it scales as TX-V does",
+            wanted: "from 24 threads to 48 PG-V on one node grows less than striped, and striped is ahead at most threads",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        const SETUPS: [Setup; 5] = [
+            TX_V,
+            many("PG-V, one node", Partition::Page, Domain::VolatileCache, NO_DELAY, Placement::Node(1)),
+            many("PG-V, striped", Partition::Page, Domain::VolatileCache, NO_DELAY, Placement::Striped),
+            many("PG-V, one node (1.2 us)", Partition::Page, Domain::VolatileCache, DELAY, Placement::Node(1)),
+            many("PG-V, striped (1.2 us)", Partition::Page, Domain::VolatileCache, DELAY, Placement::Striped),
+        ];
+        let contest = Contest::hold(context, &[XEON], &[WRITES[0], WRITES[1]], &SETUPS)?;
+        let mut checks = Vec::new();
+        for (workload, curves) in contest.of_paper() {
+            let growth = |at: usize| {
+                let before =
+                    curves.of(at).find(|(threads, _)| *threads == 24).map_or(f64::NAN, |(_, with)| with.throughput);
+                curves.last(at).throughput / before
+            };
+            let what = |what: &str| format!("{workload}: {what}");
+            checks.push(Check::new(what("one node, most threads by 24"), "no growth", growth(1), Bound::AtMost(1.0)));
+            let ahead = ratio(curves, 2, 1);
+            checks.push(Check::new(what("striped by one node, most threads"), "up to 2", ahead, Bound::AtLeast(1.1)));
+            let beside = ratio(curves, 2, 0);
+            checks.push(Check::new(
+                what("striped by TX-V, most threads"),
+                "a little less",
+                beside,
+                Bound::Within(0.8, 1.05),
+            ));
+        }
+        Ok(contest.findings(contest.figures("N8", throughput), checks))
+    }
+}
