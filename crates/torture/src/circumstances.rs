@@ -1,5 +1,5 @@
-//! What surrounds a run, whatever happens in it: how fast the disk is, and whether the database is opened with the same
-//! options each time.
+//! What surrounds a run, whatever happens in it: how fast the disk is, whether the database is opened with the same options
+//! each time, and where the end of its log is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +13,7 @@ use crate::crash::CrashWorkload;
 use crate::model::Model;
 use crate::rng::Rng;
 use crate::step::Step;
+use crate::world::LogEnd;
 
 /// What surrounds a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -21,6 +22,8 @@ pub struct Circumstances {
     pub pace: Option<Pace>,
     /// Whether each opening draws options of its own.
     pub changes: bool,
+    /// Where the end of the log is kept, in runs that end with power cuts.
+    pub log: LogEnd,
 }
 
 impl Circumstances {
@@ -32,7 +35,9 @@ impl Circumstances {
             hang_one_in: *rng.pick(&[0, 30, 300]),
             hang: micros(*rng.pick(&[1000, 20_000])),
         });
-        Self { pace, changes: rng.percent(35) }
+        let changes = rng.percent(35);
+        let log = if rng.percent(30) { *rng.pick(&LogEnd::ALL[1..]) } else { LogEnd::Files };
+        Self { pace, changes, log }
     }
 
     /// An empty disk.
@@ -56,6 +61,9 @@ impl Circumstances {
         }
         if self.changes {
             simpler.push(Self { changes: false, ..*self });
+        }
+        if self.log != LogEnd::Files {
+            simpler.push(Self { log: LogEnd::Files, ..*self });
         }
         simpler
     }
@@ -127,9 +135,9 @@ impl fmt::Display for Circumstances {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changes = if self.changes { "changes" } else { "fixed" };
         match self.pace {
-            None => write!(f, "prompt,{changes}"),
+            None => write!(f, "prompt,{changes},{}", self.log),
             Some(Pace { usual, hang_one_in, hang }) => {
-                write!(f, "slow,{},{hang_one_in},{},{changes}", usual.as_micros(), hang.as_micros())
+                write!(f, "slow,{},{hang_one_in},{},{changes},{}", usual.as_micros(), hang.as_micros(), self.log)
             }
         }
     }
@@ -144,15 +152,16 @@ impl FromStr for Circumstances {
             text.parse().map_err(|_| format!("`{text}` is no number"))
         }
         let micros = |text| number(text).map(Duration::from_micros);
-        let (pace, changes) = match text.split(',').collect::<Vec<_>>()[..] {
-            ["prompt", changes] => (None, changes),
-            ["slow", usual, hang_one_in, hang, changes] => {
-                (Some(Pace { usual: micros(usual)?, hang_one_in: number(hang_one_in)?, hang: micros(hang)? }), changes)
+        let (pace, changes, log) = match text.split(',').collect::<Vec<_>>()[..] {
+            ["prompt", changes, log] => (None, changes, log),
+            ["slow", usual, hang_one_in, hang, changes, log] => {
+                let (usual, hang) = (micros(usual)?, micros(hang)?);
+                (Some(Pace { usual, hang_one_in: number(hang_one_in)?, hang }), changes, log)
             }
             _ => return Err(format!("`{text}` are no circumstances")),
         };
         match changes {
-            "changes" | "fixed" => Ok(Self { pace, changes: changes == "changes" }),
+            "changes" | "fixed" => Ok(Self { pace, changes: changes == "changes", log: log.parse()? }),
             _ => Err(format!("`{changes}` is neither `changes` nor `fixed`")),
         }
     }
@@ -169,8 +178,15 @@ mod tests {
             let circumstances = Circumstances::of(&mut Rng::new(seed));
             assert_eq!(circumstances.to_string().parse(), Ok(circumstances));
         }
-        assert_eq!("prompt,fixed".parse(), Ok(Circumstances::default()));
-        for wrong in ["", "prompt", "prompt,maybe", "slow,1,2,changes", "slow,1,2,x,changes"] {
+        assert_eq!("prompt,fixed,file".parse(), Ok(Circumstances::default()));
+        for wrong in [
+            "",
+            "prompt,fixed",
+            "prompt,maybe,file",
+            "prompt,fixed,tape",
+            "slow,1,2,changes,file",
+            "slow,1,2,x,changes,file",
+        ] {
             assert!(wrong.parse::<Circumstances>().is_err(), "{wrong}");
         }
     }
@@ -195,8 +211,9 @@ mod tests {
     #[test]
     fn simplest_circumstances_are_the_default() {
         let mut circumstances = (0..).map(|seed| Circumstances::of(&mut Rng::new(seed)));
-        let mut circumstances =
-            circumstances.find(|found| found.pace.is_some() && found.changes).expect("there are some");
+        let mut circumstances = circumstances
+            .find(|found| found.pace.is_some() && found.changes && found.log != LogEnd::Files)
+            .expect("there are some");
         while let Some(simpler) = circumstances.simpler().pop() {
             circumstances = simpler;
         }

@@ -15,6 +15,7 @@ use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Sealing, Wal, Wal
 use crate::circumstances::Circumstances;
 use crate::harness::{Phase, guarded};
 use crate::rng::Rng;
+use crate::world::World;
 
 /// Longest time for one load.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -94,34 +95,43 @@ fn options_of(design: InsertDesign, rng: &mut Rng) -> WalOptions {
     }
 }
 
+/// These options, with the end of the log where it is in this world.
+fn in_world(options: &WalOptions, world: &World) -> WalOptions {
+    match world.rings() {
+        None => options.clone(),
+        Some((device, ring_bytes)) => WalOptions { device, ring_bytes, ..options.clone() },
+    }
+}
+
 fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
     let mut options = options_of(load.design, &mut rng);
     let text = |error: WalError| error.to_string();
-    let mut disk = circumstances.disk(seed);
-    let mut wal = Wal::create(Arc::new(disk.clone()), options.clone(), DATABASE).map_err(text)?;
+    let mut world = World::with_rings(circumstances.disk(seed), circumstances.log, 1, options.ring_bytes);
+    let mut wal = Wal::create(Arc::new(world.disk.clone()), in_world(&options, &world), DATABASE).map_err(text)?;
     let mut progress = vec![Progress::default(); load.threads];
     for life in 0..=load.crashes {
         phase.enter(format!("the log, life {life}"));
         let is_last = life == load.crashes;
         if !is_last {
-            disk.crash_at(disk.operations() + rng.within(1..120) as u64);
+            let operations = rng.within(1..120) as u64;
+            world.crash_after(operations, &mut rng);
         }
         let log = Arc::new(wal);
-        progress = run_threads(&log, &progress, load, &mut rng)?;
+        progress = run_threads(&log, &world, &progress, load, &mut rng)?;
         if is_last {
             log.close().map_err(text)?;
             let complete: Vec<_> = progress.iter().map(|done| Progress { hardened: done.next, ..*done }).collect();
             progress = compare(&log, &complete)?;
         }
         drop(log);
-        disk.crash();
+        world.disk.crash();
         let choice = *rng.pick(&[CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(seed)]);
-        disk = disk.crash_image(&choice);
+        world = world.crash_image(&choice);
         if circumstances.changes {
             options = options_of(*rng.pick(&InsertDesign::ALL), &mut rng);
         }
-        wal = Wal::open(Arc::new(disk.clone()), options.clone(), DATABASE, None)
+        wal = Wal::open(Arc::new(world.disk.clone()), in_world(&options, &world), DATABASE, None)
             .map_err(|error| format!("does not open after the power went off: {error}"))?;
         progress = compare(&wal, &progress)?;
     }
@@ -168,15 +178,21 @@ fn payload(txn: u64, len: usize) -> Vec<u8> {
     (0..len.div_ceil(8)).flat_map(|_| rng.bits().to_le_bytes()).take(len).collect()
 }
 
-fn run_threads(wal: &Arc<Wal>, progress: &[Progress], load: Load, rng: &mut Rng) -> Result<Vec<Progress>, String> {
+fn run_threads(
+    wal: &Arc<Wal>,
+    world: &World,
+    progress: &[Progress],
+    load: Load,
+    rng: &mut Rng,
+) -> Result<Vec<Progress>, String> {
     let over = Arc::new(AtomicBool::new(false));
     let reader = {
         let (wal, over, threads) = (Arc::clone(wal), Arc::clone(&over), load.threads);
         thread::spawn("torture-reader", move || follow(&wal, &over, threads)).map_err(|error| error.to_string())?
     };
     let start = |(number, done): (usize, &Progress)| {
-        let (wal, mut rng, done) = (Arc::clone(wal), rng.split(), *done);
-        thread::spawn(&format!("torture-{number}"), move || insert(&wal, number, done, load, &mut rng))
+        let (wal, world, mut rng, done) = (Arc::clone(wal), world.clone(), rng.split(), *done);
+        thread::spawn(&format!("torture-{number}"), move || insert(&wal, &world, number, done, load, &mut rng))
             .map_err(|error| error.to_string())
     };
     // All threads are started before the first is waited for.
@@ -209,7 +225,14 @@ fn follow(wal: &Wal, over: &AtomicBool, threads: usize) -> Result<(), String> {
 }
 
 /// One thread: record after record, until the last or until the log has failed.
-fn insert(wal: &Wal, thread: usize, mut done: Progress, load: Load, rng: &mut Rng) -> Result<Progress, String> {
+fn insert(
+    wal: &Wal,
+    world: &World,
+    thread: usize,
+    mut done: Progress,
+    load: Load,
+    rng: &mut Rng,
+) -> Result<Progress, String> {
     let mut asked: VecDeque<(u64, Hardened)> = VecDeque::new();
     for _ in 0..load.records {
         let txn = (thread as u64) << THREAD_SHIFT | done.next;
@@ -243,6 +266,7 @@ fn insert(wal: &Wal, thread: usize, mut done: Progress, load: Load, rng: &mut Rn
                 if rng.percent(50)
                     && let Some((count, hardened)) = asked.pop_front()
                     && hardened.wait().is_ok()
+                    && !world.is_unheard()
                 {
                     done.hardened = done.hardened.max(count);
                 }
@@ -250,7 +274,7 @@ fn insert(wal: &Wal, thread: usize, mut done: Progress, load: Load, rng: &mut Rn
             }
         };
         trace::note(|| format!("is told of its record {}: {outcome:?}", done.next - 1));
-        if outcome.is_err() {
+        if outcome.is_err() || world.is_unheard() {
             break;
         }
         if wal.durable() < inserted.end {

@@ -139,11 +139,8 @@ fn report(reached: &Reached) {
 fn planted(long: &Long, sim: &Sim) -> bool {
     let chosen = match sim.bug {
         Some(bug) => vec![bug],
-        // No simulated log ends in persistent memory; `torture planted` and the log's own tests look for what can go wrong there.
-        None => {
-            let bugs = Bug::DURABILITY.iter().chain(Bug::CONCURRENCY).copied();
-            bugs.filter(|bug| *bug != Bug::RingFenceDropped).collect()
-        }
+        // Nothing is archived or backed up in simulations; the tests of that look for what can go wrong there.
+        None => [Bug::DURABILITY, Bug::CONCURRENCY, Bug::MEMORY].concat(),
     };
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
@@ -193,13 +190,14 @@ fn planted(long: &Long, sim: &Sim) -> bool {
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
-         The deliberate defects in `crates/types/src/planted.rs` but for those of persistent memory and of archive and backup, which\n\
-         crash sweeps and tests look for, each with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the\n\
-         defect. A defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
-         `{:?}` on, of concurrency. The figures are the same on every host. This file is \
-         written by\n\n```sh\ncargo sim --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
+         The deliberate defects in `crates/types/src/planted.rs` but for those of archive and backup, which tests look for, each\n\
+         with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the defect. A\n\
+         defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
+         `{:?}` on, of concurrency, the third, from `{:?}` on, of rings in persistent memory. The figures\n\
+         are the same on every host. This file is written by\n\n```sh\ncargo sim --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
          | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",
         Bug::CONCURRENCY[0],
+        Bug::MEMORY[0],
     )
 }
 

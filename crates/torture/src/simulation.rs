@@ -30,8 +30,8 @@ use crate::world::LogEnd;
 
 pub use hunt::{Hunted, Reached, hunt};
 
-/// Virtual time after which a run counts as hanging.
-const LIMIT: Time = Time::from_nanos(8_000_000_000);
+/// Virtual time after which a run counts as hanging. Openings of several logs on a slow device take seconds, one after another.
+const LIMIT: Time = Time::from_nanos(30_000_000_000);
 /// Operations on shared memory after which a run counts as hanging.
 const MOST_OPERATIONS: u64 = 20_000_000;
 
@@ -202,25 +202,26 @@ impl Plan {
             random_images: 1,
             recovery_points: Coverage::Sample(1),
             limit: Duration::from_secs(100_000),
-            log: LogEnd::Files,
+            log: self.circumstances.log,
         };
         let circumstances = self.circumstances;
         // Whatever a run allocates goes with it.
         let surrounded =
             |workload| -> &'static Surrounded { Box::leak(Box::new(Surrounded { workload, circumstances })) };
-        let at = |workload: &'static Surrounded, part: u32| {
-            count_operations(workload, seed, LogEnd::Files).map(|count| count * u64::from(part) / 1_000_000)
+        let at = |workload: &'static Surrounded, part: u32, log: LogEnd| {
+            count_operations(workload, seed, log).map(|count| count * u64::from(part) / 1_000_000)
         };
         match self.scenario {
             Scenario::Lists(shape) => try_history(shape, seed, circumstances),
             Scenario::Log(load) => try_load(load, seed, circumstances),
             Scenario::Crash(workload, part) => {
                 let workload = surrounded(workload);
-                try_point(workload, seed, at(workload, part)?, thoroughness, Only::default())
+                let op = at(workload, part, circumstances.log)?;
+                try_point(workload, seed, op, thoroughness, Only::default())
             }
             Scenario::Fault(workload, part, fault, persistent) => {
                 let workload = surrounded(workload);
-                let case = Case { fault: FAULTS[fault].1, op: at(workload, part)?, persistent };
+                let case = Case { fault: FAULTS[fault].1, op: at(workload, part, LogEnd::Files)?, persistent };
                 try_fault(workload, seed, case)
             }
             Scenario::Damage(was_closed, flips) => try_damage(seed, was_closed, flips),

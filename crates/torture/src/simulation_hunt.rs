@@ -8,6 +8,7 @@ use duramen_sync::probe::Probe;
 use duramen_types::planted::{Bug, plant};
 
 use super::{Plan, Simulated};
+use crate::world::LogEnd;
 
 /// Which rare branches runs have reached.
 #[derive(Clone, Debug, Default)]
@@ -17,9 +18,11 @@ pub struct Reached {
     counts: Vec<(u64, u64)>,
     /// Plans of each kind.
     kinds: BTreeMap<&'static str, u64>,
-    /// Of them, those on a slow device, and those with other options at each opening.
+    /// Of them, those on a slow device, those with other options at each opening.
     slow: u64,
     changing: u64,
+    /// Those with the end of the log in a ring.
+    rings: u64,
     /// Operations on shared memory, all of them together.
     operations: u64,
 }
@@ -31,6 +34,7 @@ impl Reached {
         *self.kinds.entry(plan.scenario.kind()).or_default() += 1;
         self.slow += u64::from(plan.circumstances.pace.is_some());
         self.changing += u64::from(plan.circumstances.changes);
+        self.rings += u64::from(plan.circumstances.log != LogEnd::Files);
         self.operations += run.operations;
         self.counts.resize(Probe::ALL.len(), (0, 0));
         for (count, times) in self.counts.iter_mut().zip(&run.probes) {
@@ -62,8 +66,12 @@ impl fmt::Display for Reached {
         write!(f, "{} runs, {:.1} billion operations", self.runs, self.operations as f64 / 1e9)?;
         self.kinds.iter().try_for_each(|(kind, runs)| write!(f, "; {kind}: {runs}"))?;
         let times = |probe: Probe| self.counts.get(probe as usize).map_or(0, |count| count.1);
-        let (slow, changing) = (self.slow, self.changing);
-        write!(f, "; slow devices: {slow}; changing options: {changing}; power cuts: {}", times(Probe::PowerCut))?;
+        let (slow, changing, rings) = (self.slow, self.changing, self.rings);
+        write!(
+            f,
+            "; slow devices: {slow}; changing options: {changing}; rings: {rings}; power cuts: {}",
+            times(Probe::PowerCut)
+        )?;
         let failed = times(Probe::OperationFailed) + times(Probe::SyncFailed);
         write!(f, "; failed operations: {failed}; hangs: {}", times(Probe::DeviceHung))?;
         let (all, missed) = (self.counts().count(), self.missed().len());

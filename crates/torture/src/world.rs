@@ -75,25 +75,39 @@ fn power_of(disk: &SimDisk) -> Option<Arc<dyn Power>> {
 impl World {
     /// A world on this disk, for a database with these options.
     pub fn new(disk: SimDisk, end: LogEnd, options: &Options) -> Self {
-        let bytes = HEADER_BYTES + options.log_buffer_bytes as u64;
+        Self::with_rings(disk, end, options.logs, options.log_buffer_bytes)
+    }
+
+    /// A world on this disk, for so many logs, with rings of so many bytes if they are to have any.
+    pub fn with_rings(disk: SimDisk, end: LogEnd, logs: u16, ring_bytes: usize) -> Self {
+        let bytes = HEADER_BYTES + ring_bytes as u64;
         let memories = match end {
             LogEnd::Files => Vec::new(),
-            LogEnd::Ring(domain) => {
-                (0..options.logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect()
-            }
+            LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
         };
         Self { disk, memories }
     }
 
+    /// The rings and the bytes of each, if there are any.
+    pub fn rings(&self) -> Option<(LogDevice, usize)> {
+        let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
+        let (first, source) = (self.memories.first()?, sources.next()?);
+        let ring = NvmOptions { further: sources.collect(), ..NvmOptions::new(source, first.domain()) };
+        Some((LogDevice::Nvm(ring), (first.len() - HEADER_BYTES) as usize))
+    }
+
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
-        let Some(first) = self.memories.first() else { return options.clone() };
-        let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
-        let source = sources.next().expect("there is a first one");
-        let ring = NvmOptions { further: sources.collect(), ..NvmOptions::new(source, first.domain()) };
-        // A ring in use keeps its size.
-        let log_buffer_bytes = (first.len() - HEADER_BYTES) as usize;
-        Options { log_device: LogDevice::Nvm(ring), log_buffer_bytes, ..options.clone() }
+        match self.rings() {
+            None => options.clone(),
+            // A ring in use keeps its size.
+            Some((log_device, log_buffer_bytes)) => Options { log_device, log_buffer_bytes, ..options.clone() },
+        }
+    }
+
+    /// Whether what is said now, nobody hears: the power is off, which rings tell nobody.
+    pub fn is_unheard(&self) -> bool {
+        !self.memories.is_empty() && self.disk.crashed_in().is_some()
     }
 
     fn devices(&self) -> u64 {
@@ -113,6 +127,15 @@ impl World {
         match self.memories.get(device as usize) {
             Some(memory) => memory.crash_at(at),
             None => self.disk.crash_at(at),
+        }
+    }
+
+    /// Turns the power off after so many operations of the disk, or of a memory, which has more of them.
+    pub fn crash_after(&self, operations: u64, rng: &mut Rng) {
+        let device = if self.memories.is_empty() { 0 } else { rng.within(0..self.memories.len() + 1) };
+        match device.checked_sub(1).map(|memory| &self.memories[memory]) {
+            None => self.disk.crash_at(self.disk.operations() + operations),
+            Some(memory) => memory.crash_at(memory.operations() + 10 * operations),
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! 1. write `log/<number>.copy`, sync it;
 //! 2. rename it to `log/<number>.log`, sync the directory;
-//! 3. from then on the log may start behind the segment ([`crate::retention`]).
+//! 3. from then on the log may start in the next segment ([`crate::retention`]).
 //!
 //! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start never passes what the
 //! archive lacks. A copy has the header of a segment, made anew, and the segment's bytes as they are: every record in it has
@@ -171,6 +171,11 @@ impl Archiver {
         Lsn::new(self.files.geometry.base(self.next.load(Ordering::Acquire)))
     }
 
+    /// Where the log may start at the latest: in the first segment that is not archived yet.
+    pub(crate) fn admits(&self) -> Lsn {
+        Lsn::new(self.files.geometry.base(self.next.load(Ordering::Acquire) + 1) - 1)
+    }
+
     /// Whether a log that is hardened up to `durable` has a segment to be copied.
     #[inline]
     pub(crate) fn is_due(&self, durable: Lsn) -> bool {
@@ -302,14 +307,20 @@ impl Shared {
                 continue;
             }
             if let Err(error) = archiver.copy_next() {
-                self.segments.retention.archive_failed(error.to_string());
+                self.segments.retention.archive_failed(Some(error.to_string()));
                 archiver.bell.wait(Some(RETRY));
                 continue;
             }
-            self.segments.retention.archived(archiver.archived());
-            if let Err(error) = self.segments.recycle_admitted() {
-                self.fail(error);
-            }
+            self.segments.retention.archive_failed(None);
+            self.recycle_archived(archiver);
+        }
+    }
+
+    /// Recycles what has been archived.
+    fn recycle_archived(&self, archiver: &Archiver) {
+        self.segments.retention.archived(archiver.admits());
+        if let Err(error) = self.segments.recycle_admitted() {
+            self.fail(error);
         }
     }
 
@@ -319,6 +330,10 @@ impl Shared {
         while archiver.is_due(self.space.durable()) && archiver.failure().is_none() && !self.space.has_failed() {
             archiver.bell.ring();
             thread::sleep(LOOK);
+        }
+        // The archiver may not have come to it yet.
+        if !self.space.has_failed() {
+            self.recycle_archived(archiver);
         }
     }
 }

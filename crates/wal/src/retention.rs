@@ -2,8 +2,8 @@
 //!
 //! Whoever takes checkpoints says from which record on the log is needed. Two others may need more of it: the archive, which
 //! has not copied everything yet, and a backup, which is being taken. The log's start moves to the latest of the positions
-//! asked for that both admit; the others wait. So the start is the beginning of a record, as ever, and everything below it
-//! is in the archive.
+//! asked for that both admit; the others wait. So the start is the beginning of a record, as ever, and every segment below
+//! that of the start is in the archive.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct State {
     /// Backups under way need the log from here on.
     holds: BTreeMap<u64, Lsn>,
     next_hold: u64,
-    /// Everything below is in the archive, if there is one.
+    /// If there is an archive, the log may start here at the latest: what would be recycled then is archived.
     archived: Option<Lsn>,
     /// Why the archive does not get on.
     trouble: Option<String>,
@@ -56,16 +56,15 @@ impl Retention {
         self.state.lock().wanted.retain(|_, wanted| *wanted > lsn);
     }
 
-    /// Everything below `lsn` is in the archive.
+    /// There is an archive, and it has all segments below the one of `lsn`: the log may start up to there.
     pub(crate) fn archived(&self, lsn: Lsn) {
         let mut state = self.state.lock();
-        state.archived = Some(lsn);
-        state.trouble = None;
+        state.archived = state.archived.max(Some(lsn));
     }
 
-    /// The archive cannot be written at present.
-    pub(crate) fn archive_failed(&self, reason: String) {
-        self.state.lock().trouble = Some(reason);
+    /// Why the archive cannot be written at present, if it cannot.
+    pub(crate) fn archive_failed(&self, reason: Option<String>) {
+        self.state.lock().trouble = reason;
     }
 
     /// Keeps the log from `lsn` on until [`Retention::release`].
@@ -134,7 +133,7 @@ mod tests {
         }
         assert_eq!(retention.admitted(), None);
         assert!(retention.obstacle().unwrap().contains("archived"));
-        retention.archive_failed("no room".to_owned());
+        retention.archive_failed(Some("no room".to_owned()));
         assert!(retention.obstacle().unwrap().contains("no room"));
         retention.archived(lsn(200));
         assert_eq!(retention.admitted(), Some(lsn(180)));

@@ -142,7 +142,7 @@ impl Shared {
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening);
         let segments = Segments::new(disk, Arc::clone(&files), start, limits);
         if let Some(archiver) = &archiver {
-            segments.retention.archived(archiver.archived());
+            segments.retention.archived(archiver.admits());
         }
         Ok(Self {
             segments,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duramen::{Db, Error, Isolation, Options, Table, Txn};
-use duramen_io::{CrashChoice, Fault, SimDisk};
+use duramen_io::{CrashChoice, Fault};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
@@ -16,6 +16,7 @@ use crate::harness::{Phase, guarded};
 use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads::test_options;
+use crate::world::World;
 
 /// The table that histories are about.
 const LISTS: &str = "lists";
@@ -133,6 +134,7 @@ impl Shape {
 /// What the threads of a history share.
 struct Shared {
     db: Db,
+    world: World,
     table: Table,
     clock: AtomicU64,
     elements: AtomicU64,
@@ -178,8 +180,10 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
     let mut rng = Rng::new(seed);
     let usual = usual_options(shape, seed, &mut rng);
     let text = |error: Error| error.to_string();
-    let mut disk = circumstances.disk(seed);
-    let open = |disk: &SimDisk, rng: &mut Rng| {
+    let mut world = World::new(circumstances.disk(seed), circumstances.log, &usual);
+    // Where the options change, so does the device, when a ring holds nothing that the files do not.
+    let mut uses_rings = world.rings().is_some();
+    let open = |world: &World, uses_rings: bool, rng: &mut Rng| {
         let mut options = circumstances.options(&usual, rng);
         if circumstances.changes && rng.percent(25) {
             // A log that fills up.
@@ -189,9 +193,10 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
         if circumstances.changes {
             trace::note(|| format!("opens with {options:?}"));
         }
-        Db::open_on(Arc::new(disk.clone()), options).map_err(|error| format!("does not open: {error}"))
+        let options = if uses_rings { world.options(&options) } else { options };
+        Db::open_on(Arc::new(world.disk.clone()), options).map_err(|error| format!("does not open: {error}"))
     };
-    let mut db = open(&disk, &mut rng)?;
+    let mut db = open(&world, uses_rings, &mut rng)?;
     db.create_table(LISTS).map_err(text)?;
     let mut records: Vec<Record> = Vec::new();
     let (mut clock, mut elements) = (1, 1);
@@ -204,16 +209,17 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
         if matches!(end, Some(End::Crash | End::Fault)) {
             // About where the last transactions would be.
             let operations = 10 + shape.threads * shape.transactions;
-            let operation = disk.operations() + rng.within(1..operations) as u64;
+            let operations = rng.within(1..operations) as u64;
             match shape.fault {
                 Some((fault, persistent)) if end == Some(End::Fault) => {
-                    disk.fail_at(operation, FAULTS[fault].1, persistent);
+                    world.disk.fail_at(world.disk.operations() + operations, FAULTS[fault].1, persistent);
                 }
-                _ => disk.crash_at(operation),
+                _ => world.crash_after(operations, &mut rng),
             }
         }
         let shared = Arc::new(Shared {
             db: db.clone(),
+            world: world.clone(),
             table,
             clock: AtomicU64::new(clock),
             elements: AtomicU64::new(elements),
@@ -232,15 +238,18 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
             }
             End::Crash | End::Fault => {
                 drop(db);
-                disk.crash();
+                world.disk.crash();
                 let choice = *rng.pick(&[CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(seed)]);
-                disk = disk.crash_image(&choice);
+                world = world.crash_image(&choice);
                 format!("power cut after {end:?}, {choice:?}")
             }
         };
         phase.enter(format!("[torture isolation --only lists --seed {seed}] {shape:?}, life {round} ({after})"));
         trace::note(|| format!("opens again: {after}"));
-        db = open(&disk, &mut rng)?;
+        if circumstances.changes && world.rings().is_some() && (!uses_rings || end == End::Close) {
+            uses_rings = rng.percent(50);
+        }
+        db = open(&world, uses_rings, &mut rng)?;
         let found = read_all(&db, shape).map_err(text)?;
         trace::note(|| "is open again".to_owned());
         let event = Event::Scan(0, ListKey::MAX, found);
@@ -369,8 +378,10 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
                 Ok(()) => {
                     // What it has read may be acted on.
                     let read = read_before_writing(&events);
-                    let status = Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst));
-                    records.push(Record { begun, events: read, status });
+                    if !shared.world.is_unheard() {
+                        let status = Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst));
+                        records.push(Record { begun, events: read, status });
+                    }
                     Status::Aborted
                 }
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => {
@@ -386,6 +397,12 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
             }
             Err(Error::Full { .. }) if shared.may_be_full => Status::Aborted,
             Err(error) => return Err(error.to_string()),
+        };
+        let status = if shared.world.is_unheard() && matches!(status, Status::Committed(_)) {
+            finished = true;
+            Status::Unknown
+        } else {
+            status
         };
         trace::note(|| format!("{id} is over: {status:?}"));
         records.push(Record { begun, events, status });
