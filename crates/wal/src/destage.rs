@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_sync::atomic::Ordering;
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::cost;
 use duramen_sync::probe::{Probe, reach};
@@ -29,10 +29,19 @@ const STACK_BYTES: usize = 512;
 
 /// How long a waiter gives others to fill in and to fence what is before its own record. Then it drains processors, or, if
 /// a record is still being filled in, whose thread has been descheduled, sleeps so long.
-const PATIENCE: Duration = Duration::from_micros(30);
+const PATIENCE: Duration = Duration::from_micros(60);
 
-/// After so many looks in vain the daemon drains processors.
-const STALLED: u32 = 10;
+/// When nothing has been hardened for so long that could be, the daemon drains processors. Most transactions commit sooner.
+const STALLED: Duration = Duration::from_micros(100);
+
+/// What the daemon saw when it looked last.
+#[derive(Debug, Default)]
+pub(crate) struct Stalled {
+    /// Everything below was hardened ...
+    at: AtomicU64,
+    /// ... since this time, in nanoseconds, and nothing else.
+    since: AtomicU64,
+}
 
 /// The ring for a new log, if it is to have one.
 pub(crate) fn new_buffer(options: &WalOptions, identity: &Identity) -> Result<Option<Buffer>> {
@@ -199,8 +208,7 @@ impl Shared {
     pub(crate) fn look_after_ring(&self) -> bool {
         let before = self.space.hardened();
         self.advance();
-        if self.space.hardened() == before && self.stalled.fetch_add(1, Ordering::Relaxed) >= STALLED {
-            self.stalled.store(0, Ordering::Relaxed);
+        if self.has_stalled() {
             self.drain();
         }
         let progress = self.space.hardened() > before;
@@ -211,6 +219,19 @@ impl Shared {
         self.drain();
         let _turn = self.destaging.lock();
         self.write_out() || progress
+    }
+
+    /// Whether nobody has hardened anything for long, though there is something to harden. For the daemon.
+    fn has_stalled(&self) -> bool {
+        let hardened = self.space.hardened();
+        let now = Instant::now().nanos();
+        let (at, since) = (self.stalled.at.load(Ordering::Relaxed), self.stalled.since.load(Ordering::Relaxed));
+        if at == hardened.get() && hardened < self.space.released() {
+            return u128::from(now.saturating_sub(since)) >= STALLED.as_nanos();
+        }
+        self.stalled.at.store(hardened.get(), Ordering::Relaxed);
+        self.stalled.since.store(now, Ordering::Relaxed);
+        false
     }
 
     /// Writes everything that is hardened by now to the segments; returns up to where they hold the log. The same as the

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use duramen_io::{AlignedBuf, Disk};
-use duramen_sync::atomic::AtomicU32;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
@@ -16,6 +15,7 @@ use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::commit::{CommitQueue, is_settled};
 use crate::daemon::FailOnPanic;
+use crate::destage::Stalled;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::flush::Flusher;
@@ -53,8 +53,8 @@ pub(crate) struct Shared {
     pub(crate) destaging: Mutex<()>,
     /// With a ring in persistent memory and volatile caches.
     pub(crate) passive: Option<Passive>,
-    /// Looks of the daemon at the ring in vain.
-    pub(crate) stalled: AtomicU32,
+    /// What the daemon saw last of a ring in persistent memory.
+    pub(crate) stalled: Stalled,
     /// If the log is archived.
     pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
@@ -159,7 +159,7 @@ impl Shared {
             ring,
             destaging: Mutex::new(()),
             passive,
-            stalled: AtomicU32::new(0),
+            stalled: Stalled::default(),
             archiver,
             failure: OnceLock::new(),
             options,

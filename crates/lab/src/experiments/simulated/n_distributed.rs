@@ -85,7 +85,7 @@ fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Swe
     let bench = Bench { machine, workload, scale, rows_per_unit, in_flight: 16, time };
     let threads = match machine {
         SERVER => &[1, 16, 64, 256],
-        _ => context.pick(THREADS, &[6, 48], &[4]),
+        _ => context.pick(THREADS, &[24, 48], &[24]),
     };
     Sweep { bench, threads }
 }
