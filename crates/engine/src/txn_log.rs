@@ -209,7 +209,11 @@ impl TxnLog {
         let after = after.max(self.clock);
         let inserted = self.slot.insert(state, |prev| {
             let record = NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload };
-            if kind == Kind::Commit { scheme.log_commit(home, record) } else { scheme.log(home, record) }
+            // Locks are let go behind either: what others do then comes later, in all logs.
+            match kind {
+                Kind::Commit | Kind::End => scheme.log_commit(home, record),
+                _ => scheme.log(home, record),
+            }
         });
         self.clock = inserted.gsn;
         self.used += inserted.bytes();
