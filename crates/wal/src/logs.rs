@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 
 use duramen_io::Disk;
-use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, CachePadded, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, Place};
@@ -205,16 +205,16 @@ impl Logs {
     /// Sees to it that no other log has a record up to `gsn` behind the tail that is noted here. Takes no lock: the caller
     /// may have the turn of its own log.
     fn synchronize(&self, own: usize, gsn: Gsn, bytes: &mut [u8], tails: &mut Vec<Lsn>) {
-        for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
-            let mut tail = Lsn::ZERO;
-            if log != own {
-                tail = self.space(log).end();
-                if self.clock(log).now(tail) <= gsn {
-                    self.clock(log).raise(next(gsn));
-                    // Again: what was inserted before the clock was raised has its place by now.
-                    tail = self.space(log).end();
-                }
+        for log in (0..self.logs.len()).filter(|log| *log != own) {
+            if self.clock(log).now(self.space(log).end()) <= gsn {
+                self.clock(log).raise(next(gsn));
             }
+        }
+        // A tail is looked at when it is known that the clock is beyond: what got its place before it went there, whoever has
+        // raised it, is seen then.
+        fence(Ordering::SeqCst);
+        for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
+            let tail = if log == own { Lsn::ZERO } else { self.space(log).end() };
             field.copy_from_slice(&tail.get().to_le_bytes());
             tails.push(tail);
         }
@@ -308,7 +308,7 @@ impl Logs {
     }
 
     /// What of each log is not hardened of what has been inserted by now, as the last byte that has to be; what is known to be
-    /// needed of the own log comes last. All tails of earlier synchronizations are included.
+    /// needed of the own log comes last. What a synchronization that has been inserted has noted of others is included.
     fn unhardened(&self, own: Option<Place>) -> Vec<(usize, Lsn)> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let mut parts = Vec::with_capacity(self.logs.len());

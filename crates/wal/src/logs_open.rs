@@ -103,6 +103,8 @@ struct Reading {
     last: Gsn,
     marks: Marks,
     synchronizations: VecDeque<Synchronization>,
+    /// The one that is known to have been met, if it has not been kept.
+    stated: Option<Synchronization>,
     /// Not all of them have been kept.
     has_more: bool,
 }
@@ -226,7 +228,7 @@ fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &
         marks.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
     }
     let (mut last, mut has_more) = (Gsn::ZERO, false);
-    let mut synchronizations = VecDeque::new();
+    let (mut synchronizations, mut stated) = (VecDeque::new(), None);
     let mut disorder = None;
     let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
     let end = recover::find_end(&found, Some(from), false, expected, |record| {
@@ -239,7 +241,8 @@ fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &
         }
         if let Some(synchronization) = Synchronization::of(record) {
             if synchronizations.len() == KEPT {
-                synchronizations.pop_front();
+                let oldest = synchronizations.pop_front();
+                stated = stated.take().or(oldest.filter(|oldest| oldest.gsn == known.complete));
                 has_more = true;
             }
             synchronizations.push_back(synchronization);
@@ -254,7 +257,7 @@ fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &
     if let Some(buffer) = buffer.as_ref().filter(|_| !known.is_cutting) {
         check_end(buffer, end.end)?;
     }
-    Ok(Reading { found, buffer, end, last, marks, synchronizations, has_more })
+    Ok(Reading { found, buffer, end, last, marks, synchronizations, stated, has_more })
 }
 
 /// Up to which GSN no log lacks anything.
@@ -268,11 +271,12 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
         } else if reading.has_more {
             complete = complete.max(last_met(reading, &ends, known)?);
         }
-        // What was complete before is so still, or it has got lost.
+        // What was complete before is so still, or it has got lost. Only of the very synchronization that is known to have been
+        // met can that be said: another may be older and have noted tails that nobody has waited for.
         let lost = |synchronization: &&Synchronization| {
-            synchronization.gsn <= known.complete && !known.is_cutting && !synchronization.is_met(&ends)
+            synchronization.gsn == known.complete && !known.is_cutting && !synchronization.is_met(&ends)
         };
-        if let Some(lost) = reading.synchronizations.iter().find(lost) {
+        if let Some(lost) = reading.synchronizations.iter().chain(&reading.stated).find(lost) {
             let (fields, _) = lost.tails.as_chunks::<8>();
             let short = fields.iter().zip(&ends).position(|(tail, end)| u64::from_le_bytes(*tail) > end.get());
             let short = short.unwrap_or(0);
