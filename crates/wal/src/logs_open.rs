@@ -228,7 +228,7 @@ fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &
         marks.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
     }
     let (mut last, mut has_more) = (Gsn::ZERO, false);
-    let (mut synchronizations, mut stated) = (VecDeque::new(), None);
+    let (mut synchronizations, mut stated) = (VecDeque::<Synchronization>::new(), None);
     let mut disorder = None;
     let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
     let end = recover::find_end(&found, Some(from), false, expected, |record| {
