@@ -67,6 +67,10 @@ pub(crate) fn find_buffer(
     };
     let nvm = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, found.ring != 0)?;
     let in_ring = nvm.find(identity, found.ring)?;
+    if let Some((from, to)) = in_ring.tail {
+        // It is brought to the segments again if the power goes off soon, and must not be less then.
+        nvm.settle(from, to);
+    }
     let ring = Ring::persistent(nvm);
     if let Some((from, to)) = in_ring.tail
         && from < to

@@ -29,15 +29,15 @@
 //!
 //! # Recovery
 //! The log goes on in the ring from the de-staged position, up to the first position that holds no valid record. That part is
-//! written to the segments, from the beginning of its first block, which the ring has kept; from then on recovery reads one
-//! log, from files. A crash meanwhile changes nothing: it is done again. Then everything behind the end is erased in the
+//! made durable, since it may not be if only the process has ended, and written to the segments, from the beginning of its
+//! first block, which the ring has kept; from then on recovery reads one log, from files. A crash meanwhile changes nothing: it is done again. Then everything behind the end is erased in the
 //! ring, since whole records may lie behind a hole, durably, before the de-staged position moves; so it is never in front of
 //! what could pass for a record.
 //!
 //! A valid record behind the end that says that the log was hardened beyond the end when it was filled in (its backlog, see
 //! [`crate::record`]) proves damage, and the log refuses to open.
 
-use duramen_pmem::{Domain, DrainBy, Mode, Region, RegionOptions};
+use duramen_pmem::{Domain, DrainBy, Drained, Mode, Region, RegionOptions, drain_processors};
 use duramen_sync::clock;
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{BLOCK_SIZE, Lsn, crc32c};
@@ -220,6 +220,14 @@ impl NvmRing {
             // Given up, or taken just before the segments could name it.
             (_, true) => Ok(Found { number: header.number, tail: None }),
         }
+    }
+
+    /// Makes durable what has been found of the log in `[from, to)`. It can be seen, but if the process has ended and the power
+    /// has not, it may be in a cache, or have been streamed and not fenced.
+    pub(crate) fn settle(&self, from: Lsn, to: Lsn) {
+        // Whether processors can be drained makes no difference: who has ended runs on none of them.
+        let _: Drained = drain_processors(&self.region, self.drain);
+        self.region.persist(self.at(from), (to.get() - from.get()) as usize);
     }
 
     /// Makes the ring that of the log of `identity`, which ends at `end` and is in the segments up to there. `block` is the
