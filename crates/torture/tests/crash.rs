@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use duramen_torture::crash::{Thoroughness, sweep};
+use duramen_io::CrashChoice;
+use duramen_pmem::Domain;
+use duramen_torture::crash::{Image, Only, Thoroughness, sweep, try_point};
 use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::rng::announced_seed;
 use duramen_torture::workloads;
@@ -31,6 +33,16 @@ fn with_a_ring() {
         }
     }
     all.assert_clean(20);
+}
+
+/// Two logs were opened after the process had ended but not the power, and it went off before they were in service: what was
+/// found in a ring had not been durable, and the next opening brought less of it over what was in the segments already.
+#[test]
+fn what_is_found_in_a_ring_stays() {
+    let workload = workloads::named("reopens").expect("the workload exists");
+    let thoroughness = Thoroughness { log: LogEnd::Ring(Domain::VolatileCache), ..Thoroughness::SAMPLE };
+    let only = Only { image: Some(Image(CrashChoice::Nothing)), recovery: None };
+    try_point(workload, 427_853_989, 739, thoroughness, only).unwrap();
 }
 
 macro_rules! sweeps {
