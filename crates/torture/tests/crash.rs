@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use duramen::pmem::Domain;
 use duramen_io::CrashChoice;
-use duramen_pmem::Domain;
 use duramen_torture::crash::{Image, Only, Thoroughness, sweep, try_point};
 use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::rng::announced_seed;
