@@ -63,9 +63,16 @@ pub(super) fn named<'a>(series: &'a [Series], name: &str) -> &'a Series {
 
 /// How it was set up.
 pub(super) fn setting(machine: Machine) -> String {
+    setting_with(machine, load(1).time)
+}
+
+/// How it was set up, with measurements of so long.
+pub(super) fn setting_with(machine: Machine, time: Duration) -> String {
     format!(
         "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper; the code is \
-         that of the product, its caches, memory and processors are modelled. Each point is 1 ms of virtual time.",
-        machine.name
+         that of the product, its caches, memory and processors are modelled. Each point is {} ms of virtual time. Counted is \
+         what has been filled in: whoever follows the links of `reserved`, one thread, may be behind at the end.",
+        machine.name,
+        time.as_millis()
     )
 }
