@@ -143,8 +143,8 @@ fn is_marker(disk: &dyn Disk) -> Result<bool> {
     }
 }
 
-/// Removes what an interrupted creation has left, but for its mark.
-fn clear(disk: &dyn Disk) -> Result<()> {
+/// Removes what an interrupted creation or copy has left, but for its mark.
+pub(crate) fn clear(disk: &dyn Disk) -> Result<()> {
     for log in log_directories() {
         if disk.exists(&log)? {
             for name in disk.list(&log)? {

@@ -27,7 +27,7 @@ use duramen_wal::LogsHold;
 use crate::core::Core;
 use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::open::{DATA, log_directories};
+use crate::open::{DATA, clear, log_directories};
 use crate::pool::PoolError;
 use crate::timestamp::Timestamp;
 use manifest::Manifest;
@@ -191,22 +191,6 @@ fn first_log(disk: &dyn Disk) -> Result<Option<String>> {
         }
     }
     Ok(None)
-}
-
-/// Removes data and log of a copy that was not completed.
-fn clear(disk: &dyn Disk) -> Result<()> {
-    for log in log_directories() {
-        if disk.exists(&log)? {
-            for name in disk.list(&log)? {
-                disk.remove(&format!("{log}/{name}"))?;
-            }
-            disk.sync_directory(&log)?;
-        }
-    }
-    if disk.exists(DATA)? {
-        disk.remove(DATA)?;
-    }
-    Ok(disk.sync_directory("")?)
 }
 
 /// A disk failed that a copy is read from or written to; the database is none the worse for it.

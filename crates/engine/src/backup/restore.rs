@@ -25,10 +25,10 @@ use duramen_types::{Gsn, LogId, Lsn, PAGE_SIZE, PageId};
 use duramen_wal::{Cut, LogChain, LogPart, Pieces, RecordRef, WalError};
 
 use super::manifest::Manifest;
-use super::{CHUNK_PAGES, CopyProgress, clear, first_log, of_copy};
-use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile, SeveralLogs};
+use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
+use crate::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
-use crate::open::{DATA, DOUBLE_WRITE, new_identity};
+use crate::open::{DATA, DOUBLE_WRITE, clear, new_identity};
 use crate::page::{self, PageDefect};
 use crate::record::{Kind, Reader};
 use crate::timestamp::Timestamp;
@@ -322,11 +322,6 @@ fn check_target(target: &dyn Disk) -> Result<()> {
 /// Makes the target empty but for the mark.
 fn mark(target: &dyn Disk) -> Result<()> {
     if target.exists(RESTORING)? {
-        for name in [CONTROL_NEW, DOUBLE_WRITE] {
-            if target.exists(name)? {
-                target.remove(name)?;
-            }
-        }
         return clear(target);
     }
     target.open(RESTORING, OpenMode::CreateNew)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use duramen::{CommitMode, InsertDesign};
 
 use super::curves::{Sweep, breakdown};
-use super::engine::{BUFFERS, Measured, Populated, Setup, setting};
+use super::engine::{BUFFERS, Bench, Measured, Populated, Setup, setting};
 use super::machines::{NIAGARA, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -98,16 +98,11 @@ impl Experiment for Bars {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        const THREADS: u32 = 60;
         let sweeps = sweeps(context);
         let today = sweeps.iter().find(|sweep| sweep.bench.machine == SERVER);
-        let bars = SETUPS.len() * if today.is_some() { 2 } else { 1 };
-        context.expect(bars + sweeps.iter().map(|sweep| sweep.threads.len() * BUFFERS.len()).sum::<usize>());
-        let populated = Populated::new(context, sweeps[0].bench)?;
-        let mut bars: Vec<(String, Measured)> = Vec::new();
-        for setup in SETUPS {
-            bars.push((setup.name.to_owned(), populated.measure(context, setup, THREADS)?));
-        }
+        let bar_count = SETUPS.len() * if today.is_some() { 2 } else { 1 };
+        context.expect(bar_count + sweeps.iter().map(|sweep| sweep.threads.len() * BUFFERS.len()).sum::<usize>());
+        let bars = self::bars(context, sweeps[0].bench)?;
         let shares = |at: usize| bars[at].1.shares;
         // In the paper's figure waiting for locks is idle time.
         let idle = |at: usize| shares(at).idle() + shares(at).lock_waits;
@@ -130,13 +125,8 @@ impl Experiment for Bars {
         ];
         let mut figures = vec![breakdown("A17m", "TPC-B, 60 clients, Niagara II", &bars)];
         if let Some(Sweep { bench, .. }) = today {
-            let populated = Populated::new(context, *bench)?;
-            let mut bars: Vec<(String, Measured)> = Vec::new();
-            for setup in SETUPS {
-                bars.push((setup.name.to_owned(), populated.measure(context, setup, THREADS)?));
-            }
-            let (name, title) = (SERVER.figure("A17m"), format!("TPC-B, 60 clients, {}", SERVER.title));
-            figures.push(breakdown(&name, &title, &bars));
+            let title = format!("TPC-B, 60 clients, {}", SERVER.title);
+            figures.push(breakdown(&SERVER.figure("A17m"), &title, &self::bars(context, *bench)?));
         }
         for sweep in &sweeps {
             let machine = sweep.bench.machine;
@@ -145,4 +135,12 @@ impl Experiment for Bars {
         }
         Ok(Findings { setting: sweeps.iter().map(|sweep| setting(&sweep.bench)).collect(), figures, checks })
     }
+}
+
+/// Each system with as many clients as in the paper's figure.
+fn bars(context: &mut Context<'_>, bench: Bench) -> Result<Vec<(String, Measured)>> {
+    const THREADS: u32 = 60;
+    let populated = Populated::new(context, bench)?;
+    let bar = |setup: Setup| Ok((setup.name.to_owned(), populated.measure(context, setup, THREADS)?));
+    SETUPS.into_iter().map(bar).collect()
 }
