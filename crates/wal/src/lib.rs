@@ -23,7 +23,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `ring` | memory of the buffer, mapped twice so that no record wraps |
-//! | `space`, `lock` | the positions in the buffer: handed out, released, durable; waiting for room; the insertion lock |
+//! | `space`, `released`, `lock` | the positions in the buffer: handed out, released, durable; waiting for room; the insertion lock |
 //! | `insert` | the insertion designs, one file each, and what several of them use: the consolidation array (`insert::array`, `insert::slot`), the links (`insert::links`) |
 //! | `record` | format of a record |
 //! | `flush` | seals what is released with checksums, and writes it to the segments |
@@ -60,7 +60,7 @@
 //! 2. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
 //! 3. *room* (`space`): waiting for room;
 //! 4. *commit queue* (`commit`);
-//! 5. *live* (`files`), *notes* (`space`), *state* (`retention`), *failure* (`archive`), the bells' and the waiters' own locks: leaves.
+//! 5. *live* (`files`), *notes* (`released`), *state* (`retention`), *failure* (`archive`), the bells' and the waiters' own locks: leaves.
 //!
 //! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
 //!
@@ -103,6 +103,7 @@ mod passive;
 mod reader;
 mod record;
 mod recover;
+mod released;
 mod retention;
 mod ring;
 mod scan;

@@ -11,7 +11,7 @@
 //!   turns, everyone does with an atomic addition ([`Space::reserve`]).
 //! - `released` follows it in LSN order as threads finish filling in. Everything below is stable. Who moves it is up to
 //!   the insertion design, and it is never two threads at a time: [`Space::release_in_order`] is for designs that see to
-//!   the order themselves, [`Space::release`] for those that do not.
+//!   the order themselves, [`Space::release`] for those that do not ([`crate::released`]).
 //! - `durable` follows that; only the one thread that flushes moves it.
 //!   Where the buffer itself is persistent, all that is released is hardened ([`Space::hardened`]), and `durable` tells what is
 //!   in the segments, too.
@@ -31,31 +31,17 @@
 //!
 //! When the log has failed nobody waits for room any more, and space is handed out that must not be filled in:
 //! [`Space::durable_if_room`] tells the filler.
-//!
-//! # Release
-//! With [`Space::release`], an owner whose turn it is moves `released` over its space, with a load and a store. One who is
-//! early spins for a moment, as in algorithm 3 of Aether. But there may be more threads than processors, and the one before
-//! may have lost its processor in the middle: to wait for it would hold up the page latches and locks that the waiter has.
-//! So it leaves a note of its space instead.
-//!
-//! Who moves `released` to where a noted space starts does not know of it: to look for notes without overlooking one
-//! would take an atomic operation at each release. Notes are acted on by those who leave one (and, with a note left, all
-//! that come later leave theirs until it is gone) and by those who want to know `released`, a flush above all
-//! ([`Space::follow_notes`]). They do that with the notes' mutex held, so that each note is acted on once. It never meets
-//! the owner of another space: the one at `released` is either noted, and its owner has gone, or not, and then no note
-//! starts there.
-
-use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Backoff, CachePadded, Condvar, Mutex, thread};
+use duramen_sync::{Arc, CachePadded, Condvar, Mutex, thread};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
 use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::lock::InsertionLock;
+use crate::released::Released;
 
 /// The positions of a log buffer.
 #[derive(Debug)]
@@ -64,9 +50,8 @@ pub(crate) struct Space {
     block: u64,
     alarm: u64,
     next: InsertionLock<Next>,
-    released: CachePadded<Released>,
+    released: Released,
     durable: CachePadded<AtomicU64>,
-    notes: CachePadded<Mutex<Notes>>,
     failed: AtomicBool,
     hardening: Hardening,
     /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed. Behind that, what is
@@ -93,10 +78,6 @@ pub(crate) enum Hardening {
     Told,
 }
 
-/// Start and end of the spaces that were filled in before it was their turn to be released. Spaces that follow each other
-/// are mostly one note: behind a thread that has lost its processor there may be many.
-type Notes = BTreeMap<u64, u64>;
-
 /// What the thread whose turn it is changes.
 #[derive(Debug)]
 struct Next {
@@ -106,13 +87,6 @@ struct Next {
     clear: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Released {
-    lsn: AtomicU64,
-    /// There are notes. Changed with their mutex held.
-    noted: AtomicBool,
 }
 
 /// The right to hand out space: the insertion lock, held. Dropping it gives it back.
@@ -141,15 +115,13 @@ impl Space {
             records: AtomicU64::new(0),
             full_waits: AtomicU64::new(0),
         };
-        let released = Released { lsn: AtomicU64::new(end.get()), noted: AtomicBool::new(false) };
         let space = Self {
             capacity,
             block,
             alarm,
             next: InsertionLock::new(next),
-            released: CachePadded::new(released),
+            released: Released::new(end),
             durable: CachePadded::new(AtomicU64::new(end.get())),
-            notes: CachePadded::new(Mutex::new(Notes::new())),
             failed: AtomicBool::new(false),
             hardening,
             hardened: CachePadded::new(AtomicU64::new(end.get())),
@@ -189,7 +161,7 @@ impl Space {
     /// Everything below is stable. Where releases are put off, more may be: see [`crate::insert::Insertion::collect`].
     #[inline]
     pub(crate) fn released(&self) -> Lsn {
-        Lsn::new(self.released.lsn.load(Ordering::Acquire))
+        self.released.get()
     }
 
     /// Everything below is on the device.
@@ -406,14 +378,14 @@ impl Space {
     /// never calls [`Space::release`].
     #[inline]
     pub(crate) fn release_in_order(&self, from: Lsn, to: Lsn) {
-        assert_eq!(self.released.lsn.load(Ordering::Relaxed), from.get(), "space is released in order");
+        assert_eq!(self.released(), from, "space is released in order");
         self.release_due(to);
     }
 
     /// As [`Space::release_in_order`], for a thread that has just seen `released` where its space starts.
     #[inline]
     pub(crate) fn release_due(&self, to: Lsn) {
-        self.released.lsn.store(to.get(), Ordering::Release);
+        self.released.release_due(to);
     }
 
     /// Counts records that got space without a turn. One thread at a time.
@@ -425,68 +397,12 @@ impl Space {
     /// 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
-        if self.released() == lsn || is_on(Bug::ReleaseOutOfOrder) {
-            self.release_due(end);
-        } else {
-            self.release_early(lsn, end);
-        }
+        self.released.release(lsn, end);
     }
 
-    #[cold]
-    fn release_early(&self, lsn: Lsn, end: Lsn) {
-        if self.is_turn_soon(lsn) {
-            self.release_due(end);
-        } else {
-            self.leave_note(lsn, end);
-        }
-    }
-
-    /// Spins for about as long as others need that are at work. Not when there are notes: somebody before has spun in vain.
-    fn is_turn_soon(&self, lsn: Lsn) -> bool {
-        let mut backoff = Backoff::new();
-        while !self.released.noted.load(Ordering::Relaxed) && backoff.is_spinning() {
-            backoff.snooze();
-            if self.released() == lsn {
-                return true;
-            }
-        }
-        false
-    }
-
-    fn leave_note(&self, lsn: Lsn, end: Lsn) {
-        reach(Probe::NoteLeft);
-        let mut notes = self.notes.lock();
-        match notes.range_mut(..lsn.get()).next_back() {
-            Some((_, noted_end)) if *noted_end == lsn.get() => *noted_end = end.get(),
-            _ => {
-                notes.insert(lsn.get(), end.get());
-            }
-        }
-        if is_on(Bug::NoteNotAnnounced) {
-            return;
-        }
-        self.released.noted.store(true, Ordering::Relaxed);
-        self.follow(&mut notes);
-    }
-
-    /// Moves `released` over the noted spaces that it has come to.
+    /// Moves `released` over the spaces that were filled in early and have been come to.
     pub(crate) fn follow_notes(&self) {
-        if self.released.noted.load(Ordering::Relaxed) {
-            self.follow(&mut self.notes.lock());
-        }
-    }
-
-    fn follow(&self, notes: &mut Notes) {
-        while let Some(first) = notes.first_entry() {
-            // What is before the note has been passed on to who sees `released` there; the note itself, by the mutex.
-            if self.released() != Lsn::new(*first.key()) {
-                return;
-            }
-            reach(Probe::NoteFollowed);
-            // The space at `released` is the noted one, so nobody else moves `released`.
-            self.released.lsn.store(first.remove(), Ordering::Release);
-        }
-        self.released.noted.store(false, Ordering::Relaxed);
+        self.released.follow();
     }
 
     /// Declares everything below `lsn` durable. Only the flusher calls this.
