@@ -82,8 +82,8 @@ bugs! {
         RoomFenceDropped,
         /// Space of the log buffer is released without waiting for what is before it.
         ReleaseOutOfOrder,
-        /// A note of an early release is not announced.
-        NoteNotAnnounced,
+        /// A note of an early release is written over another one.
+        NoteOverwritten,
         /// A slot of the consolidation array is used again while its group still fills in.
         SlotReusedEarly,
         /// Nobody releases what was left to others: neither who releases the space before it, nor a flush.

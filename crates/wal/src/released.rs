@@ -3,81 +3,81 @@
 //! With [`Released::release`], an owner whose turn it is moves the position over its space, with a load and a store. One
 //! who is early spins for a moment, as in algorithm 3 of Aether. But there may be more threads than processors, and the
 //! one before may have lost its processor in the middle, or have a long record to fill in: to wait for it would hold up
-//! the page latches and locks that the waiter has. So it leaves a note of its space instead.
-//!
-//! Who moves the position to where a noted space starts does not know of it: to look for notes without overlooking one
-//! would take an atomic operation at each release. Notes are acted on by those who leave one (and, with a note left, all
-//! that come later leave theirs until it is gone) and by those who want to know the position, a flush above all
-//! ([`Released::follow`]).
+//! the page latches and locks that the waiter has. So it leaves a note of its space instead, for whoever comes to it.
 //!
 //! # Notes
-//! - *leave*: a note is put in front of the list `left`, with one atomic operation.
-//! - *follow*: one thread at a time, the holder of the mutex, takes the whole list, sorts it into `sorted`, and moves the
-//!   position over the spaces that it has come to. It never meets the owner of another space: the one at the position is
-//!   either noted, and its owner has gone, or not, and then no note starts there.
+//! They lie in a table, in a bucket that the LSN gives. There is no order in it and no lock on it: a note is found by the
+//! position having come to where its space starts.
 //!
-//! Who has left a note tries to get the mutex, and if another thread holds it, goes: nobody who inserts ever waits for it.
-//! (Threads that wait for a mutex behind each long record would form a convoy: each gets it at the price of a wake-up.) The
-//! holder may have taken the list before. Then the note lies there until the next thread comes, as one does whose turn comes
-//! after it was looked at.
+//! - *leave*: occupy a free cell of the bucket, write where the space ends, then where it starts.
+//! - *take*, by who has seen the position where a noted space starts: exchange the start for nothing. An LSN never comes
+//!   again, so that succeeds for one thread only, and the cell has said all the time where the space ends.
+//! - *follow*: take the note of the space at the position, move the position over that space, and again. Who has taken
+//!   the note stands for the owner, which has gone: nobody else moves the position meanwhile.
 //!
-//! # Announced
-//! Those who come by look at `noted` alone, which lies beside the position. Who has left a note sets it, unless it is set. Who
-//! takes it back, since `sorted` has become empty, looks at `left` afterwards, and sets it again if there is a note. With
-//! a fence between the two steps of each, one of them sees what the other has done.
+//! Notes are followed by those who leave one, by those who have released in turn and know of notes, and by those who want
+//! to know the position, a flush above all. Who has left a note looks at the position once more, and who has moved the
+//! position looks for a note there. With a fence in between one of them would always find what the other has done; but
+//! for those who release in turn a fence would double the price. So the two may pass each other, and then the note waits
+//! for the next who follows.
+//!
+//! When all cells of its bucket are occupied, an owner waits, either for its turn or for a cell, and follows notes
+//! meanwhile. The one that it waits for needs nothing but a processor.
 
-use std::collections::BTreeMap;
-use std::ptr;
-
-use duramen_sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Backoff, CachePadded, Mutex, cost};
+use duramen_sync::{Backoff, CachePadded};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
-/// Instructions to allocate, sort and free a note.
-const NOTE_WORK: u64 = 300;
+/// Most notes that are followed by one that comes by, so that it gets on with its own work; the next one goes on.
+const FOLLOWED: usize = 16;
+
+/// Nothing is noted; a space that starts at LSN `x` is noted as `x + 1`.
+const FREE: u64 = 0;
+
+/// A note is being written.
+const OCCUPIED: u64 = u64::MAX;
 
 /// The position, and the notes of spaces that it has not come to.
 #[derive(Debug)]
 pub(crate) struct Released {
     position: CachePadded<Position>,
-    /// The note left last.
-    left: CachePadded<AtomicPtr<Note>>,
-    sorted: CachePadded<Mutex<Sorted>>,
+    /// A power of two.
+    buckets: Box<[Bucket]>,
 }
 
 #[derive(Debug)]
 struct Position {
     lsn: AtomicU64,
-    /// There are notes.
-    noted: AtomicBool,
+    /// Before this there may be notes. A hint: it may be too low when two have left notes at the same time.
+    noted: AtomicU64,
 }
 
-#[derive(Debug)]
+/// As many notes as a cache line holds.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([Note; if cfg!(loom) { 1 } else { 4 }]);
+
+#[derive(Debug, Default)]
 struct Note {
-    start: u64,
-    end: u64,
-    /// The note left before.
-    before: *mut Note,
+    start: AtomicU64,
+    end: AtomicU64,
 }
-
-/// Start and end of noted spaces. Spaces that follow each other are mostly one: behind a thread that has lost its processor
-/// there may be many.
-type Sorted = BTreeMap<u64, u64>;
-
-// SAFETY: the notes on the list belong to it; whoever takes them off is their only owner.
-unsafe impl Send for Released {}
-// SAFETY: as above.
-unsafe impl Sync for Released {}
 
 impl Released {
-    /// Everything below `lsn` is released.
-    pub(crate) fn new(lsn: Lsn) -> Self {
+    /// Log bytes for each bucket.
+    const BYTES_PER_BUCKET: u64 = 16 << 10;
+    /// A note moves the hint on to the end of so many bytes, so that few of them have to.
+    const HINT_BYTES: u64 = 16 << 10;
+
+    /// Everything below `lsn` is released, in a buffer of `capacity` bytes.
+    pub(crate) fn new(lsn: Lsn, capacity: u64) -> Self {
+        let most = if cfg!(loom) { 1 } else { 1024 };
+        let buckets = (capacity / Self::BYTES_PER_BUCKET).next_power_of_two().clamp(most.min(16), most);
         Self {
-            position: CachePadded::new(Position { lsn: AtomicU64::new(lsn.get()), noted: AtomicBool::new(false) }),
-            left: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
-            sorted: CachePadded::new(Mutex::new(Sorted::new())),
+            position: CachePadded::new(Position { lsn: AtomicU64::new(lsn.get()), noted: AtomicU64::new(0) }),
+            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
         }
     }
 
@@ -98,25 +98,35 @@ impl Released {
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
         if self.get() == lsn || is_on(Bug::ReleaseOutOfOrder) {
-            self.release_due(end);
+            self.release_in_turn(end);
         } else {
             self.release_early(lsn, end);
+        }
+    }
+
+    /// The position is where the caller's space starts, which ends at `end`.
+    #[inline]
+    fn release_in_turn(&self, end: Lsn) {
+        self.release_due(end);
+        if end.get() < self.position.noted.load(Ordering::Relaxed) {
+            self.follow(FOLLOWED);
         }
     }
 
     #[cold]
     fn release_early(&self, lsn: Lsn, end: Lsn) {
         if self.is_turn_soon(lsn) {
-            self.release_due(end);
+            self.release_in_turn(end);
         } else {
             self.leave_note(lsn, end);
+            self.follow(FOLLOWED);
         }
     }
 
     /// Spins for about as long as others need that are at work. Not when there are notes: somebody before has spun in vain.
     fn is_turn_soon(&self, lsn: Lsn) -> bool {
         let mut backoff = Backoff::new();
-        while !self.position.noted.load(Ordering::Relaxed) && backoff.is_spinning() {
+        while self.position.noted.load(Ordering::Relaxed) <= lsn.get() && backoff.is_spinning() {
             backoff.snooze();
             if self.get() == lsn {
                 return true;
@@ -125,89 +135,75 @@ impl Released {
         false
     }
 
+    /// Leaves a note of the space, or releases it if its turn comes before there is a cell for the note.
     fn leave_note(&self, lsn: Lsn, end: Lsn) {
         reach(Probe::NoteLeft);
-        cost::work(NOTE_WORK);
-        self.put(Note { start: lsn.get(), end: end.get(), before: ptr::null_mut() });
-        if is_on(Bug::NoteNotAnnounced) {
-            return;
-        }
-        // Pairs with the fence in `follow_with`: it finds our note, or we find what it has taken back.
-        fence(Ordering::SeqCst);
-        if !self.position.noted.load(Ordering::Relaxed) {
-            self.position.noted.store(true, Ordering::Relaxed);
-        }
-        if let Some(mut sorted) = self.sorted.try_lock() {
-            self.follow_with(&mut sorted);
-        }
-    }
-
-    fn put(&self, note: Note) {
-        let note = Box::into_raw(Box::new(note));
-        let mut before = self.left.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the note is not on the list yet, so it is ours alone.
-            unsafe { (*note).before = before };
-            // Release: the space is filled in, and the note written.
-            match self.left.compare_exchange_weak(before, note, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(newer) => before = newer,
+        let mut backoff = Backoff::new();
+        while !self.bucket(lsn).put(lsn, end) {
+            if self.get() == lsn {
+                return self.release_due(end);
             }
+            self.follow(FOLLOWED);
+            backoff.rest();
         }
+        if self.position.noted.load(Ordering::Relaxed) < end.get() {
+            self.position.noted.store(end.get() | (Self::HINT_BYTES - 1), Ordering::Relaxed);
+        }
+        // Pairs with the fence in `follow`.
+        fence(Ordering::SeqCst);
     }
 
     /// Moves the position over the noted spaces that it has come to.
-    pub(crate) fn follow(&self) {
-        if self.position.noted.load(Ordering::Relaxed) {
-            self.follow_with(&mut self.sorted.lock());
-        }
+    pub(crate) fn follow_all(&self) {
+        // Not on and on, while new ones are left.
+        self.follow(self.buckets.len() * size_of::<Bucket>() / size_of::<Note>());
     }
 
-    fn follow_with(&self, sorted: &mut Sorted) {
-        self.take_notes(|start, end| {
-            let end = sorted.remove(&end).unwrap_or(end);
-            match sorted.range_mut(..start).next_back() {
-                Some((_, noted_end)) if *noted_end == start => *noted_end = end,
-                _ => {
-                    sorted.insert(start, end);
-                }
-            }
-        });
-        while let Some(first) = sorted.first_entry() {
-            // What is before the note has been passed on to who sees the position there; the note itself, by the list.
-            if self.get() != Lsn::new(*first.key()) {
-                return;
-            }
+    /// The same, for `most` spaces at most.
+    fn follow(&self, most: usize) {
+        for _ in 0..most {
+            let lsn = self.get();
+            // What is before the note has been passed on to who sees the position there; the note itself, by its cell.
+            let Some(end) = self.bucket(lsn).take(lsn) else { return };
             reach(Probe::NoteFollowed);
-            // The space at the position is the noted one, so nobody else moves it.
-            self.release_due(Lsn::new(first.remove()));
-        }
-        self.position.noted.store(false, Ordering::Relaxed);
-        // Pairs with the fence in `leave_note`.
-        fence(Ordering::SeqCst);
-        if !self.left.load(Ordering::Relaxed).is_null() {
-            self.position.noted.store(true, Ordering::Relaxed);
+            self.release_due(end);
+            // Pairs with the fence in `leave_note`.
+            fence(Ordering::SeqCst);
         }
     }
 
-    /// Takes all notes off the list.
-    fn take_notes(&self, mut taken: impl FnMut(u64, u64)) {
-        if self.left.load(Ordering::Relaxed).is_null() {
-            return;
-        }
-        // Acquire: of each note, since each exchange that has put one there goes on from the one before.
-        let mut note = self.left.swap(ptr::null_mut(), Ordering::Acquire);
-        while !note.is_null() {
-            // SAFETY: `put` has made it of a box, and the whole list has been taken by this thread.
-            let Note { start, end, before } = *unsafe { Box::from_raw(note) };
-            taken(start, end);
-            note = before;
-        }
+    /// Where the space that starts at `lsn` is noted.
+    fn bucket(&self, lsn: Lsn) -> &Bucket {
+        // Multiplicative hashing (Knuth, volume 3, section 6.4): records are of few sizes.
+        let hash = lsn.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 }
 
-impl Drop for Released {
-    fn drop(&mut self) {
-        self.take_notes(|_, _| {});
+impl Bucket {
+    /// Notes the space; returns whether there was a cell for it.
+    fn put(&self, lsn: Lsn, end: Lsn) -> bool {
+        let occupy = |note: &&Note| {
+            is_on(Bug::NoteOverwritten)
+                || note.start.load(Ordering::Relaxed) == FREE
+                // Acquire: who has taken the last note has read it.
+                && note.start.compare_exchange(FREE, OCCUPIED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let Some(note) = self.0.iter().find(occupy) else { return false };
+        note.end.store(end.get(), Ordering::Relaxed);
+        // Release: the space is filled in, and the note written.
+        note.start.store(lsn.get() + 1, Ordering::Release);
+        true
+    }
+
+    /// Takes the note of the space at `lsn`; returns where that ends.
+    fn take(&self, lsn: Lsn) -> Option<Lsn> {
+        let start = lsn.get() + 1;
+        // Acquire: what the note says, and the space that is filled in.
+        let note = self.0.iter().find(|note| note.start.load(Ordering::Acquire) == start)?;
+        let end = note.end.load(Ordering::Relaxed);
+        // Release: it has been read.
+        let taken = note.start.compare_exchange(start, FREE, Ordering::Release, Ordering::Relaxed);
+        taken.is_ok().then_some(Lsn::new(end))
     }
 }

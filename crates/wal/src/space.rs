@@ -120,7 +120,7 @@ impl Space {
             block,
             alarm,
             next: InsertionLock::new(next),
-            released: Released::new(end),
+            released: Released::new(end, capacity),
             durable: CachePadded::new(AtomicU64::new(end.get())),
             failed: AtomicBool::new(false),
             hardening,
@@ -402,7 +402,7 @@ impl Space {
 
     /// Moves `released` over the spaces that were filled in early and have been come to.
     pub(crate) fn follow_notes(&self) {
-        self.released.follow();
+        self.released.follow_all();
     }
 
     /// Declares everything below `lsn` durable. Only the flusher calls this.
