@@ -21,6 +21,8 @@
 //! for those who release in turn a fence would double the price. So the two may pass each other, and then the note waits
 //! for the next who follows.
 //!
+//! Measurements can do without notes, to show what they are worth: then every owner waits for its turn, as the paper's do.
+//!
 //! When all cells of its bucket are occupied, an owner waits, either for its turn or for a cell, and follows notes
 //! meanwhile. The one that it waits for needs nothing but a processor.
 
@@ -43,7 +45,7 @@ const OCCUPIED: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Released {
     position: CachePadded<Position>,
-    /// A power of two.
+    /// A power of two; none where everyone waits for its turn.
     buckets: Box<[Bucket]>,
 }
 
@@ -79,6 +81,11 @@ impl Released {
             position: CachePadded::new(Position { lsn: AtomicU64::new(lsn.get()), noted: AtomicU64::new(0) }),
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
         }
+    }
+
+    /// The same without notes: who is early waits.
+    pub(crate) fn without_notes(lsn: Lsn) -> Self {
+        Self { buckets: Box::default(), ..Self::new(lsn, 0) }
     }
 
     /// Everything below is released.
@@ -117,6 +124,9 @@ impl Released {
     fn release_early(&self, lsn: Lsn, end: Lsn) {
         if self.is_turn_soon(lsn) {
             self.release_in_turn(end);
+        } else if self.buckets.is_empty() {
+            self.wait_for_turn(lsn);
+            self.release_due(end);
         } else {
             self.leave_note(lsn, end);
             self.follow(FOLLOWED);
@@ -133,6 +143,13 @@ impl Released {
             }
         }
         false
+    }
+
+    fn wait_for_turn(&self, lsn: Lsn) {
+        let mut backoff = Backoff::new();
+        while self.get() != lsn {
+            backoff.snooze();
+        }
     }
 
     /// Leaves a note of the space, or releases it if its turn comes before there is a cell for the note.
@@ -159,7 +176,7 @@ impl Released {
         self.follow(self.buckets.len() * size_of::<Bucket>() / size_of::<Note>());
     }
 
-    /// The same, for `most` spaces at most.
+    /// The same, for `most` spaces at most: none where there are no notes.
     fn follow(&self, most: usize) {
         for _ in 0..most {
             let lsn = self.get();

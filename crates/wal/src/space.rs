@@ -141,6 +141,11 @@ impl Space {
         Self { clock, ..self }
     }
 
+    /// The same for measurements: who has filled in its space early waits for its turn to release it.
+    pub(crate) fn without_notes(self) -> Self {
+        Self { released: Released::without_notes(self.released()), ..self }
+    }
+
     /// The clock of one of several logs.
     #[inline]
     pub(crate) fn clock(&self) -> Option<&Clock> {

@@ -111,9 +111,13 @@ impl Slot {
     }
 
     /// Joins with `bytes`, unless the slot is not open or the group would exceed `limit` bytes.
+    ///
+    /// Who finds that another has come between its look and its attempt pauses before the next, longer each time: each attempt
+    /// takes the word from those who are about to join or leave, and where dozens of threads try, nearly all are in vain.
     pub(super) fn join(&self, bytes: u64, limit: u64) -> Join {
-        let mut word = self.word.load(Ordering::Relaxed);
+        let mut backoff = Backoff::new();
         loop {
+            let word = self.word.load(Ordering::Relaxed);
             let offset = word & BYTES;
             if word & PHASE != OPEN || offset + bytes > limit || members(word) == MAX_MEMBERS {
                 return Join::Refused;
@@ -124,7 +128,7 @@ impl Slot {
             {
                 Ok(_) if members(word) == 0 => return Join::Leader,
                 Ok(_) => return Join::Member { offset },
-                Err(current) => word = current,
+                Err(_) => backoff.snooze(),
             }
         }
     }

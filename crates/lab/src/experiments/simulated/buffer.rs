@@ -30,6 +30,7 @@ pub(super) fn load(threads: usize) -> BufferLoad {
         logs: 1,
         arrays: 1,
         array_slots: 4,
+        waits_for_turn: false,
         ring_bytes: 64 << 20,
         time: Duration::from_millis(1),
     }
