@@ -146,9 +146,9 @@ impl Released {
     }
 
     fn wait_for_turn(&self, lsn: Lsn) {
-        let mut backoff = Backoff::new();
         while self.get() != lsn {
-            backoff.snooze();
+            // A fresh one: no yield, so that it is the wait of the paper.
+            Backoff::new().snooze();
         }
     }
 

@@ -45,10 +45,13 @@ impl Experiment for Slots {
         }
         let consolidated = &figures[0].series[..threads.len()];
         let most = consolidated.last().expect("there is a number of threads");
-        let best = most.points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((f64::NAN, f64::NAN));
-        let near = most.points.iter().filter(|point| (point.0 - best.0).abs() <= 1.0).map(|point| point.1 / best.1);
+        let peak = most.points.iter().map(|point| point.1).fold(f64::NAN, f64::max);
+        // Among numbers of slots that make no difference, the middle one.
+        let alike: Vec<f64> = most.points.iter().filter(|point| point.1 >= ALIKE * peak).map(|point| point.0).collect();
+        let best = alike.get(alike.len() / 2).copied().unwrap_or(f64::NAN);
+        let near = most.points.iter().filter(|point| (point.0 - best).abs() <= 1.0).map(|point| point.1 / peak);
         let checks = vec![
-            Check::new("best number of slots at most threads", "3 to 4", best.0, Bound::Within(2.0, 6.0)),
+            Check::new("best number of slots at most threads", "3 to 4", best, Bound::Within(2.0, 6.0)),
             Check::new(
                 "throughput with one slot more or less, by the best",
                 "flat",
@@ -59,6 +62,9 @@ impl Experiment for Slots {
         Ok(Findings { setting: machines.iter().map(|(machine, _)| setting(*machine)).collect(), figures, checks })
     }
 }
+
+/// Throughputs whose ratio is at least this are alike.
+const ALIKE: f64 = 0.95;
 
 /// CD with each number of slots, and `reserved`, which has none, for comparison.
 fn figure(context: &mut Context<'_>, machine: Machine, slots: &[usize], threads: &[usize]) -> Result<Figure> {
