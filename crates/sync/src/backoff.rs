@@ -52,6 +52,19 @@ impl Backoff {
     }
 }
 
+/// Waits for a random moment of up to 16 pauses, before another attempt to change a word that another thread has just changed.
+///
+/// Threads that fail together and try again together fail again, all but one, and each attempt takes the word's line from
+/// the one that succeeds.
+pub fn stagger() {
+    const MOST: u64 = 16;
+    if cfg!(loom) {
+        return thread::yield_now();
+    }
+    // One by one: on the simulated machine a longer pause ends when the word changes, for all at once.
+    (0..=thread::random() % MOST).for_each(|_| pause(1));
+}
+
 /// Pauses between attempts to get something that other threads take and give back within nanoseconds, all the time.
 ///
 /// An attempt takes the cache line that they fight for away from the thread that works with it. A pause that is long

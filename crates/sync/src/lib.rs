@@ -36,7 +36,7 @@ pub mod trace;
 pub mod usage;
 pub mod word;
 
-pub use backoff::{Backoff, Retry};
+pub use backoff::{Backoff, Retry, stagger};
 pub use crossbeam_utils::CachePadded;
 pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
 pub use std::sync::{Arc, OnceLock, Weak};

@@ -25,7 +25,7 @@
 //! joins only if the word says OPEN, and then the slot *is* open, if perhaps at another place of the array.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use duramen_sync::{Backoff, CachePadded};
+use duramen_sync::{Backoff, CachePadded, stagger};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
@@ -112,10 +112,9 @@ impl Slot {
 
     /// Joins with `bytes`, unless the slot is not open or the group would exceed `limit` bytes.
     ///
-    /// Who finds that another has come between its look and its attempt pauses before the next, longer each time: each attempt
-    /// takes the word from those who are about to join or leave, and where dozens of threads try, nearly all are in vain.
+    /// Who finds that another has come between its look and its attempt waits a random moment: each attempt takes the word
+    /// from those who are about to join or leave, and where dozens of threads try at once, nearly all do so in vain.
     pub(super) fn join(&self, bytes: u64, limit: u64) -> Join {
-        let mut backoff = Backoff::new();
         loop {
             let word = self.word.load(Ordering::Relaxed);
             let offset = word & BYTES;
@@ -128,7 +127,7 @@ impl Slot {
             {
                 Ok(_) if members(word) == 0 => return Join::Leader,
                 Ok(_) => return Join::Member { offset },
-                Err(_) => backoff.snooze(),
+                Err(_) => stagger(),
             }
         }
     }
