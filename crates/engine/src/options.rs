@@ -112,7 +112,7 @@ pub struct Options {
     /// Consolidation arrays (default 1): threads use that of their memory node, so that only one of each group crosses to
     /// another socket (Aether, section 7.1). For machines with several sockets, one for each.
     pub log_arrays: usize,
-    /// Slots in the pool that takes turns at the array (default 64, at least twice `log_array_slots` for each array).
+    /// Slots in the pool that takes turns at the array (default 256, at least twice `log_array_slots` for each array).
     pub log_slot_pool: usize,
     /// Size of a log segment file, in bytes (default 64 MiB).
     pub log_segment_bytes: u64,
@@ -162,7 +162,7 @@ impl Default for Options {
             log_buffer_bytes: 16 << 20,
             log_array_slots: 4,
             log_arrays: 1,
-            log_slot_pool: 64,
+            log_slot_pool: 256,
             log_segment_bytes: 64 << 20,
             log_max_bytes: 16 << 30,
             archive: None,

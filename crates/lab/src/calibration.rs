@@ -109,6 +109,7 @@ impl Operation {
                     logs: 1,
                     arrays: 1,
                     array_slots: 4,
+                    slot_pool: 256,
                     waits_for_turn: false,
                     ring_bytes: 64 << 20,
                     time,

@@ -168,7 +168,7 @@ impl Default for WalOptions {
             ring_bytes: 16 << 20,
             array_slots: 4,
             arrays: 1,
-            slot_pool: 64,
+            slot_pool: 256,
             segment_bytes: 64 << 20,
             max_bytes: 16 << 30,
             spare_segments: 2,

@@ -154,7 +154,9 @@ impl ConsolidationArray {
 
     /// Puts a fresh slot at `place` of the array. It is the caller's turn.
     fn replace(&self, place: usize, relieve: impl Fn()) {
-        let (index, _) = self.take(|slot| slot.open(place), relieve);
+        // Where groups form, the slot taken last is in use.
+        let last = self.leaders.last_slot.load(Ordering::Relaxed);
+        let (index, _) = self.take_next(last, |slot| slot.open(place), relieve);
         // Relaxed: who finds the slot here judges it by its own word.
         self.places[place].store(index, Ordering::Relaxed);
     }

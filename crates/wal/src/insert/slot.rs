@@ -54,8 +54,9 @@ pub(super) struct Slot {
     bytes: AtomicU64,
     /// Place in the array. Written before OPEN is announced, constant until FREE.
     place: AtomicUsize,
-    /// The slot's part in the queue of spaces to be released, in the design that has one.
-    node: Node,
+    /// The slot's part in the queue of spaces to be released, in the design that has one. Apart from the word: who joins the
+    /// queue next writes to it with the insertion lock held, while members of this group are leaving.
+    node: CachePadded<Node>,
     /// What the members wait for: where the group's space starts, plus one; zero before the leader knows. Apart from the
     /// word: each thread that joins or leaves would disturb all that wait, and they it.
     told: CachePadded<AtomicU64>,

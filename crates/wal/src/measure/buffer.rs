@@ -35,6 +35,8 @@ pub struct BufferLoad {
     pub arrays: usize,
     /// Slots of the consolidation array.
     pub array_slots: usize,
+    /// Slots of the pool, or twice as many as all arrays have if that is more.
+    pub slot_pool: usize,
     /// Whether who has filled in its record early waits for its turn to release it, as in the paper, where this log leaves a
     /// note. Of no meaning in designs whose releases are in order anyway.
     pub waits_for_turn: bool,
@@ -117,7 +119,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     let shape = Shape {
         places: load.array_slots,
         arrays: load.arrays,
-        pool: 64.max(2 * load.array_slots * load.arrays),
+        pool: load.slot_pool.max(2 * load.array_slots * load.arrays),
         capacity,
         smallest: HEADER_BYTES as u64,
     };
@@ -243,6 +245,7 @@ mod tests {
             logs: 1,
             arrays: 1,
             array_slots: 4,
+            slot_pool: 64,
             waits_for_turn: false,
             ring_bytes: 1 << 20,
             time: Duration::from_millis(5),

@@ -23,12 +23,6 @@ impl Experiment for Slots {
         }
     }
 
-    fn difference(&self) -> Option<&'static str> {
-        Some(
-            "around the peak of three slots the surface is flat towards more slots, but two slots lose more than a third with 64 threads. Presumably because thirty threads join and leave each slot then, and an atomic operation on its word waits for theirs; that was not measured apart. With up to 48 threads two slots are as good as three",
-        )
-    }
-
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         type Threads = &'static [usize];
         let slots = context.pick(&[1, 2, 3, 4, 5, 6, 8, 10][..], &[1, 4, 8], &[1, 4]);

@@ -30,6 +30,7 @@ pub(super) fn load(threads: usize) -> BufferLoad {
         logs: 1,
         arrays: 1,
         array_slots: 4,
+        slot_pool: 1024,
         waits_for_turn: false,
         ring_bytes: 64 << 20,
         time: Duration::from_millis(1),
@@ -70,8 +71,8 @@ pub(super) fn setting(machine: Machine) -> String {
 /// How it was set up, with measurements of so long.
 pub(super) fn setting_with(machine: Machine, time: Duration) -> String {
     format!(
-        "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper; the code is \
-         that of the product, its caches, memory and processors are modelled. Each point is {} ms of virtual time. Counted is \
+        "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper, with a pool of \
+         1024 slots; the code is that of the product, its caches, memory and processors are modelled. Each point is {} ms of virtual time. Counted is \
          what has been filled in: whoever follows the links of `reserved`, one thread, may be behind at the end.",
         machine.name,
         time.as_millis()
