@@ -19,9 +19,8 @@ struct Two {
 impl Two {
     fn new() -> Arc<Self> {
         let memories = [(); 2].map(|()| SimMemory::new(LEN, Domain::VolatileCache));
-        let open = |memory: &SimMemory| {
-            Region::open(&Source::Simulated(memory.clone()), &RegionOptions::new(LEN)).unwrap()
-        };
+        let open =
+            |memory: &SimMemory| Region::open(&Source::Simulated(memory.clone()), &RegionOptions::new(LEN)).unwrap();
         let regions = [open(&memories[0]), open(&memories[1])];
         let positions = || [AtomicU64::new(0), AtomicU64::new(0)];
         let passive = Passive::new(4, DrainBy::Membarrier);
