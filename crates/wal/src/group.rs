@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duramen_pmem::Region;
-use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
@@ -39,7 +39,7 @@ use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 
-use crate::bell::Bell;
+use crate::bell::Alarm;
 use crate::error::{Result, WalError};
 use crate::logs::Complete;
 use crate::passive::{Behind, Passive};
@@ -71,11 +71,10 @@ pub(crate) struct Group {
     waiters: CachePadded<Mutex<Waiters>>,
     /// What threads have asked for that have inserted nothing.
     requested: CachePadded<AtomicU64>,
-    /// The daemon has been told that there is something to harden. Seldom written.
-    is_armed: CachePadded<AtomicBool>,
+    /// Rung when there is something to harden.
+    alarm: Alarm,
     /// One of the logs has failed, or they are closed: there is nothing to wait for.
     is_over: AtomicBool,
-    bell: Bell,
     daemon: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -141,9 +140,8 @@ impl Group {
             rounds: CachePadded::new(Mutex::new(Rounds::default())),
             waiters: CachePadded::new(Mutex::new(Waiters::default())),
             requested: CachePadded::new(AtomicU64::new(0)),
-            is_armed: CachePadded::new(AtomicBool::new(false)),
+            alarm: Alarm::default(),
             is_over: AtomicBool::new(false),
-            bell: Bell::new(),
             daemon: Mutex::new(None),
         }
     }
@@ -163,7 +161,7 @@ impl Group {
     /// Ends all waiting: the logs are about to be stopped. Nothing happens the second time.
     pub(crate) fn stop(&self) {
         self.end();
-        self.bell.stop();
+        self.alarm.bell.stop();
         if let Some(daemon) = self.daemon.lock().take() {
             // A panic there has been reported on its thread.
             let _ = daemon.join();
@@ -184,7 +182,7 @@ impl Group {
         if !self.passive.request(gsn) {
             self.requested.fetch_max(gsn.get(), Ordering::AcqRel);
         }
-        self.arm();
+        self.alarm.ring();
     }
 
     /// Whether waiting for `gsn` is over. Takes the round further if not.
@@ -241,22 +239,12 @@ impl Group {
         waiters.came += 1;
         waiters.by_gsn.insert((gsn, number), wake);
         drop(waiters);
-        self.arm();
+        self.alarm.ring();
         None
     }
 
     fn is_settled(&self, gsn: Gsn) -> bool {
         self.complete.get() >= gsn || self.is_over.load(Ordering::Acquire)
-    }
-
-    /// Tells the daemon that there is something to do, which the caller has just made known.
-    fn arm(&self) {
-        // Either the daemon, which looks once more after it has said that it goes to sleep, finds that, or this finds that it
-        // sleeps.
-        fence(Ordering::SeqCst);
-        if !self.is_armed.load(Ordering::Relaxed) && !self.is_armed.swap(true, Ordering::AcqRel) {
-            self.bell.ring();
-        }
     }
 
     fn region(&self, log: LogId) -> &Region {
@@ -371,24 +359,17 @@ impl Group {
         let _guard = EndOnPanic(self);
         let mut seen = 0;
         let mut tick = TICK;
-        while !self.bell.is_stopped() {
-            if !self.is_armed.load(Ordering::Acquire) {
-                self.bell.wait(None);
+        while !self.alarm.bell.is_stopped() {
+            if !self.alarm.is_set() {
+                self.alarm.bell.wait(None);
                 continue;
             }
-            self.bell.wait(Some(tick));
+            self.alarm.bell.wait(Some(tick));
             let mut rounds = self.rounds.lock();
             tick = if rounds.looks > seen { LONG_TICK } else { TICK };
-            let mut wanted = self.wanted(&rounds);
-            if wanted.is_none() {
-                self.is_armed.store(false, Ordering::Release);
-                fence(Ordering::SeqCst);
-                wanted = self.wanted(&rounds);
-                if wanted.is_some() {
-                    self.is_armed.store(true, Ordering::Release);
-                }
-            }
-            if let Some(wanted) = wanted.filter(|_| tick == TICK) {
+            if let Some(wanted) = self.alarm.look(|| self.wanted(&rounds))
+                && tick == TICK
+            {
                 self.look(&mut rounds, wanted);
             }
             seen = rounds.looks;
