@@ -246,6 +246,7 @@ fn wal_options(options: &Options) -> WalOptions {
         segment_bytes: options.log_segment_bytes,
         max_bytes: options.log_max_bytes,
         archive: options.archive.clone(),
+        synchronization_kind: Kind::Synchronization as u8,
         group_commit: GroupCommit {
             transactions: options.group_commit_transactions,
             bytes: options.group_commit_bytes,
@@ -295,7 +296,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let log_shortfall = logs.shortfall();
     let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));
     let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
-    scheme.set_room_aside();
+    scheme.logs().set_room_aside();
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
         cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),

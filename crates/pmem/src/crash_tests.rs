@@ -101,7 +101,7 @@ fn draining_all_processors_makes_everybodys_streams_sure() {
     region.store_word(8, 8);
     region.fence();
     assert_eq!(left(&memory), BTreeSet::from([[0, 0], [0, 8], [7, 0], [7, 8]]));
-    crate::drain_processors(&region, crate::DrainBy::Membarrier);
+    crate::drain_processors([&*region], crate::DrainBy::Membarrier);
     assert_eq!(left(&memory), BTreeSet::from([[7, 0], [7, 8]]), "what is in a cache only is not drained");
 }
 

@@ -25,18 +25,23 @@ pub enum Drained {
     Unsupported,
 }
 
-/// Makes durable what any thread of this process has streamed or flushed to `region` before the call: every processor that
-/// runs one executes a full barrier, and the others have done so when they switched to something else. Takes some ten
-/// microseconds (with signals, as many for each thread), and costs the interrupted threads one or two.
+/// Makes durable what any thread of this process has streamed or flushed to these regions before the call: every processor
+/// that runs one executes a full barrier, once for all regions, and the others have done so when they switched to something
+/// else. Takes some ten microseconds (with signals, as many for each thread), and costs the interrupted threads one or two.
 ///
 /// After Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10), 2014), section 4.1, who send
 /// signals to those that need it.
-pub fn drain_processors(region: &Region, by: DrainBy) -> Drained {
-    if let Some(recorder) = region.recorder() {
-        recorder.drain();
-        return Drained::Done { signals: 0 };
+pub fn drain_processors<'a>(regions: impl IntoIterator<Item = &'a Region>, by: DrainBy) -> Drained {
+    let mut drained = Drained::Done { signals: 0 };
+    let mut is_done = false;
+    for region in regions {
+        if let Some(recorder) = region.recorder() {
+            recorder.drain();
+        } else if !std::mem::replace(&mut is_done, true) {
+            drained = drain(region, by);
+        }
     }
-    drain(region, by)
+    drained
 }
 
 /// Simulated threads share a processor, whose buffers the caller's fence drains.

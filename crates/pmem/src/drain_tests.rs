@@ -15,9 +15,9 @@ fn both_ways_reach_the_other_threads() {
         }
         begun.wait();
         for _ in 0..20 {
-            assert!(matches!(drain_processors(&region, DrainBy::Signal), Drained::Done { signals } if signals >= 2));
+            assert!(matches!(drain_processors([&region], DrainBy::Signal), Drained::Done { signals } if signals >= 2));
         }
-        let interrupted = drain_processors(&region, DrainBy::Membarrier);
+        let interrupted = drain_processors([&region], DrainBy::Membarrier);
         assert!(matches!(interrupted, Drained::Done { signals: 0 } | Drained::Unsupported));
         over.wait();
     });

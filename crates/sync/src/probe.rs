@@ -38,6 +38,8 @@ probes! {
     NoteFollowed,
     /// The flusher found a record that was still being filled in at the end of the stable log.
     FlushWithoutProgress,
+    /// Processors were drained because a thread held up the commits of all.
+    StragglersDrained,
     /// A waiter flushed by itself.
     FlushedByCommitter,
     /// What a flush was for had not been released when it began.

@@ -11,23 +11,31 @@
 //! only two cases for somebody who raises the floor and then looks at the end of the log: the end includes a record, or the
 //! record's GSN is not below the floor. Both sides have a fence between their two steps, or each could miss the other's.
 //!
+//! Where clocks are brought forward for every commit, logs can share one floor ([`Clock::with_common`]): then one word is
+//! raised instead of one for each log, and looked at by everybody. Both do: the log's own floor is for what concerns it alone.
+//!
 //! A thread learns the GSN of its record when it fills it in, which may be long after; leads that have been replaced
 //! meanwhile are kept until everything before them is released.
 
 use std::collections::VecDeque;
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
-use duramen_sync::{Backoff, CachePadded, Mutex};
+use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::{Gsn, Lsn};
 
 /// Leads that are kept before it is looked whether some are not needed any more.
 const KEPT: usize = 64;
+
+/// A floor that several clocks share.
+pub(crate) type CommonFloor = Arc<CachePadded<AtomicU64>>;
 
 /// The clock of a log.
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// No record that gets its space from now on has a lower GSN.
     floor: CachePadded<AtomicU64>,
+    /// Nor in any of the logs that share this.
+    common: Option<CommonFloor>,
     lead: CachePadded<Lead>,
     /// Earlier leads, and from which LSN on each was in force.
     earlier: Mutex<VecDeque<(u64, u64)>>,
@@ -48,6 +56,7 @@ impl Clock {
         let lead = floor.get().saturating_sub(end.get());
         Self {
             floor: CachePadded::new(AtomicU64::new(floor.get())),
+            common: None,
             lead: CachePadded::new(Lead {
                 version: AtomicU64::new(0),
                 from: AtomicU64::new(0),
@@ -55,6 +64,25 @@ impl Clock {
             }),
             earlier: Mutex::new(VecDeque::new()),
         }
+    }
+
+    /// The same with a floor that it shares with other clocks.
+    pub(crate) fn with_common(self, common: Option<CommonFloor>) -> Self {
+        Self { common, ..self }
+    }
+
+    /// As [`Clock::raise`], of all logs that share their floor with this one; returns whether it does that.
+    pub(crate) fn raise_all(&self, floor: Gsn) -> bool {
+        let Some(common) = &self.common else { return false };
+        if common.load(Ordering::Relaxed) < floor.get() {
+            common.fetch_max(floor.get(), Ordering::AcqRel);
+        }
+        fence(Ordering::SeqCst);
+        true
+    }
+
+    fn common(&self, ordering: Ordering) -> u64 {
+        self.common.as_ref().map_or(0, |common| common.load(ordering))
     }
 
     /// Sees to it that space handed out from now on gets no GSN below `floor`. A look at the log's end after this finds
@@ -71,7 +99,7 @@ impl Clock {
     #[inline]
     pub(crate) fn pass(&self, lsn: Lsn, released: impl FnOnce() -> Lsn) {
         fence(Ordering::SeqCst);
-        let floor = self.floor.load(Ordering::Relaxed);
+        let floor = self.floor.load(Ordering::Relaxed).max(self.common(Ordering::Relaxed));
         // Only who has the turn writes it.
         let lead = self.lead.lead.load(Ordering::Relaxed);
         if lsn.get() + lead < floor {
@@ -132,7 +160,8 @@ impl Clock {
     /// The lowest GSN that a record may get from now on, in a log that ends at `end`.
     pub(crate) fn now(&self, end: Lsn) -> Gsn {
         let (_, lead) = self.lead();
-        Gsn::new((end.get() + lead).max(self.floor.load(Ordering::Acquire)))
+        let floor = self.floor.load(Ordering::Acquire).max(self.common(Ordering::Acquire));
+        Gsn::new((end.get() + lead).max(floor))
     }
 }
 

@@ -40,11 +40,22 @@ mod models {
     use super::*;
     use duramen_sync::{Arc, thread};
 
-    /// One thread hands out space; the other raises the floor and looks at the end: what it does not find is not below.
     #[test]
     fn who_raises_the_floor_sees_all_that_is_below() {
-        loom::model(|| {
-            let clock = Arc::new(Clock::new(Lsn::new(8), Gsn::new(8)));
+        raise_while_space_is_handed_out(None, |clock| clock.raise(Gsn::new(100)));
+    }
+
+    #[test]
+    fn who_raises_the_common_floor_sees_all_that_is_below() {
+        let raise = |clock: &Clock| assert!(clock.raise_all(Gsn::new(100)));
+        raise_while_space_is_handed_out(Some(CommonFloor::default), raise);
+    }
+
+    /// One thread hands out space; the other raises the floor and looks at the end: what it does not find is not below.
+    fn raise_while_space_is_handed_out(common: Option<fn() -> CommonFloor>, raise: fn(&Clock)) {
+        loom::model(move || {
+            let clock = Clock::new(Lsn::new(8), Gsn::new(8)).with_common(common.map(|new| new()));
+            let clock = Arc::new(clock);
             let end = Arc::new(AtomicU64::new(8));
             let inserter = {
                 let (clock, end) = (Arc::clone(&clock), Arc::clone(&end));
@@ -57,7 +68,7 @@ mod models {
                 })
                 .unwrap()
             };
-            clock.raise(Gsn::new(100));
+            raise(&clock);
             let seen = end.load(Ordering::Acquire);
             let gsns = inserter.join().unwrap();
             assert!(gsns[0] < gsns[1]);

@@ -18,6 +18,7 @@ use crate::files::SegmentFiles;
 use crate::flush::Flusher;
 use crate::nvm::NvmRing;
 use crate::options::{LogDevice, Sealing, WalOptions};
+use crate::passive::Passive;
 use crate::record::{Identity, MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode};
 use crate::recover::Found;
 use crate::ring::Ring;
@@ -132,17 +133,17 @@ impl Shared {
         if bytes <= STACK_BYTES {
             let mut space = [0; STACK_BYTES];
             make(&mut space[..bytes]);
-            self.stream(nvm, lsn, &space[..bytes]);
+            self.stream(nvm, lsn, gsn, &space[..bytes]);
         } else {
             let mut space = vec![0; bytes];
             make(&mut space);
-            self.stream(nvm, lsn, &space);
+            self.stream(nvm, lsn, gsn, &space);
         }
     }
 
-    fn stream(&self, nvm: &NvmRing, lsn: Lsn, record: &[u8]) {
+    fn stream(&self, nvm: &NvmRing, lsn: Lsn, gsn: Gsn, record: &[u8]) {
         let passive = self.passive.as_ref().expect("records are streamed where caches are volatile");
-        let writing = passive.begin(lsn);
+        let writing = passive.begin(gsn, self.files.identity.log);
         nvm.put(lsn, record);
         passive.end(writing, nvm.region());
     }
@@ -150,15 +151,20 @@ impl Shared {
     /// Makes what the calling thread has inserted durable, if that is left to it: it commits, or is about to wait for
     /// something else than the log.
     pub(crate) fn fence(&self) {
-        if let (Some(passive), Some(nvm)) = (&self.passive, self.ring.nvm()) {
-            passive.fence(nvm.region());
+        if let (Some(passive), Some(nvm)) = (self.passive_alone(), self.ring.nvm()) {
+            passive.fence(|_| nvm.region());
         }
+    }
+
+    /// The threads' cells, if they are about this log only. Several logs are hardened together: see [`crate::group`].
+    fn passive_alone(&self) -> Option<&Passive> {
+        self.passive.as_deref().filter(|_| self.space.clock().is_none())
     }
 
     /// Looks how much of what is released is hardened.
     fn advance(&self) {
         self.insertion.collect(&self.space);
-        if let Some(passive) = &self.passive
+        if let Some(passive) = self.passive_alone()
             && let Some(released) = self.space.released_in_order()
             && released > self.space.hardened()
         {
@@ -169,11 +175,24 @@ impl Shared {
     /// Makes all that is released hardened, though threads that have inserted it have not seen to that.
     fn drain(&self) {
         if let (Some(passive), Some(nvm)) = (&self.passive, self.ring.nvm()) {
-            let drained = passive.drain(nvm.region(), || {
+            let released = || {
                 self.insertion.collect(&self.space);
                 self.space.released_in_order().unwrap_or(Lsn::ZERO)
-            });
-            self.space.set_hardened(drained);
+            };
+            let drained = if self.passive_alone().is_some() {
+                passive.drain([nvm.region()], released)
+            } else {
+                passive.drain_one(nvm.region(), released)
+            };
+            self.space.set_hardened(drained.unwrap_or(Lsn::ZERO));
+        }
+    }
+
+    /// Hardens what is released of one of several logs that are hardened together, without the others, of which it learns only
+    /// when somebody commits.
+    pub(crate) fn harden_alone(&self) {
+        if self.passive.is_some() && self.passive_alone().is_none() && self.space.hardened() < self.space.released() {
+            self.drain();
         }
     }
 
@@ -212,15 +231,18 @@ impl Shared {
     pub(crate) fn look_after_ring(&self) -> bool {
         let before = self.space.hardened();
         self.advance();
-        if self.has_stalled() {
+        if self.passive_alone().is_some() && self.has_stalled() {
             self.drain();
         }
         let progress = self.space.hardened() > before;
-        let full = self.space.end().get() - self.space.durable().get() >= self.options.ring_bytes as u64 / 2;
+        let half = self.options.ring_bytes as u64 / 2;
+        let full = self.space.end().get() - self.space.durable().get() >= half;
         if !full && self.space.waiting_for_room() == 0 {
             return progress;
         }
-        self.drain();
+        if self.space.hardened().get() - self.space.durable().get() < half / 2 {
+            self.drain();
+        }
         let _turn = self.destaging.lock();
         self.write_out() || progress
     }

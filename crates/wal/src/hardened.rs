@@ -5,10 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use duramen_sync::{Arc, Mutex};
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
 use crate::commit::Ask;
 use crate::error::{Result, WalError};
+use crate::group::Group;
 use crate::logs::Complete;
 use crate::shared::Shared;
 use crate::wake::Wake;
@@ -17,7 +19,18 @@ use crate::wake::Wake;
 /// program. Dropping it does not take the request back.
 #[derive(Debug)]
 #[must_use = "the record is hardened only when this says so"]
-pub struct Hardened {
+pub struct Hardened(Request);
+
+#[derive(Debug)]
+enum Request {
+    /// One log has to do it, or several on their own.
+    Parts(Parts),
+    /// Several logs that are hardened together. The last is what wakes the task, once this has been polled.
+    Together(Arc<Group>, Gsn, Option<Arc<Mutex<Waker>>>),
+}
+
+#[derive(Debug)]
+struct Parts {
     first: Part,
     /// In several logs, what else has to be hardened.
     others: Vec<Part>,
@@ -27,12 +40,17 @@ pub struct Hardened {
 
 impl Hardened {
     pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
-        Self { first: Part::request(shared, lsn), others: Vec::new(), complete: None }
+        Self(Request::Parts(Parts { first: Part::request(shared, lsn), others: Vec::new(), complete: None }))
     }
 
     /// The parts, which have been requested, of a request that makes several logs complete up to `gsn`.
     pub(crate) fn of_several(first: Part, others: Vec<Part>, complete: Arc<Complete>, gsn: Gsn) -> Self {
-        Self { first, others, complete: Some((complete, gsn)) }
+        Self(Request::Parts(Parts { first, others, complete: Some((complete, gsn)) }))
+    }
+
+    /// A request that has been made of logs that are hardened together.
+    pub(crate) fn together(group: Arc<Group>, gsn: Gsn) -> Self {
+        Self(Request::Together(group, gsn, None))
     }
 
     /// Blocks until the record is hardened.
@@ -41,10 +59,11 @@ impl Hardened {
     /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be; [`WalError::OutOfRange`] when there is no such
     /// record.
     pub fn wait(&self) -> Result<()> {
-        self.first.wait()?;
-        self.others.iter().try_for_each(Part::wait)?;
-        self.note();
-        Ok(())
+        match &self.0 {
+            Request::Parts(parts) => parts.wait(),
+            Request::Together(..) if is_on(Bug::AcknowledgeBeforeFlush) => Ok(()),
+            Request::Together(group, gsn, _) => group.wait(*gsn),
+        }
     }
 
     /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at once on this one when
@@ -52,7 +71,74 @@ impl Hardened {
     /// tasks: one that takes its time delays the others, and one that waits until another is made, or a task is woken,
     /// waits for ever. Closing or dropping the log waits for the call that is being made. One that panics harms nobody but
     /// itself.
-    pub fn on_ready(mut self, call: impl FnOnce(Result<()>) + Send + 'static) {
+    pub fn on_ready(self, call: impl FnOnce(Result<()>) + Send + 'static) {
+        match self.0 {
+            Request::Parts(parts) => parts.on_ready(call),
+            Request::Together(group, gsn, _) => {
+                let told = Arc::clone(&group);
+                let wake = Wake::Call(Box::new(move || call(told.outcome(gsn))));
+                if let Some(wake) = group.queue(gsn, wake) {
+                    wake.tell();
+                }
+            }
+        }
+    }
+
+    /// Whether [`Hardened::wait`] would return at once, for better or worse.
+    pub fn is_ready(&self) -> bool {
+        match &self.0 {
+            Request::Parts(parts) => parts.is_ready(),
+            Request::Together(group, gsn, _) => group.is_ready(*gsn) || is_on(Bug::AcknowledgeBeforeFlush),
+        }
+    }
+}
+
+impl Future for Hardened {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        match &mut self.0 {
+            Request::Parts(parts) => parts.poll(context),
+            Request::Together(group, gsn, task) => {
+                let is_ready = poll(task, context, |wake| group.queue(*gsn, wake).is_none(), || group.is_ready(*gsn));
+                if is_ready { Poll::Ready(group.outcome(*gsn)) } else { Poll::Pending }
+            }
+        }
+    }
+}
+
+/// Sees to it that the task of `context` is woken, by what is or will be in `task`, which `queue` can add to those who are
+/// told; returns whether there is nothing to wait for any more.
+fn poll(
+    task: &mut Option<Arc<Mutex<Waker>>>,
+    context: &Context<'_>,
+    queue: impl FnOnce(Wake) -> bool,
+    is_ready: impl FnOnce() -> bool,
+) -> bool {
+    if let Some(task) = task {
+        // Wakers are cloned and dropped without the lock: that is code of others.
+        let waker = context.waker().clone();
+        let previous = std::mem::replace(&mut *task.lock(), waker);
+        drop(previous);
+    } else {
+        let new = Arc::new(Mutex::new(context.waker().clone()));
+        if queue(Wake::Task(Arc::clone(&new))) {
+            *task = Some(new);
+        }
+    }
+    // After the waker has been put in place: it is then called for whatever comes later.
+    is_ready()
+}
+
+impl Parts {
+    fn wait(&self) -> Result<()> {
+        self.first.wait()?;
+        self.others.iter().try_for_each(Part::wait)?;
+        self.note();
+        Ok(())
+    }
+
+    fn on_ready(mut self, call: impl FnOnce(Result<()>) + Send + 'static) {
         let first = match self.others.pop() {
             None => {
                 let Self { first, complete, .. } = self;
@@ -72,8 +158,7 @@ impl Hardened {
         }));
     }
 
-    /// Whether [`Hardened::wait`] would return at once, for better or worse.
-    pub fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.first.is_ready() && self.others.iter().all(Part::is_ready)
     }
 
@@ -82,15 +167,10 @@ impl Hardened {
             complete.note(*gsn);
         }
     }
-}
 
-impl Future for Hardened {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let this = &mut *self;
-        let mut outcome = this.first.poll(context);
-        for part in &mut this.others {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
+        let mut outcome = self.first.poll(context);
+        for part in &mut self.others {
             // Each of them, so that each wakes the task.
             outcome = match (outcome, part.poll(context)) {
                 (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
@@ -99,7 +179,7 @@ impl Future for Hardened {
             };
         }
         if matches!(outcome, Poll::Ready(Ok(()))) {
-            this.note();
+            self.note();
         }
         outcome
     }
@@ -159,7 +239,6 @@ impl Part {
     }
 
     fn outcome(&self) -> Result<()> {
-        use duramen_types::planted::{Bug, is_on};
         if is_on(Bug::AcknowledgeBeforeFlush) { Ok(()) } else { self.shared.outcome(self.lsn) }
     }
 
@@ -167,19 +246,9 @@ impl Part {
         if let Some(error) = &self.refused {
             return Poll::Ready(Err(error.clone()));
         }
-        if let Some(task) = &self.task {
-            // Wakers are cloned and dropped without the lock: that is code of others.
-            let waker = context.waker().clone();
-            let previous = std::mem::replace(&mut *task.lock(), waker);
-            drop(previous);
-        } else {
-            let task = Arc::new(Mutex::new(context.waker().clone()));
-            let wake = Wake::Task(Arc::clone(&task));
-            if self.shared.queue.queue(&self.shared.space, self.lsn, wake).is_none() {
-                self.task = Some(task);
-            }
-        }
-        // After the waker has been put in place: it is then called for whatever comes later.
-        if self.shared.is_settled(self.lsn) { Poll::Ready(self.outcome()) } else { Poll::Pending }
+        let Self { shared, lsn, .. } = self;
+        let queue = |wake| shared.queue.queue(&shared.space, *lsn, wake).is_none();
+        let is_ready = poll(&mut self.task, context, queue, || shared.is_settled(*lsn));
+        if is_ready { Poll::Ready(self.outcome()) } else { Poll::Pending }
     }
 }

@@ -55,12 +55,13 @@
 //! In this order; a thread that holds one takes only later ones. No lock but *growth* and, with a buffer in persistent
 //! memory, *destaging* is held during a disk operation, and growth is not taken to flush, unless an insertion was not
 //! covered by a reservation.
-//! 0. *destaging* (`shared`): the right to write a buffer in persistent memory to the segments;
-//! 1. *growth* (`segments`): making and recycling segments;
-//! 2. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
-//! 3. *room* (`space`): waiting for room;
-//! 4. *commit queue* (`commit`);
-//! 5. *live* (`files`), *notes* (`released`), *state* (`retention`), *failure* (`archive`), the bells' and the waiters' own locks: leaves.
+//! 0. *rounds* (`group`), then *room* (`together`): the right to harden several logs, and to synchronize them;
+//! 1. *destaging* (`shared`): the right to write a buffer in persistent memory to the segments;
+//! 2. *growth* (`segments`): making and recycling segments;
+//! 3. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
+//! 4. *room* (`space`): waiting for room;
+//! 5. *commit queue* (`commit`);
+//! 6. *live* (`files`), *state* (`retention`), *failure* (`archive`), the bells' and the waiters' own locks: leaves.
 //!
 //! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
 //!
@@ -89,6 +90,7 @@ mod destage;
 mod error;
 mod files;
 mod flush;
+mod group;
 mod hardened;
 mod insert;
 mod lock;
@@ -112,6 +114,7 @@ mod segments;
 mod shared;
 mod space;
 mod stats;
+mod together;
 mod wake;
 mod wal;
 

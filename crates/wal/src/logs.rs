@@ -16,6 +16,10 @@
 //! cut lacks anything. (The papers' recovery takes the last complete synchronization of each log and cuts each log at the
 //! highest timestamp among them; here that is one GSN for all logs.)
 //!
+//! # Hardened together
+//! Where the logs end in rings behind volatile caches, commits are not synchronizations. Their clocks share a floor, which a
+//! commit raises beyond its GSN, and one synchronization after the other is inserted for all who wait: see [`crate::group`].
+//!
 //! # One log
 //! needs none of this. A database's only log has the LSN for its GSN, no clock, no synchronizations, and the bytes on disk
 //! that it always had. `Logs` with one log only passes calls on.
@@ -23,8 +27,8 @@
 use std::collections::BTreeMap;
 
 use duramen_io::Disk;
-use duramen_sync::atomic::{AtomicU64, Ordering, fence};
-use duramen_sync::{Arc, CachePadded, Mutex};
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Arc, CachePadded};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, Place};
 
@@ -32,14 +36,17 @@ use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::copy::LogsHold;
 use crate::error::{Result, WalError};
+use crate::group::Group;
 use crate::hardened::{Hardened, Part};
 use crate::insert::InsertDesign;
 use crate::merge::MergedScanner;
 use crate::options::WalOptions;
-use crate::record::{FLAG_SYNCHRONIZES, Identity, NewRecord, Record, record_bytes, tails_bytes};
+use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::scan::Scanner;
+use crate::shared::{OneOf, common_floor, passive};
 use crate::space::Space;
 use crate::stats::WalStats;
+use crate::together::Together;
 use crate::wal::{FIRST_LSN, Inserted, Wal};
 
 /// Most logs of a database.
@@ -61,7 +68,7 @@ impl Complete {
         }
     }
 
-    fn get(&self) -> Gsn {
+    pub(crate) fn get(&self) -> Gsn {
         Gsn::new(self.0.load(Ordering::Acquire))
     }
 }
@@ -73,10 +80,10 @@ pub(crate) type Marks = BTreeMap<u64, u64>;
 #[derive(Debug)]
 pub struct Logs {
     logs: Box<[Wal]>,
+    together: Arc<Together>,
     complete: CachePadded<Arc<Complete>>,
-    /// For each log, some of its places; only with several logs.
-    marks: Box<[CachePadded<Mutex<Marks>>]>,
-    synchronizations: CachePadded<AtomicU64>,
+    /// If they are hardened together.
+    group: Option<Arc<Group>>,
     waits: CachePadded<AtomicU64>,
     own_waits: AtomicU64,
 }
@@ -89,24 +96,35 @@ impl Logs {
     /// As [`Wal::create`]; [`WalError::InvalidOption`] for a count that cannot be.
     pub fn create(disk: &Arc<dyn Disk>, options: &WalOptions, count: u16, database: [u8; 16]) -> Result<Self> {
         check(options, count)?;
+        let passive = passive(options);
+        let common = common_floor(passive.as_deref());
         let create = |log| {
-            Wal::create_one_of(Arc::clone(disk), options.clone(), Identity::one_of(database, LogId::new(log), count))
+            let identity = Identity::one_of(database, LogId::new(log), count);
+            let clock = || Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())).with_common(common.clone());
+            let one_of = (count > 1).then(|| OneOf { clock: clock(), passive: passive.clone() });
+            Wal::create_one_of(Arc::clone(disk), options.clone(), identity, one_of)
                 .map_err(|error| error.in_log(LogId::new(log)))
         };
         let logs = (0..count).map(create).collect::<Result<Vec<_>>>()?;
-        Ok(Self::new(logs, Gsn::ZERO, Vec::new()))
+        Self::new(logs, Gsn::ZERO, Vec::new())
     }
 
-    pub(crate) fn new(logs: Vec<Wal>, complete: Gsn, mut marks: Vec<Marks>) -> Self {
-        marks.resize_with(logs.len(), Marks::new);
-        Self {
+    pub(crate) fn new(logs: Vec<Wal>, complete: Gsn, marks: Vec<Marks>) -> Result<Self> {
+        let together = Arc::new(Together::new(logs.iter().map(|log| Arc::clone(&log.shared)).collect(), marks));
+        let complete = Arc::new(Complete::new(complete));
+        let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
+        let group =
+            passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
+        let logs = Self {
             logs: logs.into(),
-            complete: CachePadded::new(Arc::new(Complete::new(complete))),
-            marks: marks.into_iter().map(|marks| CachePadded::new(Mutex::new(marks))).collect(),
-            synchronizations: CachePadded::new(AtomicU64::new(0)),
+            together,
+            complete: CachePadded::new(complete),
+            group: group.map(Arc::new),
             waits: CachePadded::new(AtomicU64::new(0)),
             own_waits: AtomicU64::new(0),
-        }
+        };
+        logs.group.as_ref().map_or(Ok(()), Group::start)?;
+        Ok(logs)
     }
 
     /// How many there are.
@@ -129,17 +147,7 @@ impl Logs {
     }
 
     fn space(&self, log: usize) -> &Space {
-        &self.logs[log].shared.space
-    }
-
-    fn clock(&self, log: usize) -> &Clock {
-        self.space(log).clock().expect("each of several logs has a clock")
-    }
-
-    /// The lowest GSN that a record of this log may get from now on.
-    fn now(&self, log: usize) -> Gsn {
-        let end = self.space(log).end();
-        self.clock(log).now(end)
+        self.together.space(log)
     }
 
     /// Inserts a record into `log`. Its GSN is higher than `record.after` and than those of all earlier records of the log.
@@ -151,13 +159,14 @@ impl Logs {
     pub fn insert(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         match self.only() {
             Some(wal) => wal.insert(record),
-            None => self.insert_in_time(log, record, None),
+            None => self.together.insert(log, record, None),
         }
     }
 
     /// As [`Logs::insert`], and makes it a synchronization of all logs: [`Logs::wait_hardened`] for it has everything up to
-    /// its GSN survive any crash, whatever log it is in. Where other logs ended goes to `tails`, if somebody wants to know;
-    /// with one log, where the record is.
+    /// its GSN survive any crash, whatever log it is in; and whatever is inserted afterwards, into any log, has a higher GSN.
+    /// Where other logs ended goes to `tails`, if somebody wants to know; with one log, where the record is. Logs that are
+    /// hardened together insert synchronizations by themselves: there this is one only if somebody wants to know.
     pub fn insert_synchronized(&self, log: LogId, record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
         match self.only() {
             Some(wal) => {
@@ -167,9 +176,10 @@ impl Logs {
                 }
                 inserted
             }
+            None if self.group.is_some() && tails.is_none() => self.together.insert_commit(log, record),
             None => {
                 let mut noted = Vec::new();
-                let inserted = self.insert_in_time(log, record, Some(&mut noted));
+                let inserted = self.together.insert(log, record, Some(&mut noted));
                 if let Some(tails) = tails {
                     // A log that has failed takes no record.
                     noted.resize(self.logs.len(), FIRST_LSN);
@@ -181,65 +191,13 @@ impl Logs {
         }
     }
 
-    fn insert_in_time(&self, log: LogId, mut record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
-        assert!(record.flags & FLAG_SYNCHRONIZES == 0, "the flag is the log's own");
-        let number = usize::from(log.get());
-        if !is_on(Bug::PageTimeIgnored) && self.now(number) <= record.after {
-            self.clock(number).raise(next(record.after));
-        }
-        let shared = &self.logs[number].shared;
-        let (lsn, end, gsn) = match tails {
-            None => shared.insert_in_time(record, 0, |_, _| {}),
-            Some(tails) => {
-                self.synchronizations.fetch_add(1, Ordering::Relaxed);
-                record.flags |= FLAG_SYNCHRONIZES;
-                let tail = tails_bytes(self.count());
-                shared.insert_in_time(record, tail, |gsn, bytes| self.synchronize(number, gsn, bytes, tails))
-            }
-        };
-        assert!(gsn > record.after || is_on(Bug::PageTimeIgnored), "a change comes after what it changes");
-        self.mark(number, gsn, lsn, end);
-        Inserted { log, lsn, end, gsn }
-    }
-
-    /// Sees to it that no other log has a record up to `gsn` behind the tail that is noted here. Takes no lock: the caller
-    /// may have the turn of its own log.
-    fn synchronize(&self, own: usize, gsn: Gsn, bytes: &mut [u8], tails: &mut Vec<Lsn>) {
-        for log in (0..self.logs.len()).filter(|log| *log != own) {
-            if self.clock(log).now(self.space(log).end()) <= gsn {
-                self.clock(log).raise(next(gsn));
-            }
-        }
-        // A tail is looked at when it is known that the clock is beyond: what got its place before it went there, whoever has
-        // raised it, is seen then.
-        fence(Ordering::SeqCst);
-        for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
-            let tail = if log == own { Lsn::ZERO } else { self.space(log).end() };
-            field.copy_from_slice(&tail.get().to_le_bytes());
-            tails.push(tail);
-        }
-    }
-
-    /// Remembers a place now and then.
-    #[inline]
-    fn mark(&self, log: usize, gsn: Gsn, lsn: Lsn, end: Lsn) {
-        let step = self.mark_step();
-        if lsn.get() / step != end.get() / step {
-            self.marks[log].lock().insert(gsn.get(), end.get());
-        }
-    }
-
-    fn mark_step(&self) -> u64 {
-        mark_step(&self.logs[0].shared.options)
-    }
-
     /// For each log, a position before which all records have GSNs below `gsn`.
     pub fn positions_before(&self, gsn: Gsn) -> Vec<Lsn> {
         if let Some(wal) = self.only() {
             return vec![Lsn::new(gsn.get()).max(wal.start())];
         }
         let position = |(log, wal): (usize, &Wal)| {
-            let marks = self.marks[log].lock();
+            let marks = self.together.marks[log].lock();
             let mark = marks.range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
             Lsn::new(mark).max(wal.start())
         };
@@ -255,8 +213,30 @@ impl Logs {
         }
     }
 
+    /// Sets room for [`Logs::synchronize`] aside, as far as there is room.
+    pub fn set_room_aside(&self) {
+        if self.count() > 1 {
+            self.together.set_room_aside();
+        }
+    }
+
+    /// Inserts a synchronization that is about nothing else, of several logs, for everything up to `gsn`. There is room for it,
+    /// if need be beyond the limit of the log: it may be what has to happen before the log can become smaller.
+    ///
+    /// # Errors
+    /// [`WalError::Full`] when not even the disk has room, [`WalError::Disk`].
+    pub fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
+        self.together.synchronize(gsn, &mut Vec::new())
+    }
+
+    /// Whether [`Logs::wait_hardened`] and the like need no synchronization: the logs insert them by themselves, one for all
+    /// who wait.
+    pub fn are_hardened_together(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Blocks until everything up to and including `gsn` survives a crash. That is the GSN of a synchronization, at `own`
-    /// if the caller knows, or with one log of any record.
+    /// if the caller knows, or, with one log and with logs that are hardened together, of any record.
     ///
     /// # Errors
     /// As [`Wal::wait_hardened`].
@@ -283,6 +263,12 @@ impl Logs {
         if let Some(wal) = self.only() {
             return wal.harden(gsn);
         }
+        if let Some(group) = &self.group {
+            if !self.is_hardened(gsn) {
+                group.request(gsn);
+            }
+            return Hardened::together(Arc::clone(group), gsn);
+        }
         let mut parts = self.unhardened(own);
         // Position zero, where nothing is missing: it is before everything that any log holds.
         let last = parts.pop().unwrap_or((0, Lsn::ZERO));
@@ -294,6 +280,10 @@ impl Logs {
     fn wait(&self, gsn: Gsn, own: Option<Place>, ask: Ask) -> Result<()> {
         if self.is_hardened(gsn) || is_on(Bug::AcknowledgeBeforeFlush) {
             return Ok(());
+        }
+        if let Some(group) = &self.group {
+            group.request(gsn);
+            return group.wait(gsn);
         }
         let mut parts = self.unhardened(own);
         // This thread may do the flush of one log itself; the daemons of the others are at work meanwhile.
@@ -333,7 +323,10 @@ impl Logs {
     /// As [`Wal::settle`], for all logs.
     #[inline]
     pub fn settle(&self) {
-        self.logs.iter().for_each(Wal::settle);
+        match &self.group {
+            Some(group) => group.fence(),
+            None => self.logs.iter().for_each(Wal::settle),
+        }
     }
 
     /// As [`Wal::shortfall`], of the first log that has one.
@@ -360,7 +353,7 @@ impl Logs {
     pub fn earliest(&self) -> Gsn {
         match self.only() {
             Some(wal) => Gsn::new(wal.end().get()),
-            None => (0..self.logs.len()).map(|log| self.now(log)).min().expect("there is a log"),
+            None => (0..self.logs.len()).map(|log| self.together.now(log)).min().expect("there is a log"),
         }
     }
 
@@ -368,7 +361,7 @@ impl Logs {
     pub fn latest(&self) -> Gsn {
         match self.only() {
             Some(wal) => Gsn::new(wal.end().get()),
-            None => (0..self.logs.len()).map(|log| self.now(log)).max().expect("there is a log"),
+            None => self.together.latest(),
         }
     }
 
@@ -431,7 +424,7 @@ impl Logs {
         }
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
             self.logs[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
-            let mut marks = self.marks[log].lock();
+            let mut marks = self.together.marks[log].lock();
             while marks.len() > 1 && marks.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
                 marks.pop_first();
             }
@@ -478,8 +471,14 @@ impl Logs {
             sum.segments_created += stats.segments_created;
             sum.segments_recycled += stats.segments_recycled;
         }
-        sum.synchronizations = self.synchronizations.load(Ordering::Relaxed);
-        sum.waits_for_logs = self.waits.load(Ordering::Relaxed);
+        let mut waits = self.waits.load(Ordering::Relaxed);
+        if let Some(passive) = self.group.as_ref().and_then(|_| self.logs[0].shared.passive.as_deref()) {
+            // The same for all of them.
+            (sum.drains, sum.drain_signals, sum.fences) = passive.counts();
+            waits += passive.requests();
+        }
+        sum.synchronizations = self.together.synchronizations.load(Ordering::Relaxed);
+        sum.waits_for_logs = waits;
         sum.waits_for_own_log = self.own_waits.load(Ordering::Relaxed);
         sum
     }
@@ -494,12 +493,26 @@ impl Logs {
     /// # Errors
     /// As [`Wal::close`], after all have been stopped.
     pub fn close(&self) -> Result<()> {
+        if let Some(group) = &self.group {
+            // Those who wait for what has been inserted are told so. The outcome is that of the logs.
+            let _ = group.wait(Gsn::new(self.latest().get() - 1));
+            group.stop();
+        }
         let outcomes: Vec<Result<()>> = self.logs.iter().map(Wal::close).collect();
         outcomes.into_iter().collect()
     }
 }
 
-fn next(gsn: Gsn) -> Gsn {
+impl Drop for Logs {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            group.stop();
+        }
+    }
+}
+
+/// The GSN behind this.
+pub(crate) fn next(gsn: Gsn) -> Gsn {
     Gsn::new(gsn.get() + 1)
 }
 

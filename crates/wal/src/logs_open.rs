@@ -27,7 +27,7 @@ use crate::options::WalOptions;
 use crate::record::{Identity, RecordRef};
 use crate::recover::{self, End, Found};
 use crate::scan::Scanner;
-use crate::shared::Buffer;
+use crate::shared::{Buffer, OneOf, common_floor, passive};
 use crate::wal::Wal;
 
 /// Synchronizations of each log that are kept in memory while the ends of the others are not known yet. Those that are not
@@ -182,26 +182,36 @@ impl FoundLogs {
     pub fn open(self) -> Result<Logs> {
         if let Some((database, from)) = self.single {
             let wal = Wal::open(self.disk, self.options, database, Some(from))?;
-            return Ok(Logs::new(vec![wal], Gsn::ZERO, Vec::new()));
+            return Logs::new(vec![wal], Gsn::ZERO, Vec::new());
         }
         let is_cut = self.cut().is_some();
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
         let floor = Gsn::new(last.get() + 1);
         let (mut wals, mut marks) = (Vec::new(), Vec::new());
+        let passive = passive(&self.options);
+        let common = common_floor(passive.as_deref());
         for (number, log) in self.logs.into_iter().enumerate() {
             let mut kept = log.marks.clone();
             kept.retain(|_, lsn| *lsn <= log.cut.get());
             marks.push(kept);
-            let wal = log.start(&self.disk, &self.options, is_cut, floor);
+            let one_of = |clock: Clock| OneOf { clock: clock.with_common(common.clone()), passive: passive.clone() };
+            let wal = log.start(&self.disk, &self.options, is_cut, floor, one_of);
             wals.push(wal.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
-        Ok(Logs::new(wals, self.complete, marks))
+        Logs::new(wals, self.complete, marks)
     }
 }
 
 impl FoundLog {
     /// Removes what is not to be in the log any more and brings it into service, with GSNs from `floor` on.
-    fn start(mut self, disk: &Arc<dyn Disk>, options: &WalOptions, is_cut: bool, floor: Gsn) -> Result<Wal> {
+    fn start(
+        mut self,
+        disk: &Arc<dyn Disk>,
+        options: &WalOptions,
+        is_cut: bool,
+        floor: Gsn,
+        one_of: impl FnOnce(Clock) -> OneOf,
+    ) -> Result<Wal> {
         let files = &self.found.files;
         if is_cut {
             if let Some(buffer) = &mut self.buffer {
@@ -211,8 +221,8 @@ impl FoundLog {
         } else {
             self.end.erase_behind(files)?;
         }
-        let clock = Clock::new(self.cut, floor);
-        Wal::start_found(Arc::clone(disk), options.clone(), &self.found, self.cut, Some(clock), self.buffer)
+        let one_of = one_of(Clock::new(self.cut, floor));
+        Wal::start_found(Arc::clone(disk), options.clone(), &self.found, self.cut, Some(one_of), self.buffer)
     }
 }
 

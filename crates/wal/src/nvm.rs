@@ -143,11 +143,6 @@ impl NvmRing {
         self.streams
     }
 
-    /// How stragglers are drained.
-    pub(crate) fn drain_by(&self) -> DrainBy {
-        self.drain
-    }
-
     /// Streams a record to its place. It is durable after a fence of this thread, or when all processors have been drained.
     #[inline]
     pub(crate) fn put(&self, lsn: Lsn, record: &[u8]) {
@@ -226,7 +221,7 @@ impl NvmRing {
     /// has not, it may be in a cache, or have been streamed and not fenced.
     pub(crate) fn settle(&self, from: Lsn, to: Lsn) {
         // Whether processors can be drained makes no difference: who has ended runs on none of them.
-        let _: Drained = drain_processors(&self.region, self.drain);
+        let _: Drained = drain_processors([&self.region], self.drain);
         self.region.persist(self.at(from), (to.get() - from.get()) as usize);
     }
 

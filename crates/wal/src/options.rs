@@ -157,6 +157,9 @@ pub struct WalOptions {
     pub group_commit: GroupCommit,
     /// Where segments are copied to before they are recycled; nowhere by default.
     pub archive: Option<Archive>,
+    /// With several logs: the kind of the records that they insert by themselves, which say nothing but that the logs are
+    /// synchronized.
+    pub synchronization_kind: u8,
 }
 
 impl Default for WalOptions {
@@ -174,6 +177,7 @@ impl Default for WalOptions {
             spare_segments: 2,
             group_commit: GroupCommit::default(),
             archive: None,
+            synchronization_kind: 0,
         }
     }
 }

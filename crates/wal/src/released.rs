@@ -158,7 +158,8 @@ impl Released {
         let mut backoff = Backoff::new();
         while !self.bucket(lsn).put(lsn, end) {
             if self.get() == lsn {
-                return self.release_due(end);
+                self.release_due(end);
+                break;
             }
             self.follow(FOLLOWED);
             backoff.rest();
@@ -166,7 +167,7 @@ impl Released {
         if self.position.noted.load(Ordering::Relaxed) < end.get() {
             self.position.noted.store(end.get() | (Self::HINT_BYTES - 1), Ordering::Relaxed);
         }
-        // Pairs with the fence in `follow`.
+        // Pairs with the fence in `follow`: of two that leave notes one behind the other, one finds what the other has done.
         fence(Ordering::SeqCst);
     }
 
@@ -224,3 +225,7 @@ impl Bucket {
         taken.is_ok().then_some(Lsn::new(end))
     }
 }
+
+#[cfg(test)]
+#[path = "released_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use duramen_io::{AlignedBuf, Disk};
+use duramen_pmem::Domain;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
@@ -11,7 +12,7 @@ use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 
 use crate::archive::Archiver;
 use crate::bell::Bell;
-use crate::clock::Clock;
+use crate::clock::{Clock, CommonFloor};
 use crate::commit::Ask;
 use crate::commit::{CommitQueue, is_settled};
 use crate::daemon::FailOnPanic;
@@ -21,7 +22,7 @@ use crate::files::SegmentFiles;
 use crate::flush::Flusher;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::nvm::Found as InRing;
-use crate::options::{GroupCommit, Sealing, WalOptions};
+use crate::options::{GroupCommit, LogDevice, Sealing, WalOptions};
 use crate::passive::Passive;
 use crate::record::{
     HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
@@ -52,7 +53,7 @@ pub(crate) struct Shared {
     /// The right to de-stage a ring in persistent memory. In other logs it is the commit queue that says who flushes.
     pub(crate) destaging: Mutex<()>,
     /// With a ring in persistent memory and volatile caches.
-    pub(crate) passive: Option<Passive>,
+    pub(crate) passive: Option<Arc<Passive>>,
     /// What the daemon saw last of a ring in persistent memory.
     pub(crate) stalled: Stalled,
     /// If the log is archived.
@@ -60,8 +61,31 @@ pub(crate) struct Shared {
     failure: OnceLock<WalError>,
 }
 
-/// Threads that may share a ring without a fence for each record.
+/// Threads that may share rings without a fence for each record.
 const MAX_THREADS: usize = 1024;
+
+/// What a log is given that is one of several.
+#[derive(Debug)]
+pub(crate) struct OneOf {
+    pub(crate) clock: Clock,
+    /// What [`passive`] makes, the same for all of them.
+    pub(crate) passive: Option<Arc<Passive>>,
+}
+
+/// A floor for the clocks of several logs, if they are hardened together.
+pub(crate) fn common_floor(passive: Option<&Passive>) -> Option<CommonFloor> {
+    passive.map(|_| CommonFloor::default())
+}
+
+/// For logs with these options: what threads know to be durable, if that is left to them.
+pub(crate) fn passive(options: &WalOptions) -> Option<Arc<Passive>> {
+    match &options.device {
+        LogDevice::Nvm(nvm) if nvm.domain == Domain::VolatileCache => {
+            Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain)))
+        }
+        _ => None,
+    }
+}
 
 /// A log buffer in persistent memory, and what was found there.
 #[derive(Debug)]
@@ -99,7 +123,7 @@ impl Shared {
         files: Arc<SegmentFiles>,
         start: Lsn,
         end: Lsn,
-        clock: Option<Clock>,
+        one_of: Option<OneOf>,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
         let archive = options.archive.as_ref();
@@ -127,8 +151,10 @@ impl Shared {
             Some(nvm) if nvm.streams() => Hardening::Told,
             Some(_) => Hardening::Released,
         };
-        let streamed = ring.nvm().filter(|nvm| nvm.streams());
-        let passive = streamed.map(|nvm| Passive::new(MAX_THREADS, nvm.drain_by()));
+        let (clock, passive) = match one_of {
+            Some(OneOf { clock, passive }) => (Some(clock), passive),
+            None => (None, passive(&options)),
+        };
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {

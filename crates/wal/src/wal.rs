@@ -7,7 +7,6 @@ use duramen_types::{Gsn, LogId, Lsn, Place};
 use std::collections::BTreeMap;
 
 use crate::archive::Archiver;
-use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::daemon::Daemons;
 use crate::destage::{check_end, find_buffer, new_buffer};
@@ -21,7 +20,7 @@ use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
 use crate::recover::{self, Found};
 use crate::scan::Scanner;
 use crate::segment::{Geometry, directory};
-use crate::shared::{Buffer, Shared};
+use crate::shared::{Buffer, OneOf, Shared};
 use crate::stats::WalStats;
 
 /// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never logged".
@@ -74,11 +73,16 @@ impl Wal {
     /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`], [`WalError::Region`],
     /// [`WalError::WrongRing`], or what the disk says.
     pub fn create(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16]) -> Result<Self> {
-        Self::create_one_of(disk, options, Identity::new(database, LogId::ZERO))
+        Self::create_one_of(disk, options, Identity::new(database, LogId::ZERO), None)
     }
 
     /// Makes one of the logs of a database.
-    pub(crate) fn create_one_of(disk: Arc<dyn Disk>, options: WalOptions, identity: Identity) -> Result<Self> {
+    pub(crate) fn create_one_of(
+        disk: Arc<dyn Disk>,
+        options: WalOptions,
+        identity: Identity,
+        one_of: Option<OneOf>,
+    ) -> Result<Self> {
         options.validate()?;
         if recover::has_segments(&*disk, identity.log)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
@@ -88,9 +92,8 @@ impl Wal {
         disk.sync_directory("")?;
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
-        let clock = (identity.count > 1).then(|| Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())));
         let buffer = new_buffer(&options, &identity)?;
-        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, clock, buffer)?;
+        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, one_of, buffer)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -131,13 +134,13 @@ impl Wal {
         options: WalOptions,
         found: &Found,
         end: Lsn,
-        clock: Option<Clock>,
+        one_of: Option<OneOf>,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
         disk.sync_directory(&directory(found.files.identity.log))?;
-        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, clock, buffer)?;
+        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, one_of, buffer)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end) {
             if let Some(file) = shared.files.file(number) {
@@ -273,6 +276,7 @@ impl Wal {
     /// end or beyond there are none. That part of the log must not be recycled meanwhile. What is in a ring in persistent
     /// memory is de-staged before; if the log has failed, the scan ends where that has got to.
     pub fn scan(&self, from: Lsn) -> Scanner {
+        self.shared.harden_alone();
         let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
         Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
@@ -323,7 +327,7 @@ impl Wal {
         shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
         let (flushes, flushed_bytes) = shared.flusher.counts();
-        let (drains, drain_signals, fences) = shared.passive.as_ref().map_or((0, 0, 0), Passive::counts);
+        let (drains, drain_signals, fences) = shared.passive.as_deref().map_or((0, 0, 0), Passive::counts);
         let (hardening_waits, inline_flushes) = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
         let archiver = shared.archiver.as_ref();

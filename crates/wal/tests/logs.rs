@@ -189,20 +189,66 @@ fn threads_keep_every_log_and_every_page_in_order() {
 /// A reader that is told of a commit by its GSN alone has it, and all logs, hardened.
 #[test]
 fn whoever_saw_a_commit_can_wait_for_it() {
-    let disk = SimDisk::new(1);
-    let options = options(InsertDesign::Hybrid);
-    let logs = Logs::create(&disk_of(&disk), &options, 2, DATABASE).unwrap();
-    let mut history = History::default();
-    work(&logs, &mut history, &mut Random(3), 20).unwrap();
-    let commit = logs.insert_synchronized(LogId::new(1), NewRecord { kind: 2, ..record(1, &[]) }, None);
-    assert!(!logs.is_hardened(commit.gsn));
-    let (told, heard) = std::sync::mpsc::channel();
-    logs.harden(commit.gsn, None).on_ready(move |outcome| told.send(outcome.is_ok()).unwrap());
-    assert!(heard.recv().unwrap());
-    assert!(logs.is_hardened(commit.gsn));
-    history.acknowledged = commit.gsn;
-    let image = disk.crash_image(&CrashChoice::Nothing);
-    check(&reopen(&image, &options, 2, &mut history).unwrap(), &mut history.clone()).unwrap();
+    for domain in [None].into_iter().chain(DOMAINS.map(Some)) {
+        let world = World::new(1, domain, 2);
+        let options = world.options(&options(InsertDesign::Hybrid));
+        let logs = Logs::create(&disk_of(&world.disk), &options, 2, DATABASE).unwrap();
+        let mut history = History::default();
+        work(&logs, &mut history, &mut Random(3), 20).unwrap();
+        let commit = logs.insert_synchronized(LogId::new(1), NewRecord { kind: 2, ..record(1, &[]) }, None);
+        assert!(!logs.is_hardened(commit.gsn));
+        let (told, heard) = std::sync::mpsc::channel();
+        logs.harden(commit.gsn, None).on_ready(move |outcome| told.send(outcome.is_ok()).unwrap());
+        assert!(heard.recv().unwrap());
+        assert!(logs.is_hardened(commit.gsn));
+        history.acknowledged = commit.gsn;
+        let image = world.crash_image(&CrashChoice::Nothing);
+        check(&reopen(&image.disk, &image.options(&options), 2, &mut history).unwrap(), &mut history.clone()).unwrap();
+    }
+}
+
+/// Locks are let go behind a commit: wherever the logs are cut, what others do then is not there without it.
+#[test]
+fn what_follows_a_commit_comes_later_in_every_log() {
+    for domain in [None].into_iter().chain(DOMAINS.map(Some)) {
+        let world = World::new(1, domain, 3);
+        let options = world.options(&options(InsertDesign::Hybrid));
+        let logs = Logs::create(&disk_of(&world.disk), &options, 3, DATABASE).unwrap();
+        (0..20).for_each(|_| assert_eq!(logs.insert(LogId::new(1), record(1, &[0; 100])).log, LogId::new(1)));
+        let commit = logs.insert_synchronized(LogId::new(1), record(1, &[]), None);
+        for log in [0, 2, 1] {
+            assert!(logs.insert(LogId::new(log), record(2, &[])).gsn > commit.gsn, "{domain:?}, log {log}");
+        }
+        logs.settle();
+    }
+}
+
+/// A request that nobody looks after is seen to, and a thread that sleeps with something that is not durable is drained once.
+#[test]
+fn a_request_is_seen_to_though_nobody_waits_and_a_thread_sleeps() {
+    let world = World::new(1, Some(Domain::VolatileCache), 2);
+    let options = world.options(&options(InsertDesign::Hybrid));
+    let logs = Logs::create(&disk_of(&world.disk), &options, 2, DATABASE).unwrap();
+    let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = logs.insert(LogId::new(1), record(1, &[7; 500]));
+            inserted.wait();
+            wait.wait();
+        });
+        inserted.wait();
+        for number in 0..10 {
+            let commit = logs.insert_synchronized(LogId::ZERO, record(2, &[8; 100]), None);
+            drop(logs.harden(commit.gsn, None));
+            while !logs.is_hardened(commit.gsn) {
+                std::thread::yield_now();
+            }
+            assert_eq!(logs.stats().drains, 1, "commit {number}: the thread has inserted nothing since");
+        }
+        wait.wait();
+    });
+    let stats = logs.stats();
+    assert_eq!((stats.waits_for_logs, stats.synchronizations), (10, 10), "one at a time: {stats:?}");
 }
 
 fn two_logs(disk: &SimDisk) -> (Logs, WalOptions) {

@@ -39,6 +39,7 @@ pub(super) struct Measured<'a> {
     /// Waits for several logs to be hardened, and those of them that were for one log at most.
     waits_for_logs: u64,
     waits_for_own_log: u64,
+    synchronizations: u64,
     log_end: u64,
     fences: u64,
     drains: u64,
@@ -58,6 +59,7 @@ impl<'a> Measured<'a> {
             deadlocks: after.deadlocks - before.deadlocks,
             waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
             waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
+            synchronizations: after.log.synchronizations - before.log.synchronizations,
             log_end: after.log.end.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
@@ -158,7 +160,14 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     );
     if args.logs > 1 {
         let share = 100.0 * measured.waits_for_own_log as f64 / measured.waits_for_logs.max(1) as f64;
-        row("logs", format!("{} by {}; {share:.1} % of waits were for one log at most", args.logs, args.partition));
+        let waits = measured.waits_for_logs as f64 / measured.synchronizations.max(1) as f64;
+        row(
+            "logs",
+            format!(
+                "{} by {}; {share:.1} % of waits were for one log at most, {waits:.1} waits for each synchronization",
+                args.logs, args.partition
+            ),
+        );
     }
     let device = args.open.log.log_device;
     row("log device", domain(args).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));

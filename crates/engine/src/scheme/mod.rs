@@ -41,6 +41,10 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Asks for everything up to and including `gsn` to survive a crash, and does not wait.
     fn request_hardening(&self, gsn: Gsn, own: Option<Place>) -> Hardened;
 
+    /// The calling thread, which has recorded something, may not call again for long: others' commits may be waiting until
+    /// what it has recorded survives a crash.
+    fn settle(&self);
+
     /// Whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;
 

@@ -1,18 +1,14 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex, cpu};
+use duramen_sync::{Arc, cpu};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalError, WalStats};
+use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalStats};
 
 use super::StorageScheme;
 use crate::error::Result;
 use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
-use crate::record::Kind;
-
-/// Room set aside for synchronizations that make pages fit to be written when the log is full, in bytes.
-const ROOM_FOR_SYNCHRONIZATIONS: u64 = 32 << 10;
 
 /// Write-ahead logging.
 #[derive(Debug)]
@@ -21,14 +17,12 @@ pub(crate) struct WalScheme {
     partition: Partition,
     /// Memory nodes of the machine.
     nodes: usize,
-    /// What is left of the room for synchronizations.
-    room: Mutex<u64>,
 }
 
 impl WalScheme {
     /// The scheme over open logs.
     pub(crate) fn new(logs: Arc<Logs>, partition: Partition) -> Self {
-        Self { logs, partition, nodes: cpu::nodes(), room: Mutex::new(0) }
+        Self { logs, partition, nodes: cpu::nodes() }
     }
 
     /// The logs.
@@ -60,39 +54,6 @@ impl WalScheme {
             (_, Some(home)) => home,
             (Partition::Transaction, None) => self.log_here(),
         }
-    }
-
-    /// Sets room for synchronizations aside, as far as there is room.
-    pub(crate) fn set_room_aside(&self) {
-        let mut room = self.room.lock();
-        if self.logs.count() > 1 && *room == 0 && self.logs.reserve(ROOM_FOR_SYNCHRONIZATIONS).is_ok() {
-            *room = ROOM_FOR_SYNCHRONIZATIONS;
-        }
-    }
-
-    /// Logs that everything up to `gsn` is to be hardened, in all logs.
-    fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
-        let bytes = self.logs.record_bytes(0);
-        let mut room = self.room.lock();
-        match self.logs.reserve(bytes) {
-            Ok(()) => *room += bytes,
-            Err(WalError::Full { .. }) if *room >= bytes => {}
-            // Pages are written so that there can be a checkpoint, which makes room: as for that, the limit does not count.
-            Err(WalError::Full { .. }) => {
-                self.reserve_beyond_limit(bytes)?;
-                *room += bytes;
-            }
-            Err(error) => return Err(error.into()),
-        }
-        let record = NewRecord { after: gsn, ..Kind::Synchronization.record(&[]) };
-        let inserted = self.logs.insert_synchronized(LogId::ZERO, record, None);
-        self.logs.unreserve(bytes);
-        *room -= bytes;
-        let missing = ROOM_FOR_SYNCHRONIZATIONS.saturating_sub(*room);
-        if missing >= ROOM_FOR_SYNCHRONIZATIONS / 2 && self.logs.reserve(missing).is_ok() {
-            *room += missing;
-        }
-        Ok(inserted)
     }
 }
 
@@ -129,6 +90,10 @@ impl StorageScheme for WalScheme {
 
     fn request_hardening(&self, gsn: Gsn, own: Option<Place>) -> Hardened {
         self.logs.harden(gsn, own)
+    }
+
+    fn settle(&self) {
+        self.logs.settle();
     }
 
     fn is_hardened(&self, gsn: Gsn) -> bool {
@@ -176,7 +141,7 @@ impl StorageScheme for WalScheme {
             self.logs.harden_at_once(last, None)?;
             return Ok(last);
         }
-        let inserted = self.synchronize(last)?;
+        let inserted = self.logs.synchronize(last)?;
         self.logs.harden_at_once(inserted.gsn, Some(inserted.place()))?;
         Ok(inserted.gsn)
     }
@@ -210,12 +175,12 @@ impl WalRule for WalScheme {
         }
         reach(Probe::WalRuleForcedFlush);
         let failed = |reason: String| PoolError::Log { reason };
-        if self.logs.count() == 1 {
+        if self.logs.count() == 1 || self.logs.are_hardened_together() {
             return self.logs.harden_at_once(gsn, None).map_err(|failure| failed(failure.to_string()));
         }
         // What a page holds must be in the logs after any crash; that all logs are hardened up to there is not enough, for
         // recovery would not know.
-        let inserted = self.synchronize(gsn).map_err(|error| failed(error.to_string()))?;
+        let inserted = self.logs.synchronize(gsn).map_err(|error| failed(error.to_string()))?;
         let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.place()));
         hardened.map_err(|failure| failed(failure.to_string()))
     }

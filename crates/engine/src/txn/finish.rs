@@ -227,6 +227,7 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Unhard
     core.counters.committed();
     core.checkpoint_if_due(committed.end_gsn());
     if mode == CommitMode::Async {
+        core.scheme().settle();
         return match core.scheme().failure() {
             Some(reason) => Err(Error::Poisoned { reason }),
             None => core.health.check().map(|()| Unhardened::NOTHING),
@@ -272,6 +273,7 @@ fn abort(core: &Core, context: &mut Context) -> Result<()> {
     }
     core.locks.release_fine(&mut context.locks, Gsn::ZERO);
     clear_away(core, context, &ghosts, Vec::new());
+    core.scheme().settle();
     core.locks.release_all(&mut context.locks);
     Ok(())
 }
