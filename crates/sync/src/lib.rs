@@ -32,6 +32,7 @@ mod imp;
 #[cfg(not(loom))]
 mod plain_cell;
 pub mod probe;
+mod seat;
 pub mod trace;
 pub mod usage;
 pub mod word;
