@@ -20,6 +20,7 @@ mod backoff;
 mod chance;
 pub mod clock;
 pub mod cost;
+pub mod crew;
 #[cfg(loom)]
 #[path = "loom.rs"]
 mod imp;

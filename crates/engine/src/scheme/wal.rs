@@ -42,7 +42,7 @@ impl WalScheme {
     }
 
     /// The logs.
-    pub(crate) fn logs(&self) -> &Logs {
+    pub(crate) fn logs(&self) -> &Arc<Logs> {
         &self.logs
     }
 
