@@ -155,7 +155,7 @@ impl Space {
     }
 
     /// Has the search for free pages begin at `page`.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn set_hint(&self, page: PageId) {
         self.hint.store(page.get(), Ordering::Relaxed);
     }

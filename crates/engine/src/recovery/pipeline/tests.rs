@@ -107,7 +107,7 @@ mod threads {
                 let (repeated, windows) = run(Recorder::new(buckets), &logs(), portions, threads).unwrap();
                 assert_eq!(repeated, expected(&logs(), buckets), "{portions:?}, {threads} threads");
                 // Gaps are skipped, and windows do not become larger than a step makes them.
-                assert!(windows >= 1 && windows <= 2040, "{portions:?}: {windows}");
+                assert!((1..=2040).contains(&windows), "{portions:?}: {windows}");
                 assert_eq!(windows == 1, window_bytes > 2040, "{portions:?}: {windows}");
             }
         }
