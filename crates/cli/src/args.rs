@@ -48,6 +48,9 @@ pub(crate) struct OpenArgs {
     /// Memory for pages, in MiB
     #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
     pub(crate) pool_mb: u32,
+    /// Threads that recovery uses [default: one for each processor, as far as there is log that is worth it]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=32))]
+    pub(crate) recovery_threads: Option<u32>,
     /// Read and write through the system's page cache
     #[arg(long)]
     pub(crate) no_direct: bool,
@@ -80,9 +83,12 @@ pub(crate) struct LogArgs {
     pub(crate) ring_mb: Option<u32>,
 }
 
-impl LogArgs {
-    /// The log in files.
-    pub(crate) const FILE: Self = Self { log_device: "file", domain: None, region: Vec::new(), ring_mb: None };
+impl OpenArgs {
+    /// With so much memory for pages; what else there is is as when nothing is said.
+    pub(crate) const fn with_pool(pool_mb: u32) -> Self {
+        let log = LogArgs { log_device: "file", domain: None, region: Vec::new(), ring_mb: None };
+        Self { pool_mb, recovery_threads: None, no_direct: false, no_uring: false, archive: None, log }
+    }
 }
 
 #[derive(Args, Debug)]

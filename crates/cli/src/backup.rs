@@ -4,7 +4,7 @@ use std::io::Write;
 
 use duramen::{BackupReport, Gsn, Restore, RestoreTo, Timestamp};
 
-use crate::args::{BackupArgs, CheckArgs, LogArgs, OpenArgs, RestoreArgs};
+use crate::args::{BackupArgs, CheckArgs, OpenArgs, RestoreArgs};
 use crate::check;
 use crate::database;
 use crate::failure::Result;
@@ -58,7 +58,7 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut dyn Write) -> Result<()> {
     )?;
     out.flush()?;
     // The first opening recovers it; then everything is looked at.
-    let open = OpenArgs { pool_mb: args.pool_mb, no_direct: false, no_uring: false, archive: None, log: LogArgs::FILE };
+    let open = OpenArgs::with_pool(args.pool_mb);
     check::check(&CheckArgs { dir: args.target.clone(), ledger: None, open }, out)
 }
 

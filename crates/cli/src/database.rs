@@ -25,6 +25,7 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
         log_device,
         log_buffer_bytes,
         pool_bytes: (open.pool_mb as usize) << 20,
+        recovery_threads: open.recovery_threads.map(|threads| threads as usize),
         direct_io: !open.no_direct,
         io_uring: !open.no_uring,
         archive,
@@ -84,23 +85,29 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
     if !report.was_needed() {
         return None;
     }
-    let megabytes = report.bytes as f64 / 1e6;
     let seconds = |micros: u64| micros as f64 / 1e6;
+    let rate = |bytes: u64, micros: u64| bytes as f64 / (micros as f64).max(1.0);
     Some(format!(
-        "{:.2} s: {} log records ({megabytes:.1} MB) read, {} page changes repeated at {:.0} MB/s, {} transactions \
-         rolled back, {} torn pages repaired (end of the log {:.2} s, analysis {:.2} s, redo {:.2} s with {} page visits \
-         in {} windows, undo {:.2} s)",
+        "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn pages \
+         repaired (end of the log {:.2} s at {:.0} MB/s, analysis {:.2} s at {:.0} MB/s, redo {:.2} s at {:.0} MB/s with {} \
+         threads, {} page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s)",
         seconds(report.micros()),
         report.records,
+        report.bytes as f64 / 1e6,
         report.redone,
-        megabytes / seconds(report.redo_micros).max(1e-6),
         report.losers,
         report.repaired,
         seconds(report.log_end_micros),
+        rate(report.analysis_bytes, report.log_end_micros),
         seconds(report.analysis_micros),
+        rate(report.analysis_bytes, report.analysis_micros),
         seconds(report.redo_micros),
+        rate(report.bytes, report.redo_micros),
+        report.redo_threads,
         report.pages,
         report.windows,
+        seconds(report.redo_read_micros),
+        seconds(report.redo_repeat_micros),
         seconds(report.undo_micros),
     ))
 }

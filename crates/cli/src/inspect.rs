@@ -7,12 +7,12 @@ use std::path::Path;
 use duramen::inspect;
 use duramen_types::{LogId, Lsn, PageId, Place};
 
-use crate::args::{Inspect, InspectArgs, LogArgs, OpenArgs};
+use crate::args::{Inspect, InspectArgs, OpenArgs};
 use crate::database::{closed_disk, open_existing};
 use crate::failure::Result;
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
-const OPEN: OpenArgs = OpenArgs { pool_mb: 64, no_direct: false, no_uring: false, archive: None, log: LogArgs::FILE };
+const OPEN: OpenArgs = OpenArgs::with_pool(64);
 
 pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     match &args.what {

@@ -61,13 +61,22 @@ impl<'p> Change<'p> {
         self.operations += 1;
     }
 
+    /// Has the change come after a record that its pages do not tell of: it does not survive a crash without that one.
+    pub(crate) fn come_after(&mut self, gsn: Gsn) {
+        self.after = self.after.max(gsn);
+    }
+
     /// Logs the change as a system transaction and lets the pages go; returns the bytes of log that it took.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
+        self.finish_at(scheme).bytes()
+    }
+
+    /// As [`Self::finish`]; returns where the record is.
+    pub(crate) fn finish_at(self, scheme: &dyn StorageScheme) -> Inserted {
         let prefix = Vec::new();
-        let inserted = self.log(prefix, |page, after, payload| {
+        self.log(prefix, |page, after, payload| {
             scheme.log(None, NewRecord { page, after, ..Kind::System.record(payload) })
-        });
-        inserted.bytes()
+        })
     }
 
     /// Lets the pages go without logging what was done to them: only for the planted bug that does so.

@@ -3,6 +3,9 @@
 //! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In between, a crash may
 //! happen at any point, and recovery begins again. A page is therefore freed only after everything that is found through
 //! it, and a page found is freed only if it still is what it is taken for.
+//!
+//! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits in different bitmaps,
+//! so nothing on them would see to that; each page freed comes after the one freed before.
 
 use crate::btree::{MAX_LEVELS, Store, Tree};
 use crate::core::Core;
@@ -12,7 +15,7 @@ use crate::page::{self, Node, PageType, SlotFlags};
 use crate::record::Garbage;
 use crate::txn_log::TxnLog;
 
-use duramen_types::PageId;
+use duramen_types::{Gsn, PageId};
 
 /// A committed transaction that could not give its garbage back yet.
 #[derive(Debug)]
@@ -21,12 +24,20 @@ pub(crate) struct Deferred {
     garbage: Vec<Garbage>,
 }
 
+/// What has been given back.
+#[derive(Debug, Default)]
+struct Freed {
+    pages: u64,
+    /// The record of the latest page.
+    last: Gsn,
+}
+
 impl Core {
     /// Gives a committed transaction's garbage back and ends the transaction. When the log has no room even after a
     /// checkpoint, or a page cannot be read, that is put off: [`Core::retry_deferred`].
     pub(crate) fn finish_garbage(&self, mut log: TxnLog, mut garbage: Vec<Garbage>) -> Result<()> {
         loop {
-            let mut freed = 0;
+            let mut freed = Freed::default();
             let result = match self.free_garbage(&mut garbage, &mut freed) {
                 Ok(()) => {
                     log.end(self.scheme());
@@ -34,7 +45,7 @@ impl Core {
                     return Ok(());
                 }
                 // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
-                Err(Error::Full { .. }) if freed > 0 => {
+                Err(Error::Full { .. }) if freed.pages > 0 => {
                     log.release_room(self.scheme());
                     log.repeat_garbage(self.scheme(), &garbage).and_then(|()| self.checkpoint_clean())
                 }
@@ -82,7 +93,7 @@ impl Core {
     }
 
     /// Gives everything back, and forgets what is done; counts the pages.
-    fn free_garbage(&self, items: &mut Vec<Garbage>, freed: &mut u64) -> Result<()> {
+    fn free_garbage(&self, items: &mut Vec<Garbage>, freed: &mut Freed) -> Result<()> {
         while let Some(&item) = items.last() {
             match item {
                 Garbage::Chain { head, chain } => self.free_chain(head, chain, freed)?,
@@ -94,7 +105,7 @@ impl Core {
     }
 
     /// Gives a chain's pages back, the last first.
-    fn free_chain(&self, head: PageId, chain: u64, freed: &mut u64) -> Result<()> {
+    fn free_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
         for id in self.store.chain_pages(head, chain)?.into_iter().rev() {
             self.free_page(id, freed)?;
         }
@@ -102,7 +113,7 @@ impl Core {
     }
 
     /// Gives the part of a dropped tree below `id` back. `level` is the level the page must be at.
-    fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>, freed: &mut u64) -> Result<()> {
+    fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>, freed: &mut Freed) -> Result<()> {
         let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
         for item in below {
             match item {
@@ -113,15 +124,15 @@ impl Core {
         self.free_page(id, freed)
     }
 
-    fn free_page(&self, id: PageId, freed: &mut u64) -> Result<()> {
-        match self.store.free_page(id) {
+    fn free_page(&self, id: PageId, freed: &mut Freed) -> Result<()> {
+        freed.last = match self.store.free_page(id, freed.last) {
             Err(Error::Full { .. }) => {
                 self.checkpoint_clean()?;
-                self.store.free_page(id)?;
+                self.store.free_page(id, freed.last)?
             }
             other => other?,
-        }
-        *freed += 1;
+        };
+        freed.pages += 1;
         Ok(())
     }
 }
@@ -157,3 +168,6 @@ fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<O
     };
     Ok(Some((found, below)))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

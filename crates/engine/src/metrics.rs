@@ -55,6 +55,10 @@ pub struct Metrics {
 pub struct RecoveryReport {
     /// Torn pages restored from the double-write area.
     pub repaired: u64,
+    /// Bytes of log that analysis read.
+    pub analysis_bytes: u64,
+    /// Threads that redo used; zero if there was nothing to redo.
+    pub redo_threads: u64,
     /// Log records that redo read.
     pub records: u64,
     /// Bytes of log that redo read.
@@ -73,6 +77,10 @@ pub struct RecoveryReport {
     pub analysis_micros: u64,
     /// Time of the redo pass, in microseconds.
     pub redo_micros: u64,
+    /// What threads spent of that on reading logs, all together, in microseconds.
+    pub redo_read_micros: u64,
+    /// What threads spent of that on repeating changes, all together, in microseconds.
+    pub redo_repeat_micros: u64,
     /// Time of the undo pass, in microseconds.
     pub undo_micros: u64,
 }

@@ -268,7 +268,7 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
     };
-    let found = Logs::find(disk, &wal_options(options), count, control.database, &known)?;
+    let found = Logs::find(disk, &wal_options(options), count, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
         // Made once: see `FoundLogs`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };

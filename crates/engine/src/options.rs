@@ -129,6 +129,9 @@ pub struct Options {
     /// 4 KiB, at most 1 GiB). It is used as far as there is log to recover from, and only until the database is open.
     /// Where data is larger than the pool, more of it means fewer reads of each page.
     pub redo_memory_bytes: usize,
+    /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
+    /// most 8, as far as there is log that is worth it.
+    pub recovery_threads: Option<usize>,
     /// Group commit: flush when this many commits wait. The default, 1, means as soon as the device is free; when many
     /// commit at once, that is when most of those whom the last flush released have come back ...
     pub group_commit_transactions: usize,
@@ -168,6 +171,7 @@ impl Default for Options {
             archive: None,
             checkpoint_bytes: 256 << 20,
             redo_memory_bytes: 64 << 20,
+            recovery_threads: None,
             group_commit_transactions: 1,
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),
@@ -183,6 +187,9 @@ impl Default for Options {
 impl Options {
     /// Fewest pages a pool can work with.
     pub const MIN_POOL_PAGES: usize = 64;
+
+    /// Most threads that recovery can be told to use: each needs some pages of the pool.
+    pub const MOST_RECOVERY_THREADS: usize = 32;
 
     /// Refuses what makes no sense.
     ///
@@ -209,6 +216,12 @@ impl Options {
         }
         if !(4 << 10..=1 << 30).contains(&self.redo_memory_bytes) {
             return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 1 GiB".into());
+        }
+        if self.recovery_threads.is_some_and(|threads| !(1..=Self::MOST_RECOVERY_THREADS).contains(&threads)) {
+            return wrong(
+                "recovery_threads",
+                format!("must be at least 1 and at most {}", Self::MOST_RECOVERY_THREADS),
+            );
         }
         if self.group_commit_transactions == 0 {
             return wrong("group_commit_transactions", "must be at least 1".into());

@@ -8,7 +8,7 @@
 //! chain that is no longer referenced is given back after the commit, from its end to its head, so that the clean-up can
 //! be begun again from the head after a crash at any point.
 
-use duramen_types::{PAGE_SIZE, PageId, TableId, crc32c};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
 use crate::active::ActiveTxns;
 use crate::btree::{Store, broken};
@@ -156,13 +156,15 @@ impl Store {
         Ok(pages)
     }
 
-    /// Gives a page back, as a system transaction.
-    pub(crate) fn free_page(&self, id: PageId) -> Result<()> {
+    /// Gives a page back, as a system transaction that comes after the record with the GSN `after`; returns its own.
+    pub(crate) fn free_page(&self, id: PageId, after: Gsn) -> Result<Gsn> {
         self.scheme.reserve(Self::FREE_BYTES)?;
-        let freed = self.free_page_change(id).map(|change| change.finish(&*self.scheme));
+        let freed = self.free_page_change(id).map(|mut change| {
+            change.come_after(after);
+            change.finish_at(&*self.scheme).gsn
+        });
         self.scheme.unreserve(Self::FREE_BYTES);
-        freed?;
-        Ok(())
+        Ok(freed?)
     }
 
     /// More than the record of a freed page takes in the log.

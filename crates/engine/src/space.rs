@@ -123,7 +123,8 @@ impl Space {
         }
     }
 
-    fn grow(&self, pool: &Pool, scheme: &dyn StorageScheme, group: u64) -> Result<(), PoolError> {
+    /// Makes the bitmap of `group`, unless another thread has.
+    pub(crate) fn grow(&self, pool: &Pool, scheme: &dyn StorageScheme, group: u64) -> Result<(), PoolError> {
         let _growth = self.growth.lock();
         if group < self.groups() {
             return Ok(());
@@ -151,6 +152,12 @@ impl Space {
         change.apply(bitmap, PageOp::GiveBack { bit });
         self.hint.fetch_min(id.get(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Has the search for free pages begin at `page`.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn set_hint(&self, page: PageId) {
+        self.hint.store(page.get(), Ordering::Relaxed);
     }
 
     /// Whether `page` is in use.

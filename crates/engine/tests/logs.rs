@@ -70,9 +70,15 @@ fn a_log_that_is_missing_is_missed() {
 #[test]
 fn what_several_logs_cannot_do_is_refused() {
     let reserved = Options { log_insert: InsertDesign::Reserved, ..options(2, Partition::Page) };
-    for (wrong, option) in
-        [(reserved, "log_insert"), (options(0, Partition::Page), "logs"), (options(25, Partition::Page), "logs")]
-    {
+    let no_threads = Options { recovery_threads: Some(0), ..options(2, Partition::Page) };
+    let threads = Options { recovery_threads: Some(33), ..options(2, Partition::Page) };
+    for (wrong, option) in [
+        (reserved, "log_insert"),
+        (options(0, Partition::Page), "logs"),
+        (options(25, Partition::Page), "logs"),
+        (no_threads, "recovery_threads"),
+        (threads, "recovery_threads"),
+    ] {
         let refused = Db::open_on(Arc::new(SimDisk::new(1)), wrong);
         assert!(matches!(&refused, Err(Error::InvalidOption { option: named, .. }) if *named == option), "{refused:?}");
     }
@@ -122,9 +128,10 @@ fn the_power_goes_off_among_threads() {
             disk.crash();
         });
         drop((table, db));
-        for choice in [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(1), CrashChoice::Random(2)] {
+        let choices = [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(1), CrashChoice::Random(2)];
+        for (choice, threads) in choices.into_iter().zip([None, Some(1), Some(2), Some(4)]) {
             let image = disk.crash_image(&choice);
-            let db = open(&image, with.clone());
+            let db = open(&image, Options { recovery_threads: threads, ..with.clone() });
             assert!(db.check().unwrap().is_ok());
             for (thread, acknowledged) in acknowledged.iter().enumerate() {
                 let (found, least) = (number(&db, &[b'a' + thread as u8]), acknowledged.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! Redo by windows of the log: however much of it is taken in at a time, and by however many threads, the result is the
 //! same, and a crash in the middle of it does no harm.
 
-use duramen::{Db, Options, Table};
+use duramen::{Db, Options, Partition, Table};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 use duramen_types::{Gsn, PageId, Place, TxnId};
@@ -27,8 +27,12 @@ fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
 
 /// A database whose power went off after all sorts of changes, and what is in it.
 fn crashed(seed: u64, pool_pages: usize, keys: u32, steps: u32) -> (SimDisk, Model) {
+    crashed_with(seed, options(pool_pages, 64 << 20), keys, steps)
+}
+
+fn crashed_with(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
-    let db = Db::open_on(Arc::new(disk.clone()), options(pool_pages, 64 << 20)).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), with).unwrap();
     let table = db.create_table("t").unwrap();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut model = Model::new();
@@ -80,15 +84,19 @@ fn verify(db: &Db, model: &Model) {
 fn windows_of_any_size_give_the_same_pages() {
     let (disk, model) = crashed(11, 1024, 4_000, 12_000);
     let mut redone = Vec::new();
-    for (memory, pool_pages) in [(4 << 10, 64), (100 << 10, 64), (1 << 20, 1024), (64 << 20, 4096)] {
+    for (memory, pool_pages, threads) in
+        [(4 << 10, 64, Some(1)), (100 << 10, 64, Some(2)), (1 << 20, 1024, Some(1)), (64 << 20, 4096, Some(32))]
+    {
         let image = disk.crash_image(&CrashChoice::Everything);
-        let db = Db::open_on(Arc::new(image.clone()), options(pool_pages, memory)).unwrap();
+        let with = Options { recovery_threads: threads, ..options(pool_pages, memory) };
+        let db = Db::open_on(Arc::new(image.clone()), with).unwrap();
         let report = db.metrics().recovery;
         match memory {
             0..500_000 => assert!(report.windows > 8, "{report:?}"),
             10_000_000.. => assert_eq!(report.windows, 1, "{report:?}"),
             _ => assert!(report.windows > 1, "{report:?}"),
         }
+        assert_eq!(report.redo_threads > 1, threads != Some(1), "{report:?}");
         assert!(report.pages >= report.windows, "{report:?}");
         redone.push((report.records, report.bytes, report.redone));
         verify(&db, &model);
@@ -105,8 +113,82 @@ fn many_pages_are_repeated_by_several_threads() {
         let image = disk.crash_image(&CrashChoice::Everything);
         let db = Db::open_on(Arc::new(image), options(pool_pages, 256 << 20)).unwrap();
         let report = db.metrics().recovery;
-        assert!(report.pages > 1_500 && report.windows == 1, "enough for helpers: {report:?}");
+        assert!(report.redo_threads > 1 && report.windows == 1, "enough for helpers: {report:?}");
         verify(&db, &model);
+    }
+}
+
+/// What is repeated does not depend on how many threads read the logs and repeat them, nor on which log a record is in.
+#[test]
+fn several_logs_are_repeated_by_several_threads() {
+    for (logs, log_partition) in [(2, Partition::RoundRobin), (3, Partition::Page), (3, Partition::Transaction)] {
+        let with = Options { logs, log_partition, ..options(1024, 64 << 20) };
+        let (disk, model) = crashed_with(14, with, 4_000, 8_000);
+        let mut redone = Vec::new();
+        for (memory, pool_pages, threads) in [(4 << 10, 64, 1), (4 << 10, 64, 4), (1 << 20, 1024, 2), (64 << 20, 64, 3)]
+        {
+            let image = disk.crash_image(&CrashChoice::Everything);
+            let with = Options { recovery_threads: Some(threads), ..options(pool_pages, memory) };
+            let db = Db::open_on(Arc::new(image.clone()), with.clone()).unwrap();
+            let report = db.metrics().recovery;
+            assert_eq!(report.redo_threads, threads as u64);
+            assert_eq!(report.windows > 1, memory < 64 << 20, "{report:?}");
+            redone.push((report.records, report.bytes, report.redone, report.losers));
+            verify(&db, &model);
+            db.close().unwrap();
+            verify(&Db::open_on(Arc::new(image), with).unwrap(), &model);
+        }
+        assert!(redone.iter().all(|counts| *counts == redone[0] && counts.2 > 2_000), "{redone:?}");
+    }
+}
+
+/// Many transactions that the crash interrupted, among them one with records in all logs, rolled back at the same time.
+#[test]
+fn losers_are_rolled_back_by_several_threads() {
+    for (logs, log_partition) in [(1, Partition::Transaction), (3, Partition::RoundRobin), (3, Partition::Page)] {
+        let disk = SimDisk::new(15);
+        let with = Options { logs, log_partition, ..options(256, 64 << 20) };
+        let db = Db::open_on(Arc::new(disk.clone()), with.clone()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let mut model = Model::new();
+        let mut txn = db.begin();
+        for key in 0..2000_u32 {
+            let (key, value) = (key.to_be_bytes().to_vec(), vec![1; 60]);
+            txn.put(&table, &key, &value).unwrap();
+            model.insert(key, value);
+        }
+        txn.commit().unwrap();
+        let mut losers: Vec<_> = (0..40).map(|_| db.begin()).collect();
+        for round in 0..30_u32 {
+            for (number, loser) in (0_u32..).zip(&mut losers) {
+                // Neighbours on the same pages; some values shrink, so that others take their room.
+                let key = (number + 40 * round).to_be_bytes();
+                loser.put(&table, &key, &vec![2; (round * 13 % 90) as usize]).unwrap();
+                if round % 7 == 0 {
+                    loser.put(&table, &(10_000 + number + 40 * round).to_be_bytes(), &[3; 200]).unwrap();
+                }
+            }
+        }
+        let mut last = db.begin();
+        last.put(&table, &50_000_u32.to_be_bytes(), b"committed").unwrap();
+        last.commit().unwrap();
+        model.insert(50_000_u32.to_be_bytes().to_vec(), b"committed".to_vec());
+        disk.crash();
+        drop((losers, table, db));
+        for threads in [1, 2, 5] {
+            let mut image = disk.crash_image(&CrashChoice::Everything);
+            // Interrupted some times, in any pass.
+            for round in 0..4 {
+                image.crash_at(image.operations() + 20 + 15 * round);
+                drop(Db::open_on(Arc::new(image.clone()), Options { recovery_threads: Some(threads), ..with.clone() }));
+                image = image.crash_image(&CrashChoice::Random(round));
+            }
+            let with = Options { recovery_threads: Some(threads), ..with.clone() };
+            let db = Db::open_on(Arc::new(image), with).unwrap();
+            verify(&db, &model);
+        }
+        let db = Db::open_on(Arc::new(disk.crash_image(&CrashChoice::Everything)), with).unwrap();
+        assert_eq!(db.metrics().recovery.losers, 40);
     }
 }
 
@@ -116,20 +198,21 @@ fn many_pages_are_repeated_by_several_threads() {
 fn redo_can_be_interrupted_between_and_within_windows() {
     let (disk, model) = crashed(13, 1024, 1_500, 5_000);
     let mut rng = StdRng::seed_from_u64(13);
-    for memory in [4 << 10, 200 << 10] {
+    for (memory, threads) in [(4 << 10, 1), (200 << 10, 1), (200 << 10, 3)] {
+        let with = || Options { recovery_threads: Some(threads), ..options(64, memory) };
         let whole = disk.crash_image(&CrashChoice::Everything);
         let before = whole.operations();
-        Db::open_on(Arc::new(whole.clone()), options(64, memory)).unwrap();
+        Db::open_on(Arc::new(whole.clone()), with()).unwrap();
         let operations = whole.operations() - before;
         for _ in 0..15 {
             let mut image = disk.crash_image(&CrashChoice::Everything);
             for _ in 0..3 {
                 image.crash_at(image.operations() + rng.random_range(0..operations));
-                let opened = Db::open_on(Arc::new(image.clone()), options(64, memory));
+                let opened = Db::open_on(Arc::new(image.clone()), with());
                 drop(opened);
                 image = image.crash_image(&CrashChoice::Random(rng.random()));
             }
-            verify(&Db::open_on(Arc::new(image), options(64, memory)).unwrap(), &model);
+            verify(&Db::open_on(Arc::new(image), with()).unwrap(), &model);
         }
     }
 }

@@ -20,6 +20,7 @@ mod backoff;
 mod chance;
 pub mod clock;
 pub mod cost;
+pub mod crew;
 #[cfg(loom)]
 #[path = "loom.rs"]
 mod imp;
@@ -32,6 +33,7 @@ mod imp;
 #[cfg(not(loom))]
 mod plain_cell;
 pub mod probe;
+mod seat;
 pub mod trace;
 pub mod usage;
 pub mod word;

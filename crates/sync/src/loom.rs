@@ -206,4 +206,16 @@ pub mod cpu {
     pub fn nodes() -> usize {
         1
     }
+
+    pub use crate::seat::Seat;
+
+    /// Always processor 0 of node 0.
+    pub fn seat() -> Seat {
+        Seat::default()
+    }
+
+    /// There is one memory node.
+    pub fn occupied_nodes() -> usize {
+        1
+    }
 }

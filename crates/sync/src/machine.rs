@@ -135,6 +135,7 @@ pub mod thread {
 /// Where the calling thread runs.
 pub mod cpu {
     use super::{is_simulated, threads};
+    pub use crate::seat::Seat;
 
     /// Number of the context that the calling thread runs on at this moment.
     pub fn current() -> usize {
@@ -149,5 +150,17 @@ pub mod cpu {
     /// Number of memory nodes of the simulated computer.
     pub fn nodes() -> usize {
         if is_simulated() { threads::nodes() } else { 1 }
+    }
+
+    /// The context that the calling thread runs on at this moment, by its node. All nodes have the same number of them, one
+    /// after the other.
+    pub fn seat() -> Seat {
+        let of_node = if is_simulated() { threads::contexts() / threads::nodes() } else { 1 };
+        Seat { node: node(), processor: current() % of_node }
+    }
+
+    /// Number of memory nodes of the simulated computer that have contexts: all of them.
+    pub fn occupied_nodes() -> usize {
+        nodes()
     }
 }

@@ -127,6 +127,9 @@ pub mod thread {
 
 /// Where the calling thread runs.
 pub mod cpu {
+    pub use crate::seat::Seat;
+    use crate::seat::Seats;
+
     /// Number of the processor that the calling thread runs on at this moment: a hint, stale when it returns.
     pub fn current() -> usize {
         // SAFETY: the call takes no arguments and touches no memory of ours.
@@ -145,13 +148,35 @@ pub mod cpu {
 
     /// Number of memory nodes of this machine.
     pub fn nodes() -> usize {
-        static NODES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-        *NODES.get_or_init(|| {
-            let is_node = |name: &str| {
-                name.strip_prefix("node").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-            };
+        machine().nodes
+    }
+
+    /// The processor that the calling thread runs on at this moment, by its node: a hint, too.
+    pub fn seat() -> Seat {
+        machine().seats.of(current())
+    }
+
+    /// Number of memory nodes of this machine that have processors.
+    pub fn occupied_nodes() -> usize {
+        machine().seats.nodes()
+    }
+
+    struct Machine {
+        nodes: usize,
+        seats: Seats,
+    }
+
+    /// What the system says about its nodes, asked once.
+    fn machine() -> &'static Machine {
+        static MACHINE: std::sync::OnceLock<Machine> = std::sync::OnceLock::new();
+        MACHINE.get_or_init(|| {
             let entries = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
-            entries.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
+            let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok();
+            let mut nodes: Vec<u32> = entries.filter_map(number).collect();
+            nodes.sort_unstable();
+            let list = |node| std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"));
+            let lists: Vec<String> = nodes.iter().map(|node| list(node).unwrap_or_default()).collect();
+            Machine { nodes: nodes.len().max(1), seats: Seats::of_nodes(lists.iter().map(String::as_str)) }
         })
     }
 }

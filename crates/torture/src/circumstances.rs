@@ -47,7 +47,10 @@ impl Circumstances {
 
     /// What a database is opened with next, where `options` are the usual ones.
     pub fn options(&self, options: &Options, rng: &mut Rng) -> Options {
-        if self.changes { changed(options, rng) } else { options.clone() }
+        // Not a number of the sequence, so that what else depends on it does not depend on this.
+        let recovery_threads = *rng.clone().pick(&[None, Some(1), Some(2), Some(3), Some(5)]);
+        let options = if self.changes { changed(options, rng) } else { options.clone() };
+        Options { recovery_threads, ..options }
     }
 
     /// Circumstances that are a little simpler.

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use duramen_io::Disk;
-use duramen_sync::Arc;
+use duramen_sync::{Arc, Mutex, crew};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 
@@ -111,6 +111,7 @@ struct Reading {
 
 impl Logs {
     /// Finds `count` logs in `disk` and how far they are whole. Changes nothing but what makes durable what is there already.
+    /// Logs are read by so many threads at the same time; without a number, by some if they are large.
     ///
     /// # Errors
     /// As [`Wal::open`].
@@ -120,6 +121,7 @@ impl Logs {
         count: u16,
         database: [u8; 16],
         known: &Known<'_>,
+        threads: Option<usize>,
     ) -> Result<FoundLogs> {
         check(options, count)?;
         assert_eq!(known.from.len(), usize::from(count), "each log is read from a position");
@@ -133,11 +135,7 @@ impl Logs {
                 is_cutting: false,
             });
         }
-        let read = |number: u16| {
-            let log = LogId::new(number);
-            read(disk, options, Identity::one_of(database, log, count), known).map_err(|error| error.in_log(log))
-        };
-        let readings = (0..count).map(read).collect::<Result<Vec<_>>>()?;
+        let readings = read_all(disk, options, count, database, known, threads)?;
         let complete = complete_up_to(&readings, known)?;
         let mut logs = Vec::new();
         for (number, reading) in readings.into_iter().enumerate() {
@@ -226,11 +224,61 @@ impl FoundLog {
     }
 }
 
+/// Reads all logs, each by one thread.
+fn read_all(
+    disk: &Arc<dyn Disk>,
+    options: &WalOptions,
+    count: u16,
+    database: [u8; 16],
+    known: &Known<'_>,
+    threads: Option<usize>,
+) -> Result<Vec<Reading>> {
+    let mut found = Vec::new();
+    for log in (0..count).map(LogId::new) {
+        let identity = Identity::one_of(database, log, count);
+        let from = known.from[usize::from(log.get())];
+        let one = recover::find(&**disk, log, Some(identity), Some(from)).map_err(|error| error.in_log(log))?;
+        found.push(one);
+    }
+    let from = |log: u16| known.from[usize::from(log)].get();
+    let bytes = (0..count).zip(&found).map(|(log, found)| found.bytes_behind(from(log))).sum();
+    let threads = crew::size_for(threads, bytes).min(found.len());
+    let (disk, options) = (Arc::clone(disk), options.clone());
+    let (from, earlier) = (known.from.to_vec(), (known.earlier.0, known.earlier.1.to_vec()));
+    let (complete, is_cutting) = (known.complete, known.is_cutting);
+    let rest = Mutex::new((0..count).map(LogId::new).zip(found).rev().collect::<Vec<_>>());
+    let work = move || {
+        let known = Known { from: &from, earlier: (earlier.0, &earlier.1), complete, is_cutting };
+        let mut readings = Vec::new();
+        loop {
+            let next = rest.lock().pop();
+            let Some((log, found)) = next else { return Ok(readings) };
+            let identity = Identity::one_of(database, log, count);
+            match read(&disk, &options, identity, &known, found) {
+                Ok(reading) => readings.push((log, reading)),
+                Err(error) => {
+                    rest.lock().clear();
+                    return Err(error.in_log(log));
+                }
+            }
+        }
+    };
+    let parts = crew::run(threads, "duramen-log-end", work).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut readings: Vec<_> = parts.into_iter().flatten().collect();
+    readings.sort_by_key(|(log, _)| *log);
+    Ok(readings.into_iter().map(|(_, reading)| reading).collect())
+}
+
 /// Reads one log from where it is known to its end.
-fn read(disk: &Arc<dyn Disk>, options: &WalOptions, identity: Identity, known: &Known<'_>) -> Result<Reading> {
+fn read(
+    disk: &Arc<dyn Disk>,
+    options: &WalOptions,
+    identity: Identity,
+    known: &Known<'_>,
+    mut found: Found,
+) -> Result<Reading> {
     let number = usize::from(identity.log.get());
     let from = known.from[number];
-    let mut found = recover::find(&**disk, identity.log, Some(identity), Some(from))?;
     let buffer = find_buffer(disk, options, &identity, &mut found)?;
     let step = mark_step(options);
     let mut marks = Marks::new();

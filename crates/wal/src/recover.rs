@@ -47,6 +47,14 @@ pub(crate) struct Found {
     headers: BTreeMap<u64, SegmentHeader>,
 }
 
+impl Found {
+    /// Bytes of log that the segments have room for behind `position`.
+    pub(crate) fn bytes_behind(&self, position: u64) -> u64 {
+        let end = self.headers.keys().next_back().map_or(0, |last| self.files.geometry.base(last + 1));
+        end.saturating_sub(position)
+    }
+}
+
 /// Whether there is a segment of `log` in `disk`.
 pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
     let directory = directory(log);

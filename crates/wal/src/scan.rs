@@ -136,7 +136,7 @@ impl Scanner {
     }
 
     /// The record that [`Scanner::next`] has given last, once more.
-    pub(crate) fn again(&self) -> Option<RecordRef<'_>> {
+    pub fn again(&self) -> Option<RecordRef<'_>> {
         let lsn = Lsn::new(self.position - self.last.len() as u64);
         decode(self.window.get(self.last.clone())?, &self.files.identity, lsn)
     }

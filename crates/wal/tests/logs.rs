@@ -313,7 +313,7 @@ fn logs_know_each_other() {
     for (count, from) in [(1, 1), (3, 3)] {
         let known =
             Known { from: &vec![FIRST_LSN; from], earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, is_cutting: false };
-        let found = Logs::find(&disk_of(&disk), &options, count, DATABASE, &known).and_then(FoundLogs::open);
+        let found = Logs::find(&disk_of(&disk), &options, count, DATABASE, &known, None).and_then(FoundLogs::open);
         assert!(matches!(found, Err(WalError::WrongDatabase { .. })), "{count}: {found:?}");
     }
 }

@@ -1,39 +1,57 @@
 //! The first pass: what the crash interrupted.
+//!
+//! Each log is read by itself, several at a time, and then what they say is put together ([`Part`]). So nothing here may
+//! depend on in which order records of different logs are met; GSNs say what came last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use duramen_types::{Gsn, LogId, PageId, TxnId};
+use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::{Arc, crew};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Logs, RecordRef};
 
-use super::malformed;
+use super::{malformed, read_in_chain};
 use crate::active::{TxnEntry, TxnState};
 use crate::bitmap;
 use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::metrics::RecoveryReport;
 use crate::mix::BuildNumberHasher;
+use crate::options::Partition;
 use crate::record::{FLAG_HAS_GARBAGE, Kind, PageOps};
 use crate::txn_log::TXN_LIMIT;
 
-/// The state of transactions and pages at the end of the log.
+/// Pages that may lack changes on disk, and from which GSN on.
+pub(super) type DirtyPages = HashMap<PageId, Gsn, BuildNumberHasher>;
+
+/// The state of transactions and pages at the end of the logs.
 #[derive(Debug)]
 pub(super) struct Analysis {
     /// Transactions that are not over.
     pub(super) txns: HashMap<TxnId, TxnEntry, BuildNumberHasher>,
-    /// Pages that may lack changes on disk, and from which GSN on.
-    pub(super) pages: HashMap<PageId, Gsn, BuildNumberHasher>,
-    /// No transaction in the log has this number or a higher one.
+    /// Pages that may lack changes.
+    pub(super) pages: DirtyPages,
+    /// No transaction in the logs has this number or a higher one.
     pub(super) next_txn: TxnId,
 }
 
 impl Analysis {
-    /// Reads the log from the checkpoint that the control file names.
-    pub(super) fn of_logs(logs: &Logs, control: Control) -> Result<Self> {
+    /// Reads the logs from the checkpoint that the control file names.
+    pub(super) fn of_logs(
+        logs: &Arc<Logs>,
+        control: Control,
+        threads: Option<usize>,
+        report: &mut RecoveryReport,
+    ) -> Result<Self> {
         let mut analysis = Self::at_checkpoint(logs, control)?;
-        let mut scanner = logs.scan(&control.behind_checkpoint());
-        while let Some(record) = scanner.next()? {
-            analysis.follow(&record)?;
-        }
+        let from = control.behind_checkpoint();
+        // Those of which something is known before the logs are read.
+        let known = Arc::new(analysis.txns.keys().copied().collect());
+        let scattered = control.logs.count > 1 && control.logs.partition == Partition::Page;
+        let part = Part { known, scattered, ..Part::default() };
+        let parts = read_all(logs, &from, &part, threads, report)?;
+        analysis.follow(logs, &from, parts)?;
         Ok(analysis)
     }
 
@@ -80,6 +98,90 @@ impl Analysis {
         })
     }
 
+    /// Goes on from the tables of the checkpoint with what the logs have behind it, from these positions on.
+    fn follow(&mut self, logs: &Logs, from: &[Lsn], parts: Vec<Part>) -> Result<()> {
+        let mut all = parts.into_iter().reduce(Part::join).unwrap_or_default();
+        self.next_txn = self.next_txn.max(all.next_txn);
+        // What the checkpoint says of a page counts: it may have been written since its first change behind the checkpoint.
+        all.pages.extend(self.pages.drain());
+        self.pages = all.pages;
+        let mut seen = all.txns;
+        seen.retain(|txn, _| !all.over.contains(txn));
+        self.txns.retain(|txn, _| !all.over.contains(txn));
+        for (txn, seen) in seen {
+            let known = self.txns.get(&txn).copied();
+            // A checkpoint that has an entry without its first record was taken while that was inserted: it is this one.
+            let first = known.map(|entry| entry.first).filter(|first| !first.is_zero()).unwrap_or(seen.first);
+            let (state, last) = match (seen.committed, seen.active, known) {
+                (Some((_, last)), ..) => (TxnState::Committed, last),
+                (None, _, Some(entry)) if entry.state == TxnState::Committed => (entry.state, entry.last),
+                (None, Some((gsn, _)), Some(entry)) if gsn < gsn_before(logs, from, entry.last)? => {
+                    (entry.state, entry.last)
+                }
+                (None, Some((_, last)), _) => (TxnState::Active, last),
+                (None, None, _) => unreachable!("a transaction has been seen by its records"),
+            };
+            self.txns.insert(txn, TxnEntry { txn, state, first, last });
+        }
+        Ok(())
+    }
+
+    /// How many groups of pages the log shows to be in use: a page that has changed was allocated before.
+    pub(super) fn groups(&self) -> u64 {
+        self.pages.keys().map(|&page| bitmap::locate(page).0 + 1).max().unwrap_or(0)
+    }
+}
+
+/// GSN of a transaction's last record as a checkpoint knows it, if that lies before the place from which analysis reads the
+/// log that has it; else zero, for then analysis has come to it.
+///
+/// Where it reads from was looked at in one log after the other. So a transaction with records in several logs may have one
+/// behind that place in a log, and a later one before it in another.
+fn gsn_before(logs: &Logs, from: &[Lsn], last: Place) -> Result<Gsn> {
+    let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;
+    if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(logs, last)?.gsn) }
+}
+
+/// What the records of some logs say.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    /// Transactions that the checkpoint knows.
+    known: Arc<HashSet<TxnId, BuildNumberHasher>>,
+    /// Whether one transaction may have records in several logs.
+    scattered: bool,
+    /// Transactions that are not over, as far as these logs tell.
+    txns: HashMap<TxnId, Seen, BuildNumberHasher>,
+    /// Those that are, of which another log or the checkpoint may know. Nothing follows the record that says so.
+    over: HashSet<TxnId, BuildNumberHasher>,
+    /// The first change of each page.
+    pages: DirtyPages,
+    /// All numbers of transactions are below.
+    next_txn: TxnId,
+}
+
+/// What records say of one transaction.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The first record.
+    first: Gsn,
+    /// The last one by which it is active. One that has committed promises again what it still has to give back; that
+    /// counts once its commit record has been repeated, too.
+    active: Option<(Gsn, Place)>,
+    /// The last commit record that promises something.
+    committed: Option<(Gsn, Place)>,
+}
+
+impl Seen {
+    fn join(self, other: Self) -> Self {
+        Self {
+            first: self.first.min(other.first),
+            active: self.active.max(other.active),
+            committed: self.committed.max(other.committed),
+        }
+    }
+}
+
+impl Part {
     /// Takes note of one record.
     fn follow(&mut self, record: &RecordRef<'_>) -> Result<()> {
         let kind = kind_of(record)?;
@@ -89,13 +191,20 @@ impl Analysis {
         if !record.txn.is_zero() {
             self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
         }
+        let this = Some((record.gsn, record.place()));
+        let seen = Seen { first: record.gsn, active: None, committed: None };
         match kind {
-            // A committed transaction repeats its promises; they count once its commit record has been repeated, too.
-            Kind::FreeOnCommit if self.is_committed(record.txn) => {}
-            Kind::Update | Kind::Compensation | Kind::FreeOnCommit => self.advance(record, TxnState::Active),
-            Kind::Commit if record.flags & FLAG_HAS_GARBAGE != 0 => self.advance(record, TxnState::Committed),
+            Kind::Update | Kind::Compensation | Kind::FreeOnCommit => {
+                self.advance(record, Seen { active: this, ..seen })
+            }
+            Kind::Commit if record.flags & FLAG_HAS_GARBAGE != 0 => {
+                self.advance(record, Seen { committed: this, ..seen })
+            }
             Kind::Commit | Kind::End => {
                 self.txns.remove(&record.txn);
+                if self.scattered || self.known.contains(&record.txn) {
+                    self.over.insert(record.txn);
+                }
             }
             _ => {}
         }
@@ -108,26 +217,55 @@ impl Analysis {
         Ok(())
     }
 
-    fn is_committed(&self, txn: TxnId) -> bool {
-        self.txns.get(&txn).is_some_and(|entry| entry.state == TxnState::Committed)
+    fn advance(&mut self, record: &RecordRef<'_>, seen: Seen) {
+        self.txns.entry(record.txn).and_modify(|known| *known = known.join(seen)).or_insert(seen);
     }
 
-    fn advance(&mut self, record: &RecordRef<'_>, state: TxnState) {
-        // A checkpoint that has an entry without its first record was taken while that was inserted: it is this one.
-        let known = self.txns.get(&record.txn).map(|entry| entry.first).filter(|first| !first.is_zero());
-        let first = known.unwrap_or(record.gsn);
-        self.txns.insert(record.txn, TxnEntry { txn: record.txn, state, first, last: record.place() });
+    /// What both say together.
+    fn join(mut self, mut other: Self) -> Self {
+        if self.pages.len() < other.pages.len() {
+            std::mem::swap(&mut self, &mut other);
+        }
+        for (page, gsn) in other.pages {
+            self.pages.entry(page).and_modify(|first| *first = gsn.min(*first)).or_insert(gsn);
+        }
+        for (txn, seen) in other.txns {
+            self.txns.entry(txn).and_modify(|known| *known = known.join(seen)).or_insert(seen);
+        }
+        self.over.extend(other.over);
+        self.next_txn = self.next_txn.max(other.next_txn);
+        self
     }
+}
 
-    /// How many groups of pages the log shows to be in use: a page that has changed was allocated before.
-    pub(super) fn groups(&self) -> u64 {
-        self.pages.keys().map(|&page| bitmap::locate(page).0 + 1).max().unwrap_or(0)
-    }
-
-    /// Where redo begins, if there is anything to redo.
-    pub(super) fn redo_start(&self) -> Option<Gsn> {
-        self.pages.values().min().copied()
-    }
+/// Reads the logs from these positions on, each by one thread.
+fn read_all(
+    logs: &Arc<Logs>,
+    from: &[Lsn],
+    part: &Part,
+    threads: Option<usize>,
+    report: &mut RecoveryReport,
+) -> Result<Vec<Part>> {
+    let bytes = logs.extents().iter().zip(from).map(|(extent, from)| extent.1.get().saturating_sub(from.get())).sum();
+    let threads = crew::size_for(threads, bytes).min(from.len());
+    report.analysis_bytes = bytes;
+    let (next, from) = (AtomicUsize::new(0), from.to_vec());
+    let (logs, empty) = (Arc::clone(logs), part.clone());
+    let read = move || {
+        let mut parts = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&from) = from.get(number) else { return Ok(parts) };
+            let mut part = empty.clone();
+            let mut scanner = logs.scan_one(LogId::new(number as u16), from);
+            while let Some(record) = scanner.next()? {
+                part.follow(&record)?;
+            }
+            parts.push(part);
+        }
+    };
+    let parts = crew::run(threads, "duramen-analysis", read).into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(parts.into_iter().flatten().collect())
 }
 
 /// The kind of a record; a number that means nothing is damage (or the work of another version).
@@ -136,35 +274,4 @@ pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use duramen_io::SimDisk;
-    use duramen_sync::Arc;
-    use duramen_types::Place;
-    use duramen_wal::{NewRecord, WalOptions};
-
-    #[test]
-    fn the_first_record_is_known_from_the_checkpoint_or_from_the_log() {
-        let options = WalOptions { ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
-        let disk: Arc<dyn duramen_io::Disk> = Arc::new(SimDisk::new(1));
-        let logs = Logs::create(&disk, &options, 1, [1; 16]).unwrap();
-        let [unknown, known, new] = [5, 6, 7].map(TxnId::new);
-        for txn in [unknown, known, new, unknown, known, new] {
-            let garbage = Kind::FreeOnCommit.record(&[]);
-            logs.insert(LogId::ZERO, NewRecord { txn, ..garbage });
-        }
-        logs.wait_hardened(Gsn::new(logs.latest().get() - 1), None).unwrap();
-        let (earlier, last) = (Gsn::new(100), Place::new(5000));
-        let entry = |txn, first| (txn, TxnEntry { txn, state: TxnState::Active, first, last });
-        let txns = HashMap::from_iter([entry(unknown, Gsn::ZERO), entry(known, earlier)]);
-        let mut analysis = Analysis { txns, pages: HashMap::default(), next_txn: TxnId::new(1) };
-        let mut scanner = logs.scan(&[logs.extents()[0].0]);
-        let mut found = Vec::new();
-        while let Some(record) = scanner.next().unwrap() {
-            analysis.follow(&record).unwrap();
-            found.push((record.gsn, record.place()));
-        }
-        let entries = [unknown, known, new].map(|txn| (analysis.txns[&txn].first, analysis.txns[&txn].last));
-        assert_eq!(entries, [(found[0].0, found[3].1), (earlier, found[4].1), (found[2].0, found[5].1)]);
-    }
-}
+mod tests;

@@ -3,14 +3,18 @@
 //! 1. *Analysis* (`analysis.rs`) reads from the latest checkpoint to the end of the log: which transactions were not
 //!    over, which pages may lack changes on disk.
 //! 2. *Redo* (`redo.rs`) repeats history: every page operation since the oldest of those changes that its page does not
-//!    have, losers' included; page by page within a stretch of the log (`window.rs`).
+//!    have, losers' included; page by page within a stretch of the logs (`window.rs`), one stretch while the next is read
+//!    (`pipeline.rs`).
 //! 3. *Undo* (`undo.rs`) rolls back the transactions that had not committed, writing compensation records, and completes
 //!    the clean-up of those that had.
+//!
+//! Each pass is shared by several threads: analysis by log, redo by log and by page, undo by transaction.
 //!
 //! A crash at any point leaves a database that recovery starts over on: redo only repeats what the log says, and undo goes
 //! on after the last compensation record that was hardened.
 
 mod analysis;
+mod pipeline;
 mod redo;
 mod undo;
 mod window;
@@ -20,6 +24,7 @@ use duramen_sync::Arc;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
 use duramen_types::{PAGE_SIZE, Place};
+use duramen_wal::{Logs, Record, WalError};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -36,17 +41,15 @@ pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File
     let control = core.control.lock().control;
 
     let started = Instant::now();
-    let analysis = Analysis::of_logs(scheme.logs(), control)?;
+    let threads = core.options.recovery_threads;
+    let mut analysis = Analysis::of_logs(scheme.logs(), control, threads, &mut report)?;
     core.next_txn.store(analysis.next_txn.get(), Ordering::Relaxed);
     report.analysis_micros = micros(started);
 
     let started = Instant::now();
-    redo::redo(core, scheme.logs(), &analysis, &mut report)?;
-    core.store.space.discover(
-        &core.store.pool,
-        control.groups.max(analysis.groups()),
-        data.len()? / PAGE_SIZE as u64,
-    )?;
+    let groups = control.groups.max(analysis.groups());
+    redo::redo(core, scheme.logs(), std::mem::take(&mut analysis.pages), &mut report)?;
+    core.store.space.discover(&core.store.pool, groups, data.len()? / PAGE_SIZE as u64)?;
     report.redo_micros = micros(started);
 
     let started = Instant::now();
@@ -57,6 +60,16 @@ pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File
 
 pub(crate) fn micros(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Reads a record that another one names.
+fn read_in_chain(logs: &Logs, place: Place) -> Result<Record> {
+    match logs.read(place) {
+        // Nothing in an intact log names a place beyond its end.
+        Err(WalError::OutOfRange { .. }) => Err(malformed(place)),
+        Err(WalError::InLog { error, .. }) if matches!(*error, WalError::OutOfRange { .. }) => Err(malformed(place)),
+        read => Ok(read?),
+    }
 }
 
 /// A record whose checksum is right and whose contents make no sense.

@@ -1,125 +1,230 @@
-//! The second pass: every change that a page lacks is repeated, page by page within a window of the log.
+//! The second pass: every change that a page lacks is repeated, page by page within a window of the logs.
 //!
-//! The pages of a window are visited in the order of the data file, a few at a time, which are read together: a device
-//! gives a fraction of its speed when it is asked for one page after the other. When there are many, several threads
-//! share them, so that reading, changing and writing back overlap.
+//! Threads read the logs and repeat what they say by a pipeline (`pipeline.rs`). The pages of a bucket are visited in the
+//! order of the data file, some at a time, which are read together: a device gives a fraction of its speed when it is asked
+//! for one page after the other.
 
-use duramen_sync::Arc;
-use duramen_sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::thread::{self, JoinHandle};
+use duramen_sync::{Arc, crew};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, PageId};
-use duramen_wal::Logs;
+use duramen_types::{Gsn, LogId, Lsn, PageId};
+use duramen_wal::{Logs, RecordRef, Scanner};
 
-use super::analysis::Analysis;
-use super::window::{Collector, PageChanges, Window};
+use super::analysis::{DirtyPages, kind_of};
+use super::malformed;
+use super::pipeline::{Pipeline, Portions, Stages};
+use super::window::{Bucket, PageChanges, Run};
 use crate::btree::broken;
 use crate::core::Core;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
+use crate::mix::BuildNumberHasher;
 use crate::page::{self, PageType};
 use crate::pool::{Exclusive, Pool};
-use crate::record::PageOp;
+use crate::record::{PageOp, PageOps};
 
 /// Most pages that a thread reads together.
 const BATCH: usize = 64;
 
-/// A window with fewer pages for each thread is not worth a thread more.
-const PAGES_PER_THREAD: usize = 512;
+/// Steps in which a window is read, if the log has nothing but what is to be repeated.
+const STEPS: usize = 8;
 
-/// Most threads that help with a window. All together keep at most half of the pool's frames busy.
-const MOST_HELPERS: usize = 3;
+/// Buckets for each of several threads: so many that none waits long for another at the end of a window.
+const BUCKETS_PER_THREAD: usize = 8;
 
-/// Repeats history.
-pub(super) fn redo(core: &Arc<Core>, logs: &Logs, analysis: &Analysis, report: &mut RecoveryReport) -> Result<()> {
-    let Some(start) = analysis.redo_start() else { return Ok(()) };
+/// Repeats history, as far as `pages` may lack it, from the given GSNs on.
+pub(super) fn redo(core: &Arc<Core>, logs: &Logs, pages: DirtyPages, report: &mut RecoveryReport) -> Result<()> {
+    let Some(start) = pages.values().min().copied() else { return Ok(()) };
     if is_on(Bug::SkipRedo) {
         return Ok(());
     }
-    let mut scanner = logs.scan(&logs.positions_before(start));
-    // While one window is repeated, the next one is collected.
-    let mut collector = Collector::new(&analysis.pages, core.options.redo_memory_bytes / 2);
-    let mut window = collector.next(&mut scanner, report)?;
-    while !window.pages.is_empty() {
-        report.windows += 1;
-        report.pages += window.pages.len() as u64;
-        let team = Team::start(core, window);
-        let next = collector.next(&mut scanner, report);
-        report.redone += team.finish()?;
-        window = next?;
-    }
+    let positions = logs.positions_before(start);
+    let bytes = logs.extents().iter().zip(&positions).map(|(extent, from)| extent.1.get() - from.get()).sum();
+    let threads = crew::size_for(core.options.recovery_threads, bytes);
+    let sources: Vec<Source> =
+        (0..).map(LogId::new).zip(&positions).map(|(log, from)| Source::new(logs, log, *from)).collect();
+    let window_bytes = core.options.redo_memory_bytes / 2;
+    let portions = Portions {
+        window_bytes,
+        step: (window_bytes / (STEPS * sources.len())).max(1) as u64,
+        buckets: if threads == 1 { 1 } else { BUCKETS_PER_THREAD * threads },
+    };
+    let frames = core.store.pool.frames();
+    let redo = Redo {
+        core: Arc::clone(core),
+        pages: pages.into_iter().map(|(page, from)| (page, Tracked::from(from))).collect(),
+        buckets: portions.buckets,
+        // All threads together keep at most half of the pool's frames busy, and none reads more than the pool does at a
+        // time, so that no page is replaced before its turn comes.
+        batch: BATCH.min(frames / (2 * threads)).min(frames / 8).max(1),
+        counts: Counts::default(),
+    };
+    let pipeline = Arc::new(Pipeline::new(redo, sources, portions));
+    let shared = Arc::clone(&pipeline);
+    let outcomes = crew::run(threads, "duramen-redo", move || shared.work());
+    outcomes.into_iter().collect::<Result<()>>()?;
+    report.redo_threads = threads as u64;
+    report.windows = pipeline.windows();
+    pipeline.stages.counts.report(report);
     Ok(())
 }
 
-/// A window that is being repeated.
-struct Team {
-    work: Arc<Work>,
-    helpers: Vec<JoinHandle<Result<u64>>>,
+/// One log, from where redo begins.
+struct Source {
+    scanner: Scanner,
+    /// The record that the scanner has given last lies behind the step before.
+    is_ahead: bool,
 }
 
-impl Team {
-    /// Has helpers begin, if there is enough to do for them.
-    fn start(core: &Arc<Core>, window: Window) -> Self {
-        let wanted =
-            (window.pages.len() / PAGES_PER_THREAD).min(thread::available_parallelism().clamp(2, MOST_HELPERS));
-        let work = Arc::new(Work { core: Arc::clone(core), window, next: AtomicUsize::new(0) });
-        let help = || {
-            let work = Arc::clone(&work);
-            // If the system has no thread to give, those that are there do everything.
-            thread::spawn("duramen-redo", move || work.run()).ok()
-        };
-        let helpers = (0..wanted).map_while(|_| help()).collect();
-        Self { work, helpers }
-    }
-
-    /// Does what is left, and waits for the others; returns how many changes there were to repeat.
-    fn finish(self) -> Result<u64> {
-        let mut outcome = self.work.run();
-        for helper in self.helpers {
-            let theirs = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            outcome = outcome.and_then(|redone| Ok(redone + theirs?));
-        }
-        outcome
-    }
+/// What is known about a page of the dirty page table.
+struct Tracked {
+    /// Records below this cannot be missing.
+    from: Gsn,
+    /// Whether redo has been there.
+    visited: AtomicBool,
 }
 
-/// A window and how much of it has been taken up.
-struct Work {
+/// What has been done, by all threads.
+#[derive(Default)]
+struct Counts {
+    records: AtomicU64,
+    bytes: AtomicU64,
+    pages: AtomicU64,
+    redone: AtomicU64,
+    read_nanos: AtomicU64,
+    repeat_nanos: AtomicU64,
+}
+
+/// The two stages of the pipeline.
+struct Redo {
     core: Arc<Core>,
-    window: Window,
-    /// The first page that no thread has taken up.
-    next: AtomicUsize,
+    pages: HashMap<PageId, Tracked, BuildNumberHasher>,
+    buckets: usize,
+    /// Pages that are read together.
+    batch: usize,
+    counts: Counts,
 }
 
-impl Work {
-    /// Takes up some pages at a time until none is left.
-    fn run(&self) -> Result<u64> {
-        let (pool, pages) = (&self.core.store.pool, &self.window.pages);
-        // No more than the pool reads together, so that none of them is replaced before its turn comes.
-        let batch = BATCH.min(pool.frames() / 8);
-        let mut redone = 0;
-        loop {
-            let start = self.next.fetch_add(batch, Ordering::Relaxed);
-            let Some(rest) = pages.get(start..).filter(|rest| !rest.is_empty()) else { return Ok(redone) };
-            let some = &rest[..batch.min(rest.len())];
-            let ids: Vec<PageId> = some.iter().map(|changes| changes.page).collect();
-            pool.prefetch(&ids);
-            for &changes in some {
-                match redo_page(pool, &self.window, changes) {
-                    Ok(count) => redone += count,
-                    Err(error) => {
-                        self.next.store(pages.len(), Ordering::Relaxed);
-                        return Err(error);
-                    }
-                }
+impl Source {
+    fn new(logs: &Logs, log: LogId, from: Lsn) -> Self {
+        Self { scanner: logs.scan_one(log, from), is_ahead: false }
+    }
+}
+
+impl Tracked {
+    fn from(from: Gsn) -> Self {
+        Self { from, visited: AtomicBool::new(false) }
+    }
+}
+
+impl Counts {
+    fn report(&self, report: &mut RecoveryReport) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        report.records = count(&self.records);
+        report.bytes = count(&self.bytes);
+        report.pages = count(&self.pages);
+        report.redone = count(&self.redone);
+        report.redo_read_micros = count(&self.read_nanos) / 1000;
+        report.redo_repeat_micros = count(&self.repeat_nanos) / 1000;
+    }
+}
+
+fn count_time(counter: &AtomicU64, started: Instant) {
+    let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    counter.fetch_add(nanos, Ordering::Relaxed);
+}
+
+impl Redo {
+    /// Adds what a record says of pages that may lack it.
+    fn take_in(&self, record: &RecordRef<'_>, run: &mut Run) -> Result<()> {
+        let malformed = |_| malformed(record.place());
+        for op in PageOps::of(kind_of(record)?, record.flags, record.page, record.payload).map_err(malformed)? {
+            let (page, op) = op.map_err(malformed)?;
+            if self.pages.get(&page).is_some_and(|tracked| tracked.from <= record.gsn) {
+                run.add(page, record.gsn, &op);
             }
         }
+        Ok(())
+    }
+
+    fn read_up_to(&self, source: &mut Source, limit: Gsn, run: &mut Run) -> Result<Option<Gsn>> {
+        let (mut records, mut bytes) = (0, 0);
+        let next = loop {
+            let record = if source.is_ahead { source.scanner.again() } else { source.scanner.next()? };
+            let Some(record) = record else { break None };
+            source.is_ahead = record.gsn >= limit;
+            if source.is_ahead {
+                break Some(record.gsn);
+            }
+            records += 1;
+            bytes += record.end.get() - record.lsn.get();
+            self.take_in(&record, run)?;
+        };
+        self.counts.records.fetch_add(records, Ordering::Relaxed);
+        self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(next)
+    }
+
+    fn repeat_bucket(&self, bucket: &Bucket<'_>) -> Result<()> {
+        let pool = &self.core.store.pool;
+        let (mut pages, mut redone) = (0, 0);
+        let mut rest = bucket.pages();
+        loop {
+            let some: Vec<PageChanges<'_>> = rest.by_ref().take(self.batch).collect();
+            if some.is_empty() {
+                break;
+            }
+            let ids: Vec<PageId> = some.iter().map(|changes| changes.page).collect();
+            pool.prefetch(&ids);
+            for changes in some {
+                let is_new = !self.pages[&changes.page].visited.swap(true, Ordering::Relaxed);
+                redone += redo_page(pool, changes, is_new)?;
+                pages += 1;
+            }
+        }
+        self.counts.pages.fetch_add(pages, Ordering::Relaxed);
+        self.counts.redone.fetch_add(redone, Ordering::Relaxed);
+        Ok(())
     }
 }
 
-/// Repeats the changes of one page.
-fn redo_page(pool: &Pool, window: &Window, changes: PageChanges) -> Result<u64> {
+impl Stages for Redo {
+    type Source = Source;
+    type Run = Run;
+
+    fn run(&self) -> Run {
+        Run::new(self.buckets)
+    }
+
+    fn read(&self, source: &mut Source, limit: Gsn, run: &mut Run) -> Result<Option<Gsn>> {
+        let started = Instant::now();
+        let next = self.read_up_to(source, limit, run);
+        count_time(&self.counts.read_nanos, started);
+        next
+    }
+
+    fn size(run: &Run) -> usize {
+        run.size()
+    }
+
+    fn repeat(&self, window: &[Run], bucket: usize) -> Result<()> {
+        let started = Instant::now();
+        let repeated = self.repeat_bucket(&Bucket::of(window, bucket));
+        count_time(&self.counts.repeat_nanos, started);
+        repeated
+    }
+
+    fn clear(run: &mut Run) {
+        run.clear();
+    }
+}
+
+/// Repeats the changes of one page, which redo has not met before if it `is_new`.
+fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64> {
     let id = changes.page;
     pool.reserve_page(id)?;
     let mut page = pool.exclusive_or_blank(id)?;
@@ -128,9 +233,9 @@ fn redo_page(pool: &Pool, window: &Window, changes: PageChanges) -> Result<u64> 
     }
     let mut redone = 0;
     let (mut record, mut lacks) = (Gsn::ZERO, false);
-    for (gsn, op) in window.changes(changes) {
+    for (gsn, op) in changes.operations() {
         if gsn != record {
-            if record.is_zero() && changes.is_new && page.was_unreadable().is_none() {
+            if record.is_zero() && is_new && page.was_unreadable().is_none() {
                 examine(&page)?;
                 keep(&mut page, gsn);
             }

@@ -1,12 +1,13 @@
 //! The third pass: transactions that the crash interrupted are brought to their end.
 
 use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Arc, Mutex, crew};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Place};
-use duramen_wal::{Logs, Record, WalError};
+use duramen_wal::{Logs, Record};
 
 use super::analysis::Analysis;
-use super::malformed;
+use super::{malformed, read_in_chain};
 use crate::active::{TxnEntry, TxnState};
 use crate::change::Change;
 use crate::core::Core;
@@ -16,48 +17,73 @@ use crate::record::{Garbage, Kind, Reader, Undo, undo_next};
 use crate::txn::rollback::take_back;
 use crate::txn_log::TxnLog;
 
-/// Undoes the losers and cleans up behind the winners that had no time to.
+/// Undoes the losers and cleans up behind the winners that had no time to. Any order is right, and so is none, since locks
+/// kept the transactions apart: threads take one after the other.
 pub(super) fn finish_transactions(
-    core: &Core,
-    logs: &Logs,
+    core: &Arc<Core>,
+    logs: &Arc<Logs>,
     analysis: &Analysis,
     report: &mut RecoveryReport,
 ) -> Result<()> {
     let mut entries: Vec<TxnEntry> = analysis.txns.values().copied().collect();
-    // Any order is right, since locks kept the transactions apart; this one is the same each time.
+    // What one thread does is the same each time.
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.last));
     // All of them are in the transaction table before the first checkpoint can be taken.
-    let mut resumed: Vec<TxnLog> = Vec::new();
+    let mut resumed: Vec<(TxnEntry, TxnLog)> = Vec::new();
     for entry in &entries {
         let mut log = TxnLog::default();
         log.resume(&core.active, *entry);
-        resumed.push(log);
+        resumed.push((*entry, log));
     }
-    for (entry, mut log) in entries.iter().zip(resumed) {
-        // Room that the transaction had set aside is there; when it is not, the log grows.
-        let _ = log.reserve_for_recovery(core.scheme());
-        match entry.state {
-            TxnState::Active if is_on(Bug::SkipUndo) => log.finish(core.scheme(), &core.active),
-            TxnState::Active => {
-                undo(core, logs, &mut log, entry.last)?;
-                log.end(core.scheme());
-                log.finish(core.scheme(), &core.active);
-                reach(Probe::UndoneInRecovery);
-                report.losers += 1;
+    resumed.reverse();
+    let bytes = report.bytes;
+    let threads = crew::size_for(core.options.recovery_threads, bytes).min(entries.len());
+    let (core, logs, rest) = (Arc::clone(core), Arc::clone(logs), Mutex::new(resumed));
+    let work = move || {
+        let mut losers = 0;
+        loop {
+            let next = rest.lock().pop();
+            let Some((entry, log)) = next else { return Ok(losers) };
+            match finish_one(&core, &logs, entry, log) {
+                Ok(was_loser) => losers += u64::from(was_loser),
+                Err(error) => {
+                    rest.lock().clear();
+                    return Err(error);
+                }
             }
-            TxnState::Committed if is_on(Bug::ForgetDeferredFrees) => {
-                log.end(core.scheme());
-                log.finish(core.scheme(), &core.active);
-            }
-            TxnState::Committed => match core.finish_garbage(log, promised(logs, entry.last)?) {
-                // The database can be used without these pages; the clean-up is tried again later.
-                Ok(()) | Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
-                Err(error) => return Err(error),
-            },
-            TxnState::Over => unreachable!("analysis keeps no transaction that is over"),
         }
+    };
+    for losers in crew::run(threads, "duramen-undo", work) {
+        report.losers += losers?;
     }
     Ok(())
+}
+
+/// Brings one transaction to its end; returns whether it was rolled back.
+fn finish_one(core: &Core, logs: &Logs, entry: TxnEntry, mut log: TxnLog) -> Result<bool> {
+    // Room that the transaction had set aside is there; when it is not, the log grows.
+    let _ = log.reserve_for_recovery(core.scheme());
+    match entry.state {
+        TxnState::Active if is_on(Bug::SkipUndo) => log.finish(core.scheme(), &core.active),
+        TxnState::Active => {
+            undo(core, logs, &mut log, entry.last)?;
+            log.end(core.scheme());
+            log.finish(core.scheme(), &core.active);
+            reach(Probe::UndoneInRecovery);
+            return Ok(true);
+        }
+        TxnState::Committed if is_on(Bug::ForgetDeferredFrees) => {
+            log.end(core.scheme());
+            log.finish(core.scheme(), &core.active);
+        }
+        TxnState::Committed => match core.finish_garbage(log, promised(logs, entry.last)?) {
+            // The database can be used without these pages; the clean-up is tried again later.
+            Ok(()) | Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        },
+        TxnState::Over => unreachable!("analysis keeps no transaction that is over"),
+    }
+    Ok(false)
 }
 
 /// Rolls one transaction back along its chain of records.
@@ -97,14 +123,7 @@ impl Chain {
         if self.next.is_zero() {
             return Ok(None);
         }
-        let record = match logs.read(self.next) {
-            // Nothing in an intact log names a place beyond its end.
-            Err(WalError::OutOfRange { .. }) => return Err(malformed(self.next)),
-            Err(WalError::InLog { error, .. }) if matches!(*error, WalError::OutOfRange { .. }) => {
-                return Err(malformed(self.next));
-            }
-            read => read?,
-        };
+        let record = read_in_chain(logs, self.next)?;
         if record.gsn >= self.gsn {
             return Err(malformed(record.place()));
         }

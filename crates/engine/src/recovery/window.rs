@@ -1,4 +1,4 @@
-//! A stretch of the log, sorted by page.
+//! A stretch of the logs, sorted by page.
 //!
 //! Redo does not repeat records in the order of the log but the changes of one page after the other, for as many records
 //! at a time as fit a given amount of memory (a window). So each page is read once per window, whatever the size of the
@@ -13,135 +13,144 @@
 //! - The operations of one record on one page stay together and in order, under one latch: no page reaches the disk with
 //!   a part of them.
 
-use std::collections::HashMap;
-
 use duramen_types::{Gsn, PageId};
-use duramen_wal::{MergedScanner, RecordRef};
 
-use super::analysis::kind_of;
-use super::malformed;
-use crate::error::Result;
-use crate::metrics::RecoveryReport;
-use crate::mix::BuildNumberHasher;
-use crate::record::{PageOp, PageOps, Reader};
+use crate::record::{PageOp, Reader};
 
-/// No further change of the page in this window.
-const NONE: u32 = u32::MAX;
+/// So many pages that lie one after the other in the data file are in the same bucket: they are read together.
+const STRIPE: u64 = 16;
 
-/// One operation: where it is in [`Window::bytes`], and the next one on the same page.
+/// One operation: on which page, by which record, and where it is in [`Run::bytes`].
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct Entry {
+    page: PageId,
     gsn: Gsn,
     at: u32,
-    next: u32,
 }
 
-/// The changes of one page in a window.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PageChanges {
-    /// The page.
-    pub(super) page: PageId,
-    /// Whether no window before had changes of the page.
-    pub(super) is_new: bool,
-    first: u32,
-    last: u32,
-}
-
-/// The page operations of consecutive log records.
-#[derive(Debug, Default)]
-pub(super) struct Window {
+/// The page operations that one log has in a window.
+#[derive(Debug)]
+pub(super) struct Run {
     /// The operations, encoded, in the order of the log.
     bytes: Vec<u8>,
-    links: Vec<Link>,
-    /// Which pages they change, in the order of the data file.
-    pub(super) pages: Vec<PageChanges>,
+    buckets: Box<[Vec<Entry>]>,
+    entries: usize,
 }
 
-impl Window {
-    /// Memory used, in bytes.
-    fn size(&self) -> usize {
-        self.bytes.len() + size_of_val(&*self.links) + size_of_val(&*self.pages)
+impl Run {
+    /// An empty one, in so many buckets.
+    pub(super) fn new(buckets: usize) -> Self {
+        Self { bytes: Vec::new(), buckets: vec![Vec::new(); buckets].into(), entries: 0 }
     }
 
-    /// The operations on a page in the order of the log, each with the GSN of its record.
-    pub(super) fn changes(&self, of: PageChanges) -> impl Iterator<Item = (Gsn, PageOp<'_>)> {
-        let mut at = of.first;
-        std::iter::from_fn(move || {
-            let link = self.links.get(at as usize)?;
-            at = link.next;
-            let op = PageOp::decode(&mut Reader::new(&self.bytes[link.at as usize..]));
-            Some((link.gsn, op.expect("operations in a window were encoded for it")))
+    /// Memory used, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len() + self.entries * size_of::<Entry>()
+    }
+
+    /// Adds an operation of the record with this GSN, which is not below those before.
+    pub(super) fn add(&mut self, page: PageId, gsn: Gsn, op: &PageOp<'_>) {
+        let at = u32::try_from(self.bytes.len()).expect("a window has less than 4 GiB, but for one record");
+        op.encode(&mut self.bytes);
+        let bucket = page.get() / STRIPE % self.buckets.len() as u64;
+        self.buckets[bucket as usize].push(Entry { page, gsn, at });
+        self.entries += 1;
+    }
+
+    /// Empties it, and keeps its memory.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.buckets.iter_mut().for_each(Vec::clear);
+        self.entries = 0;
+    }
+}
+
+/// One operation of a window: on which page, by which record, of which log's run, and where it is there. In this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Change {
+    page: PageId,
+    gsn: Gsn,
+    run: u32,
+    at: u32,
+}
+
+/// The operations of one bucket in a window, sorted by page, and for each page by GSN.
+#[derive(Debug)]
+pub(super) struct Bucket<'w> {
+    window: &'w [Run],
+    changes: Vec<Change>,
+}
+
+impl<'w> Bucket<'w> {
+    /// Sorts a bucket of a window.
+    pub(super) fn of(window: &'w [Run], number: usize) -> Self {
+        let mut changes = Vec::with_capacity(window.iter().map(|run| run.buckets[number].len()).sum());
+        for (run, entries) in (0..).zip(window.iter().map(|run| &run.buckets[number])) {
+            changes.extend(entries.iter().map(|&Entry { page, gsn, at }| Change { page, gsn, run, at }));
+        }
+        changes.sort_unstable();
+        Self { window, changes }
+    }
+
+    /// The pages, in the order of the data file.
+    pub(super) fn pages(&self) -> impl Iterator<Item = PageChanges<'_>> {
+        self.changes.chunk_by(|one, next| one.page == next.page).map(|changes| PageChanges {
+            page: changes[0].page,
+            window: self.window,
+            changes,
         })
     }
 }
 
-/// What is known about a page of the dirty page table.
+/// What a window has for one page.
 #[derive(Clone, Copy, Debug)]
-struct Tracked {
-    /// Records below this cannot be missing.
-    from: Gsn,
-    /// Number of the latest window with changes of it, 0 for none.
-    window: u32,
-    /// Its place in that window's pages.
-    place: u32,
+pub(super) struct PageChanges<'b> {
+    /// The page.
+    pub(super) page: PageId,
+    window: &'b [Run],
+    changes: &'b [Change],
 }
 
-/// Makes windows.
-#[derive(Debug)]
-pub(super) struct Collector {
-    pages: HashMap<PageId, Tracked, BuildNumberHasher>,
-    /// Number of the latest window.
-    window: u32,
-    /// A window ends with the record that makes it use more bytes of memory.
-    memory: usize,
-}
-
-impl Collector {
-    /// For the changes of `pages` from the given GSNs on, in windows of about `memory` bytes.
-    pub(super) fn new(pages: &HashMap<PageId, Gsn, BuildNumberHasher>, memory: usize) -> Self {
-        let tracked = |(&page, &from)| (page, Tracked { from, window: 0, place: 0 });
-        Self { pages: pages.iter().map(tracked).collect(), window: 0, memory }
+impl<'b> PageChanges<'b> {
+    /// The operations in the order of time, each with the GSN of its record.
+    pub(super) fn operations(self) -> impl Iterator<Item = (Gsn, PageOp<'b>)> {
+        self.changes.iter().map(move |change| {
+            let bytes = &self.window[change.run as usize].bytes[change.at as usize..];
+            let op = PageOp::decode(&mut Reader::new(bytes));
+            (change.gsn, op.expect("operations in a window were encoded for it"))
+        })
     }
+}
 
-    /// The next window; without pages at the end of the log.
-    pub(super) fn next(&mut self, scanner: &mut MergedScanner, report: &mut RecoveryReport) -> Result<Window> {
-        self.window += 1;
-        let mut window = Window::default();
-        while window.size() < self.memory {
-            let Some(record) = scanner.next()? else { break };
-            report.records += 1;
-            report.bytes += record.end.get() - record.lsn.get();
-            self.add(&record, &mut window)?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of two logs with turns in time, several operations in one of them.
+    #[test]
+    fn a_bucket_is_in_the_order_of_pages_and_time() {
+        let mut window = [Run::new(2), Run::new(2)];
+        let op = |bit| PageOp::Take { bit };
+        let given = [(0, 40, 10, 1), (0, 7, 20, 2), (0, 40, 30, 3), (0, 40, 30, 4), (1, 40, 15, 5), (1, 7, 35, 6)];
+        for (run, page, gsn, bit) in given {
+            window[run].add(PageId::new(page), Gsn::new(gsn), &op(bit));
         }
-        window.pages.sort_unstable_by_key(|changes| changes.page);
-        Ok(window)
+        assert!(window[0].size() > 4 * size_of::<Entry>());
+        let bucket = Bucket::of(&window, 0);
+        let found: Vec<(u64, Vec<(u64, u32)>)> = bucket
+            .pages()
+            .map(|changes| {
+                let bit = |(gsn, op): (Gsn, PageOp<'_>)| match op {
+                    PageOp::Take { bit } => (gsn.get(), bit),
+                    other => panic!("{other:?}"),
+                };
+                (changes.page.get(), changes.operations().map(bit).collect())
+            })
+            .collect();
+        assert_eq!(found, [(7, vec![(20, 2), (35, 6)]), (40, vec![(10, 1), (15, 5), (30, 3), (30, 4)])]);
+        assert_eq!(Bucket::of(&window, 1).pages().count(), 0);
+        window[0].clear();
+        assert_eq!(window[0].size(), 0);
+        assert_eq!(Bucket::of(&window, 0).pages().count(), 2);
     }
-
-    fn add(&mut self, record: &RecordRef<'_>, window: &mut Window) -> Result<()> {
-        let malformed = |_| malformed(record.place());
-        for op in PageOps::of(kind_of(record)?, record.flags, record.page, record.payload).map_err(malformed)? {
-            let (page, op) = op.map_err(malformed)?;
-            let Some(tracked) = self.pages.get_mut(&page).filter(|tracked| tracked.from <= record.gsn) else {
-                continue;
-            };
-            let number = index(window.links.len());
-            window.links.push(Link { gsn: record.gsn, at: index(window.bytes.len()), next: NONE });
-            op.encode(&mut window.bytes);
-            if tracked.window == self.window {
-                let changes = &mut window.pages[tracked.place as usize];
-                window.links[changes.last as usize].next = number;
-                changes.last = number;
-            } else {
-                let is_new = tracked.window == 0;
-                *tracked = Tracked { window: self.window, place: index(window.pages.len()), ..*tracked };
-                window.pages.push(PageChanges { page, is_new, first: number, last: number });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Windows are bounded by `Options::redo_memory_bytes`, but for one record that goes beyond it.
-fn index(at: usize) -> u32 {
-    u32::try_from(at).ok().filter(|&at| at != NONE).expect("a window has less than 4 GiB")
 }

@@ -1,7 +1,8 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
+use duramen_sync::Arc;
+use duramen_sync::cpu::{self, Seat};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, cpu};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalStats};
 
@@ -10,33 +11,38 @@ use crate::error::Result;
 use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
 
+/// The log that has the checkpoints, and what belongs to no page when records go by page.
+const CHECKPOINTS: LogId = LogId::ZERO;
+
+/// One of `logs` for the processor in `seat` of a machine with so many nodes that have processors. The logs are dealt out to
+/// the nodes in turn, and those of a node to its processors.
+fn log_of_seat(seat: Seat, nodes: usize, logs: usize) -> LogId {
+    let node = seat.node % nodes.min(logs);
+    let of_node = (logs - node).div_ceil(nodes);
+    LogId::new((node + nodes * (seat.processor % of_node)) as u16)
+}
+
 /// Write-ahead logging.
 #[derive(Debug)]
 pub(crate) struct WalScheme {
     logs: Arc<Logs>,
     partition: Partition,
-    /// Memory nodes of the machine.
-    nodes: usize,
 }
 
 impl WalScheme {
     /// The scheme over open logs.
     pub(crate) fn new(logs: Arc<Logs>, partition: Partition) -> Self {
-        Self { logs, partition, nodes: cpu::nodes() }
+        Self { logs, partition }
     }
 
     /// The logs.
-    pub(crate) fn logs(&self) -> &Logs {
+    pub(crate) fn logs(&self) -> &Arc<Logs> {
         &self.logs
     }
 
-    /// A log of the node that the calling thread runs on, the same for each of its processors. Logs are dealt out to the
-    /// nodes in turn.
+    /// A log of the node that the calling thread runs on, the same for each of its processors.
     fn log_here(&self) -> LogId {
-        let logs = usize::from(self.logs.count());
-        let node = if self.nodes == 1 { 0 } else { cpu::node() % self.nodes.min(logs) };
-        let of_node = (logs - node).div_ceil(self.nodes);
-        LogId::new((node + self.nodes * (cpu::current() % of_node)) as u16)
+        log_of_seat(cpu::seat(), cpu::occupied_nodes(), usize::from(self.logs.count()))
     }
 
     fn log_of_page(&self, page: PageId) -> LogId {
@@ -44,6 +50,12 @@ impl WalScheme {
     }
 
     /// The log for a record about `page` of a transaction with this home.
+    ///
+    /// What ends a transaction goes to a log that has all its records, or to the log of the checkpoints. A checkpoint's tables
+    /// are read when its begin record is in its log already, and lack a transaction that is over by then. If its end lay in
+    /// a third log, before the place from which analysis reads that, an earlier record of it could lie behind that place
+    /// of a log that was looked at sooner: analysis would take the transaction for interrupted, and undo would take back
+    /// what had been committed. By page, records without a page go to the first log for that reason.
     #[inline]
     fn route(&self, home: Option<LogId>, page: PageId) -> LogId {
         if self.logs.count() == 1 {
@@ -63,7 +75,7 @@ impl StorageScheme for WalScheme {
             _ if self.logs.count() == 1 => LogId::ZERO,
             Partition::Transaction => self.log_here(),
             Partition::RoundRobin => LogId::new((txn.get() % u64::from(self.logs.count())) as u16),
-            Partition::Page => LogId::ZERO,
+            Partition::Page => CHECKPOINTS,
         }
     }
 
@@ -73,11 +85,14 @@ impl StorageScheme for WalScheme {
     }
 
     fn log_commit(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted {
-        self.logs.insert_synchronized(self.route(home, record.page), record, None)
+        let log = self.route(home, record.page);
+        let has_all = self.partition != Partition::Page || log == CHECKPOINTS;
+        assert!(has_all, "with a log for each page, commits are in the log of the checkpoints");
+        self.logs.insert_synchronized(log, record, None)
     }
 
     fn log_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
-        self.logs.insert_synchronized(LogId::ZERO, record, Some(tails))
+        self.logs.insert_synchronized(CHECKPOINTS, record, Some(tails))
     }
 
     fn harden(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
@@ -187,5 +202,29 @@ impl WalRule for WalScheme {
 
     fn end(&self) -> Gsn {
         self.logs.earliest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Where numbers of processors alternate between nodes, half of the logs got no records, and so did those of a node
+    /// without processors.
+    #[test]
+    fn every_log_has_processors_of_one_node() {
+        for nodes in 1..5 {
+            for logs in 1..24 {
+                let mut used = BTreeSet::new();
+                for node in 0..nodes {
+                    let of_node: BTreeSet<LogId> =
+                        (0..24).map(|processor| log_of_seat(Seat { node, processor }, nodes, logs)).collect();
+                    assert!(logs < nodes || used.is_disjoint(&of_node), "a log belongs to one node");
+                    used.extend(of_node);
+                }
+                assert_eq!(used, (0..logs as u16).map(LogId::new).collect(), "{nodes} nodes, {logs} logs");
+            }
+        }
     }
 }

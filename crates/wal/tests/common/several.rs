@@ -43,7 +43,7 @@ pub fn find(disk: &SimDisk, options: &WalOptions, count: u16, history: &History)
     let from = vec![FIRST_LSN; usize::from(count)];
     let known =
         Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: history.complete, is_cutting: history.is_cutting };
-    Logs::find(&disk_of(disk), options, count, DATABASE, &known)
+    Logs::find(&disk_of(disk), options, count, DATABASE, &known, None)
 }
 
 /// Opens the logs, which may fail because the power is cut again.

@@ -1,0 +1,113 @@
+//! What is known of transactions from the checkpoint and from the logs.
+
+use duramen_io::SimDisk;
+use duramen_wal::{NewRecord, WalOptions};
+
+use super::*;
+
+fn logs(count: u16) -> Arc<Logs> {
+    let options = WalOptions { ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
+    let disk: Arc<dyn duramen_io::Disk> = Arc::new(SimDisk::new(1));
+    Arc::new(Logs::create(&disk, &options, count, [1; 16]).unwrap())
+}
+
+/// Inserts a record of `txn`, in its own time; returns its GSN and place.
+fn insert(logs: &Logs, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> (Gsn, Place) {
+    let record = NewRecord { txn: TxnId::new(txn), flags, after, ..kind.record(&[]) };
+    let inserted = logs.insert(LogId::new(log), record);
+    (inserted.gsn, inserted.place())
+}
+
+fn harden(logs: &Logs) {
+    let end = logs.insert_synchronized(LogId::ZERO, Kind::Synchronization.record(&[]), None);
+    logs.wait_hardened(end.gsn, Some(end.place())).unwrap();
+}
+
+fn entry(txn: u64, state: TxnState, first: Gsn, last: Place) -> TxnEntry {
+    TxnEntry { txn: TxnId::new(txn), state, first, last }
+}
+
+/// What analysis finds that begins with these entries of a checkpoint, and reads the logs from these positions on.
+fn analyzed(logs: &Arc<Logs>, table: &[TxnEntry], from: &[Lsn], threads: usize) -> Vec<TxnEntry> {
+    let txns: HashMap<_, _, _> = table.iter().map(|entry| (entry.txn, *entry)).collect();
+    let mut analysis = Analysis { txns, pages: HashMap::default(), next_txn: TxnId::new(1) };
+    let known = Arc::new(analysis.txns.keys().copied().collect());
+    let part = Part { known, scattered: from.len() > 1, ..Part::default() };
+    let parts = read_all(logs, from, &part, Some(threads), &mut RecoveryReport::default()).unwrap();
+    analysis.follow(logs, from, parts).unwrap();
+    let mut entries: Vec<TxnEntry> = analysis.txns.into_values().collect();
+    entries.sort_by_key(|entry| entry.txn);
+    entries
+}
+
+fn starts(logs: &Logs) -> Vec<Lsn> {
+    logs.extents().iter().map(|extent| extent.0).collect()
+}
+
+#[test]
+fn the_first_record_is_known_from_the_checkpoint_or_from_the_log() {
+    let logs = logs(1);
+    let found: Vec<_> =
+        [5, 6, 7, 5, 6, 7].map(|txn| insert(&logs, 0, txn, Kind::FreeOnCommit, 0, Gsn::ZERO)).into_iter().collect();
+    harden(&logs);
+    let (earlier, last) = (Gsn::new(100), Place::new(5000));
+    let table = [entry(5, TxnState::Active, Gsn::ZERO, last), entry(6, TxnState::Active, earlier, last)];
+    let expected = [
+        entry(5, TxnState::Active, found[0].0, found[3].1),
+        entry(6, TxnState::Active, earlier, found[4].1),
+        entry(7, TxnState::Active, found[2].0, found[5].1),
+    ];
+    assert_eq!(analyzed(&logs, &table, &starts(&logs), 1), expected);
+}
+
+/// The same whatever logs the records are in, and however many threads read them.
+#[test]
+fn logs_are_put_together_by_time() {
+    for count in [1, 2, 3] {
+        let logs = logs(count);
+        let mut time = Gsn::ZERO;
+        let mut places = Vec::new();
+        let steps = [
+            (5, Kind::FreeOnCommit, 0),
+            (6, Kind::FreeOnCommit, 0),
+            (7, Kind::FreeOnCommit, 0),
+            (5, Kind::FreeOnCommit, 0),
+            (6, Kind::Commit, FLAG_HAS_GARBAGE),
+            (8, Kind::FreeOnCommit, 0),
+            (7, Kind::Commit, FLAG_HAS_GARBAGE),
+            // Repeated, and the commit record is not.
+            (6, Kind::FreeOnCommit, 0),
+            (8, Kind::Commit, 0),
+            (7, Kind::End, 0),
+        ];
+        for (step, (txn, kind, flags)) in (0_u16..).zip(steps) {
+            let (gsn, place) = insert(&logs, step * 7 % count, txn, kind, flags, time);
+            time = gsn;
+            places.push((gsn, place));
+        }
+        harden(&logs);
+        let expected = [
+            entry(5, TxnState::Active, places[0].0, places[3].1),
+            entry(6, TxnState::Committed, places[1].0, places[4].1),
+        ];
+        for threads in [1, 3] {
+            assert_eq!(analyzed(&logs, &[], &starts(&logs), threads), expected, "{count} logs, {threads} threads");
+        }
+    }
+}
+
+/// A checkpoint looks at where the logs end one after the other. Of a transaction that wrote meanwhile, a record may then lie
+/// behind that place, and the next one, in another log, before it: analysis took the former for the latest, and undo did not
+/// take the latter back.
+#[test]
+fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
+    let logs = logs(2);
+    let (first, _) = insert(&logs, 0, 5, Kind::FreeOnCommit, 0, Gsn::ZERO);
+    let from = logs.extents()[0].1;
+    let (earlier, _) = insert(&logs, 0, 5, Kind::FreeOnCommit, 0, first);
+    let (_, latest) = insert(&logs, 1, 5, Kind::FreeOnCommit, 0, earlier);
+    let from = [from, logs.extents()[1].1];
+    harden(&logs);
+    let table = [entry(5, TxnState::Active, first, latest)];
+    assert_eq!(analyzed(&logs, &table, &from, 2), table);
+}

@@ -1,0 +1,183 @@
+//! The pipeline over logs in memory.
+
+use duramen_sync::crew;
+
+use super::*;
+use crate::error::Error;
+
+/// A record: its GSN and its page.
+type Entry = (u64, u64);
+
+/// What has been repeated, bucket by bucket.
+struct Recorder {
+    buckets: usize,
+    repeated: Vec<Mutex<Vec<Entry>>>,
+    /// The reading of a record with this GSN fails, or its repetition.
+    bad_read: u64,
+    bad_repeat: u64,
+}
+
+impl Recorder {
+    fn new(buckets: usize) -> Self {
+        let repeated = (0..buckets).map(|_| Mutex::new(Vec::new())).collect();
+        Self { buckets, repeated, bad_read: 0, bad_repeat: 0 }
+    }
+}
+
+fn error() -> Error {
+    Error::Io { reason: "bad".into() }
+}
+
+impl Stages for Recorder {
+    type Source = std::vec::IntoIter<Entry>;
+    type Run = Vec<Entry>;
+
+    fn run(&self) -> Vec<Entry> {
+        Vec::new()
+    }
+
+    fn read(&self, source: &mut Self::Source, limit: Gsn, run: &mut Vec<Entry>) -> Result<Option<Gsn>> {
+        while let Some(&next) = source.as_slice().first() {
+            if next.0 >= limit.get() {
+                return Ok(Some(Gsn::new(next.0)));
+            }
+            if next.0 == self.bad_read {
+                return Err(error());
+            }
+            run.push(next);
+            source.next();
+        }
+        Ok(None)
+    }
+
+    fn size(run: &Vec<Entry>) -> usize {
+        run.len()
+    }
+
+    fn repeat(&self, window: &[Vec<Entry>], bucket: usize) -> Result<()> {
+        let mut all: Vec<Entry> = window.iter().flatten().copied().collect();
+        all.retain(|entry| entry.1 as usize % self.buckets == bucket);
+        all.sort_unstable();
+        if all.iter().any(|entry| entry.0 == self.bad_repeat) {
+            return Err(error());
+        }
+        self.repeated[bucket].lock().extend(all);
+        Ok(())
+    }
+
+    fn clear(run: &mut Vec<Entry>) {
+        run.clear();
+    }
+}
+
+/// Runs the pipeline; returns what was repeated by bucket, and how many windows there were.
+fn run(recorder: Recorder, logs: &[Vec<Entry>], portions: Portions, threads: usize) -> Result<(Vec<Vec<Entry>>, u64)> {
+    let sources = logs.iter().map(|log| log.clone().into_iter()).collect();
+    let pipeline = Arc::new(Pipeline::new(recorder, sources, portions));
+    let shared = Arc::clone(&pipeline);
+    crew::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>()?;
+    let repeated = pipeline.stages.repeated.iter().map(|bucket| bucket.lock().clone()).collect();
+    Ok((repeated, pipeline.windows()))
+}
+
+/// What every run must have repeated.
+fn expected(logs: &[Vec<Entry>], buckets: usize) -> Vec<Vec<Entry>> {
+    let mut all: Vec<Entry> = logs.iter().flatten().copied().collect();
+    all.sort_unstable();
+    let bucket = |bucket| all.iter().copied().filter(|entry| entry.1 as usize % buckets == bucket).collect();
+    (0..buckets).map(bucket).collect()
+}
+
+#[cfg(not(loom))]
+mod threads {
+    use super::*;
+
+    /// Three logs: one is far ahead at times, one has few records, one is empty.
+    fn logs() -> Vec<Vec<Entry>> {
+        let dense = (0..2000).map(|number| (10 + 3 * number, number * 7 % 50)).collect();
+        let sparse = (0..40).map(|number| (11 + 300 * number, number * 3 % 50)).collect();
+        vec![dense, sparse, Vec::new()]
+    }
+
+    #[test]
+    fn pages_are_repeated_in_the_order_of_time() {
+        for threads in [1, 2, 4] {
+            for (window_bytes, step, buckets) in [(1, 1, 1), (7, 30, 4), (100, 200, 16), (100_000, 1000, 3)] {
+                let portions = Portions { window_bytes, step, buckets };
+                let (repeated, windows) = run(Recorder::new(buckets), &logs(), portions, threads).unwrap();
+                assert_eq!(repeated, expected(&logs(), buckets), "{portions:?}, {threads} threads");
+                // Gaps are skipped, and windows do not become larger than a step makes them.
+                assert!((1..=2040).contains(&windows), "{portions:?}: {windows}");
+                assert_eq!(windows == 1, window_bytes > 2040, "{portions:?}: {windows}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_are_the_same_whatever_the_threads() {
+        let portions = Portions { window_bytes: 50, step: 40, buckets: 4 };
+        let alone = run(Recorder::new(4), &logs(), portions, 1).unwrap().1;
+        for threads in 2..5 {
+            assert_eq!(run(Recorder::new(4), &logs(), portions, threads).unwrap().1, alone);
+        }
+    }
+
+    #[test]
+    fn nothing_to_do_is_done() {
+        let portions = Portions { window_bytes: 50, step: 40, buckets: 4 };
+        for logs in [vec![], vec![Vec::new()], vec![Vec::new(); 3]] {
+            assert_eq!(run(Recorder::new(4), &logs, portions, 2).unwrap().1, 0);
+        }
+    }
+
+    #[test]
+    fn a_failure_stops_all() {
+        let portions = Portions { window_bytes: 50, step: 40, buckets: 4 };
+        for threads in [1, 3] {
+            for (bad_read, bad_repeat) in [(3010, 0), (0, 3010)] {
+                let recorder = Recorder { bad_read, bad_repeat, ..Recorder::new(4) };
+                assert!(run(recorder, &logs(), portions, threads).is_err());
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+mod models {
+    use super::*;
+
+    fn check(logs: &'static [&'static [Entry]], portions: Portions, bad_repeat: u64) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = model.preemption_bound.or(Some(2));
+        model.check(move || {
+            let logs: Vec<Vec<Entry>> = logs.iter().map(|log| log.to_vec()).collect();
+            let recorder = Recorder { bad_repeat, ..Recorder::new(portions.buckets) };
+            let outcome = run(recorder, &logs, portions, 2);
+            match bad_repeat {
+                0 => assert_eq!(outcome.unwrap().0, expected(&logs, portions.buckets)),
+                _ => assert!(outcome.is_err()),
+            }
+        });
+    }
+
+    /// Two logs whose records alternate, in windows of one record: each is repeated before the next.
+    #[test]
+    fn windows_follow_each_other() {
+        let portions = Portions { window_bytes: 1, step: 1, buckets: 1 };
+        check(&[&[(1, 0), (3, 0)], &[(2, 0)]], portions, 0);
+    }
+
+    /// One window with two buckets.
+    #[test]
+    fn buckets_are_shared() {
+        let portions = Portions { window_bytes: 10, step: 10, buckets: 2 };
+        check(&[&[(1, 0), (3, 1)], &[(2, 1)]], portions, 0);
+    }
+
+    /// Nobody waits for a thread that has failed.
+    #[test]
+    fn a_failure_reaches_the_other_thread() {
+        let portions = Portions { window_bytes: 1, step: 1, buckets: 1 };
+        check(&[&[(1, 0), (3, 0)]], portions, 1);
+    }
+}

@@ -1,0 +1,68 @@
+//! Several threads that share one piece of work and are gone when it is done.
+
+use crate::{Arc, thread};
+
+/// A thread more is not worth it for fewer bytes.
+const BYTES_PER_THREAD: u64 = 16 << 20;
+
+/// Most threads when nobody has asked for a number.
+const MOST: usize = 8;
+
+/// How many threads are to share work on so many bytes: as many as `wanted`, or else one for each processor (two if there is
+/// only one, so that waiting for a device and computing overlap), as far as the bytes are worth it.
+pub fn size_for(wanted: Option<usize>, bytes: u64) -> usize {
+    wanted.unwrap_or_else(|| {
+        let worthwhile = usize::try_from(1 + bytes / BYTES_PER_THREAD).unwrap_or(MOST);
+        thread::available_parallelism().clamp(2, MOST).min(worthwhile)
+    })
+}
+
+/// Runs `work` on the calling thread and on `threads - 1` others at the same time; returns what each of them returned, in no
+/// particular order. Where the system has no thread to give, those that are there do everything: the work has to be such
+/// that one of them can.
+///
+/// # Panics
+/// When one of them has, and all are done.
+pub fn run<T: Send + 'static>(threads: usize, name: &str, work: impl Fn() -> T + Send + Sync + 'static) -> Vec<T> {
+    let work = Arc::new(work);
+    let help = || {
+        let work = Arc::clone(&work);
+        thread::spawn(name, move || work()).ok()
+    };
+    let helpers: Vec<_> = (1..threads).map_while(|_| help()).collect();
+    let own = work();
+    let theirs = helpers.into_iter().map(|helper| helper.join());
+    let outcomes: Vec<_> = std::iter::once(Ok(own)).chain(theirs).collect();
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+}
+
+#[cfg(all(test, not(any(loom, machine))))]
+mod tests {
+    use super::*;
+    use crate::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn all_of_them_work() {
+        let next = Arc::new(AtomicUsize::new(0));
+        let taken = Arc::clone(&next);
+        let sums = run(3, "crew", move || {
+            let mut sum = 0;
+            loop {
+                match taken.fetch_add(1, Ordering::Relaxed) {
+                    number @ ..100 => sum += number,
+                    _ => return sum,
+                }
+            }
+        });
+        assert_eq!((sums.len(), sums.iter().sum::<usize>()), (3, 4950));
+        assert_eq!(next.load(Ordering::Relaxed), 103);
+        assert_eq!(run(1, "crew", || 7), [7]);
+    }
+
+    #[test]
+    fn small_work_is_done_alone() {
+        assert_eq!(size_for(None, 1000), 1);
+        assert!((2..=MOST).contains(&size_for(None, u64::MAX)));
+        assert_eq!((size_for(Some(5), 0), size_for(Some(1), u64::MAX)), (5, 1));
+    }
+}
