@@ -191,8 +191,11 @@ impl Shared {
     /// Hardens what is released of one of several logs that are hardened together, without the others, of which it learns only
     /// when somebody commits.
     pub(crate) fn harden_alone(&self) {
-        if self.passive.is_some() && self.passive_alone().is_none() && self.space.hardened() < self.space.released() {
-            self.drain();
+        if self.passive.is_some() && self.passive_alone().is_none() {
+            self.insertion.collect(&self.space);
+            if self.space.hardened() < self.space.released() {
+                self.drain();
+            }
         }
     }
 
@@ -286,6 +289,8 @@ impl Shared {
     pub(crate) fn give_up_ring(&self) -> Result<()> {
         if let Some(nvm) = self.ring.nvm()
             && self.space.hardened() == self.space.durable()
+            // Somebody may have been told of a commit while the log was being closed.
+            && self.space.released() == self.space.durable()
         {
             nvm.set_clean();
             self.segments.leave_ring()?;

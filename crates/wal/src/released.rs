@@ -24,7 +24,8 @@
 //! Measurements can do without notes, to show what they are worth: then every owner waits for its turn, as the paper's do.
 //!
 //! When all cells of its bucket are occupied, an owner waits, either for its turn or for a cell, and follows notes
-//! meanwhile. The one that it waits for needs nothing but a processor.
+//! meanwhile. The one that it waits for needs nothing but a processor. When the log has failed nobody waits, and notes for
+//! which there is no cell are lost: nothing becomes stable any more.
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
@@ -33,7 +34,10 @@ use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
 /// Most notes that are followed by one that comes by, so that it gets on with its own work; the next one goes on.
-const FOLLOWED: usize = 16;
+const FOLLOWED: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// Notes of a bucket.
+const CELLS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Nothing is noted; a space that starts at LSN `x` is noted as `x + 1`.
 const FREE: u64 = 0;
@@ -59,7 +63,7 @@ struct Position {
 /// As many notes as a cache line holds.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Bucket([Note; if cfg!(loom) { 1 } else { 4 }]);
+struct Bucket([Note; CELLS]);
 
 #[derive(Debug, Default)]
 struct Note {
@@ -71,7 +75,7 @@ impl Released {
     /// Log bytes for each bucket.
     const BYTES_PER_BUCKET: u64 = 16 << 10;
     /// A note moves the hint on to the end of so many bytes, so that few of them have to.
-    const HINT_BYTES: u64 = 16 << 10;
+    const HINT_BYTES: u64 = if cfg!(loom) { 1 } else { 16 << 10 };
 
     /// Everything below `lsn` is released, in a buffer of `capacity` bytes.
     pub(crate) fn new(lsn: Lsn, capacity: u64) -> Self {
@@ -101,13 +105,13 @@ impl Released {
     }
 
     /// Releases the space from `lsn` to `end`, which has been filled in, as soon as all before it is: that may be after the
-    /// return.
+    /// return, or never, once the log `has_failed`.
     #[inline]
-    pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
+    pub(crate) fn release(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
         if self.get() == lsn || is_on(Bug::ReleaseOutOfOrder) {
             self.release_in_turn(end);
         } else {
-            self.release_early(lsn, end);
+            self.release_early(lsn, end, has_failed);
         }
     }
 
@@ -121,14 +125,14 @@ impl Released {
     }
 
     #[cold]
-    fn release_early(&self, lsn: Lsn, end: Lsn) {
+    fn release_early(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
         if self.is_turn_soon(lsn) {
             self.release_in_turn(end);
         } else if self.buckets.is_empty() {
             self.wait_for_turn(lsn);
             self.release_due(end);
         } else {
-            self.leave_note(lsn, end);
+            self.leave_note(lsn, end, has_failed);
             self.follow(FOLLOWED);
         }
     }
@@ -153,13 +157,16 @@ impl Released {
     }
 
     /// Leaves a note of the space, or releases it if its turn comes before there is a cell for the note.
-    fn leave_note(&self, lsn: Lsn, end: Lsn) {
+    fn leave_note(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
         reach(Probe::NoteLeft);
         let mut backoff = Backoff::new();
         while !self.bucket(lsn).put(lsn, end) {
             if self.get() == lsn {
                 self.release_due(end);
                 break;
+            }
+            if has_failed() {
+                return;
             }
             self.follow(FOLLOWED);
             backoff.rest();
@@ -174,7 +181,7 @@ impl Released {
     /// Moves the position over the noted spaces that it has come to.
     pub(crate) fn follow_all(&self) {
         // Not on and on, while new ones are left.
-        self.follow(self.buckets.len() * size_of::<Bucket>() / size_of::<Note>());
+        self.follow(self.buckets.len() * CELLS);
     }
 
     /// The same, for `most` spaces at most: none where there are no notes.

@@ -7,7 +7,7 @@ const START: u64 = 8;
 /// Spaces of one byte, numbered from zero.
 fn release(released: &Released, number: u64) {
     let lsn = Lsn::new(START + number);
-    released.release(lsn, lsn.advance(1));
+    released.release(lsn, lsn.advance(1), || false);
 }
 
 #[cfg(not(loom))]
@@ -58,6 +58,16 @@ mod native {
         early.join().unwrap();
         released.follow_all();
         assert_eq!(released.get(), Lsn::new(START + spaces));
+    }
+
+    #[test]
+    fn nobody_waits_when_the_log_has_failed() {
+        let released = Released::new(Lsn::new(START), 0);
+        for number in 1..1000 {
+            let lsn = Lsn::new(START + number);
+            released.release(lsn, lsn.advance(1), || true);
+        }
+        assert_eq!(released.get(), Lsn::new(START));
     }
 
     #[test]
@@ -121,8 +131,8 @@ mod models {
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let log = Log::new(3);
-            let owners =
-                [2, 1].map(|number| spawn(&log, number, |released, lsn| released.release(lsn, lsn.advance(1))));
+            let owners = [2, 1]
+                .map(|number| spawn(&log, number, |released, lsn| released.release(lsn, lsn.advance(1), || false)));
             log.fill(0);
             release(&log.0, 0);
             log.check();
@@ -140,8 +150,8 @@ mod models {
         loom::model(|| {
             let log = Log::new(2);
             let note = |released: &Released, lsn: Lsn| {
-                released.leave_note(lsn, lsn.advance(1));
-                released.follow(FOLLOWED);
+                released.leave_note(lsn, lsn.advance(1), || false);
+                released.follow(2);
             };
             let second = spawn(&log, 1, note);
             log.fill(0);

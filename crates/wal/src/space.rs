@@ -402,7 +402,7 @@ impl Space {
     /// 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
-        self.released.release(lsn, end);
+        self.released.release(lsn, end, || self.has_failed());
     }
 
     /// Moves `released` over the spaces that were filled in early and have been come to.

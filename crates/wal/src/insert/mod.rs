@@ -52,7 +52,8 @@ pub(crate) trait Insertion {
     /// has just failed, mostly because of other threads: then there is nothing to be had at once.
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn;
 
-    /// Brings `released` up to date, in a design that leaves that to those who want to know it.
+    /// Brings `released` up to date, in a design that leaves that to those who want to know it. Others may do so at the same
+    /// time and stop half-way, so who waits for something to be released asks again and again.
     #[inline]
     fn collect(&self, space: &Space) {
         let _ = space;
