@@ -30,7 +30,7 @@ pub(super) fn load(threads: usize) -> BufferLoad {
         logs: 1,
         arrays: 1,
         array_slots: 4,
-        slot_pool: 1024,
+        slot_pool: 256,
         waits_for_turn: false,
         ring_bytes: 64 << 20,
         time: Duration::from_millis(1),
@@ -65,16 +65,17 @@ pub(super) fn named<'a>(series: &'a [Series], name: &str) -> &'a Series {
 
 /// How it was set up.
 pub(super) fn setting(machine: Machine) -> String {
-    setting_with(machine, load(1).time)
+    setting_with(machine, load(1))
 }
 
-/// How it was set up, with measurements of so long.
-pub(super) fn setting_with(machine: Machine, time: Duration) -> String {
+/// How it was set up, with loads like this.
+pub(super) fn setting_with(machine: Machine, load: BufferLoad) -> String {
     format!(
         "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper, with a pool of \
-         1024 slots; the code is that of the product, its caches, memory and processors are modelled. Each point is {} ms of virtual time. Counted is \
+         {} slots; the code is that of the product, its caches, memory and processors are modelled. Each point is {} ms of virtual time. Counted is \
          what has been filled in: whoever follows the links of `reserved`, one thread, may be behind at the end.",
         machine.name,
-        time.as_millis()
+        load.slot_pool,
+        load.time.as_millis()
     )
 }
