@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::lock::LockManager;
 use crate::metrics::Counters;
-use crate::options::Options;
+use crate::options::{CommitMode, Options};
 use crate::page;
 use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
 use crate::record::Kind;
@@ -246,6 +246,7 @@ fn wal_options(options: &Options) -> WalOptions {
         segment_bytes: options.log_segment_bytes,
         max_bytes: options.log_max_bytes,
         archive: options.archive.clone(),
+        shared_synchronizations: options.commit == CommitMode::Pipelined,
         synchronization_kind: Kind::Synchronization as u8,
         group_commit: GroupCommit {
             transactions: options.group_commit_transactions,

@@ -174,7 +174,8 @@ impl Shared {
 
     /// Makes all that is released hardened, though threads that have inserted it have not seen to that.
     fn drain(&self) {
-        if let (Some(passive), Some(nvm)) = (&self.passive, self.ring.nvm()) {
+        let streamed = self.ring.nvm().filter(|nvm| nvm.streams());
+        if let (Some(passive), Some(nvm)) = (&self.passive, streamed) {
             let released = || {
                 self.insertion.collect(&self.space);
                 self.space.released_in_order().unwrap_or(Lsn::ZERO)

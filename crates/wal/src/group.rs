@@ -1,4 +1,4 @@
-//! Group commit over several logs whose rings are in persistent memory behind volatile caches (Wang and Johnson, *Scalable
+//! Group commit over several logs whose rings are in persistent memory (Wang and Johnson, *Scalable
 //! Logging through Emerging Non-Volatile Memory*, section 4.1).
 //!
 //! A commit there is an ordinary record. What makes the logs whole up to it after a crash, and tells when it is hardened, is
@@ -16,6 +16,9 @@
 //! Nobody's commit writes to memory that all share, and no thread has to be woken for a round: whoever looks whether a commit
 //! is hardened takes it a step further, if nobody is at it and the last look is not too recent. The *daemon* sleeps as long as
 //! others do that. It sees to rounds when nobody looks, because all who wait sleep, or are tasks or functions to be called.
+//!
+//! Behind volatile caches it is always so. Behind durable ones records are durable when they are released, and no thread is
+//! ever dirty; a round is then about the synchronization alone, which each commit would have to be else.
 //!
 //! # Stragglers
 //! Threads fence when they commit, when they roll back, and before they wait for something else than the log. One that has
@@ -69,7 +72,7 @@ pub(crate) struct Group {
     next_look: CachePadded<AtomicU64>,
     rounds: CachePadded<Mutex<Rounds>>,
     waiters: CachePadded<Mutex<Waiters>>,
-    /// What threads have asked for that have inserted nothing.
+    /// What threads have asked for that have no cell.
     requested: CachePadded<AtomicU64>,
     /// Rung when there is something to harden.
     alarm: Alarm,

@@ -17,7 +17,8 @@
 //! highest timestamp among them; here that is one GSN for all logs.)
 //!
 //! # Hardened together
-//! Where the logs end in rings behind volatile caches, commits are not synchronizations. Their clocks share a floor, which a
+//! Where the logs end in rings behind volatile caches, or by [`WalOptions::shared_synchronizations`], commits are not
+//! synchronizations. Their clocks share a floor, which a
 //! commit raises beyond its GSN, and one synchronization after the other is inserted for all who wait: see [`crate::group`].
 //!
 //! # One log
@@ -43,7 +44,7 @@ use crate::merge::MergedScanner;
 use crate::options::WalOptions;
 use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::scan::Scanner;
-use crate::shared::{OneOf, common_floor, passive};
+use crate::shared::{OneOf, common_floor, passive_of_several};
 use crate::space::Space;
 use crate::stats::WalStats;
 use crate::together::Together;
@@ -96,7 +97,7 @@ impl Logs {
     /// As [`Wal::create`]; [`WalError::InvalidOption`] for a count that cannot be.
     pub fn create(disk: &Arc<dyn Disk>, options: &WalOptions, count: u16, database: [u8; 16]) -> Result<Self> {
         check(options, count)?;
-        let passive = passive(options);
+        let passive = passive_of_several(options);
         let common = common_floor(passive.as_deref());
         let create = |log| {
             let identity = Identity::one_of(database, LogId::new(log), count);

@@ -27,7 +27,7 @@ use crate::options::WalOptions;
 use crate::record::{Identity, RecordRef};
 use crate::recover::{self, End, Found};
 use crate::scan::Scanner;
-use crate::shared::{Buffer, OneOf, common_floor, passive};
+use crate::shared::{Buffer, OneOf, common_floor, passive_of_several};
 use crate::wal::Wal;
 
 /// Synchronizations of each log that are kept in memory while the ends of the others are not known yet. Those that are not
@@ -186,7 +186,7 @@ impl FoundLogs {
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
         let floor = Gsn::new(last.get() + 1);
         let (mut wals, mut marks) = (Vec::new(), Vec::new());
-        let passive = passive(&self.options);
+        let passive = passive_of_several(&self.options);
         let common = common_floor(passive.as_deref());
         for (number, log) in self.logs.into_iter().enumerate() {
             let mut kept = log.marks.clone();

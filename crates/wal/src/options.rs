@@ -157,6 +157,9 @@ pub struct WalOptions {
     pub group_commit: GroupCommit,
     /// Where segments are copied to before they are recycled; nowhere by default.
     pub archive: Option<Archive>,
+    /// With several logs that end in rings behind durable caches: commits are no synchronizations, and one serves all who commit
+    /// meanwhile. That is for threads that do not wait for each of their commits. Behind volatile caches it is always so.
+    pub shared_synchronizations: bool,
     /// With several logs: the kind of the records that they insert by themselves, which say nothing but that the logs are
     /// synchronized.
     pub synchronization_kind: u8,
@@ -177,6 +180,7 @@ impl Default for WalOptions {
             spare_segments: 2,
             group_commit: GroupCommit::default(),
             archive: None,
+            shared_synchronizations: false,
             synchronization_kind: 0,
         }
     }

@@ -173,9 +173,9 @@ impl Passive {
     }
 
     /// Takes note that the calling thread asks for everything up to `gsn` to be hardened; returns whether it has a cell to
-    /// note it in, as it has if it has inserted anything.
+    /// note it in.
     pub(crate) fn request(&self, gsn: Gsn) -> bool {
-        let Some(cell) = self.cell(false) else { return false };
+        let Some(cell) = self.cell(true) else { return false };
         cell.requests.store(cell.requests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if cell.requested.load(Ordering::Relaxed) < gsn.get() {
             cell.requested.store(gsn.get(), Ordering::Release);

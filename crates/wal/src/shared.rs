@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) ring: Ring,
     /// The right to de-stage a ring in persistent memory. In other logs it is the commit queue that says who flushes.
     pub(crate) destaging: Mutex<()>,
-    /// With a ring in persistent memory and volatile caches.
+    /// With a ring in persistent memory and volatile caches, or if it is hardened together with other logs.
     pub(crate) passive: Option<Arc<Passive>>,
     /// What the daemon saw last of a ring in persistent memory.
     pub(crate) stalled: Stalled,
@@ -68,7 +68,7 @@ const MAX_THREADS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct OneOf {
     pub(crate) clock: Clock,
-    /// What [`passive`] makes, the same for all of them.
+    /// What [`passive_of_several`] makes, the same for all of them.
     pub(crate) passive: Option<Arc<Passive>>,
 }
 
@@ -77,13 +77,21 @@ pub(crate) fn common_floor(passive: Option<&Passive>) -> Option<CommonFloor> {
     passive.map(|_| CommonFloor::default())
 }
 
-/// For logs with these options: what threads know to be durable, if that is left to them.
-pub(crate) fn passive(options: &WalOptions) -> Option<Arc<Passive>> {
+/// For a database's only log: what threads know to be durable, if that is left to them.
+fn passive(options: &WalOptions) -> Option<Arc<Passive>> {
     match &options.device {
         LogDevice::Nvm(nvm) if nvm.domain == Domain::VolatileCache => {
             Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain)))
         }
         _ => None,
+    }
+}
+
+/// The same for several logs, if they are hardened together.
+pub(crate) fn passive_of_several(options: &WalOptions) -> Option<Arc<Passive>> {
+    match &options.device {
+        LogDevice::Nvm(nvm) if options.shared_synchronizations => Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain))),
+        _ => passive(options),
     }
 }
 

@@ -44,7 +44,7 @@ pub struct WalStats {
     /// With several logs: records that were synchronizations of all of them.
     pub synchronizations: u64,
     /// With several logs: requests to harden, each of which needs what all logs had by then. Where logs are hardened together
-    /// (rings behind volatile caches), one synchronization serves many of them.
+    /// ([`Logs::are_hardened_together`](crate::Logs::are_hardened_together)), one synchronization serves many of them.
     pub waits_for_logs: u64,
     /// Those of them that found all other logs hardened and waited for one log at most. None where logs are hardened together.
     pub waits_for_own_log: u64,

@@ -50,13 +50,7 @@ const fn many(
     delay: Duration,
     placement: Placement,
 ) -> Setup {
-    // Where caches are durable a commit is hardened as soon as it is made.
-    let commit = match domain {
-        Domain::DurableCache => CommitMode::Elr,
-        Domain::VolatileCache => CommitMode::Pipelined,
-    };
-    let device = Device::Memory(domain, delay, placement);
-    Setup { name, commit, device, logs: (LOGS, partition), ..AETHER }
+    Setup { name, device: Device::Memory(domain, delay, placement), logs: (LOGS, partition), ..AETHER }
 }
 
 const fn near(name: &'static str, partition: Partition, domain: Domain) -> Setup {
