@@ -39,7 +39,7 @@ impl Experiment for RecordSize {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "one context of this machine copies 0.31 GB/s, as the mutex shows, and groups of C are filled in one after the other, so C is limited by the copying of about eight members at a time; the others come to the bandwidth of memory. There CD is a little behind D. That depends on its pool of slots: with 64 of them its worst ratio was 1.01, with 1024 it was 0.87, as a slot that was used long ago is in no cache near by",
+            "one context of this machine copies 0.31 GB/s, as the mutex shows, and groups of C are filled in one after the other, so C is limited by the copying of about eight members at a time; the others come to the bandwidth of memory. Among them CD is a little behind D there. That is a matter of the pool of slots: with 64 of them, not 256, its worst ratio was 0.98, with 1024 it was 0.87",
         )
     }
 
