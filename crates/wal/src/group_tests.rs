@@ -2,7 +2,9 @@
 
 use super::*;
 
-use duramen_pmem::{Domain, DrainBy, RegionOptions, SimMemory, Source, Survivors};
+use duramen_pmem::{Domain, DrainBy, RegionOptions, SimMemory, Source};
+
+use crate::test_support::what_is_sure;
 
 const LEN: u64 = 4096;
 const RECORD: u64 = 8;
@@ -56,9 +58,10 @@ impl Two {
 
     fn check(&self, round: &Round) {
         for (memory, tail) in self.memories.iter().zip(&round.tails) {
-            let sure = memory.crash_image(Survivors::Nothing, None);
-            let region = Region::open(&Source::Simulated(sure), &RegionOptions::new(LEN)).unwrap();
-            assert!(tail.is_zero() || region.read_word(0) == 1, "what is before the tails is durable");
+            assert!(
+                tail.is_zero() || what_is_sure(memory, LEN).read_word(0) == 1,
+                "what is before the tails is durable"
+            );
         }
     }
 }
@@ -66,11 +69,7 @@ impl Two {
 #[cfg(not(loom))]
 mod one_by_one {
     use super::*;
-
-    fn on_another_thread(two: &Arc<Two>, work: impl FnOnce(&Two) + Send + 'static) {
-        let two = Arc::clone(two);
-        thread::spawn("other", move || work(&two)).unwrap().join().unwrap();
-    }
+    use crate::test_support::on_another_thread;
 
     #[test]
     fn a_round_waits_for_others_in_other_logs() {
@@ -123,12 +122,7 @@ mod one_by_one {
 #[cfg(loom)]
 mod models {
     use super::*;
-
-    fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(preemptions);
-        builder.check(run);
-    }
+    use crate::test_support::model;
 
     /// One thread commits in a log and begins in the other, and a round looks meanwhile, twice.
     fn insert_and_harden() {

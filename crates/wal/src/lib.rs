@@ -114,6 +114,8 @@ mod segments;
 mod shared;
 mod space;
 mod stats;
+#[cfg(test)]
+mod test_support;
 mod together;
 mod wake;
 mod wal;

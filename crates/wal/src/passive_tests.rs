@@ -3,6 +3,8 @@ use super::*;
 use duramen_pmem::{Domain, RegionOptions, SimMemory, Source};
 use duramen_sync::Arc;
 
+use crate::test_support::what_is_sure;
+
 const LEN: u64 = 4096;
 const RECORD: u64 = 8;
 
@@ -45,8 +47,7 @@ impl Log {
 
     /// Everything that is hardened survives every power cut.
     fn check(&self, hardened: Lsn) {
-        let sure = self.memory.crash_image(duramen_pmem::Survivors::Nothing, None);
-        let region = Region::open(&Source::Simulated(sure), &RegionOptions::new(LEN)).unwrap();
+        let region = what_is_sure(&self.memory, LEN);
         for number in 0..hardened.get() / RECORD {
             assert_eq!(region.read_word(number * RECORD), number + 1, "record {number} is hardened");
         }
@@ -56,11 +57,7 @@ impl Log {
 #[cfg(not(loom))]
 mod one_by_one {
     use super::*;
-
-    fn on_another_thread(log: &Arc<Log>, work: impl FnOnce(&Log) + Send + 'static) {
-        let log = Arc::clone(log);
-        thread::spawn("other", move || work(&log)).unwrap().join().unwrap();
-    }
+    use crate::test_support::on_another_thread;
 
     #[test]
     fn a_commit_waits_for_others_records_before_it() {
@@ -134,12 +131,7 @@ mod one_by_one {
 #[cfg(loom)]
 mod models {
     use super::*;
-
-    fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(preemptions);
-        builder.check(run);
-    }
+    use crate::test_support::model;
 
     fn insert_and_commit() {
         model(3, || {

@@ -88,6 +88,7 @@ mod models {
     use duramen_sync::cell::UnsafeCell;
 
     use super::*;
+    use crate::test_support::model;
 
     struct Log(Released, Vec<UnsafeCell<u64>>);
 
@@ -127,9 +128,7 @@ mod models {
     /// Three owners come in whatever order. There is one cell, so one may have to wait for it.
     #[test]
     fn spaces_are_released_in_order() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(|| {
+        model(3, || {
             let log = Log::new(3);
             let owners = [2, 1]
                 .map(|number| spawn(&log, number, |released, lsn| released.release(lsn, lsn.advance(1), || false)));

@@ -11,13 +11,7 @@ use super::slot::{Join, Slot};
 use super::{AnyInsertion, InsertDesign, Shape};
 use crate::bell::Bell;
 use crate::space::{Hardening, Space};
-
-fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 50_000;
-    builder.check(body);
-}
+use crate::test_support::model;
 
 /// The bytes of a log buffer, one cell each. Loom reports conflicting accesses.
 struct Cells(Vec<UnsafeCell<u64>>);

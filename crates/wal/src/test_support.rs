@@ -1,0 +1,26 @@
+//! What tests of several modules share.
+
+/// Every interleaving of `body` with so many preemptions.
+#[cfg(loom)]
+pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 50_000;
+    builder.check(body);
+}
+
+/// Does `work` on a thread that is gone afterwards.
+#[cfg(not(loom))]
+pub(crate) fn on_another_thread<T: Send + Sync + 'static>(
+    shared: &duramen_sync::Arc<T>,
+    work: impl FnOnce(&T) + Send + 'static,
+) {
+    let shared = duramen_sync::Arc::clone(shared);
+    duramen_sync::thread::spawn("other", move || work(&shared)).unwrap().join().unwrap();
+}
+
+/// What is sure to survive a power cut now, of a memory of `len` bytes.
+pub(crate) fn what_is_sure(memory: &duramen_pmem::SimMemory, len: u64) -> duramen_pmem::Region {
+    let sure = memory.crash_image(duramen_pmem::Survivors::Nothing, None);
+    duramen_pmem::Region::open(&duramen_pmem::Source::Simulated(sure), &duramen_pmem::RegionOptions::new(len)).unwrap()
+}
