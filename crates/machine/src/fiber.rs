@@ -1,9 +1,10 @@
 //! Stacks that take turns on one host thread.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::run::world;
@@ -19,6 +20,7 @@ thread_local! {
 /// The code of a simulated thread, stopped somewhere.
 pub(crate) struct Fiber {
     coroutine: Coroutine<(), (), (), DefaultStack>,
+    stack: Range<usize>,
 }
 
 impl Fiber {
@@ -28,8 +30,14 @@ impl Fiber {
             Some(stack) => stack,
             None => DefaultStack::new(STACK_BYTES)?,
         };
+        let addresses = stack.limit().get()..stack.base().get();
         let coroutine = Coroutine::with_stack(stack, move |yielder, ()| body(std::ptr::from_ref(yielder)));
-        Ok(Self { coroutine })
+        Ok(Self { coroutine, stack: addresses })
+    }
+
+    /// Addresses of its stack.
+    pub(crate) fn stack(&self) -> Range<usize> {
+        self.stack.clone()
     }
 
     /// Runs it until it suspends or ends; returns whether it has ended.

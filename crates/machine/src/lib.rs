@@ -7,7 +7,8 @@
 //! the processor's pipelines, caches, coherence and memory controllers (`memory`).
 //!
 //! A run depends on nothing but its [`Plan`] and the code: addresses are counted from where the run's own heap begins
-//! ([`Allocator`]), nothing asks the host for time or chance. The same plan gives the same figures on every host.
+//! ([`Allocator`]), a thread's own stack, which each compilation lays out differently, is always in its cache, and nothing
+//! asks the host for time or chance. The same plan gives the same figures on every host.
 
 mod arena;
 mod breakdown;

@@ -4,7 +4,8 @@ use crate::arena::HEAP_BYTES;
 use crate::world::NumberMap;
 
 /// A line of memory: numbered from zero, so that the number is the same on every host. The run's heap comes first;
-/// consecutive numbers in it are consecutive addresses. Pages elsewhere are numbered as they are first touched.
+/// consecutive numbers in it are consecutive addresses. Pages elsewhere are numbered as they are first touched; what a thread
+/// does on its own stack has no lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Line(pub(crate) u64);
 

@@ -1,6 +1,7 @@
 //! A simulated thread.
 
 use std::any::Any;
+use std::ops::Range;
 
 use corosensei::Yielder;
 
@@ -58,6 +59,7 @@ pub(crate) struct Thread {
     pub(crate) name: String,
     /// Its code, when it is not running.
     pub(crate) fiber: Option<Fiber>,
+    stack: Range<usize>,
     /// By which its code suspends itself; lives on its own stack.
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) state: State,
@@ -94,6 +96,7 @@ impl Thread {
     pub(crate) fn new(name: String, fiber: Fiber, now: Time, context: usize, priority: i64, chance: u64) -> Self {
         Self {
             name,
+            stack: fiber.stack(),
             fiber: Some(fiber),
             yielder: std::ptr::null(),
             state: State::Queued,
@@ -119,6 +122,11 @@ impl Thread {
     pub(crate) fn fiber_yielder(&self) -> *const Yielder<(), ()> {
         assert!(!self.yielder.is_null(), "a running thread has begun");
         self.yielder
+    }
+
+    /// Whether the address lies on its own stack.
+    pub(crate) fn has_on_stack(&self, address: usize) -> bool {
+        self.stack.contains(&address)
     }
 
     /// Lets the time pass until `until`, which may lie in the past.

@@ -577,6 +577,9 @@ impl World {
         if self.is_free() {
             return;
         }
+        if self.current().has_on_stack(address) {
+            return self.access_stack(op);
+        }
         let line = self.lines.of(address);
         let thread = self.running;
         let (now, context) = (self.current().now, self.current().context);
@@ -598,6 +601,17 @@ impl World {
             }
             Op::Store | Op::Rmw => self.changes(line, now),
             Op::Fence => {}
+        }
+    }
+
+    /// The running thread performs an atomic operation on its own stack, before it gives the variable away or after it got
+    /// it back. Where on the stack that is, and what shares its line, is up to the compiler, so no line is looked up.
+    fn access_stack(&mut self, op: Op) {
+        if self.by_time() {
+            let (now, context) = (self.current().now, self.current().context);
+            let computed = self.pipelines.compute(context, AROUND, now);
+            let done = self.memory.access_private(context, op, computed);
+            self.current().spend(done, false);
         }
     }
 

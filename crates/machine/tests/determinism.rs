@@ -67,6 +67,41 @@ fn the_same_plan_takes_the_same_path() {
     }
 }
 
+/// A run whose threads have atomics `OFFSET` bytes further down their stacks.
+fn on_stacks<const OFFSET: usize>(schedule: Schedule) -> (u64, u64, Time) {
+    fn work<const OFFSET: usize>() -> u64 {
+        let above = std::hint::black_box([1_u8; OFFSET]);
+        let private = std::hint::black_box([const { AtomicU64::new(0) }; 20]);
+        for number in &private {
+            shared::store(number);
+            shared::update(number);
+            shared::load(number);
+        }
+        u64::from(above[OFFSET - 1])
+    }
+    let description = Description::named("server-2x64").expect("the machine exists");
+    let report = run(&Plan { schedule, ..Plan::new(description) }, || {
+        let deeper = threads::spawn("deeper", || assert_eq!(work::<OFFSET>(), 1)).unwrap();
+        let raced = race();
+        assert!(threads::join(deeper).is_none());
+        raced * work::<OFFSET>()
+    });
+    (report.digest, result(&report), report.time)
+}
+
+#[test]
+fn where_the_compiler_puts_variables_on_the_stack_does_not_matter() {
+    for schedule in schedules() {
+        let places = [
+            on_stacks::<8>(schedule),
+            on_stacks::<32>(schedule),
+            on_stacks::<64>(schedule),
+            on_stacks::<5000>(schedule),
+        ];
+        assert!(places.iter().all(|place| *place == places[0]), "{schedule:?}: {places:?}");
+    }
+}
+
 #[test]
 fn different_seeds_take_different_paths() {
     let mut digests: Vec<u64> = schedules().map(|schedule| raced(schedule, None).digest).collect();

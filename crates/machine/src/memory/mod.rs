@@ -193,6 +193,16 @@ impl Memory {
         }
     }
 
+    /// An atomic operation on a line that is in the first cache of the context's core and nowhere else.
+    pub(crate) fn access_private(&mut self, context: usize, op: Op, now: Time) -> Time {
+        match op {
+            Op::Load => now + self.description.l1.latency.saturating_sub(self.description.hidden),
+            Op::Store => now + self.description.store_issue,
+            Op::Rmw => self.drained(context, now) + self.description.atomic,
+            Op::Fence => self.drained(context, now) + self.description.fence,
+        }
+    }
+
     /// Plain data touched: `lines` lines from `first`. Returns when the context goes on.
     pub(crate) fn touch(&mut self, context: usize, first: Line, lines: u64, how: Bulk, now: Time) -> Time {
         let touched = (first.0..first.0 + lines).map(Line);
