@@ -108,6 +108,7 @@ mod recover;
 mod released;
 mod retention;
 mod ring;
+mod room;
 mod scan;
 mod segment;
 mod segments;

@@ -43,6 +43,7 @@ use crate::insert::InsertDesign;
 use crate::merge::MergedScanner;
 use crate::options::WalOptions;
 use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
+use crate::room::Room;
 use crate::scan::Scanner;
 use crate::shared::{OneOf, common_floor, passive_of_several};
 use crate::space::Space;
@@ -85,6 +86,7 @@ pub struct Logs {
     complete: CachePadded<Arc<Complete>>,
     /// If they are hardened together.
     group: Option<Arc<Group>>,
+    room: Room,
     waits: CachePadded<AtomicU64>,
     own_waits: AtomicU64,
 }
@@ -116,9 +118,11 @@ impl Logs {
         let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
         let group =
             passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
+        let room = Room::new(&logs[0].shared.options);
         let logs = Self {
             logs: logs.into(),
             together,
+            room,
             complete: CachePadded::new(complete),
             group: group.map(Arc::new),
             waits: CachePadded::new(AtomicU64::new(0)),
@@ -373,19 +377,19 @@ impl Logs {
     /// As [`Wal::reserve`]; nothing is set aside then.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
-        for (number, log) in self.logs.iter().enumerate() {
-            if let Err(error) = log.reserve(bytes) {
-                self.logs[..number].iter().for_each(|log| log.unreserve(bytes));
-                return Err(error);
-            }
+        match self.only() {
+            Some(wal) => wal.reserve(bytes),
+            None => self.room.reserve(&self.logs, bytes),
         }
-        Ok(())
     }
 
     /// Gives `bytes` that [`Logs::reserve`] set aside back.
     #[inline]
     pub fn unreserve(&self, bytes: u64) {
-        self.logs.iter().for_each(|log| log.unreserve(bytes));
+        match self.only() {
+            Some(wal) => wal.unreserve(bytes),
+            None => self.room.unreserve(bytes),
+        }
     }
 
     /// As [`Wal::lift_limit`], for all logs.
@@ -472,6 +476,7 @@ impl Logs {
             sum.segments_created += stats.segments_created;
             sum.segments_recycled += stats.segments_recycled;
         }
+        sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.room.unpromised());
         let mut waits = self.waits.load(Ordering::Relaxed);
         if let Some(passive) = self.group.as_ref().and_then(|_| self.logs[0].shared.passive.as_deref()) {
             // The same for all of them.
