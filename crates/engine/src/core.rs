@@ -113,8 +113,8 @@ impl Core {
     #[inline]
     pub(crate) fn make_room(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
         if log.make_room(self.scheme(), bytes, || self.on_log_full())? {
-            // Long transactions grow the log, too.
-            self.checkpoint_if_due(self.scheme().end());
+            // Long transactions grow the log, too. To look where all logs end would be a cache miss or two for each of them.
+            self.checkpoint_if_due(log.latest());
         }
         Ok(())
     }

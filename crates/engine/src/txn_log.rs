@@ -126,6 +126,11 @@ impl TxnLog {
         self.entered = true;
     }
 
+    /// GSN of its latest record, or zero.
+    pub(crate) fn latest(&self) -> Gsn {
+        self.clock
+    }
+
     /// Whether it has written to the log.
     pub(crate) fn has_written(&self) -> bool {
         self.entered
@@ -424,8 +429,11 @@ impl TxnLog {
 
     /// Gives the log space back that was set aside.
     pub(crate) fn release_room(&mut self, scheme: &dyn StorageScheme) {
-        scheme.unreserve(std::mem::take(&mut self.reserved));
-        self.used = 0;
+        let (reserved, used) = (std::mem::take(&mut self.reserved), std::mem::take(&mut self.used));
+        if reserved > 0 {
+            scheme.unreserve(used.min(reserved));
+            scheme.unreserve_unused(reserved.saturating_sub(used));
+        }
         self.undo_bytes = 0;
         self.entries.clear();
         self.arena.clear();

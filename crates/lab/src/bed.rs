@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen::{CommitMode, Db, InsertDesign, Options};
+use duramen::{CommitMode, Db, InsertDesign, Options, Partition};
 use duramen_io::{Backend, DelayDisk, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 use duramen_sync::thread::available_parallelism;
@@ -69,11 +69,17 @@ pub(crate) struct Bed {
     home: TempDir,
     file_system: String,
     pool_bytes: usize,
+    logs: (u16, Partition),
 }
 
 impl Bed {
-    /// An empty one.
+    /// An empty one with one log.
     pub(crate) fn new(pool_bytes: usize) -> Result<Self> {
+        Self::with_logs(pool_bytes, (1, Partition::default()))
+    }
+
+    /// An empty one with so many logs.
+    pub(crate) fn with_logs(pool_bytes: usize, logs: (u16, Partition)) -> Result<Self> {
         let (directory, file_system) = place(&std::fs::read_to_string("/proc/self/mounts").unwrap_or_default());
         let failed = |error: std::io::Error| Error::ResultFile {
             operation: "create a directory in",
@@ -81,7 +87,7 @@ impl Bed {
             reason: error.to_string(),
         };
         let home = tempfile::Builder::new().prefix("duramen-lab-").tempdir_in(&directory).map_err(failed)?;
-        Ok(Self { home, file_system, pool_bytes })
+        Ok(Self { home, file_system, pool_bytes, logs })
     }
 
     /// Where the files are, for the report.
@@ -102,6 +108,8 @@ impl Bed {
             commit: system.commit,
             log_insert: system.insert,
             pool_bytes: self.pool_bytes,
+            logs: self.logs.0,
+            log_partition: self.logs.1,
             log_segment_bytes: 16 << 20,
             ..Options::default()
         };

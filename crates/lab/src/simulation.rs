@@ -18,8 +18,10 @@ pub(crate) fn run_on<T: 'static>(
     let simulation = |reason: String| Error::Simulation { machine, reason };
     let description = Description::named(machine).map_err(|error| simulation(error.to_string()))?;
     let plan = Plan { contexts, ..Plan::new(description) };
-    match duramen_machine::run(&plan, work).outcome {
-        Outcome::Done(result) => result,
+    let mut report = duramen_machine::run(&plan, work);
+    match std::mem::replace(&mut report.outcome, Outcome::Stopped) {
+        // An error lies in the run's memory, which goes with the report.
+        Outcome::Done(result) => result.map_err(|error| simulation(error.to_string())),
         Outcome::Stopped => Err(simulation("it was stopped".to_owned())),
         Outcome::Aborted(reason) => Err(simulation(reason)),
         Outcome::OutOfTime(threads) => Err(simulation(format!("it ran out of time; its threads:\n{threads}"))),

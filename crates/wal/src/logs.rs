@@ -118,7 +118,7 @@ impl Logs {
         let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
         let group =
             passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
-        let room = Room::new(&logs[0].shared.options);
+        let room = Room::new(&logs[0].shared.options, logs.len());
         let logs = Self {
             logs: logs.into(),
             together,
@@ -388,7 +388,16 @@ impl Logs {
     pub fn unreserve(&self, bytes: u64) {
         match self.only() {
             Some(wal) => wal.unreserve(bytes),
-            None => self.room.unreserve(bytes),
+            None => self.room.unreserve(&self.logs, bytes),
+        }
+    }
+
+    /// As [`Logs::unreserve`], of bytes that no record has taken.
+    #[inline]
+    pub fn unreserve_unused(&self, bytes: u64) {
+        match self.only() {
+            Some(wal) => wal.unreserve(bytes),
+            None => self.room.unreserve_unused(&self.logs, bytes),
         }
     }
 

@@ -2,111 +2,143 @@
 //!
 //! Which log takes a record need not be known when space is set aside for it, so it is set aside in each. To do that, log by
 //! log, for every transaction would be an atomic operation for each log, on lines that all processors write to, and as many
-//! to give it back. So the logs are asked for more at a time, and most transactions only take from that:
+//! to give it back. So there is a stock, which is set aside in every log and promised to nobody, and transactions take from
+//! that. It is shared out to *shelves*, as many as there are logs; a thread uses the one of the processors whose log is its own
+//! where logs are for processors ([`crate::log_of_seat`]).
 //!
-//! - `stock` is set aside in every log and promised to nobody.
-//! - What is given back goes to `returned`, and not to the stock: some of it has become records in one of the logs, which
-//!   has moved that log's end. The logs count it as set aside until they are told.
+//! - What is given back and has not been used goes to the stock of a shelf.
+//! - What has become records has moved the end of a log; it is given back to the logs, later: they count it as set aside until
+//!   they are told.
 //!
-//! When the stock is used up, the logs are told what has been returned, and asked for the next stock. Who finds a log full gives
-//! back to the logs what is left of the stock, too, and asks for no more than is needed: so space is refused when there is none,
-//! and not because some lies in stock.
+//! A shelf that has too little is filled from the logs, and what is too much goes back to them. Who finds a log full first gives
+//! back to the logs all that nobody is promised: space is refused when there is none, and not because some lies on a shelf.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{CachePadded, Mutex};
+use duramen_sync::{CachePadded, Mutex, cpu};
 
 use crate::error::Result;
 use crate::options::WalOptions;
+use crate::seat::log_of_seat;
 use crate::wal::Wal;
 
-/// Most bytes that the logs are asked for at a time, beyond what is needed.
+/// Most bytes that a shelf is filled with at a time, beyond what is needed: what some transactions at work set aside.
 const STOCK: u64 = 1 << 20;
 
-/// The stock is at most this part of a segment, and of what a log may have.
-const SHARE: u64 = 16;
+/// All shelves together are filled with no more than this part of what a log may have.
+const SHARE: u64 = 32;
 
 /// What is set aside in all logs.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Both change for every transaction, so they share a line.
-    common: CachePadded<Common>,
+    shelves: Box<[CachePadded<Shelf>]>,
     /// Held while the logs are told or asked.
     refill: Mutex<()>,
     step: u64,
 }
 
 #[derive(Debug, Default)]
-struct Common {
+struct Shelf {
     stock: AtomicU64,
-    returned: AtomicU64,
+    used: AtomicU64,
 }
 
 impl Room {
-    /// For logs with these options.
-    pub(crate) fn new(options: &WalOptions) -> Self {
+    /// For so many logs with these options.
+    pub(crate) fn new(options: &WalOptions, logs: usize) -> Self {
         Self {
-            common: CachePadded::default(),
+            shelves: (0..logs).map(|_| CachePadded::default()).collect(),
             refill: Mutex::new(()),
-            step: STOCK.min(options.segment_bytes.min(options.max_bytes) / SHARE),
+            step: STOCK.min(options.max_bytes / SHARE / logs as u64),
         }
+    }
+
+    fn here(&self) -> &Shelf {
+        let log = log_of_seat(cpu::seat(), cpu::occupied_nodes(), self.shelves.len());
+        &self.shelves[usize::from(log.get())]
     }
 
     /// Bytes that the logs count as set aside and nobody is promised.
     pub(crate) fn unpromised(&self) -> u64 {
-        let Common { stock, returned } = &*self.common;
-        stock.load(Ordering::Relaxed) + returned.load(Ordering::Relaxed)
+        let of = |shelf: &Shelf| shelf.stock.load(Ordering::Relaxed) + shelf.used.load(Ordering::Relaxed);
+        self.shelves.iter().map(|shelf| of(shelf)).sum()
     }
 
     /// Sets `bytes` aside in all of `logs`.
     #[inline]
     pub(crate) fn reserve(&self, logs: &[Wal], bytes: u64) -> Result<()> {
-        if self.take(bytes) { Ok(()) } else { self.ask(logs, bytes) }
+        let shelf = self.here();
+        if shelf.take(bytes) { Ok(()) } else { self.fill(logs, shelf, bytes) }
     }
 
+    /// Gives back `bytes` that have become records, or may have.
+    #[inline]
+    pub(crate) fn unreserve(&self, logs: &[Wal], bytes: u64) {
+        let shelf = self.here();
+        // Release: who tells the logs then sees where they end.
+        let used = shelf.used.fetch_add(bytes, Ordering::Release) + bytes;
+        if used > self.step {
+            tell(logs, &shelf.used);
+        }
+    }
+
+    /// Gives back `bytes` that no record has taken.
+    #[inline]
+    pub(crate) fn unreserve_unused(&self, logs: &[Wal], bytes: u64) {
+        let shelf = self.here();
+        let stock = shelf.stock.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if stock > 2 * self.step {
+            self.empty(logs, shelf);
+        }
+    }
+
+    #[cold]
+    fn fill(&self, logs: &[Wal], shelf: &Shelf, bytes: u64) -> Result<()> {
+        let _refill = self.refill.lock();
+        if shelf.take(bytes) {
+            return Ok(());
+        }
+        tell(logs, &shelf.used);
+        if reserve(logs, bytes.saturating_add(self.step)).is_ok() {
+            shelf.stock.fetch_add(self.step, Ordering::Relaxed);
+            return Ok(());
+        }
+        for shelf in &self.shelves {
+            tell(logs, &shelf.stock);
+            tell(logs, &shelf.used);
+        }
+        reserve(logs, bytes)
+    }
+
+    #[cold]
+    fn empty(&self, logs: &[Wal], shelf: &Shelf) {
+        let _refill = self.refill.lock();
+        let stock = shelf.stock.load(Ordering::Relaxed);
+        if stock > 2 * self.step && shelf.take(stock - self.step) {
+            logs.iter().for_each(|log| log.unreserve(stock - self.step));
+        }
+    }
+}
+
+impl Shelf {
     /// Takes `bytes` from the stock, if it has as many.
     #[inline]
     fn take(&self, bytes: u64) -> bool {
-        let stock = &self.common.stock;
-        let mut left = stock.load(Ordering::Relaxed);
+        let mut left = self.stock.load(Ordering::Relaxed);
         while let Some(rest) = left.checked_sub(bytes) {
-            match stock.compare_exchange_weak(left, rest, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.stock.compare_exchange_weak(left, rest, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(current) => left = current,
             }
         }
         false
     }
+}
 
-    /// Gives `bytes` back. What they were for has been inserted.
-    #[inline]
-    pub(crate) fn unreserve(&self, bytes: u64) {
-        // Release: who tells the logs then sees where they end.
-        self.common.returned.fetch_add(bytes, Ordering::Release);
-    }
-
-    #[cold]
-    fn ask(&self, logs: &[Wal], bytes: u64) -> Result<()> {
-        let _refill = self.refill.lock();
-        if self.take(bytes) {
-            return Ok(());
-        }
-        self.tell(logs, &self.common.returned);
-        if reserve(logs, bytes.saturating_add(self.step)).is_ok() {
-            self.common.stock.fetch_add(self.step, Ordering::Relaxed);
-            return Ok(());
-        }
-        self.tell(logs, &self.common.stock);
-        // What others have given back since.
-        self.tell(logs, &self.common.returned);
-        reserve(logs, bytes)
-    }
-
-    /// Gives the logs back what they count as set aside and nobody is promised: all of `bytes`.
-    fn tell(&self, logs: &[Wal], bytes: &AtomicU64) {
-        let bytes = bytes.swap(0, Ordering::Acquire);
-        if bytes > 0 {
-            logs.iter().for_each(|log| log.unreserve(bytes));
-        }
+/// Gives the logs back what they count as set aside and nobody is promised: all of `bytes`.
+fn tell(logs: &[Wal], bytes: &AtomicU64) {
+    let bytes = bytes.swap(0, Ordering::Acquire);
+    if bytes > 0 {
+        logs.iter().for_each(|log| log.unreserve(bytes));
     }
 }
 
@@ -156,7 +188,12 @@ mod tests {
             }
             assert_eq!(parts, capacity / part, "parts of {part}, of {capacity}");
             assert_eq!(logs.stats().reserved_bytes, parts * part);
-            (0..parts).for_each(|_| logs.unreserve(part));
+            for number in 0..parts {
+                match number % 2 {
+                    0 => logs.unreserve(part),
+                    _ => logs.unreserve_unused(part),
+                }
+            }
             assert_eq!(logs.stats().reserved_bytes, 0);
         }
         logs.close().unwrap();
@@ -175,14 +212,16 @@ mod tests {
             after: Gsn::ZERO,
             payload: &payload,
         };
-        let bytes = logs.record_bytes(payload.len());
+        let room = 3 * logs.record_bytes(payload.len());
         let mut left = capacity;
-        while logs.reserve(bytes).is_ok() {
+        while logs.reserve(room).is_ok() {
             let inserted = logs.insert(LogId::new(1), record);
-            left -= inserted.end.get() - inserted.lsn.get();
-            logs.unreserve(bytes);
+            let used = inserted.end.get() - inserted.lsn.get();
+            left -= used;
+            logs.unreserve(used);
+            logs.unreserve_unused(room - used);
         }
-        assert!(left < bytes, "{left} bytes are left");
+        assert!(left < room, "{left} bytes are left");
         assert!(is_full(logs.reserve(left + 1)), "one log is full, and that counts");
         logs.reserve(left).unwrap();
         logs.close().unwrap();

@@ -60,8 +60,11 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// As [`Self::reserve`], even beyond the limit that the user has set.
     fn reserve_beyond_limit(&self, bytes: u64) -> Result<()>;
 
-    /// Gives room back.
+    /// Gives room back that records have taken, or may have.
     fn unreserve(&self, bytes: u64);
+
+    /// Gives room back that no record has taken.
+    fn unreserve_unused(&self, bytes: u64);
 
     /// Bytes that a record with a payload of this length takes.
     fn record_bytes(&self, payload: usize) -> u64;

@@ -1,10 +1,10 @@
 //! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
 
 use duramen_sync::Arc;
-use duramen_sync::cpu::{self, Seat};
+use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalStats};
+use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalStats, log_of_seat};
 
 use super::StorageScheme;
 use crate::error::Result;
@@ -13,14 +13,6 @@ use crate::pool::{PoolError, WalRule};
 
 /// The log that has the checkpoints, and what belongs to no page when records go by page.
 const CHECKPOINTS: LogId = LogId::ZERO;
-
-/// One of `logs` for the processor in `seat` of a machine with so many nodes that have processors. The logs are dealt out to
-/// the nodes in turn, and those of a node to its processors.
-fn log_of_seat(seat: Seat, nodes: usize, logs: usize) -> LogId {
-    let node = seat.node % nodes.min(logs);
-    let of_node = (logs - node).div_ceil(nodes);
-    LogId::new((node + nodes * (seat.processor % of_node)) as u16)
-}
 
 /// Write-ahead logging.
 #[derive(Debug)]
@@ -138,6 +130,10 @@ impl StorageScheme for WalScheme {
         self.logs.unreserve(bytes);
     }
 
+    fn unreserve_unused(&self, bytes: u64) {
+        self.logs.unreserve_unused(bytes);
+    }
+
     fn record_bytes(&self, payload: usize) -> u64 {
         self.logs.record_bytes(payload)
     }
@@ -202,29 +198,5 @@ impl WalRule for WalScheme {
 
     fn end(&self) -> Gsn {
         self.logs.earliest()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    /// Where numbers of processors alternate between nodes, half of the logs got no records, and so did those of a node
-    /// without processors.
-    #[test]
-    fn every_log_has_processors_of_one_node() {
-        for nodes in 1..5 {
-            for logs in 1..24 {
-                let mut used = BTreeSet::new();
-                for node in 0..nodes {
-                    let of_node: BTreeSet<LogId> =
-                        (0..24).map(|processor| log_of_seat(Seat { node, processor }, nodes, logs)).collect();
-                    assert!(logs < nodes || used.is_disjoint(&of_node), "a log belongs to one node");
-                    used.extend(of_node);
-                }
-                assert_eq!(used, (0..logs as u16).map(LogId::new).collect(), "{nodes} nodes, {logs} logs");
-            }
-        }
     }
 }

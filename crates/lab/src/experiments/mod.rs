@@ -1,6 +1,8 @@
 //! The experiments, a file each.
 
 mod a11_components;
+mod a13_synchronization;
+mod a15_distributed;
 mod a16_dependencies;
 mod a17_breakdown;
 mod a1_elr_skew;
@@ -8,6 +10,8 @@ mod a2_elr_tpcc;
 mod a3_switches;
 mod a4_pipelining;
 mod bank;
+mod n9_recovery;
+mod several_logs;
 pub(crate) mod simulated;
 mod sweep;
 
@@ -28,7 +32,11 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &a11_components::Components,
     &simulated::a11_components::Components,
     &simulated::a12_sockets::Sockets,
+    &a13_synchronization::Synchronization,
+    &simulated::a13_synchronization::Synchronization,
     &simulated::a14_migration::Migration,
+    &a15_distributed::Distributed,
+    &simulated::a15_distributed::Distributed,
     &a16_dependencies::Dependencies,
     &a17_breakdown::Breakdown,
     &simulated::a11_components::Bars,
@@ -40,6 +48,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &simulated::n_distributed::Stragglers,
     &simulated::n_distributed::OffCore,
     &simulated::n_distributed::Allocation,
+    &n9_recovery::Recovery,
 ];
 
 /// The experiment for the claim `id`, in capitals or not.

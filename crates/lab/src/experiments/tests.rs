@@ -65,3 +65,18 @@ fn a16_goes_through() {
 fn a17_goes_through() {
     goes_through("A17");
 }
+
+#[test]
+fn a13_goes_through() {
+    goes_through("A13");
+}
+
+#[test]
+fn a15_goes_through() {
+    goes_through("A15");
+}
+
+#[test]
+fn n9_goes_through() {
+    goes_through("N9");
+}

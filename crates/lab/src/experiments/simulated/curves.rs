@@ -117,6 +117,11 @@ impl<'a> Curves<'a> {
         self.measured[at].last().copied().unwrap_or_default()
     }
 
+    /// Of system number `at` with so many threads.
+    pub(super) fn with(&self, at: usize, threads: u32) -> Measured {
+        self.of(at).find(|(number, _)| *number == threads).map(|(_, measured)| measured).unwrap_or_default()
+    }
+
     /// The largest throughput of system number `at`.
     pub(super) fn peak(&self, at: usize) -> f64 {
         self.measured[at].iter().map(|measured| measured.throughput).fold(f64::NAN, f64::max)

@@ -3,7 +3,9 @@
 pub(super) mod a10_slots;
 pub(super) mod a11_components;
 pub(super) mod a12_sockets;
+pub(super) mod a13_synchronization;
 pub(super) mod a14_migration;
+pub(super) mod a15_distributed;
 pub(super) mod a5_log_contention;
 pub(super) mod a6_threads;
 pub(super) mod a7_record_size;

@@ -1,0 +1,127 @@
+//! Insertions into several logs with nothing behind them, which are synchronized now and then: the microbenchmark of Aether,
+//! section 7.5, with the product's logs. Native and simulated threads run the same.
+
+use std::time::Duration;
+
+use duramen::InsertDesign;
+use duramen_io::{Disk, SimDisk};
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, cpu, thread};
+use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_wal::{GroupCommit, Logs, NewRecord, WalOptions};
+
+use crate::error::{Error, Result};
+use crate::figure::Series;
+
+/// Bytes of a record, as in the paper's microbenchmark.
+const RECORD_BYTES: usize = 120;
+const HEADER_BYTES: usize = 48;
+/// Time for all threads to start.
+const START_UP: Duration = Duration::from_millis(1);
+/// Records, about, between two looks at the clock.
+const BATCH: u64 = 64;
+
+/// What is inserted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Threads that insert.
+    pub(super) threads: usize,
+    /// Logs.
+    pub(super) logs: u16,
+    /// How a thread finds its log: by its memory node, or else by its number.
+    pub(super) by_node: bool,
+    /// One of so many records of a thread is a commit.
+    pub(super) every: u64,
+    /// Whether commits synchronize the logs.
+    pub(super) synchronizes: bool,
+    /// Buffer of each log, large enough that nothing is flushed.
+    pub(super) ring_bytes: usize,
+    /// For how long.
+    pub(super) time: Duration,
+}
+
+/// Records per commit: the fewest that an update has, TATP, and TPC-C (section 7.5.2).
+pub(super) const EVERY: [u64; 3] = [2, 4, 75];
+
+impl Load {
+    /// Records per second of all threads.
+    pub(super) fn rate(self) -> Result<f64> {
+        let options = WalOptions {
+            insert: InsertDesign::Hybrid,
+            ring_bytes: self.ring_bytes,
+            segment_bytes: 4 << 20,
+            spare_segments: 0,
+            group_commit: GroupCommit { transactions: 1, bytes: self.ring_bytes / 2, time: Duration::from_secs(10) },
+            ..WalOptions::default()
+        };
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        let logs = Arc::new(Logs::create(&disk, &options, self.logs, [1; 16])?);
+        let start = Instant::now().after(START_UP);
+        let threads: std::io::Result<Vec<_>> = (0..self.threads)
+            .map(|number| {
+                let logs = Arc::clone(&logs);
+                thread::spawn("inserter", move || self.work(&logs, number, start))
+            })
+            .collect();
+        let system = |error: std::io::Error| Error::ResultFile {
+            operation: "start threads for",
+            path: "an experiment".to_owned(),
+            reason: error.to_string(),
+        };
+        let (mut records, mut elapsed) = (0, Duration::ZERO);
+        for thread in threads.map_err(system)? {
+            let (own, end) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            records += own;
+            elapsed = elapsed.max(end.since(start));
+        }
+        Ok(records as f64 / elapsed.as_secs_f64())
+    }
+
+    /// Inserts until the time is over; returns how many records, and when it was done.
+    fn work(self, logs: &Logs, number: usize, start: Instant) -> (u64, Instant) {
+        let payload = [7; RECORD_BYTES - HEADER_BYTES];
+        thread::sleep(start.since(Instant::now()));
+        let own = if self.by_node { cpu::node() } else { number };
+        let log = LogId::new((own % usize::from(self.logs)) as u16);
+        let (mut records, mut after, end) = (0, Gsn::ZERO, start.after(self.time));
+        loop {
+            for _ in 0..BATCH.div_ceil(self.every) {
+                for left in (0..self.every).rev() {
+                    let record = NewRecord {
+                        kind: 1,
+                        flags: 0,
+                        txn: TxnId::new(1 + number as u64),
+                        page: PageId::new(1 + records % 8),
+                        prev: Place::ZERO,
+                        after,
+                        payload: &payload,
+                    };
+                    let inserted = if left == 0 && self.synchronizes {
+                        logs.insert_synchronized(log, record, None)
+                    } else {
+                        logs.insert(log, record)
+                    };
+                    after = inserted.gsn;
+                    records += 1;
+                }
+            }
+            let now = Instant::now();
+            if now >= end {
+                return (records, now);
+            }
+        }
+    }
+}
+
+/// The share of the throughput that synchronizing costs with most threads.
+pub(super) fn cost(without: &Series, with: &Series) -> f64 {
+    1.0 - with.last() / without.last()
+}
+
+/// What a figure calls it.
+pub(super) fn name(every: u64, synchronizes: bool) -> String {
+    match synchronizes {
+        true => format!("a synchronization every {every} insertions"),
+        false => format!("none ({every})"),
+    }
+}

@@ -1,0 +1,82 @@
+//! A15: what several logs cost in the whole engine, on four sockets.
+
+use std::time::Duration;
+
+use duramen::{CommitMode, InsertDesign, Partition};
+
+use super::curves::{Curves, Sweep};
+use super::engine::{Bench, Setup, setting};
+use super::machines::{FOUR_SOCKETS, XEON};
+use crate::bounds::{Bound, Check};
+use crate::error::Result;
+use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
+
+/// What several logs cost.
+pub(crate) struct Distributed;
+
+const CENTRAL: Setup =
+    Setup::on_files("one log", CommitMode::Pipelined, InsertDesign::Hybrid, Duration::from_micros(100));
+/// The paper's: the baseline, DLog-S and DLog-R, on machines of four sockets.
+const SETUPS: [Setup; 3] = [
+    CENTRAL,
+    Setup { name: "a log per socket", logs: (4, Partition::Transaction), ..CENTRAL },
+    Setup { name: "four logs at random", logs: (4, Partition::RoundRobin), ..CENTRAL },
+];
+
+/// With what the paper's costs were, socket-bound and random, on both machines.
+const WORKLOADS: [(&str, [[&str; 2]; 2]); 2] = [
+    ("tatp", [["-0.02", "0.04"], ["0.16", "0.18"]]),
+    ("tatp:get-subscriber", [["0.07", "no figure"], ["0.01", "no figure"]]),
+];
+
+impl Experiment for Distributed {
+    fn about(&self) -> About {
+        About {
+            id: "A15m",
+            title: "four logs beside one, TATP and its GetSubscriberData, on two machines of four sockets",
+            source: "Aether (VLDB Journal 2012), Table 1",
+            world: SIMULATED,
+            found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a thread uses that of its \
+                    socket or any",
+            wanted: "0 to 20 % with most threads",
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        let time = Duration::from_millis(context.pick(4, 2, 1));
+        let rows_per_unit = context.pick(10_000, 2_000, 500);
+        let machines: &[_] = context.pick(&[FOUR_SOCKETS, XEON], &[XEON], &[XEON]);
+        let mut sweeps = Vec::new();
+        for (workload, paper) in WORKLOADS {
+            for &machine in machines {
+                let bench = Bench { machine, workload, scale: 1, rows_per_unit, in_flight: 16, time };
+                let (threads, paper) = match machine {
+                    FOUR_SOCKETS => (&[16, 64, 256][..], paper[0]),
+                    // The paper's had no second thread on a core.
+                    _ => (context.pick(&[1, 6, 12, 24][..], &[24], &[8]), paper[1]),
+                };
+                sweeps.push((Sweep { bench, threads }, paper));
+            }
+        }
+        context.expect(sweeps.iter().map(|(sweep, _)| sweep.threads.len() * SETUPS.len()).sum());
+        let (mut figures, mut checks) = (Vec::new(), Vec::new());
+        for (sweep, paper) in &sweeps {
+            let Bench { machine, workload, .. } = sweep.bench;
+            let curves = sweep.measure(context, &SETUPS)?;
+            for (at, paper) in [1, 2].into_iter().zip(paper) {
+                let cost = 1.0 - curves.last(at).throughput / curves.last(0).throughput;
+                let what = format!("{workload}, {}: cost of {}, most threads", machine.title, SETUPS[at].name);
+                checks.push(Check::new(what, *paper, cost, Bound::Within(0.0, 0.2)));
+            }
+            figures.extend(draw(&curves, sweep));
+        }
+        let settings = sweeps.iter().map(|(sweep, _)| setting(&sweep.bench));
+        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; with four logs each is a synchronization.";
+        Ok(Findings { setting: std::iter::once(own.to_owned()).chain(settings).collect(), figures, checks })
+    }
+}
+
+fn draw(curves: &Curves<'_>, Sweep { bench, .. }: &Sweep) -> Vec<crate::figure::Figure> {
+    let name = format!("A15m-{}-{}", bench.machine.name, bench.workload.replace(':', "-"));
+    vec![curves.throughput(&name, &format!("{}, {}", bench.workload, bench.machine.title))]
+}

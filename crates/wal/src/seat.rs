@@ -1,0 +1,37 @@
+//! Which log is whose, where logs are for processors.
+
+use duramen_sync::cpu::Seat;
+use duramen_types::LogId;
+
+/// One of `logs` for the processor in `seat` of a machine with so many nodes that have processors. The logs are dealt out to
+/// the nodes in turn, and those of a node to its processors.
+pub fn log_of_seat(seat: Seat, nodes: usize, logs: usize) -> LogId {
+    let node = seat.node % nodes.min(logs);
+    let of_node = (logs - node).div_ceil(nodes);
+    LogId::new((node + nodes * (seat.processor % of_node)) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Where numbers of processors alternate between nodes, half of the logs got no records, and so did those of a node
+    /// without processors.
+    #[test]
+    fn every_log_has_processors_of_one_node() {
+        for nodes in 1..5 {
+            for logs in 1..24 {
+                let mut used = BTreeSet::new();
+                for node in 0..nodes {
+                    let of_node: BTreeSet<LogId> =
+                        (0..24).map(|processor| log_of_seat(Seat { node, processor }, nodes, logs)).collect();
+                    assert!(logs < nodes || used.is_disjoint(&of_node), "a log belongs to one node");
+                    used.extend(of_node);
+                }
+                assert_eq!(used, (0..logs as u16).map(LogId::new).collect(), "{nodes} nodes, {logs} logs");
+            }
+        }
+    }
+}
