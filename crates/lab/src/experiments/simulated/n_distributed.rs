@@ -338,6 +338,7 @@ impl Experiment for OffCore {
         for (_, curves) in contest.of_paper() {
             let requests = |at: usize| curves.with(at, 24).off_core;
             checks.push(Check::new("PG-D by TX-D, per commit", "1.09", requests(1) / requests(0), Bound::AtLeast(1.0)));
+            checks.push(Check::new("Baseline by TX-D, per commit", "1.18", requests(3) / requests(0), Bound::AtLeast(1.0)));
             checks.push(Check::new(
                 "Baseline by PG-D, per commit",
                 "1.08",
