@@ -5,7 +5,7 @@ use std::time::Duration;
 use duramen::{CommitMode, InsertDesign, Partition};
 
 use super::curves::{Curves, Sweep};
-use super::engine::{Bench, Setup, setting};
+use super::engine::{Bench, Measured, Setup, setting};
 use super::machines::{FOUR_SOCKETS, XEON};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -38,7 +38,7 @@ impl Experiment for Distributed {
             world: SIMULATED,
             found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a thread uses that of its \
                     socket or any",
-            wanted: "0 to 20 % with most threads",
+            wanted: "-2 (as in the paper) to 20 % with the most threads that wait for the one log for less than 5 % of their time",
         }
     }
 
@@ -51,7 +51,7 @@ impl Experiment for Distributed {
             for &machine in machines {
                 let bench = Bench { machine, workload, scale: 1, rows_per_unit, in_flight: 16, time };
                 let (threads, paper) = match machine {
-                    FOUR_SOCKETS => (&[16, 64, 256][..], paper[0]),
+                    FOUR_SOCKETS => (&[1, 4, 16, 32, 64, 256][..], paper[0]),
                     // The paper's had no second thread on a core.
                     _ => (context.pick(&[1, 6, 12, 24][..], &[24], &[8]), paper[1]),
                 };
@@ -63,10 +63,15 @@ impl Experiment for Distributed {
         for (sweep, paper) in &sweeps {
             let Bench { machine, workload, .. } = sweep.bench;
             let curves = sweep.measure(context, &SETUPS)?;
+            // With more threads than these the log is the bottleneck, and several logs gain.
+            let is_free = |(_, measured): &(u32, Measured)| measured.shares.log_contention < 0.05;
+            let threads = curves.of(0).filter(is_free).map(|(threads, _)| threads).max();
             for (at, paper) in [1, 2].into_iter().zip(paper) {
-                let cost = 1.0 - curves.last(at).throughput / curves.last(0).throughput;
-                let what = format!("{workload}, {}: cost of {}, most threads", machine.title, SETUPS[at].name);
-                checks.push(Check::new(what, *paper, cost, Bound::Within(0.0, 0.2)));
+                let throughput = |at| threads.map_or(f64::NAN, |threads| curves.with(at, threads).throughput);
+                let cost = 1.0 - throughput(at) / throughput(0);
+                let (title, name, threads) = (machine.title, SETUPS[at].name, threads.unwrap_or(0));
+                let what = format!("{workload}, {title}: cost of {name}, {threads} threads");
+                checks.push(Check::new(what, *paper, cost, Bound::Within(-0.02, 0.2)));
             }
             figures.extend(draw(&curves, sweep));
         }
