@@ -27,9 +27,10 @@ use duramen_sync::{Backoff, Retry, thread};
 #[cfg(not(loom))]
 const PATIENCE: u32 = 4;
 
-/// So often who wants the lock at once looks for it, for some microseconds each time, before it sleeps.
+/// So often who wants the lock at once looks for it, for some microseconds each time, before it sleeps: it has a group behind it,
+/// and the groups of a few others may be filled in before its own.
 #[cfg(not(loom))]
-const ROUNDS: u32 = 8;
+const ROUNDS: u32 = 64;
 
 /// After so many pauses, which take a millisecond in all, a thread has had no luck for long.
 #[cfg(not(loom))]

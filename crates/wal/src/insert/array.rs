@@ -7,9 +7,12 @@
 //! releases the space of the whole group and frees the slot. So the number of threads at the lock is bounded by the size
 //! of the array, whatever the number of threads.
 //!
-//! The slots of the pool are used in turn. The one behind the one that was taken last is nearly always free, since it was
-//! closed a whole round of the pool ago; if it is not, the next one is tried. Groups are bounded, so that they always fit in
-//! the log buffer; a record above the bound does not join but waits for the lock by itself.
+//! Slots are used in turn, so that the one behind the one that was taken last is nearly always free, since it was closed a
+//! whole round ago; if it is not, the next one is tried. A round goes through as many slots of the pool as are needed for
+//! that: few, because a slot that was used long ago has left the caches, pushed out by the records themselves. When the
+//! next slot was not free more than once in a round, the next round is twice as long; after one without, it is a little
+//! shorter. Groups are bounded, so that they always fit in the log buffer; a record above the bound does not join but
+//! waits for the lock by itself.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -21,8 +24,8 @@ use super::slot::{Join, Slot};
 use crate::space::{Space, Turn};
 
 /// Most bytes of a group, whatever the size of the buffer: beyond this, combining saves nothing any more and only delays
-/// the release of those who finish early.
-const MAX_GROUP_BYTES: u64 = 256 << 10;
+/// the release of those who finish early. It is so much because large records must find groups with that much room left.
+const MAX_GROUP_BYTES: u64 = 1 << 20;
 
 /// The array and the pool of slots.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub(super) struct ConsolidationArray {
     /// So many parts of `places` are arrays of their own.
     arrays: usize,
     pool: Box<[CachePadded<Slot>]>,
+    /// Slots in the shortest round.
+    shortest: usize,
     max_group: u64,
     leaders: CachePadded<Leaders>,
 }
@@ -41,6 +46,10 @@ pub(super) struct ConsolidationArray {
 struct Leaders {
     /// The slot of the pool that was taken last.
     last_slot: AtomicUsize,
+    /// So many slots of the pool are used in turn.
+    round: AtomicUsize,
+    /// So often in this round the next slot was not free.
+    missed: AtomicUsize,
     /// Records that joined a group as members.
     consolidated: AtomicU64,
 }
@@ -71,19 +80,24 @@ impl ConsolidationArray {
     /// An array without groups.
     pub(super) fn new(shape: Shape) -> Self {
         let pool: Box<[_]> = (0..shape.pool).map(|_| CachePadded::new(Slot::default())).collect();
-        let places = (0..shape.places * shape.arrays)
+        let places: Box<[_]> = (0..shape.places * shape.arrays)
             .map(|place| {
                 assert!(pool[place].open(place), "a new slot is free");
                 CachePadded::new(AtomicUsize::new(place))
             })
             .collect();
+        // Half of them lie in the array.
+        let shortest = (2 * places.len()).min(pool.len());
         Self {
             places,
             arrays: shape.arrays,
+            shortest,
             pool,
             max_group: MAX_GROUP_BYTES.min(shape.capacity / 4),
             leaders: CachePadded::new(Leaders {
                 last_slot: AtomicUsize::new(shape.places * shape.arrays % shape.pool),
+                round: AtomicUsize::new(shortest),
+                missed: AtomicUsize::new(0),
                 consolidated: AtomicU64::new(0),
             }),
         }
@@ -176,13 +190,20 @@ impl ConsolidationArray {
     fn take_next(&self, last: usize, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let mut backoff = Backoff::new();
         let mut index = last;
+        let mut round = self.leaders.round.load(Ordering::Relaxed);
         for probes in 1.. {
-            index = (index + 1) % self.pool.len();
+            index += 1;
+            if index >= round {
+                round = self.next_round();
+                index = 0;
+            }
             let slot = &*self.pool[index];
             if take(slot) {
                 self.leaders.last_slot.store(index, Ordering::Relaxed);
                 return (index, slot);
             }
+            let missed = &self.leaders.missed;
+            missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if probes % self.pool.len() == 0 {
                 reach(Probe::SlotsExhausted);
                 // All are in use. Those closed earlier become free without anyone's turn, so this ends.
@@ -191,6 +212,20 @@ impl ConsolidationArray {
             }
         }
         unreachable!("the loop has no other end")
+    }
+
+    /// Begins a new round; returns how many slots it has. It is the caller's turn.
+    fn next_round(&self) -> usize {
+        let Leaders { round, missed, .. } = &*self.leaders;
+        let now = round.load(Ordering::Relaxed);
+        let next = match missed.load(Ordering::Relaxed) {
+            0 => (now - now / 8).max(self.shortest),
+            1 => now,
+            _ => (2 * now).min(self.pool.len()),
+        };
+        round.store(next, Ordering::Relaxed);
+        missed.store(0, Ordering::Relaxed);
+        next
     }
 
     /// The slots of the pool.

@@ -35,12 +35,6 @@ impl Experiment for Sockets {
         }
     }
 
-    fn difference(&self) -> Option<&'static str> {
-        Some(
-            "with one array the loss from 32 to 256 threads hangs on details: with a pool of 64 slots, not 256, throughput fell to 0.62, without the random pause before another attempt at a slot to 0.70, with both changes to 0.80",
-        )
-    }
-
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let threads = context.pick(&[1, 2, 4, 8, 16, 32, 64, 128, 256][..], &[1, 4, 32, 256], &[1, 4, 32, 256]);
         let machines = context.pick(&[FOUR_SOCKETS, SERVER][..], &[FOUR_SOCKETS], &[FOUR_SOCKETS]);
