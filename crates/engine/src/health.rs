@@ -29,10 +29,15 @@ impl Health {
         }
     }
 
-    /// Puts the database out of service; the first reason is kept.
-    pub(crate) fn fail(&self, reason: &str) {
-        self.failure.get_or_init(|| reason.to_owned());
+    /// Puts the database out of service; the first reason is kept. Returns whether this is it.
+    pub(crate) fn fail(&self, reason: &str) -> bool {
+        let mut first = false;
+        self.failure.get_or_init(|| {
+            first = true;
+            reason.to_owned()
+        });
         self.unfit.store(true, Ordering::Release);
+        first
     }
 
     /// Says that the database is closed.
@@ -44,5 +49,19 @@ impl Health {
     /// Whether the database is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_counts() {
+        let health = Health::default();
+        health.check().unwrap();
+        assert!(health.fail("a sync failed"));
+        assert!(!health.fail("a write failed"));
+        assert!(matches!(health.check(), Err(Error::Poisoned { reason }) if reason == "a sync failed"));
     }
 }
