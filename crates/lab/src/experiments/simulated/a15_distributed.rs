@@ -38,13 +38,13 @@ impl Experiment for Distributed {
             world: SIMULATED,
             found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a thread uses that of its \
                     socket or any",
-            wanted: "-2 (as in the paper) to 20 % with as many threads as wait for the one log for less than 5 % of their time",
+            wanted: "0 to 20 % with as many threads as wait for the one log for less than 5 % of their time",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "four logs at random gain with 16 threads, where the one log is waited for for less than 5 % of the time already. Which number of threads counts was decided when figures were known: with the most threads several logs gain more. The lower bound is the paper's own figure, not zero; three further parts lie below zero, by half a percent at most",
+            "four logs at random gain 4 % with 16 threads, where the one log is waited for for less than 5 % of the time; the others below zero lie there by half a percent at most, where the paper has one at -2 %. Which number of threads counts was decided when figures were known: with the most threads several logs gain more",
         )
     }
 
@@ -77,7 +77,7 @@ impl Experiment for Distributed {
                 let cost = 1.0 - throughput(at) / throughput(0);
                 let (title, name, threads) = (machine.title, SETUPS[at].name, threads.unwrap_or(0));
                 let what = format!("{workload}, {title}: cost of {name}, {threads} threads");
-                checks.push(Check::new(what, *paper, cost, Bound::Within(-0.02, 0.2)));
+                checks.push(Check::new(what, *paper, cost, Bound::Within(0.0, 0.2)));
             }
             figures.extend(draw(&curves, sweep));
         }
