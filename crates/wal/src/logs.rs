@@ -371,7 +371,7 @@ impl Logs {
     }
 
     /// Sets disk space for `bytes` aside in every log: which of them takes the records need not be known. See
-    /// [`Wal::reserve`].
+    /// [`Wal::reserve`]. The calling thread settles if it has to wait.
     ///
     /// # Errors
     /// As [`Wal::reserve`]; nothing is set aside then.
@@ -379,7 +379,7 @@ impl Logs {
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         match self.only() {
             Some(wal) => wal.reserve(bytes),
-            None => self.room.reserve(&self.logs, bytes),
+            None => self.room.reserve(&self.logs, bytes, || self.settle()),
         }
     }
 

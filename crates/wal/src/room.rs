@@ -10,8 +10,13 @@
 //! - What has become records has moved the end of a log; it is given back to the logs, later: they count it as set aside until
 //!   they are told.
 //!
-//! A shelf that has too little is filled from the logs, and what is too much goes back to them. Who finds a log full first gives
-//! back to the logs all that nobody is promised: space is refused when there is none, and not because some lies on a shelf.
+//! A shelf that has too little is filled from the logs, and what is too much goes back to them, if nobody else is about that.
+//! Who finds a log full first gives back to the logs all that nobody is promised: space is refused when there is none, and not
+//! because some lies on a shelf. For that, space moves between shelves and logs with a lock held, which is of no concern to
+//! those who take from a shelf or give back to it.
+//!
+//! Filling a shelf may mean to wait for somebody else who does so, or to make a segment. Commits of others must not wait for
+//! that too, so who fills one has settled before ([`crate::Logs::settle`]).
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{CachePadded, Mutex, cpu};
@@ -21,11 +26,30 @@ use crate::options::WalOptions;
 use crate::seat::log_of_seat;
 use crate::wal::Wal;
 
-/// Most bytes that a shelf is filled with at a time, beyond what is needed: what some transactions at work set aside.
-const STOCK: u64 = 1 << 20;
+/// Most bytes that a shelf is filled with at a time, beyond what is needed: what two or three transactions at work set aside.
+const STOCK: u64 = 256 << 10;
 
 /// All shelves together are filled with no more than this part of what a log may have.
 const SHARE: u64 = 32;
+
+/// A log that disk space can be set aside in.
+pub(crate) trait Limited {
+    /// As [`Wal::reserve`].
+    fn reserve(&self, bytes: u64) -> Result<()>;
+
+    /// As [`Wal::unreserve`].
+    fn unreserve(&self, bytes: u64);
+}
+
+impl Limited for Wal {
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        self.reserve(bytes)
+    }
+
+    fn unreserve(&self, bytes: u64) {
+        self.unreserve(bytes);
+    }
+}
 
 /// What is set aside in all logs.
 #[derive(Debug)]
@@ -45,11 +69,11 @@ struct Shelf {
 impl Room {
     /// For so many logs with these options.
     pub(crate) fn new(options: &WalOptions, logs: usize) -> Self {
-        Self {
-            shelves: (0..logs).map(|_| CachePadded::default()).collect(),
-            refill: Mutex::new(()),
-            step: STOCK.min(options.max_bytes / SHARE / logs as u64),
-        }
+        Self::with_shelves(logs, STOCK.min(options.max_bytes / SHARE / logs as u64))
+    }
+
+    fn with_shelves(count: usize, step: u64) -> Self {
+        Self { shelves: (0..count).map(|_| CachePadded::default()).collect(), refill: Mutex::new(()), step }
     }
 
     fn here(&self) -> &Shelf {
@@ -63,36 +87,54 @@ impl Room {
         self.shelves.iter().map(|shelf| of(shelf)).sum()
     }
 
-    /// Sets `bytes` aside in all of `logs`.
+    /// Sets `bytes` aside in all of `logs`. Calls `settle` first if that may mean to wait.
     #[inline]
-    pub(crate) fn reserve(&self, logs: &[Wal], bytes: u64) -> Result<()> {
-        let shelf = self.here();
-        if shelf.take(bytes) { Ok(()) } else { self.fill(logs, shelf, bytes) }
+    pub(crate) fn reserve(&self, logs: &[impl Limited], bytes: u64, settle: impl FnOnce()) -> Result<()> {
+        self.reserve_from(self.here(), logs, bytes, settle)
     }
 
     /// Gives back `bytes` that have become records, or may have.
     #[inline]
-    pub(crate) fn unreserve(&self, logs: &[Wal], bytes: u64) {
-        let shelf = self.here();
-        // Release: who tells the logs then sees where they end.
-        let used = shelf.used.fetch_add(bytes, Ordering::Release) + bytes;
-        if used > self.step {
-            tell(logs, &shelf.used);
-        }
+    pub(crate) fn unreserve(&self, logs: &[impl Limited], bytes: u64) {
+        self.take_back_used(self.here(), logs, bytes);
     }
 
     /// Gives back `bytes` that no record has taken.
     #[inline]
-    pub(crate) fn unreserve_unused(&self, logs: &[Wal], bytes: u64) {
-        let shelf = self.here();
+    pub(crate) fn unreserve_unused(&self, logs: &[impl Limited], bytes: u64) {
+        self.take_back(self.here(), logs, bytes);
+    }
+
+    #[inline]
+    fn reserve_from(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64, settle: impl FnOnce()) -> Result<()> {
+        if shelf.take(bytes) {
+            return Ok(());
+        }
+        settle();
+        self.fill(shelf, logs, bytes)
+    }
+
+    #[inline]
+    fn take_back_used(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64) {
+        // Release: who tells the logs then sees where they end.
+        let used = shelf.used.fetch_add(bytes, Ordering::Release) + bytes;
+        if used > self.step
+            && let Some(_refill) = self.refill.try_lock()
+        {
+            tell(logs, &shelf.used);
+        }
+    }
+
+    #[inline]
+    fn take_back(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64) {
         let stock = shelf.stock.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if stock > 2 * self.step {
-            self.empty(logs, shelf);
+            self.empty(shelf, logs);
         }
     }
 
     #[cold]
-    fn fill(&self, logs: &[Wal], shelf: &Shelf, bytes: u64) -> Result<()> {
+    fn fill(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64) -> Result<()> {
         let _refill = self.refill.lock();
         if shelf.take(bytes) {
             return Ok(());
@@ -110,8 +152,8 @@ impl Room {
     }
 
     #[cold]
-    fn empty(&self, logs: &[Wal], shelf: &Shelf) {
-        let _refill = self.refill.lock();
+    fn empty(&self, shelf: &Shelf, logs: &[impl Limited]) {
+        let Some(_refill) = self.refill.try_lock() else { return };
         let stock = shelf.stock.load(Ordering::Relaxed);
         if stock > 2 * self.step && shelf.take(stock - self.step) {
             logs.iter().for_each(|log| log.unreserve(stock - self.step));
@@ -135,7 +177,7 @@ impl Shelf {
 }
 
 /// Gives the logs back what they count as set aside and nobody is promised: all of `bytes`.
-fn tell(logs: &[Wal], bytes: &AtomicU64) {
+fn tell(logs: &[impl Limited], bytes: &AtomicU64) {
     let bytes = bytes.swap(0, Ordering::Acquire);
     if bytes > 0 {
         logs.iter().for_each(|log| log.unreserve(bytes));
@@ -143,8 +185,8 @@ fn tell(logs: &[Wal], bytes: &AtomicU64) {
 }
 
 /// Sets `bytes` aside in each of `logs`, or in none.
-fn reserve(logs: &[Wal], bytes: u64) -> Result<()> {
-    let refused = |(number, log): (usize, &Wal)| Some((number, log.reserve(bytes).err()?));
+fn reserve<L: Limited>(logs: &[L], bytes: u64) -> Result<()> {
+    let refused = |(number, log): (usize, &L)| Some((number, log.reserve(bytes).err()?));
     match logs.iter().enumerate().find_map(refused) {
         None => Ok(()),
         Some((number, error)) => {
@@ -154,76 +196,6 @@ fn reserve(logs: &[Wal], bytes: u64) -> Result<()> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use duramen_io::{Disk, SimDisk};
-    use duramen_sync::Arc;
-    use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-
-    use crate::{Logs, NewRecord, WalError, WalOptions};
-
-    /// Three logs of at most eight segments each, and what they can hold.
-    fn logs() -> (Logs, u64) {
-        let (segment_bytes, ring_bytes) = (64 << 10, 64 << 10);
-        let options = WalOptions { segment_bytes, ring_bytes, max_bytes: 8 * segment_bytes, ..WalOptions::default() };
-        let options = WalOptions { spare_segments: 0, ..options };
-        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-        let logs = Logs::create(&disk, &options, 3, [7; 16]).unwrap();
-        // All but the headers of the segments, less where the log starts.
-        let capacity = 8 * (segment_bytes - 4096) - (logs.extents()[0].1.get() - 4096);
-        (logs, capacity)
-    }
-
-    fn is_full(outcome: crate::Result<()>) -> bool {
-        matches!(outcome, Err(WalError::Full { .. }))
-    }
-
-    #[test]
-    fn all_space_there_is_can_be_set_aside_in_small_parts_and_at_once() {
-        let (logs, capacity) = logs();
-        for part in [1000, capacity, 77, capacity / 2] {
-            let mut parts = 0;
-            while logs.reserve(part).is_ok() {
-                parts += 1;
-            }
-            assert_eq!(parts, capacity / part, "parts of {part}, of {capacity}");
-            assert_eq!(logs.stats().reserved_bytes, parts * part);
-            for number in 0..parts {
-                match number % 2 {
-                    0 => logs.unreserve(part),
-                    _ => logs.unreserve_unused(part),
-                }
-            }
-            assert_eq!(logs.stats().reserved_bytes, 0);
-        }
-        logs.close().unwrap();
-    }
-
-    #[test]
-    fn space_that_records_have_taken_is_not_promised_again() {
-        let (logs, capacity) = logs();
-        let payload = [1; 8000];
-        let record = NewRecord {
-            kind: 1,
-            flags: 0,
-            txn: TxnId::new(1),
-            page: PageId::new(2),
-            prev: Place::ZERO,
-            after: Gsn::ZERO,
-            payload: &payload,
-        };
-        let room = 3 * logs.record_bytes(payload.len());
-        let mut left = capacity;
-        while logs.reserve(room).is_ok() {
-            let inserted = logs.insert(LogId::new(1), record);
-            let used = inserted.end.get() - inserted.lsn.get();
-            left -= used;
-            logs.unreserve(used);
-            logs.unreserve_unused(room - used);
-        }
-        assert!(left < room, "{left} bytes are left");
-        assert!(is_full(logs.reserve(left + 1)), "one log is full, and that counts");
-        logs.reserve(left).unwrap();
-        logs.close().unwrap();
-    }
-}
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

@@ -116,8 +116,8 @@ impl Segments {
         (self.created.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
     }
 
-    /// Sets `bytes` aside; `end` tells where the log ends.
-    pub(crate) fn reserve(&self, bytes: u64, end: impl Fn() -> Lsn) -> Result<()> {
+    /// Sets `bytes` aside; `end` tells where the log ends. Calls `before_wait` first if a segment has to be made.
+    pub(crate) fn reserve(&self, bytes: u64, end: impl Fn() -> Lsn, before_wait: impl FnOnce()) -> Result<()> {
         // Acquire, and `end` only afterwards: who gave bytes back inserted before, and we see where to.
         if bytes > u64::MAX / 4 {
             return Err(WalError::Full { wanted: bytes, cause: "no log is as large as that".to_owned() });
@@ -127,6 +127,7 @@ impl Segments {
         if needed <= self.limit.load(Ordering::Acquire) {
             return Ok(());
         }
+        before_wait();
         self.ensure(needed, bytes).inspect_err(|_| self.unreserve(bytes))
     }
 
@@ -178,10 +179,12 @@ impl Segments {
         bytes <= self.limits.max_bytes
     }
 
-    /// Whether a log that ends at `end` should be given its next segment in the background.
+    /// Whether a log that ends at `end` should be given its next segment in the background: behind what is set aside, there
+    /// is to be as much as a segment holds.
     pub(crate) fn wants_more(&self, end: Lsn) -> bool {
+        let needed = end.get().saturating_add(self.reserved()).saturating_add(self.files.geometry.data_bytes());
         self.limits.spare_segments > 0
-            && end.get() + self.files.geometry.data_bytes() > self.limit.load(Ordering::Relaxed)
+            && needed > self.limit.load(Ordering::Relaxed)
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 

@@ -165,6 +165,6 @@ impl Together {
     /// Sets disk space aside in the log that takes synchronizations.
     fn reserve(&self, bytes: u64) -> Result<()> {
         let first = &self.shared[0];
-        first.segments.reserve(bytes, || first.space.end())
+        first.segments.reserve(bytes, || first.space.end(), || ())
     }
 }
