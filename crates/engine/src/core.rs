@@ -90,8 +90,8 @@ impl Core {
 
     /// Puts the database out of service. Waiting transactions are woken: what they wait for may never be released.
     pub(crate) fn fail(&self, reason: &str) {
-        let first = self.health.fail(reason);
         self.store.pool.poison(reason);
+        let first = self.health.fail(reason);
         // Once: a transaction may meet the failure again and again, and to close the locks is to look at all of them.
         if first {
             self.locks.close();

@@ -38,7 +38,8 @@ impl Core {
     pub(crate) fn finish_garbage(&self, mut log: TxnLog, mut garbage: Vec<Garbage>) -> Result<()> {
         loop {
             let mut freed = Freed::default();
-            let result = match self.free_garbage(&mut garbage, &mut freed) {
+            let freed_all = self.free_garbage(&mut garbage, &mut freed);
+            let result = match freed_all.and_then(|()| log.make_room_to_end(self.scheme())) {
                 Ok(()) => {
                     log.end(self.scheme());
                     log.finish(self.scheme(), &self.active);

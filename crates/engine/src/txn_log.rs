@@ -371,6 +371,8 @@ impl TxnLog {
     ) -> Inserted {
         let (state, flags) = if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
         let (stamp, len) = time.map_or(([0; 10], 0), Timestamp::encode);
+        // It is not rolled back any more.
+        self.undo_bytes = 0;
         self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &stamp[..len]))
     }
 
@@ -437,6 +439,19 @@ impl TxnLog {
         self.undo_bytes = 0;
         self.entries.clear();
         self.arena.clear();
+    }
+
+    /// Sets room aside for [`Self::end`] if all that was set aside has been given back.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn make_room_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+        if self.reserved == 0 {
+            let bytes = scheme.record_bytes(0);
+            scheme.reserve(bytes)?;
+            self.reserved = bytes;
+        }
+        Ok(())
     }
 
     /// Inserts the record that ends a rollback, or the clean-up after a commit.

@@ -74,3 +74,69 @@ fn a_full_log_recovers() {
     assert_eq!(db.begin().scan(&table, ..).count(), 0);
     assert!(db.check().unwrap().is_ok());
 }
+
+/// Deletes all rows of a table at once and again; removing them for good takes many times the log that the transactions had
+/// set aside. That went on unbounded behind the commit, and stopped the log.
+fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
+    const ROWS: u32 = 5_000;
+    let home = tempfile::tempdir().unwrap();
+    let options = || Options { logs, ..tiny_log() };
+    let db = Db::open(home.path(), options()).unwrap();
+    let table = db.create_table("t").unwrap();
+    for first in (0..ROWS).step_by(100) {
+        let mut txn = db.begin();
+        for number in first..first + 100 {
+            txn.put(&table, &number.to_be_bytes(), &[3; 1500]).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    db.checkpoint().unwrap();
+    let pin = is_pinned.then(|| {
+        let mut txn = db.begin();
+        txn.put(&table, b"pin", b"").unwrap();
+        txn
+    });
+    let (mut deleted, mut size) = (0, ROWS);
+    while deleted < ROWS && size > 0 {
+        let mut txn = db.begin();
+        let last = ROWS.min(deleted + size);
+        let result = (deleted..last).try_for_each(|number| txn.delete(&table, &number.to_be_bytes()).map(drop));
+        match result.and_then(|()| txn.commit()) {
+            Ok(()) => deleted = last,
+            Err(Error::Full { .. }) => size /= 2,
+            Err(error) => panic!("{deleted} deleted: {error}"),
+        }
+    }
+    assert!(deleted == ROWS || is_pinned, "{deleted} deleted");
+    if let Some(pin) = pin {
+        pin.abort().unwrap();
+    }
+    let check = db.check().unwrap();
+    assert!(check.is_ok(), "{check:?}");
+    drop(db);
+
+    let db = Db::open(home.path(), options()).unwrap();
+    let table = db.open_table("t").unwrap();
+    assert_eq!(db.begin().scan(&table, ..).count() as u32, ROWS - deleted);
+    assert!(db.check().unwrap().is_ok());
+}
+
+#[test]
+fn removing_what_was_deleted_at_once_stays_within_the_log() {
+    removing_what_was_deleted_stays_within_the_log(1, false);
+}
+
+#[test]
+fn removing_what_was_deleted_at_once_stays_within_two_logs() {
+    removing_what_was_deleted_stays_within_the_log(2, false);
+}
+
+#[test]
+fn removing_what_was_deleted_stays_within_a_log_that_cannot_be_recycled() {
+    removing_what_was_deleted_stays_within_the_log(1, true);
+}
+
+#[test]
+fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
+    removing_what_was_deleted_stays_within_the_log(2, true);
+}

@@ -169,6 +169,8 @@ impl Group {
             // A panic there has been reported on its thread.
             let _ = daemon.join();
         }
+        // Who is taking a round further has tasks and functions to pass on to the first log, which is there as yet.
+        drop(self.rounds.lock());
     }
 
     // ----- who commits -----

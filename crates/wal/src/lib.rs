@@ -55,8 +55,8 @@
 //! In this order; a thread that holds one takes only later ones. No lock but *growth* (with *refill*, if a segment is made
 //! for it) and, with a buffer in persistent memory, *destaging* is held during a disk operation, and growth is not taken to
 //! flush, unless an insertion was not covered by a reservation.
-//! 0. *rounds* (`group`), then *room* (`together`): the right to harden several logs, and to synchronize them; or *refill*
-//!    (`room`): the right to move space that is set aside from the logs to transactions, and back;
+//! 0. *rounds* (`group`), then *room* (`together`): the right to harden several logs, and to synchronize them; then *refill*
+//!    (`room`): the right to move space that is set aside between the logs and the shelves;
 //! 1. *destaging* (`shared`): the right to write a buffer in persistent memory to the segments;
 //! 2. *growth* (`segments`): making and recycling segments;
 //! 3. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;

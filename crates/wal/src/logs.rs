@@ -43,7 +43,6 @@ use crate::insert::InsertDesign;
 use crate::merge::MergedScanner;
 use crate::options::WalOptions;
 use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
-use crate::room::Room;
 use crate::scan::Scanner;
 use crate::shared::{OneOf, common_floor, passive_of_several};
 use crate::space::Space;
@@ -86,7 +85,6 @@ pub struct Logs {
     complete: CachePadded<Arc<Complete>>,
     /// If they are hardened together.
     group: Option<Arc<Group>>,
-    room: Room,
     waits: CachePadded<AtomicU64>,
     own_waits: AtomicU64,
 }
@@ -118,11 +116,9 @@ impl Logs {
         let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
         let group =
             passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
-        let room = Room::new(&logs[0].shared.options, logs.len());
         let logs = Self {
             logs: logs.into(),
             together,
-            room,
             complete: CachePadded::new(complete),
             group: group.map(Arc::new),
             waits: CachePadded::new(AtomicU64::new(0)),
@@ -379,8 +375,23 @@ impl Logs {
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         match self.only() {
             Some(wal) => wal.reserve(bytes),
-            None => self.room.reserve(&self.logs, bytes, || self.settle()),
+            None => self.together.shelves.reserve(self.together.all(), bytes, || self.settle()),
         }
+    }
+
+    /// As [`Logs::reserve`], even if the logs exceed their limits by it, as long as the disk has room.
+    ///
+    /// # Errors
+    /// As [`Wal::reserve`]; nothing is set aside then.
+    pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
+        self.settle();
+        self.lift_limit(true);
+        let reserved = match self.only() {
+            Some(wal) => wal.reserve(bytes),
+            None => self.together.shelves.reserve_exactly(self.together.all(), bytes),
+        };
+        self.lift_limit(false);
+        reserved
     }
 
     /// Gives `bytes` that [`Logs::reserve`] set aside back.
@@ -388,7 +399,7 @@ impl Logs {
     pub fn unreserve(&self, bytes: u64) {
         match self.only() {
             Some(wal) => wal.unreserve(bytes),
-            None => self.room.unreserve(&self.logs, bytes),
+            None => self.together.shelves.unreserve(self.together.all(), bytes),
         }
     }
 
@@ -397,7 +408,7 @@ impl Logs {
     pub fn unreserve_unused(&self, bytes: u64) {
         match self.only() {
             Some(wal) => wal.unreserve(bytes),
-            None => self.room.unreserve_unused(&self.logs, bytes),
+            None => self.together.shelves.unreserve_unused(self.together.all(), bytes),
         }
     }
 
@@ -485,7 +496,7 @@ impl Logs {
             sum.segments_created += stats.segments_created;
             sum.segments_recycled += stats.segments_recycled;
         }
-        sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.room.unpromised());
+        sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.together.shelves.unpromised());
         let mut waits = self.waits.load(Ordering::Relaxed);
         if let Some(passive) = self.group.as_ref().and_then(|_| self.logs[0].shared.passive.as_deref()) {
             // The same for all of them.

@@ -19,12 +19,12 @@
 //! that too, so who fills one has settled before ([`crate::Logs::settle`]).
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{CachePadded, Mutex, cpu};
+use duramen_sync::{Arc, CachePadded, Mutex, cpu};
 
 use crate::error::Result;
 use crate::options::WalOptions;
 use crate::seat::log_of_seat;
-use crate::wal::Wal;
+use crate::shared::Shared;
 
 /// Most bytes that a shelf is filled with at a time, beyond what is needed: what two or three transactions at work set aside.
 const STOCK: u64 = 256 << 10;
@@ -34,20 +34,20 @@ const SHARE: u64 = 32;
 
 /// A log that disk space can be set aside in.
 pub(crate) trait Limited {
-    /// As [`Wal::reserve`].
+    /// As [`crate::Wal::reserve`].
     fn reserve(&self, bytes: u64) -> Result<()>;
 
-    /// As [`Wal::unreserve`].
+    /// As [`crate::Wal::unreserve`].
     fn unreserve(&self, bytes: u64);
 }
 
-impl Limited for Wal {
+impl Limited for Shared {
     fn reserve(&self, bytes: u64) -> Result<()> {
         self.reserve(bytes)
     }
 
     fn unreserve(&self, bytes: u64) {
-        self.unreserve(bytes);
+        self.segments.unreserve(bytes);
     }
 }
 
@@ -89,24 +89,24 @@ impl Room {
 
     /// Sets `bytes` aside in all of `logs`. Calls `settle` first if that may mean to wait.
     #[inline]
-    pub(crate) fn reserve(&self, logs: &[impl Limited], bytes: u64, settle: impl FnOnce()) -> Result<()> {
+    pub(crate) fn reserve(&self, logs: &[Arc<impl Limited>], bytes: u64, settle: impl FnOnce()) -> Result<()> {
         self.reserve_from(self.here(), logs, bytes, settle)
     }
 
     /// Gives back `bytes` that have become records, or may have.
     #[inline]
-    pub(crate) fn unreserve(&self, logs: &[impl Limited], bytes: u64) {
+    pub(crate) fn unreserve(&self, logs: &[Arc<impl Limited>], bytes: u64) {
         self.take_back_used(self.here(), logs, bytes);
     }
 
     /// Gives back `bytes` that no record has taken.
     #[inline]
-    pub(crate) fn unreserve_unused(&self, logs: &[impl Limited], bytes: u64) {
+    pub(crate) fn unreserve_unused(&self, logs: &[Arc<impl Limited>], bytes: u64) {
         self.take_back(self.here(), logs, bytes);
     }
 
     #[inline]
-    fn reserve_from(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64, settle: impl FnOnce()) -> Result<()> {
+    fn reserve_from(&self, shelf: &Shelf, logs: &[Arc<impl Limited>], bytes: u64, settle: impl FnOnce()) -> Result<()> {
         if shelf.take(bytes) {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl Room {
     }
 
     #[inline]
-    fn take_back_used(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64) {
+    fn take_back_used(&self, shelf: &Shelf, logs: &[Arc<impl Limited>], bytes: u64) {
         // Release: who tells the logs then sees where they end.
         let used = shelf.used.fetch_add(bytes, Ordering::Release) + bytes;
         if used > self.step
@@ -126,7 +126,7 @@ impl Room {
     }
 
     #[inline]
-    fn take_back(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64) {
+    fn take_back(&self, shelf: &Shelf, logs: &[Arc<impl Limited>], bytes: u64) {
         let stock = shelf.stock.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if stock > 2 * self.step {
             self.empty(shelf, logs);
@@ -134,7 +134,7 @@ impl Room {
     }
 
     #[cold]
-    fn fill(&self, shelf: &Shelf, logs: &[impl Limited], bytes: u64) -> Result<()> {
+    fn fill(&self, shelf: &Shelf, logs: &[Arc<impl Limited>], bytes: u64) -> Result<()> {
         let _refill = self.refill.lock();
         if shelf.take(bytes) {
             return Ok(());
@@ -144,15 +144,34 @@ impl Room {
             shelf.stock.fetch_add(self.step, Ordering::Relaxed);
             return Ok(());
         }
+        self.clear(logs);
+        reserve(logs, bytes)
+    }
+
+    /// Sets `bytes` aside in all of `logs` and fills no shelf: a log may be about to exceed its limit for them.
+    pub(crate) fn reserve_exactly(&self, logs: &[Arc<impl Limited>], bytes: u64) -> Result<()> {
+        let _refill = self.refill.lock();
+        self.clear(logs);
+        reserve(logs, bytes)
+    }
+
+    /// Gives the logs all back that nobody is promised.
+    #[cold]
+    pub(crate) fn give_back(&self, logs: &[Arc<impl Limited>]) {
+        let _refill = self.refill.lock();
+        self.clear(logs);
+    }
+
+    /// As [`Room::give_back`], for who has `refill` locked.
+    fn clear(&self, logs: &[Arc<impl Limited>]) {
         for shelf in &self.shelves {
             tell(logs, &shelf.stock);
             tell(logs, &shelf.used);
         }
-        reserve(logs, bytes)
     }
 
     #[cold]
-    fn empty(&self, shelf: &Shelf, logs: &[impl Limited]) {
+    fn empty(&self, shelf: &Shelf, logs: &[Arc<impl Limited>]) {
         let Some(_refill) = self.refill.try_lock() else { return };
         let stock = shelf.stock.load(Ordering::Relaxed);
         if stock > 2 * self.step && shelf.take(stock - self.step) {
@@ -177,7 +196,7 @@ impl Shelf {
 }
 
 /// Gives the logs back what they count as set aside and nobody is promised: all of `bytes`.
-fn tell(logs: &[impl Limited], bytes: &AtomicU64) {
+fn tell(logs: &[Arc<impl Limited>], bytes: &AtomicU64) {
     let bytes = bytes.swap(0, Ordering::Acquire);
     if bytes > 0 {
         logs.iter().for_each(|log| log.unreserve(bytes));
@@ -185,8 +204,8 @@ fn tell(logs: &[impl Limited], bytes: &AtomicU64) {
 }
 
 /// Sets `bytes` aside in each of `logs`, or in none.
-fn reserve<L: Limited>(logs: &[L], bytes: u64) -> Result<()> {
-    let refused = |(number, log): (usize, &L)| Some((number, log.reserve(bytes).err()?));
+fn reserve<L: Limited>(logs: &[Arc<L>], bytes: u64) -> Result<()> {
+    let refused = |(number, log): (usize, &Arc<L>)| Some((number, log.reserve(bytes).err()?));
     match logs.iter().enumerate().find_map(refused) {
         None => Ok(()),
         Some((number, error)) => {

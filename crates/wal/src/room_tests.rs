@@ -117,8 +117,8 @@ mod models {
     fn nobody_is_refused_what_there_is(shelves: [usize; 2], step: u64) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 5 };
-            let shared = Arc::new((Room::with_shelves(2, step), [log]));
-            let work = move |(room, logs): &(Room, [Counters; 1]), number: usize| {
+            let shared = Arc::new((Room::with_shelves(2, step), [Arc::new(log)]));
+            let work = move |(room, logs): &(Room, [Arc<Counters>; 1]), number: usize| {
                 let shelf = &room.shelves[shelves[number]];
                 room.reserve_from(shelf, logs, 2, || ()).expect("there is room for both");
                 logs[0].insert(1);
@@ -142,10 +142,10 @@ mod models {
     fn what_records_have_taken_is_not_promised(shelves: [usize; 2]) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 2 };
-            let shared = Arc::new((Room::with_shelves(2, 0), [log]));
+            let shared = Arc::new((Room::with_shelves(2, 0), [Arc::new(log)]));
             let other = {
                 let shared = Arc::clone(&shared);
-                let take = move |(room, logs): &(Room, [Counters; 1])| {
+                let take = move |(room, logs): &(Room, [Arc<Counters>; 1])| {
                     if room.reserve_from(&room.shelves[shelves[1]], logs, 2, || ()).is_ok() {
                         logs[0].insert(2);
                     }

@@ -303,6 +303,11 @@ impl Shared {
         (lsn, lsn.advance(bytes as u64), gsn.get())
     }
 
+    /// As [`crate::Wal::reserve`].
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
+        self.segments.reserve(bytes, || self.space.end(), || self.fence())
+    }
+
     /// Flushes what is released; returns whether that was anything. The caller has the right to (see [`CommitQueue`]).
     pub(crate) fn flush(&self) -> bool {
         if self.space.has_failed() {

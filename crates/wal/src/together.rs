@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::error::{Result, WalError};
 use crate::logs::{Marks, mark_step, next};
 use crate::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
+use crate::room::Room;
 use crate::shared::Shared;
 use crate::space::Space;
 use crate::wal::Inserted;
@@ -26,6 +27,8 @@ pub(crate) struct Together {
     /// For each log, some of its places.
     pub(crate) marks: Box<[CachePadded<Mutex<Marks>>]>,
     pub(crate) synchronizations: CachePadded<AtomicU64>,
+    /// Disk space in all of them.
+    pub(crate) shelves: Room,
     /// What is left of the room for synchronizations.
     room: Mutex<u64>,
 }
@@ -34,6 +37,7 @@ impl Together {
     pub(crate) fn new(shared: Box<[Arc<Shared>]>, mut marks: Vec<Marks>) -> Self {
         marks.resize_with(shared.len(), Marks::new);
         Self {
+            shelves: Room::new(&shared[0].options, shared.len()),
             shared,
             marks: marks.into_iter().map(|marks| CachePadded::new(Mutex::new(marks))).collect(),
             synchronizations: CachePadded::new(AtomicU64::new(0)),
@@ -127,7 +131,7 @@ impl Together {
     /// Sets disk space for synchronizations aside, as far as there is any.
     pub(crate) fn set_room_aside(&self) {
         let mut room = self.room.lock();
-        if *room == 0 && self.reserve(ROOM).is_ok() {
+        if *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
             *room = ROOM;
         }
     }
@@ -137,12 +141,12 @@ impl Together {
     pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
         let bytes = record_bytes(tails_bytes(self.shared.len() as u16)) as u64;
         let mut room = self.room.lock();
-        match self.reserve(bytes) {
+        match self.reserve_for_synchronization(bytes) {
             Ok(()) => *room += bytes,
-            Err(WalError::Full { .. }) if *room >= bytes => {}
+            Err(_) if *room >= bytes => {}
             Err(WalError::Full { .. }) => {
                 self.shared[0].segments.lift_limit(true);
-                let reserved = self.reserve(bytes);
+                let reserved = self.shared[0].reserve(bytes);
                 self.shared[0].segments.lift_limit(false);
                 reserved?;
                 *room += bytes;
@@ -156,15 +160,20 @@ impl Together {
         self.shared[0].segments.unreserve(bytes);
         *room -= bytes;
         let missing = ROOM.saturating_sub(*room);
-        if missing >= ROOM / 2 && self.reserve(missing).is_ok() {
+        if missing >= ROOM / 2 && self.reserve_for_synchronization(missing).is_ok() {
             *room += missing;
         }
         Ok(inserted)
     }
 
     /// Sets disk space aside in the log that takes synchronizations.
-    fn reserve(&self, bytes: u64) -> Result<()> {
-        let first = &self.shared[0];
-        first.segments.reserve(bytes, || first.space.end(), || ())
+    fn reserve_for_synchronization(&self, bytes: u64) -> Result<()> {
+        match self.shared[0].reserve(bytes) {
+            Err(WalError::Full { .. }) => {
+                self.shelves.give_back(&self.shared);
+                self.shared[0].reserve(bytes)
+            }
+            other => other,
+        }
     }
 }

@@ -238,7 +238,7 @@ impl Wal {
     /// goes on working either way.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
-        self.shared.segments.reserve(bytes, || self.shared.space.end(), || self.settle())
+        self.shared.reserve(bytes)
     }
 
     /// Lets the log grow beyond `max_bytes`, as long as the disk has room, or ends that: for what must be logged so that

@@ -14,8 +14,15 @@ use crate::pool::{Exclusive, PoolError};
 use crate::record::PageOp;
 
 impl Store {
-    /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if that makes it sparse.
-    pub(crate) fn purge(&self, tree: Tree, key: &[u8], unlocked: impl Fn(&[u8]) -> bool) -> Result<(), PoolError> {
+    /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if that makes it sparse. Adds
+    /// the bytes of log that this took to `logged`, also if it fails on the way.
+    pub(crate) fn purge(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        unlocked: impl Fn(&[u8]) -> bool,
+        logged: &mut u64,
+    ) -> Result<(), PoolError> {
         let leaf = self.leaf_exclusive(tree, key)?;
         let (slot, found) = Node(&leaf[..]).lower_bound(key);
         if !found || !is_ghost(Node(&leaf[..]).flags(slot)) || !unlocked(key) {
@@ -26,8 +33,8 @@ impl Store {
         let leaf = change.include(leaf);
         change.apply(leaf, PageOp::Remove { slot: number(slot) });
         let sparse = Node(change.page(leaf)).used_space() < SPARSE;
-        change.finish(&*self.scheme);
-        if sparse { self.merge_if_sparse(tree, key) } else { Ok(()) }
+        *logged += change.finish(&*self.scheme);
+        if sparse { self.merge_if_sparse(tree, key, logged) } else { Ok(()) }
     }
 
     /// Removes every ghost of a latched leaf that `unlocked` allows, and returns the bytes of log that this took; hands the

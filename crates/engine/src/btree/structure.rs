@@ -17,30 +17,39 @@ pub(super) const SPARSE: usize = PAGE_SIZE / 4;
 const MERGED: usize = PAGE_SIZE * 3 / 4;
 
 impl Store {
-    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf. Returns the bytes of log
-    /// that this took.
+    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf. Adds the bytes of log that
+    /// this took to `logged`, also if it fails on the way.
     pub(crate) fn split_leaf(
         &self,
         tree: Tree,
         key: &[u8],
         value_len: usize,
         purpose: Purpose,
-    ) -> Result<u64, PoolError> {
-        self.split(tree, key, 0, Room { key_len: key.len(), value_len }, purpose)
+        logged: &mut u64,
+    ) -> Result<(), PoolError> {
+        self.split(tree, key, 0, Room { key_len: key.len(), value_len }, purpose, logged)
     }
 
-    fn split(&self, tree: Tree, key: &[u8], level: u8, room: Room, purpose: Purpose) -> Result<u64, PoolError> {
-        let mut logged = 0;
+    fn split(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        level: u8,
+        room: Room,
+        purpose: Purpose,
+        logged: &mut u64,
+    ) -> Result<(), PoolError> {
+        let before = *logged;
         loop {
             match retry(|| self.try_split(tree, key, level, room, purpose))? {
                 Split::Done => {
-                    if logged == 0 {
+                    if *logged == before {
                         reach(Probe::SplitByAnother);
                     }
-                    return Ok(logged);
+                    return Ok(());
                 }
-                Split::Progress(bytes) => logged += bytes,
-                Split::ParentLacks(room) => logged += self.split(tree, key, level + 1, room, purpose)?,
+                Split::Progress(bytes) => *logged += bytes,
+                Split::ParentLacks(room) => self.split(tree, key, level + 1, room, purpose, logged)?,
             }
         }
     }
@@ -119,11 +128,11 @@ impl Store {
     }
 
     /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. Only worth a try: gives up
-    /// when others are in the way.
-    pub(super) fn merge_if_sparse(&self, tree: Tree, key: &[u8]) -> Result<(), PoolError> {
+    /// when others are in the way. Adds the bytes of log that this took to `logged`.
+    pub(super) fn merge_if_sparse(&self, tree: Tree, key: &[u8], logged: &mut u64) -> Result<(), PoolError> {
         let mut level = 0;
         loop {
-            match self.try_merge(tree, key, level) {
+            match self.try_merge(tree, key, level, logged) {
                 Ok(true) => level += 1,
                 Ok(false) => return Ok(()),
                 Err(Interrupt::Restart) => {
@@ -136,13 +145,13 @@ impl Store {
     }
 
     /// Returns whether the parent has lost a child, and may have become sparse itself.
-    fn try_merge(&self, tree: Tree, key: &[u8], level: u8) -> Result<bool, Interrupt> {
+    fn try_merge(&self, tree: Tree, key: &[u8], level: u8, logged: &mut u64) -> Result<bool, Interrupt> {
         let (parent, node) = self.node_and_parent(tree, key, level)?;
         let Some(parent) = parent else {
             let root = node.upgrade()?;
             let view = Node(&root[..]);
             if !view.is_leaf() && view.slot_count() == 0 {
-                self.pull_root_up(root)?;
+                *logged += self.pull_root_up(root)?;
             }
             return Ok(false);
         };
@@ -188,12 +197,12 @@ impl Store {
         change.apply(left, PageOp::Image(&page::image(&merged)));
         change.apply(parent, PageOp::MergeChild { slot });
         reach(Probe::NodesMerged);
-        change.finish(&*self.scheme);
+        *logged += change.finish(&*self.scheme);
         Ok(true)
     }
 
-    /// Moves the contents of the root's only child into the root.
-    fn pull_root_up(&self, root: Exclusive<'_>) -> Result<(), Interrupt> {
+    /// Moves the contents of the root's only child into the root; returns the bytes of log that this took.
+    fn pull_root_up(&self, root: Exclusive<'_>) -> Result<u64, Interrupt> {
         let child = Node(&root[..]).child(0);
         let Some(child) = self.pool.try_exclusive(child)? else { return Err(Interrupt::Restart) };
         let mut contents = child.to_vec();
@@ -204,8 +213,7 @@ impl Store {
         let child = change.include(child);
         self.space.give_back(&self.pool, &mut change, child)?;
         change.apply(root, PageOp::Image(&page::image(&contents)));
-        change.finish(&*self.scheme);
-        Ok(())
+        Ok(change.finish(&*self.scheme))
     }
 
     /// Takes a page for the root of a new, empty tree and describes both in `change`; returns the root's page.

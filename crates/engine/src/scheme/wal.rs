@@ -120,10 +120,7 @@ impl StorageScheme for WalScheme {
     }
 
     fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
-        self.logs.lift_limit(true);
-        let reserved = self.logs.reserve(bytes);
-        self.logs.lift_limit(false);
-        Ok(reserved?)
+        Ok(self.logs.reserve_beyond_limit(bytes)?)
     }
 
     fn unreserve(&self, bytes: u64) {

@@ -248,10 +248,17 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
 
 /// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out of the tables. Its
 /// locks on records are gone by now; those on tables keep the trees in place. The outcome of the transaction does not
-/// depend on it: what fails here is done later.
+/// depend on it: what fails here is done later. Ghosts for which the log has no room stay: who needs their place takes it.
 fn clear_away(core: &Core, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], garbage: Vec<Garbage>) {
     for (tree, key) in ghosts {
-        if let Err(error) = core.store.purge(*tree, key, |key| is_unlocked(core, *tree, key)) {
+        if let Err(error) = core.make_room(&mut context.log, 0) {
+            core.note(error);
+            break;
+        }
+        let mut logged = 0;
+        let purged = core.store.purge(*tree, key, |key| is_unlocked(core, *tree, key), &mut logged);
+        context.log.charge(logged);
+        if let Err(error) = purged {
             core.note(error.into());
         }
     }

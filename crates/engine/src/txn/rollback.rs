@@ -63,7 +63,9 @@ pub(super) fn undo_to(
         let undo_next = context.log.undo_next();
         let change = match context.log.last_inverse(&mut bytes) {
             Some(undo) => {
-                let change = take_back(&core.store, undo, &mut split_log)?;
+                let change = take_back(&core.store, undo, &mut split_log);
+                context.log.charge(std::mem::take(&mut split_log));
+                let change = change?;
                 match undo {
                     Undo::Insert { tree, key } => ghosts(tree, key),
                     Undo::Change { tree, key, flags, .. } if flags.contains(SlotFlags::GHOST) => ghosts(tree, key),
@@ -73,7 +75,6 @@ pub(super) fn undo_to(
             }
             None => Change::new(),
         };
-        context.log.charge(std::mem::take(&mut split_log));
         if is_on(Bug::ForgetCompensation) {
             change.forget();
         } else {
@@ -104,7 +105,7 @@ pub(crate) fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) 
             if grows > node.free_space() {
                 let value_len = node.value_len(slot) + grows;
                 drop(leaf);
-                *logged += store.split_leaf(tree, key, value_len, Purpose::Rollback)?;
+                store.split_leaf(tree, key, value_len, Purpose::Rollback, logged)?;
                 continue;
             }
             return Ok(changed(leaf, PageOp::Change { slot: number(slot), at, remove, add, flags }));

@@ -291,14 +291,19 @@ fn insert_slot<'s>(
 /// Makes room in a leaf for the entry, by removing ghosts or else by splitting it.
 fn enlarge<'s>(core: &'s Core, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
     let (store, Entry { tree, key, payload, .. }) = (&core.store, entry);
-    let logged = match store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
-        Ok(logged) => logged,
+    let mut logged = 0;
+    let enlarged = match store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+        Ok(bytes) => {
+            logged = bytes;
+            Ok(())
+        }
         Err(leaf) => {
             drop(leaf);
-            store.split_leaf(tree, key, payload.len(), Purpose::Work)?
+            store.split_leaf(tree, key, payload.len(), Purpose::Work, &mut logged)
         }
     };
     context.log.charge(logged);
+    enlarged?;
     Ok(Attempt::Again)
 }
 
