@@ -29,7 +29,7 @@ struct Entry {
 }
 
 /// The page operations that one log has in a window.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Run {
     /// The operations, encoded, in the order of the log.
     bytes: Vec<u8>,
@@ -194,6 +194,13 @@ mod tests {
             .collect();
         assert_eq!(found, [(7, vec![(20, 2), (35, 6)]), (40, vec![(10, 1), (15, 5), (30, 3), (30, 4)])]);
         assert_eq!(Bucket::of(&window, 1).pages().count(), 0);
+        let kept = Kept::new(window.clone().into());
+        let pages: Vec<_> = kept.pages().map(|changes| (changes.page.get(), changes.first().get())).collect();
+        assert_eq!(pages, [(7, 20), (40, 10)]);
+        for (page, gsns) in [(7, vec![20, 35]), (40, vec![10, 15, 30, 30]), (6, vec![]), (8, vec![]), (41, vec![])] {
+            let found: Vec<u64> = kept.of_page(PageId::new(page)).operations().map(|(gsn, _)| gsn.get()).collect();
+            assert_eq!(found, gsns, "page {page}");
+        }
         window[0].clear();
         assert_eq!(window[0].size(), 0);
         assert_eq!(Bucket::of(&window, 0).pages().count(), 2);
