@@ -55,7 +55,7 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     pub(crate) open_early: bool,
     /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --open-early, half of it is what may wait
-    #[arg(long, value_name = "M", default_value_t = 64, value_parser = value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "M", default_value_t = 64, value_parser = value_parser!(u32).range(1..=4096))]
     pub(crate) redo_memory_mb: u32,
     /// Read and write through the system's page cache
     #[arg(long)]

@@ -126,7 +126,7 @@ pub struct Options {
     /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (default 64 MiB, at least
-    /// 4 KiB, at most 1 GiB). It is used as far as there is log to recover from, and only until redo is done.
+    /// 4 KiB, at most 4 GiB). It is used as far as there is log to recover from, and only until redo is done.
     /// Where data is larger than the pool, more of it means fewer reads of each page.
     pub redo_memory_bytes: usize,
     /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
@@ -219,8 +219,8 @@ impl Options {
         if self.checkpoint_bytes == 0 {
             return wrong("checkpoint_bytes", "must not be zero".into());
         }
-        if !(4 << 10..=1 << 30).contains(&self.redo_memory_bytes) {
-            return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 1 GiB".into());
+        if !(4 << 10..=4 << 30).contains(&self.redo_memory_bytes) {
+            return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 4 GiB".into());
         }
         if self.recovery_threads.is_some_and(|threads| !(1..=Self::MOST_RECOVERY_THREADS).contains(&threads)) {
             return wrong(

@@ -182,6 +182,7 @@ impl Core {
     fn redo_left(&self, stop: &AtomicBool) -> Result<()> {
         match self.background_redo.unredone.get() {
             Some(unredone) if unredone.count() > 0 => {
+                self.health.check()?;
                 unredone.redo_all(&self.store.pool, stop).map_err(|error| self.note(Error::from(error)))
             }
             _ => Ok(()),
