@@ -51,6 +51,12 @@ pub(crate) struct OpenArgs {
     /// Threads that recovery uses [default: one for each processor, as far as there is log that is worth it]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=32))]
     pub(crate) recovery_threads: Option<u32>,
+    /// After a crash, open as soon as losers are rolled back, and redo pages when they are needed or in the background
+    #[arg(long)]
+    pub(crate) open_early: bool,
+    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --open-early, half of it is what may wait
+    #[arg(long, value_name = "M", default_value_t = 64, value_parser = value_parser!(u32).range(1..=4096))]
+    pub(crate) redo_memory_mb: u32,
     /// Read and write through the system's page cache
     #[arg(long)]
     pub(crate) no_direct: bool,
@@ -87,7 +93,16 @@ impl OpenArgs {
     /// With so much memory for pages; what else there is is as when nothing is said.
     pub(crate) const fn with_pool(pool_mb: u32) -> Self {
         let log = LogArgs { log_device: "file", domain: None, region: Vec::new(), ring_mb: None };
-        Self { pool_mb, recovery_threads: None, no_direct: false, no_uring: false, archive: None, log }
+        Self {
+            pool_mb,
+            recovery_threads: None,
+            open_early: false,
+            redo_memory_mb: 64,
+            no_direct: false,
+            no_uring: false,
+            archive: None,
+            log,
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 //! already contain the effects of such records; that does no harm. They never lack the effect of an earlier one:
 //! `active.rs` and [`crate::pool::Pool::dirty_pages`] say why.
 //!
+//! Where the database was opened before redo was done, pages that are still to be redone are dirty as well.
+//!
 //! The log is needed from the oldest change that a dirty page lacks on disk, and from the first record of the oldest
 //! transaction in the table; what lies below is recycled.
 
@@ -172,12 +174,13 @@ impl Core {
         self.checkpoint_and_note(&mut standing, latest)
     }
 
-    /// Takes a checkpoint after writing every dirty page out: recovery would have nothing to redo, and the log can be
-    /// recycled up to the oldest transaction.
+    /// Takes a checkpoint after redoing what recovery has left and writing every dirty page out: recovery would have nothing
+    /// to redo, and the log can be recycled up to the oldest transaction. It is taken, too, if a page cannot be redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
+        let redone = self.finish_redo();
         let mut standing = self.checkpointer.running.lock();
         let end = self.scheme().end();
-        self.checkpoint_and_note(&mut standing, end)
+        self.checkpoint_and_note(&mut standing, end).and(redone)
     }
 
     fn checkpoint_and_note(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
@@ -201,7 +204,7 @@ impl Core {
         if !txns.is_empty() {
             reach(Probe::CheckpointUnderLoad);
         }
-        let mut pages = self.store.pool.dirty_pages();
+        let mut pages = self.pages_to_redo();
         if is_on(Bug::CheckpointForgetsTransactions) {
             txns.clear();
         }
@@ -245,6 +248,23 @@ impl Core {
             *standing += used;
         }
         Ok(())
+    }
+
+    /// The dirty page table: pages that recovery has not redone yet, and those that are dirty in the pool. In this order, for
+    /// a page is dirty before it is no longer among the former.
+    fn pages_to_redo(&self) -> Vec<(PageId, Gsn)> {
+        let mut pages = self.store.pool.unredone_pages();
+        if !pages.is_empty() {
+            reach(Probe::CheckpointBeforeRedo);
+        }
+        if is_on(Bug::CheckpointForgetsUnfinished) {
+            pages.clear();
+        }
+        pages.append(&mut self.store.pool.dirty_pages());
+        // Of a page that is in both, the lower GSN counts.
+        pages.sort_unstable();
+        pages.dedup_by_key(|(page, _)| *page);
+        pages
     }
 
     /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a full log must never

@@ -22,6 +22,7 @@ use crate::health::Health;
 use crate::lock::{LockError, LockManager};
 use crate::metrics::{Counters, RecoveryReport};
 use crate::options::Options;
+use crate::recovery::BackgroundRedo;
 use crate::scheme::StorageScheme;
 use crate::txn_log::TxnLog;
 
@@ -41,6 +42,7 @@ pub(crate) struct Core {
     /// Clean-up that could not be done yet.
     pub(crate) deferred: Mutex<Vec<Deferred>>,
     pub(crate) recovery: OnceLock<RecoveryReport>,
+    pub(crate) background_redo: BackgroundRedo,
     /// What acknowledged commits do not survive, if that is less than a power cut.
     pub(crate) log_shortfall: Option<String>,
     pub(crate) next_txn: CachePadded<AtomicU64>,

@@ -43,6 +43,7 @@ impl Core {
         self.health.close();
         self.locks.close();
         self.checkpointer.stop();
+        self.background_redo.stop();
         self.store.pool.stop_cleaner();
     }
 }

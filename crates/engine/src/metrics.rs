@@ -40,6 +40,8 @@ pub struct Metrics {
     pub pool_pages: u64,
     /// Pages that differ from what is on disk, at this moment.
     pub dirty_pages: u64,
+    /// Pages that recovery has still to redo, at this moment (see [`crate::Options::open_early`]).
+    pub unredone_pages: u64,
     /// Pages read into the pool.
     pub page_reads: u64,
     /// Pages written to the data file.
@@ -67,8 +69,10 @@ pub struct RecoveryReport {
     pub windows: u64,
     /// Visits to pages, at most one for each page and stretch.
     pub pages: u64,
-    /// Page operations that were repeated.
+    /// Page operations that were repeated before the database was open.
     pub redone: u64,
+    /// Pages that were left to be redone when they are needed (see [`crate::Options::open_early`]).
+    pub left: u64,
     /// Transactions rolled back.
     pub losers: u64,
     /// Time to find the end of the log, in microseconds.
@@ -83,6 +87,8 @@ pub struct RecoveryReport {
     pub redo_repeat_micros: u64,
     /// Time of the undo pass, in microseconds.
     pub undo_micros: u64,
+    /// Time from the beginning of the opening until transactions could begin, in microseconds.
+    pub open_micros: u64,
 }
 
 impl RecoveryReport {
@@ -93,7 +99,7 @@ impl RecoveryReport {
 
     /// Whether the database had not been shut down cleanly.
     pub fn was_needed(&self) -> bool {
-        self.repaired > 0 || self.redone > 0 || self.losers > 0
+        self.repaired > 0 || self.redone > 0 || self.left > 0 || self.losers > 0
     }
 }
 
@@ -138,6 +144,7 @@ impl Core {
             backend: self.disk.backend(),
             pool_pages: self.store.pool.frames() as u64,
             dirty_pages: pool.dirty,
+            unredone_pages: self.background_redo.left(),
             page_reads: pool.reads,
             page_writes: pool.writes,
             evictions: pool.evictions,

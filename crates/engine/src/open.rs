@@ -27,7 +27,7 @@ use crate::options::{CommitMode, Options};
 use crate::page;
 use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
 use crate::record::Kind;
-use crate::recovery;
+use crate::recovery::{self, BackgroundRedo};
 use crate::scheme::WalScheme;
 use crate::space::{Space, blank_bitmap};
 
@@ -280,6 +280,7 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
 
 /// Brings an existing database into service.
 fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> Result<Arc<Core>> {
+    let opening = clock::Instant::now();
     let mut control_file = ControlFile::open(&*disk)?;
     control_file.settle()?;
     let control = control_file.control;
@@ -327,6 +328,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         checkpointer: Checkpointer::default(),
         deferred: Mutex::new(Vec::new()),
         recovery: OnceLock::new(),
+        background_redo: BackgroundRedo::default(),
         log_shortfall,
         next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
         pre_committed: CachePadded::new(AtomicU64::new(0)),
@@ -336,12 +338,15 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let mut report = recovery::recover(&core, &scheme, &*data)?;
     report.repaired = repaired as u64;
     report.log_end_micros = log_end_micros;
-    core.recovery.set(report).expect("recovery runs once");
     core.checkpoint()?;
     scheme.logs().lift_limit(false);
     core.store.pool.start_cleaner()?;
     Checkpointer::start(&core)
         .map_err(|error| Error::Io { reason: format!("cannot start the checkpoint thread: {error}") })?;
+    BackgroundRedo::start(&core)
+        .map_err(|error| Error::Io { reason: format!("cannot start the thread for redo: {error}") })?;
+    report.open_micros = recovery::micros(opening);
+    core.recovery.set(report).expect("recovery runs once");
     Ok(core)
 }
 

@@ -126,12 +126,16 @@ pub struct Options {
     /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (default 64 MiB, at least
-    /// 4 KiB, at most 1 GiB). It is used as far as there is log to recover from, and only until the database is open.
+    /// 4 KiB, at most 4 GiB). It is used as far as there is log to recover from, and only until redo is done.
     /// Where data is larger than the pool, more of it means fewer reads of each page.
     pub redo_memory_bytes: usize,
     /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
     /// most 8, as far as there is log that is worth it.
     pub recovery_threads: Option<usize>,
+    /// After a crash, let transactions begin as soon as the log has been read and losers are rolled back, and redo pages when
+    /// they are first needed, or in the background (default no). The changes wait in memory meanwhile: as much of the end of
+    /// the log as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
+    pub open_early: bool,
     /// Group commit: flush when this many commits wait. The default, 1, means as soon as the device is free; when many
     /// commit at once, that is when most of those whom the last flush released have come back ...
     pub group_commit_transactions: usize,
@@ -172,6 +176,7 @@ impl Default for Options {
             checkpoint_bytes: 256 << 20,
             redo_memory_bytes: 64 << 20,
             recovery_threads: None,
+            open_early: false,
             group_commit_transactions: 1,
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),
@@ -214,8 +219,8 @@ impl Options {
         if self.checkpoint_bytes == 0 {
             return wrong("checkpoint_bytes", "must not be zero".into());
         }
-        if !(4 << 10..=1 << 30).contains(&self.redo_memory_bytes) {
-            return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 1 GiB".into());
+        if !(4 << 10..=4 << 30).contains(&self.redo_memory_bytes) {
+            return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 4 GiB".into());
         }
         if self.recovery_threads.is_some_and(|threads| !(1..=Self::MOST_RECOVERY_THREADS).contains(&threads)) {
             return wrong(

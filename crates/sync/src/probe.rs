@@ -112,6 +112,10 @@ probes! {
     TornPageRepaired,
     /// Recovery rebuilt a page that could not be read.
     PageRebuilt,
+    /// A page was redone when it was read in, or in the background, after the database had been opened.
+    PageRedoneOnTouch,
+    /// A checkpoint was taken while pages were still to be redone.
+    CheckpointBeforeRedo,
     /// The disk had no room.
     DiskFull,
     /// The power went off in a disk operation.

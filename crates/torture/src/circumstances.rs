@@ -47,10 +47,12 @@ impl Circumstances {
 
     /// What a database is opened with next, where `options` are the usual ones.
     pub fn options(&self, options: &Options, rng: &mut Rng) -> Options {
-        // Not a number of the sequence, so that what else depends on it does not depend on this.
-        let recovery_threads = *rng.clone().pick(&[None, Some(1), Some(2), Some(3), Some(5)]);
+        // Not a number of the sequence, so that what else depends on it does not depend on these.
+        let mut aside = rng.clone();
+        let recovery_threads = *aside.pick(&[None, Some(1), Some(2), Some(3), Some(5)]);
+        let open_early = aside.percent(50);
         let options = if self.changes { changed(options, rng) } else { options.clone() };
-        Options { recovery_threads, ..options }
+        Options { recovery_threads, open_early, ..options }
     }
 
     /// Circumstances that are a little simpler.

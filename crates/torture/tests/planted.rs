@@ -56,4 +56,6 @@ hunts! {
     hole_kept: HoleKept,
     own_log_hardened_only: OwnLogHardenedOnly,
     page_time_ignored: PageTimeIgnored,
+    page_not_redone_on_touch: PageNotRedoneOnTouch,
+    checkpoint_forgets_unfinished: CheckpointForgetsUnfinished,
 }

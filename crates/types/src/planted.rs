@@ -76,6 +76,10 @@ bugs! {
         OwnLogHardenedOnly,
         /// With several logs, the GSN of a record need not be higher than that of the page it changes.
         PageTimeIgnored,
+        /// In a database that was opened early, a page is read without the changes that it still lacks.
+        PageNotRedoneOnTouch,
+        /// A checkpoint does not list the pages that recovery has not redone yet.
+        CheckpointForgetsUnfinished,
     }
     concurrency {
         /// A flush looks for those who wait for room before it moves the durable position, not after.

@@ -88,6 +88,8 @@ impl Db {
         let _lock = disk.lock().map_err(failed)?;
         prepare(disk)?;
         let begun = Timestamp::now();
+        // Redo may rebuild pages that cannot be read.
+        core.finish_redo()?;
         // First: of what the checkpoint needs nothing must go.
         let hold = core.scheme().hold_logs();
         core.checkpoint()?;

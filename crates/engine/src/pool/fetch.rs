@@ -158,6 +158,9 @@ impl Pool {
     /// When there is no frame, or no space on disk.
     pub(crate) fn create(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         self.reserve_page(id)?;
+        if self.lacking(id).is_some() {
+            self.find_or_load(id)?;
+        }
         retry(|| match self.table.get(id) {
             Some(frame) => Ok(self.latch_page(id, frame).then(|| Exclusive::new_stale(self, id, frame))),
             None => Ok(self.claim(id)?.map(|frame| Exclusive::new_blank(self, id, frame, None))),
@@ -179,8 +182,8 @@ impl Pool {
     }
 
     /// Fills a claimed frame from disk or, if the page is not to be had there, with zeros.
-    fn read_or_blank(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
-        let Err(defect) = self.read_in(id, frame) else { return Ok(Exclusive::new(self, id, frame)) };
+    pub(super) fn read_or_blank(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
+        let Err(defect) = self.read_in(id, frame) else { return Ok(Exclusive::new_loaded(self, id, frame)) };
         let rebuildable = match &defect {
             // The page is whole; it is the log that lacks something. Rebuilding would hide that.
             PoolError::Corrupt { damage: Damage::AheadOfLog, .. } => Err(defect.clone()),
@@ -196,8 +199,7 @@ impl Pool {
     }
 
     /// Whether a page is in the pool at this moment.
-    #[cfg(test)]
-    pub(super) fn is_resident(&self, id: PageId) -> bool {
+    pub(crate) fn is_resident(&self, id: PageId) -> bool {
         self.table.get(id).is_some()
     }
 
@@ -285,6 +287,10 @@ impl Pool {
     #[cold]
     fn load(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let Some(frame) = self.claim(id)? else { return Ok(None) };
+        if let Some(unredone) = self.lacking(id) {
+            self.redo_loaded(self.read_or_blank(id, frame)?, unredone)?;
+            return Ok(Some(frame));
+        }
         match self.read_in(id, frame) {
             Ok(()) => {
                 let changed = !is_on(Bug::FrameReusedUnseen);
@@ -352,10 +358,13 @@ impl Pool {
             for (id, frame) in claimed {
                 // SAFETY: as above; the borrows for the batch are over.
                 let bytes = unsafe { self.frames.bytes(frame) };
-                if read.is_ok() && self.verify(id, bytes).is_ok() {
-                    self.frames.header(frame).latch.release_exclusive(true, &self.lot);
-                } else {
+                if read.is_err() || self.verify(id, bytes).is_err() {
                     self.abandon(id, frame);
+                } else if let Some(unredone) = self.lacking(id) {
+                    // As above: what is wrong shows later.
+                    let _ = self.redo_loaded(Exclusive::new_loaded(self, id, frame), unredone);
+                } else {
+                    self.frames.header(frame).latch.release_exclusive(true, &self.lot);
                 }
             }
         }

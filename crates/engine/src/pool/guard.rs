@@ -141,6 +141,13 @@ impl<'a> Exclusive<'a> {
         Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin }
     }
 
+    /// As [`Exclusive::new`], for a page that has just been read into the frame: readers of what was in it start over.
+    pub(super) fn new_loaded(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
+        let mut page = Self::new(pool, id, frame);
+        page.changed = true;
+        page
+    }
+
     /// As [`Exclusive::new`], for a page that will be formatted anew.
     pub(super) fn new_stale(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
         Self::with_origin(pool, id, frame, Origin::Stale)
@@ -179,6 +186,12 @@ impl<'a> Exclusive<'a> {
         if !self.prepared.replace(true) {
             self.pool.note_change(self.frame, Some(gsn));
         }
+    }
+
+    /// Takes a page that was loaded for this guard out of the pool again, with whatever was done to it.
+    pub(super) fn discard(mut self) {
+        self.changed = false;
+        self.origin = Origin::Blank(None);
     }
 
     /// Keeps the pool from writing anything any more: the page was changed in a way that must not reach the disk.

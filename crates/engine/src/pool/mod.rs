@@ -15,6 +15,7 @@
 //!   reused only after they are durable in place. So at any moment one of the two copies is whole.
 //! - A page's recovery GSN is not above the GSN of any record whose change to the page may be missing in the data file.
 //! - A frame is reused only when its page is clean.
+//! - A page in the pool has every change that the log had for it when the database was opened (`on_touch`).
 //! - Pages are written only within the reserved length of the data file, so that a full disk is an error of
 //!   [`Pool::reserve_page`] and never of writing back.
 //!
@@ -44,6 +45,7 @@ mod frames;
 mod growth;
 mod guard;
 mod latch;
+mod on_touch;
 mod page_table;
 mod recovery_gsn;
 mod write_back;
@@ -63,6 +65,7 @@ use duramen_types::Gsn;
 pub(crate) use doublewrite::recover as recover_double_write;
 pub(crate) use error::{Damage, Interrupt, PoolError, Restart};
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
+pub(crate) use on_touch::RedoOnTouch;
 
 use cleaner::CleanerState;
 use frames::{FrameId, Frames};
@@ -157,6 +160,8 @@ pub(crate) struct Pool {
     write_back: WriteBack,
     growth: Growth,
     cleaner: CleanerState,
+    /// What pages on disk lack, if the database was opened before they had been redone.
+    unredone: OnceLock<Arc<dyn RedoOnTouch>>,
     /// End of the log when the pool was made: nothing that was on disk by then is newer.
     log_end: Gsn,
     poisoned: AtomicBool,
@@ -199,6 +204,7 @@ impl Pool {
             write_back: WriteBack::new(doublewrite)?,
             growth: Growth::new(data.len()?),
             cleaner: CleanerState::new(),
+            unredone: OnceLock::new(),
             log_end: wal_rule.end(),
             poisoned: AtomicBool::new(false),
             poison_reason: OnceLock::new(),

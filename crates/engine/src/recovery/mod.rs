@@ -10,10 +10,13 @@
 //!
 //! Each pass is shared by several threads: analysis by log, redo by log and by page, undo by transaction.
 //!
+//! With [`crate::Options::open_early`] redo leaves its last stretch for after the opening (`on_demand.rs`).
+//!
 //! A crash at any point leaves a database that recovery starts over on: redo only repeats what the log says, and undo goes
 //! on after the last compensation record that was hardened.
 
 mod analysis;
+mod on_demand;
 mod pipeline;
 mod redo;
 mod undo;
@@ -33,6 +36,8 @@ use crate::record::Malformed;
 use crate::scheme::WalScheme;
 use analysis::Analysis;
 
+pub(crate) use on_demand::BackgroundRedo;
+
 /// Brings the pages to the state of the last hardened commit. Nobody else uses the database meanwhile.
 pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
     // What recovery has to log must not fail because an earlier run has used the log up to its limit.
@@ -48,7 +53,11 @@ pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File
 
     let started = Instant::now();
     let groups = control.groups.max(analysis.groups());
-    redo::redo(core, scheme.logs(), std::mem::take(&mut analysis.pages), &mut report)?;
+    let unredone = redo::redo(core, scheme.logs(), std::mem::take(&mut analysis.pages), &mut report)?;
+    if let Some(unredone) = unredone {
+        report.left = unredone.count();
+        core.background_redo.leave(&core.store.pool, unredone);
+    }
     core.store.space.discover(&core.store.pool, groups, data.len()? / PAGE_SIZE as u64)?;
     report.redo_micros = micros(started);
 

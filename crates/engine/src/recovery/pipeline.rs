@@ -12,6 +12,8 @@
 //! without records are skipped. What is in which window depends on the logs alone and not on how fast threads are.
 //!
 //! Any thread does either: whoever has nothing to do reads on, or else takes a bucket. One thread can do it all.
+//!
+//! The last window may be kept rather than repeated: see `on_demand.rs`.
 
 use duramen_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use duramen_types::Gsn;
@@ -52,6 +54,8 @@ pub(super) struct Portions {
     pub(super) step: u64,
     /// Buckets in a window.
     pub(super) buckets: usize,
+    /// The last window is not repeated but left for [`Pipeline::take_kept`].
+    pub(super) keep_last: bool,
 }
 
 /// The pipeline, shared by the threads that work on it.
@@ -79,6 +83,8 @@ struct State<S: Stages> {
     repeaters: usize,
     /// Runs for the next window: their memory is used again.
     empty: Option<Vec<S::Run>>,
+    /// The last window, if it is not to be repeated.
+    kept: Option<Vec<S::Run>>,
     windows: u64,
     /// A thread has failed: all stop.
     failed: bool,
@@ -111,6 +117,7 @@ impl<S: Stages> Pipeline<S> {
             next_bucket: 0,
             repeaters: 0,
             empty: None,
+            kept: None,
             windows: 0,
             failed: false,
             logs,
@@ -118,7 +125,12 @@ impl<S: Stages> Pipeline<S> {
         Self { stages, portions, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Windows that had something to repeat.
+    /// The last window, if it had something to repeat and was kept. To be called when everything before it has been repeated.
+    pub(super) fn take_kept(&self) -> Option<Vec<S::Run>> {
+        self.state.lock().kept.take()
+    }
+
+    /// Windows that have been repeated.
     pub(super) fn windows(&self) -> u64 {
         self.state.lock().windows
     }
@@ -190,9 +202,14 @@ impl<S: Stages> Pipeline<S> {
             let mut fresh = state.empty.take();
             let mut fresh = || fresh.as_mut().and_then(Vec::pop).unwrap_or_else(|| self.stages.run());
             let runs = state.logs.iter_mut().flatten().map(|log| std::mem::replace(&mut log.run, fresh())).collect();
+            state.is_reading = false;
+            if next.is_none() && self.portions.keep_last {
+                state.kept = Some(runs);
+                self.changed.notify_all();
+                return;
+            }
             state.windows += 1;
             state.waiting = Some(runs);
-            state.is_reading = false;
             self.repeat_next(state);
         } else {
             self.read_on(state);

@@ -16,15 +16,16 @@ use duramen_wal::{Logs, RecordRef, Scanner};
 
 use super::analysis::{DirtyPages, kind_of};
 use super::malformed;
+use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Pipeline, Portions, Stages};
-use super::window::{Bucket, PageChanges, Run};
+use super::window::{Bucket, Kept, PageChanges, Run};
 use crate::btree::broken;
 use crate::core::Core;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
 use crate::mix::BuildNumberHasher;
 use crate::page::{self, PageType};
-use crate::pool::{Exclusive, Pool};
+use crate::pool::{Exclusive, Pool, PoolError};
 use crate::record::{PageOp, PageOps};
 
 /// Most pages that a thread reads together.
@@ -36,11 +37,17 @@ const STEPS: usize = 8;
 /// Buckets for each of several threads: so many that none waits long for another at the end of a window.
 const BUCKETS_PER_THREAD: usize = 8;
 
-/// Repeats history, as far as `pages` may lack it, from the given GSNs on.
-pub(super) fn redo(core: &Arc<Core>, logs: &Logs, pages: DirtyPages, report: &mut RecoveryReport) -> Result<()> {
-    let Some(start) = pages.values().min().copied() else { return Ok(()) };
+/// Repeats history, as far as `pages` may lack it, from the given GSNs on. If the database is to be opened early, the last
+/// window is left to whoever needs its pages; it is bounded like any other.
+pub(super) fn redo(
+    core: &Arc<Core>,
+    logs: &Logs,
+    pages: DirtyPages,
+    report: &mut RecoveryReport,
+) -> Result<Option<Unredone>> {
+    let Some(start) = pages.values().min().copied() else { return Ok(None) };
     if is_on(Bug::SkipRedo) {
-        return Ok(());
+        return Ok(None);
     }
     let positions = logs.positions_before(start);
     let bytes = logs.extents().iter().zip(&positions).map(|(extent, from)| extent.1.get() - from.get()).sum();
@@ -52,6 +59,7 @@ pub(super) fn redo(core: &Arc<Core>, logs: &Logs, pages: DirtyPages, report: &mu
         window_bytes,
         step: (window_bytes / (STEPS * sources.len())).max(1) as u64,
         buckets: if threads == 1 { 1 } else { BUCKETS_PER_THREAD * threads },
+        keep_last: core.options.open_early,
     };
     let frames = core.store.pool.frames();
     let redo = Redo {
@@ -67,10 +75,11 @@ pub(super) fn redo(core: &Arc<Core>, logs: &Logs, pages: DirtyPages, report: &mu
     let shared = Arc::clone(&pipeline);
     let outcomes = crew::run(threads, "duramen-redo", move || shared.work());
     outcomes.into_iter().collect::<Result<()>>()?;
+    let unredone = pipeline.take_kept().map(|window| pipeline.stages.leave(Kept::new(window))).transpose()?;
     report.redo_threads = threads as u64;
     report.windows = pipeline.windows();
     pipeline.stages.counts.report(report);
-    Ok(())
+    Ok(unredone)
 }
 
 /// One log, from where redo begins.
@@ -192,6 +201,26 @@ impl Redo {
     }
 }
 
+impl Redo {
+    /// Leaves the pages of a window to whoever needs them, but for those that are in the pool already: those are not going
+    /// to be loaded. The data file gets room for all.
+    fn leave(&self, kept: Kept) -> Result<Unredone> {
+        let pool = &self.core.store.pool;
+        let mut left = Vec::new();
+        for changes in kept.pages() {
+            let page = changes.page;
+            pool.reserve_page(page)?;
+            let is_new = !self.pages[&page].visited.load(Ordering::Relaxed);
+            if pool.is_resident(page) {
+                self.counts.redone.fetch_add(redo_page(pool, changes, is_new)?, Ordering::Relaxed);
+            } else {
+                left.push((page, Lacking { first: changes.first(), is_new }));
+            }
+        }
+        Ok(Unredone::new(kept, left))
+    }
+}
+
 impl Stages for Redo {
     type Source = Source;
     type Run = Run;
@@ -224,10 +253,18 @@ impl Stages for Redo {
 }
 
 /// Repeats the changes of one page, which redo has not met before if it `is_new`.
-fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64> {
-    let id = changes.page;
-    pool.reserve_page(id)?;
-    let mut page = pool.exclusive_or_blank(id)?;
+fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64, PoolError> {
+    pool.reserve_page(changes.page)?;
+    repeat_changes(&mut pool.exclusive_or_blank(changes.page)?, changes, is_new)
+}
+
+/// Repeats those changes that `page` lacks; returns how many.
+pub(super) fn repeat_changes(
+    page: &mut Exclusive<'_>,
+    changes: PageChanges<'_>,
+    is_new: bool,
+) -> Result<u64, PoolError> {
+    let id = page.id();
     if page.was_unreadable().is_some() {
         reach(Probe::PageRebuilt);
     }
@@ -236,8 +273,8 @@ fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64>
     for (gsn, op) in changes.operations() {
         if gsn != record {
             if record.is_zero() && is_new && page.was_unreadable().is_none() {
-                examine(&page)?;
-                keep(&mut page, gsn);
+                examine(page)?;
+                keep(page, gsn);
             }
             record = gsn;
             lacks = page.gsn() < gsn || is_on(Bug::IgnorePageGsn);
@@ -253,20 +290,20 @@ fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64>
             && page.gsn().is_zero()
             && !matches!(op, PageOp::Image(_))
         {
-            return Err(defect.clone().into());
+            return Err(defect.clone());
         }
-        if !op.fits(&page) {
-            return Err(broken(id, "a change in the log does not fit the page").into());
+        if !op.fits(page) {
+            return Err(broken(id, "a change in the log does not fit the page"));
         }
-        op.apply(&mut page).map_err(|misfit| broken(id, &misfit.to_string()))?;
-        page::set_gsn(&mut page, gsn);
+        op.apply(page).map_err(|misfit| broken(id, &misfit.to_string()))?;
+        page::set_gsn(page, gsn);
         redone += 1;
     }
     Ok(redone)
 }
 
 /// A page that redo meets for the first time must hang together.
-fn examine(page: &Exclusive<'_>) -> Result<()> {
+fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
     if matches!(page::page_type(page), Some(PageType::Leaf | PageType::Inner)) {
         page::check(page).map_err(|defect| broken(page.id(), &defect))?;
     }

@@ -29,7 +29,7 @@ struct Entry {
 }
 
 /// The page operations that one log has in a window.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Run {
     /// The operations, encoded, in the order of the log.
     bytes: Vec<u8>,
@@ -94,12 +94,52 @@ impl<'w> Bucket<'w> {
 
     /// The pages, in the order of the data file.
     pub(super) fn pages(&self) -> impl Iterator<Item = PageChanges<'_>> {
-        self.changes.chunk_by(|one, next| one.page == next.page).map(|changes| PageChanges {
-            page: changes[0].page,
-            window: self.window,
-            changes,
-        })
+        pages(self.window, &self.changes)
     }
+}
+
+/// A window whose pages are visited one by one, in any order.
+#[derive(Debug)]
+pub(super) struct Kept {
+    window: Vec<Run>,
+    /// All operations, sorted by page, and for each page by GSN.
+    changes: Vec<Change>,
+}
+
+impl Kept {
+    /// Sorts a window.
+    pub(super) fn new(mut window: Vec<Run>) -> Self {
+        let buckets = window.first().map_or(0, |run| run.buckets.len());
+        let mut changes = Vec::with_capacity(window.iter().map(|run| run.entries).sum());
+        for number in 0..buckets {
+            changes.append(&mut Bucket::of(&window, number).changes);
+            window.iter_mut().for_each(|run| run.buckets[number] = Vec::new());
+        }
+        // Within a bucket they are in order, and sorting makes use of that.
+        changes.sort();
+        Self { window, changes }
+    }
+
+    /// The pages, in the order of the data file.
+    pub(super) fn pages(&self) -> impl Iterator<Item = PageChanges<'_>> {
+        pages(&self.window, &self.changes)
+    }
+
+    /// What there is for one page.
+    pub(super) fn of_page(&self, page: PageId) -> PageChanges<'_> {
+        let from = self.changes.partition_point(|change| change.page < page);
+        let count = self.changes[from..].partition_point(|change| change.page == page);
+        PageChanges { page, window: &self.window, changes: &self.changes[from..from + count] }
+    }
+}
+
+/// Sorted operations of a window, page by page.
+fn pages<'b>(window: &'b [Run], changes: &'b [Change]) -> impl Iterator<Item = PageChanges<'b>> {
+    changes.chunk_by(|one, next| one.page == next.page).map(move |changes| PageChanges {
+        page: changes[0].page,
+        window,
+        changes,
+    })
 }
 
 /// What a window has for one page.
@@ -112,6 +152,11 @@ pub(super) struct PageChanges<'b> {
 }
 
 impl<'b> PageChanges<'b> {
+    /// GSN of the first record.
+    pub(super) fn first(self) -> Gsn {
+        self.changes.first().map_or(Gsn::MAX, |change| change.gsn)
+    }
+
     /// The operations in the order of time, each with the GSN of its record.
     pub(super) fn operations(self) -> impl Iterator<Item = (Gsn, PageOp<'b>)> {
         self.changes.iter().map(move |change| {
@@ -149,6 +194,13 @@ mod tests {
             .collect();
         assert_eq!(found, [(7, vec![(20, 2), (35, 6)]), (40, vec![(10, 1), (15, 5), (30, 3), (30, 4)])]);
         assert_eq!(Bucket::of(&window, 1).pages().count(), 0);
+        let kept = Kept::new(window.clone().into());
+        let pages: Vec<_> = kept.pages().map(|changes| (changes.page.get(), changes.first().get())).collect();
+        assert_eq!(pages, [(7, 20), (40, 10)]);
+        for (page, gsns) in [(7, vec![20, 35]), (40, vec![10, 15, 30, 30]), (6, vec![]), (8, vec![]), (41, vec![])] {
+            let found: Vec<u64> = kept.of_page(PageId::new(page)).operations().map(|(gsn, _)| gsn.get()).collect();
+            assert_eq!(found, gsns, "page {page}");
+        }
         window[0].clear();
         assert_eq!(window[0].size(), 0);
         assert_eq!(Bucket::of(&window, 0).pages().count(), 2);

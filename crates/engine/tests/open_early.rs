@@ -1,0 +1,284 @@
+//! Databases that are opened before redo is done: pages are as if it were, for whoever needs them, and a crash meanwhile
+//! does no harm.
+
+use std::collections::BTreeMap;
+
+use duramen::{Db, Error, Options, Partition, RecoveryReport};
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_sync::{Arc, thread};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const PAGE_SIZE: usize = duramen_types::PAGE_SIZE;
+
+fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
+    Options {
+        pool_bytes: pool_pages * PAGE_SIZE,
+        log_buffer_bytes: 1 << 20,
+        log_segment_bytes: 1 << 20,
+        redo_memory_bytes,
+        open_early: true,
+        ..Options::default()
+    }
+}
+
+fn opened(disk: &SimDisk, options: Options) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options).unwrap()
+}
+
+/// A database whose power went off after all sorts of changes, among them pages that are not in the data file yet, a group
+/// of them given back, and a transaction that was not over; and what is in it.
+fn crashed(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Model) {
+    let disk = SimDisk::new(seed);
+    let db = opened(&disk, with);
+    let table = db.create_table("t").unwrap();
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut model = Model::new();
+    let mut txn = db.begin();
+    for step in 0..steps {
+        let key = rng.random_range(0..keys).to_be_bytes().to_vec();
+        if rng.random_range(0..5) == 0 {
+            if model.remove(&key).is_some() {
+                txn.delete(&table, &key).unwrap();
+            }
+        } else {
+            let len = if rng.random_range(0..200) == 0 { 20_000 } else { rng.random_range(0..400) };
+            let value = vec![step as u8; len];
+            txn.put(&table, &key, &value).unwrap();
+            model.insert(key, value);
+        }
+        if step % 100 == 99 {
+            txn.commit().unwrap();
+            txn = db.begin();
+        }
+        // The second one leaves nearly nothing in the double-write area.
+        if step == steps / 3 || step == steps / 3 + 1 {
+            db.checkpoint().unwrap();
+        }
+        if step == steps / 2 {
+            let dropped = db.create_table("dropped").unwrap();
+            let mut filling = db.begin();
+            for key in 0..200_u32 {
+                filling.put(&dropped, &key.to_be_bytes(), &[7; 300]).unwrap();
+            }
+            filling.commit().unwrap();
+            drop(dropped);
+            db.drop_table("dropped").unwrap();
+        }
+    }
+    txn.commit().unwrap();
+    let mut loser = db.begin();
+    for key in 0..keys.min(30) {
+        loser.put(&table, &key.to_be_bytes(), b"never committed").unwrap();
+    }
+    // It hardens what the loser has logged.
+    let mut last = db.begin();
+    last.put(&table, &keys.to_be_bytes(), b"the last one").unwrap();
+    last.commit().unwrap();
+    model.insert(keys.to_be_bytes().to_vec(), b"the last one".to_vec());
+    disk.crash();
+    drop(loser);
+    drop(db);
+    (disk, model)
+}
+
+fn contents(db: &Db) -> Model {
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    let found = txn.scan(&table, ..).map(|record| record.unwrap()).collect();
+    txn.commit().unwrap();
+    found
+}
+
+fn verify(db: &Db, model: &Model) {
+    let found = contents(db);
+    assert!(found == *model, "{} records instead of {}", found.len(), model.len());
+    let report = db.check().unwrap();
+    assert!(report.is_ok(), "{report:?}");
+}
+
+/// Changes some records, each in a transaction of its own.
+fn work(db: &Db, model: &mut Model, rng: &mut StdRng, keys: u32, changes: u32) {
+    let table = db.open_table("t").unwrap();
+    for change in 0..changes {
+        let key = rng.random_range(0..keys).to_be_bytes().to_vec();
+        let value = vec![change as u8; rng.random_range(0..600)];
+        let mut txn = db.begin();
+        assert_eq!(txn.get(&table, &key).unwrap(), model.get(&key).cloned());
+        txn.put(&table, &key, &value).unwrap();
+        txn.commit().unwrap();
+        model.insert(key, value);
+    }
+}
+
+#[test]
+fn whoever_comes_first_finds_every_page_as_it_should_be() {
+    let (disk, model) = crashed(21, options(1024, 64 << 20), 4_000, 8_000);
+    let usual = Options { open_early: false, ..options(1024, 64 << 20) };
+    let before = opened(&disk.crash_image(&CrashChoice::Everything), usual.clone()).metrics().recovery;
+    assert!(before.redone > 2_000 && before.left == 0, "{before:?}");
+    // With little memory nearly all is redone first; with little of a pool pages come and go.
+    for (memory, pool_pages, threads) in [(64 << 20, 4096, 1), (64 << 20, 64, 3), (1 << 20, 64, 2), (64 << 10, 256, 1)]
+    {
+        let image = disk.crash_image(&CrashChoice::Everything);
+        let with = Options { recovery_threads: Some(threads), ..options(pool_pages, memory) };
+        let db = opened(&image, with.clone());
+        let recovery = db.metrics().recovery;
+        assert_eq!((recovery.losers, recovery.records), (1, before.records));
+        assert!(recovery.open_micros >= recovery.micros(), "{recovery:?}");
+        if memory == 64 << 20 {
+            assert_eq!((recovery.windows, recovery.redone), (0, 0));
+            assert!(recovery.left > 100, "{recovery:?}");
+        }
+        let (mut now, mut rng) = (model.clone(), StdRng::seed_from_u64(21));
+        work(&db, &mut now, &mut rng, 4_000, 50);
+        verify(&db, &now);
+        db.close().unwrap();
+        let db = opened(&image, usual.clone());
+        assert!(!db.metrics().recovery.was_needed(), "closing has redone everything");
+        verify(&db, &now);
+    }
+}
+
+#[test]
+fn the_rest_is_redone_in_the_background() {
+    let (disk, model) = crashed(22, options(1024, 64 << 20), 4_000, 6_000);
+    let image = disk.crash_image(&CrashChoice::Everything);
+    let db = opened(&image, options(1024, 64 << 20));
+    let RecoveryReport { left, .. } = db.metrics().recovery;
+    assert!(left > 50);
+    // Then a checkpoint is taken.
+    while db.metrics().unredone_pages > 0 || db.metrics().checkpoints < 2 {
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(db);
+    let db = opened(&image, Options { open_early: false, ..options(1024, 64 << 20) });
+    let again = db.metrics().recovery;
+    assert!(again.redone == 0 && again.pages < left / 2, "{again:?}");
+    verify(&db, &model);
+}
+
+/// What a transaction was about to write when the power went off: the key, and what it may have now.
+type Doubt = Option<(Vec<u8>, [Option<Vec<u8>>; 2])>;
+
+/// The power goes off again at any point while pages are still to be redone, some times in a row.
+#[test]
+fn a_crash_before_redo_is_done_does_no_harm() {
+    let layouts = [(1, Partition::Transaction), (3, Partition::RoundRobin), (2, Partition::Page)];
+    for (seed, (logs, log_partition)) in (23..).zip(layouts) {
+        let keys = 1_500;
+        let with = Options { logs, log_partition, ..options(1024, 64 << 20) };
+        let (disk, model) = crashed(seed, with, keys, 3_000);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut unfinished = 0;
+        for round in 0..24 {
+            let (pool_pages, memory) = ([64, 128, 1024][round % 3], [64 << 20, 100 << 10][round / 3 % 2]);
+            let with = || Options { checkpoint_bytes: 64 << 10, ..options(pool_pages, memory) };
+            let (mut image, mut model, mut doubt) = (disk.crash_image(&CrashChoice::Everything), model.clone(), None);
+            for life in 0..4 {
+                // Any opening may be the usual one.
+                let with = Options { open_early: life == 0 || rng.random_range(0..4) > 0, ..with() };
+                if rng.random_range(0..3) == 0 {
+                    image.crash_at(image.operations() + rng.random_range(20..160));
+                }
+                if let Ok(db) = Db::open_on(Arc::new(image.clone()), with) {
+                    image.crash_at(image.operations() + rng.random_range(1..100));
+                    live(&db, &mut model, &mut doubt, &mut rng, keys);
+                    unfinished += u64::from(db.metrics().unredone_pages > 0);
+                }
+                image.crash();
+                image = image.crash_image(&CrashChoice::Random(rng.random()));
+            }
+            let db = opened(&image, Options { open_early: round % 2 == 0, ..with() });
+            settle(&db, &mut model, &mut doubt).unwrap();
+            verify(&db, &model);
+            db.close().unwrap();
+        }
+        assert!(unfinished > 10, "{unfinished} crashes met pages that were still to be redone");
+    }
+}
+
+/// Works until the power goes off.
+fn live(db: &Db, model: &mut Model, doubt: &mut Doubt, rng: &mut StdRng, keys: u32) {
+    let Ok(table) = db.open_table("t") else { return };
+    if settle(db, model, doubt).is_err() {
+        return;
+    }
+    for change in 0..40_u32 {
+        let key = rng.random_range(0..keys).to_be_bytes().to_vec();
+        let value = vec![change as u8; rng.random_range(0..600)];
+        let mut txn = db.begin();
+        let Ok(found) = txn.get(&table, &key) else { return };
+        assert_eq!(found, model.get(&key).cloned());
+        if rng.random_range(0..3) == 0 || txn.put(&table, &key, &value).is_err() {
+            continue;
+        }
+        if txn.commit().is_err() {
+            *doubt = Some((key, [found, Some(value)]));
+            return;
+        }
+        model.insert(key, value);
+    }
+}
+
+/// Finds out what became of a change that was in flight.
+fn settle(db: &Db, model: &mut Model, doubt: &mut Doubt) -> Result<(), Error> {
+    if let Some((key, possible)) = doubt {
+        let found = db.begin().get(&db.open_table("t")?, key)?;
+        assert!(possible.contains(&found), "{found:?} is neither of {possible:?}");
+        match found {
+            Some(value) => drop(model.insert(key.clone(), value)),
+            None => drop(model.remove(key)),
+        }
+        *doubt = None;
+    }
+    Ok(())
+}
+
+/// A page that cannot be redone is an error for those who need it. Others are not disturbed, and nothing is lost: the log
+/// keeps what the page lacks.
+#[test]
+fn a_damaged_page_is_an_error_for_those_who_need_it() {
+    let (disk, model) = crashed(26, options(1024, 64 << 20), 4_000, 4_000);
+    let usual = Options { open_early: false, ..options(1024, 64 << 20) };
+    let image = || disk.crash_image(&CrashChoice::Everything);
+    let flip = |image: &SimDisk, page: usize| image.flip_bit("data", (page * PAGE_SIZE + 4_000) as u64, 3);
+    let mut seen = 0;
+    for page in 3..40 {
+        let image = image();
+        flip(&image, page);
+        let refused = Db::open_on(Arc::new(image.image()), usual.clone());
+        if !matches!(refused, Err(Error::Corrupt { page: Some(_), .. })) {
+            continue;
+        }
+        let Ok(db) = Db::open_on(Arc::new(image.clone()), options(1024, 64 << 20)) else { continue };
+        let table = db.open_table("t").unwrap();
+        let (mut good, mut bad) = (0, 0);
+        for (key, value) in &model {
+            match db.begin().get(&table, key) {
+                Ok(found) => {
+                    assert_eq!(found.as_ref(), Some(value));
+                    good += 1;
+                }
+                Err(Error::Corrupt { page: Some(found), .. }) => {
+                    assert_eq!(found.get(), page as u64);
+                    bad += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(good > 1_000 && bad < 500, "{good} good and {bad} bad");
+        let home = tempfile::tempdir().unwrap();
+        assert!(matches!(db.backup(home.path(), |_| {}), Err(Error::Corrupt { .. })));
+        assert!(matches!(db.checkpoint(), Err(Error::Corrupt { .. })));
+        assert_eq!(db.metrics().unredone_pages, 1);
+        assert!(matches!(db.close(), Err(Error::Corrupt { .. })));
+        assert!(matches!(Db::open_on(Arc::new(image.image()), usual.clone()), Err(Error::Corrupt { .. })));
+        flip(&image, page);
+        verify(&opened(&image, usual.clone()), &model);
+        seen += 1;
+    }
+    assert!(seen > 3, "{seen} pages that redo needs");
+}
