@@ -54,9 +54,10 @@ pub(crate) struct OpenArgs {
     /// After a crash, open as soon as losers are rolled back, and redo pages when they are needed or in the background
     #[arg(long)]
     pub(crate) open_early: bool,
-    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --open-early, half of it is what may wait
-    #[arg(long, value_name = "M", default_value_t = 64, value_parser = value_parser!(u32).range(1..=4096))]
-    pub(crate) redo_memory_mb: u32,
+    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --open-early, half of it is for those that
+    /// wait [default: 64, or 1024 with --open-early]
+    #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
+    pub(crate) redo_memory_mb: Option<u32>,
     /// Read and write through the system's page cache
     #[arg(long)]
     pub(crate) no_direct: bool,
@@ -97,7 +98,7 @@ impl OpenArgs {
             pool_mb,
             recovery_threads: None,
             open_early: false,
-            redo_memory_mb: 64,
+            redo_memory_mb: None,
             no_direct: false,
             no_uring: false,
             archive: None,

@@ -27,7 +27,7 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
         pool_bytes: (open.pool_mb as usize) << 20,
         recovery_threads: open.recovery_threads.map(|threads| threads as usize),
         open_early: open.open_early,
-        redo_memory_bytes: (open.redo_memory_mb as usize) << 20,
+        redo_memory_bytes: (open.redo_memory_mb.unwrap_or(if open.open_early { 1024 } else { 64 }) as usize) << 20,
         direct_io: !open.no_direct,
         io_uring: !open.no_uring,
         archive,
@@ -88,12 +88,16 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
         return None;
     }
     let seconds = |micros: u64| micros as f64 / 1e6;
+    let left = match report.left {
+        0 => String::new(),
+        pages => format!("{pages} pages left to be redone when they are needed; "),
+    };
     let rate = |bytes: u64, micros: u64| bytes as f64 / (micros as f64).max(1.0);
     Some(format!(
         "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn pages \
          repaired (end of the log {:.2} s at {:.0} MB/s, analysis {:.2} s at {:.0} MB/s, redo {:.2} s at {:.0} MB/s with {} \
-         threads, {} page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); {} pages left to be \
-         redone when they are needed; {:.2} s to the first transaction",
+         threads, {} page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); {left}{:.2} s \
+         to the first transaction",
         seconds(report.micros()),
         report.records,
         report.bytes as f64 / 1e6,
@@ -112,7 +116,6 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
         seconds(report.redo_read_micros),
         seconds(report.redo_repeat_micros),
         seconds(report.undo_micros),
-        report.left,
         seconds(report.open_micros),
     ))
 }

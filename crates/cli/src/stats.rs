@@ -86,6 +86,9 @@ fn counters(metrics: &duramen::Metrics) -> Table {
     row("log records", format::count(metrics.log.records));
     row("log bytes", format::count(metrics.log.bytes));
     row("log flushes", format!("{}, {}", format::count(metrics.log.flushes), format::bytes(metrics.log.flushed_bytes)));
+    if metrics.unredone_pages > 0 {
+        row("pages still to be redone", format::count(metrics.unredone_pages));
+    }
     row("commits", format::count(metrics.commits));
     row("aborts", format::count(metrics.aborts));
     row("deadlocks", format::count(metrics.deadlocks));

@@ -75,7 +75,7 @@ pub(super) fn redo(
     let shared = Arc::clone(&pipeline);
     let outcomes = crew::run(threads, "duramen-redo", move || shared.work());
     outcomes.into_iter().collect::<Result<()>>()?;
-    let unredone = pipeline.take_kept().map(|window| pipeline.stages.leave(Kept::new(window))).transpose()?;
+    let unredone = pipeline.take_kept().map(|window| pipeline.stages.leave(Kept::new(window, threads))).transpose()?;
     report.redo_threads = threads as u64;
     report.windows = pipeline.windows();
     pipeline.stages.counts.report(report);

@@ -13,6 +13,8 @@
 //! - The operations of one record on one page stay together and in order, under one latch: no page reaches the disk with
 //!   a part of them.
 
+use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::{Arc, crew};
 use duramen_types::{Gsn, PageId};
 
 use crate::record::{PageOp, Reader};
@@ -29,7 +31,7 @@ struct Entry {
 }
 
 /// The page operations that one log has in a window.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Run {
     /// The operations, encoded, in the order of the log.
     bytes: Vec<u8>,
@@ -52,8 +54,7 @@ impl Run {
     pub(super) fn add(&mut self, page: PageId, gsn: Gsn, op: &PageOp<'_>) {
         let at = u32::try_from(self.bytes.len()).expect("a window has less than 4 GiB, but for one record");
         op.encode(&mut self.bytes);
-        let bucket = page.get() / STRIPE % self.buckets.len() as u64;
-        self.buckets[bucket as usize].push(Entry { page, gsn, at });
+        self.buckets[bucket_of(page, self.buckets.len())].push(Entry { page, gsn, at });
         self.entries += 1;
     }
 
@@ -102,35 +103,47 @@ impl<'w> Bucket<'w> {
 #[derive(Debug)]
 pub(super) struct Kept {
     window: Vec<Run>,
-    /// All operations, sorted by page, and for each page by GSN.
-    changes: Vec<Change>,
+    /// For each bucket its operations, sorted by page, and for each page by GSN.
+    buckets: Vec<Vec<Change>>,
 }
 
 impl Kept {
-    /// Sorts a window.
-    pub(super) fn new(mut window: Vec<Run>) -> Self {
-        let buckets = window.first().map_or(0, |run| run.buckets.len());
-        let mut changes = Vec::with_capacity(window.iter().map(|run| run.entries).sum());
-        for number in 0..buckets {
-            changes.append(&mut Bucket::of(&window, number).changes);
-            window.iter_mut().for_each(|run| run.buckets[number] = Vec::new());
+    /// Sorts a window, with so many threads.
+    pub(super) fn new(window: Vec<Run>, threads: usize) -> Self {
+        let count = window.first().map_or(0, |run| run.buckets.len());
+        let (window, next) = (Arc::new(window), AtomicUsize::new(0));
+        let shared = Arc::clone(&window);
+        let sort = move || {
+            let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|at| *at < count);
+            numbers.map(|number| (number, Bucket::of(&shared, number).changes)).collect::<Vec<_>>()
+        };
+        let mut sorted: Vec<_> = crew::run(threads, "duramen-redo", sort).into_iter().flatten().collect();
+        sorted.sort_unstable_by_key(|(number, _)| *number);
+        let buckets = sorted.into_iter().map(|(_, changes)| changes).collect();
+        let mut window = Arc::into_inner(window).expect("the crew is gone");
+        for run in &mut window {
+            run.buckets = Box::default();
         }
-        // Within a bucket they are in order, and sorting makes use of that.
-        changes.sort();
-        Self { window, changes }
+        Self { window, buckets }
     }
 
-    /// The pages, in the order of the data file.
+    /// The pages, in no particular order.
     pub(super) fn pages(&self) -> impl Iterator<Item = PageChanges<'_>> {
-        pages(&self.window, &self.changes)
+        self.buckets.iter().flat_map(|changes| pages(&self.window, changes))
     }
 
     /// What there is for one page.
     pub(super) fn of_page(&self, page: PageId) -> PageChanges<'_> {
-        let from = self.changes.partition_point(|change| change.page < page);
-        let count = self.changes[from..].partition_point(|change| change.page == page);
-        PageChanges { page, window: &self.window, changes: &self.changes[from..from + count] }
+        let changes = &self.buckets[bucket_of(page, self.buckets.len())];
+        let from = changes.partition_point(|change| change.page < page);
+        let count = changes[from..].partition_point(|change| change.page == page);
+        PageChanges { page, window: &self.window, changes: &changes[from..from + count] }
     }
+}
+
+/// The bucket, of so many, that a page is in.
+fn bucket_of(page: PageId, buckets: usize) -> usize {
+    (page.get() / STRIPE % buckets as u64) as usize
 }
 
 /// Sorted operations of a window, page by page.
@@ -194,15 +207,30 @@ mod tests {
             .collect();
         assert_eq!(found, [(7, vec![(20, 2), (35, 6)]), (40, vec![(10, 1), (15, 5), (30, 3), (30, 4)])]);
         assert_eq!(Bucket::of(&window, 1).pages().count(), 0);
-        let kept = Kept::new(window.clone().into());
-        let pages: Vec<_> = kept.pages().map(|changes| (changes.page.get(), changes.first().get())).collect();
-        assert_eq!(pages, [(7, 20), (40, 10)]);
-        for (page, gsns) in [(7, vec![20, 35]), (40, vec![10, 15, 30, 30]), (6, vec![]), (8, vec![]), (41, vec![])] {
-            let found: Vec<u64> = kept.of_page(PageId::new(page)).operations().map(|(gsn, _)| gsn.get()).collect();
-            assert_eq!(found, gsns, "page {page}");
-        }
         window[0].clear();
         assert_eq!(window[0].size(), 0);
         assert_eq!(Bucket::of(&window, 0).pages().count(), 2);
+    }
+
+    #[test]
+    #[cfg(not(loom))]
+    fn a_window_that_is_kept_has_every_page_at_hand() {
+        for (buckets, threads) in [(1, 1), (3, 2), (8, 3)] {
+            let mut window = vec![Run::new(buckets), Run::new(buckets)];
+            for gsn in 1..500 {
+                let page = PageId::new(gsn * gsn % 103);
+                window[(gsn % 3 % 2) as usize].add(page, Gsn::new(gsn), &PageOp::Take { bit: gsn as u32 });
+            }
+            let kept = Kept::new(window, threads);
+            let mut seen = 0;
+            for page in (0..110).map(PageId::new) {
+                let expected: Vec<u64> = (1..500).filter(|gsn| gsn * gsn % 103 == page.get()).collect();
+                let changes = kept.of_page(page);
+                assert_eq!(changes.operations().map(|(gsn, _)| gsn.get()).collect::<Vec<_>>(), expected);
+                assert_eq!(changes.first().get(), expected.first().copied().unwrap_or(u64::MAX));
+                seen += u64::from(!expected.is_empty());
+            }
+            assert_eq!(kept.pages().count() as u64, seen);
+        }
     }
 }

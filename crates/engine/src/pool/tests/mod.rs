@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod failures;
+mod on_touch;
 mod stress;
 
 use std::collections::HashMap;
