@@ -178,9 +178,20 @@ impl Core {
     /// to redo, and the log can be recycled up to the oldest transaction. It is taken, too, if a page cannot be redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let redone = self.finish_redo();
+        self.write_out().and(redone)
+    }
+
+    /// As [`Core::checkpoint_clean`], to make room in the log. A page that cannot be redone is for those to report who need it.
+    pub(crate) fn checkpoint_for_room(&self) -> Result<()> {
+        let _ = self.finish_redo();
+        self.write_out()
+    }
+
+    /// Takes a checkpoint after writing every dirty page out.
+    fn write_out(&self) -> Result<()> {
         let mut standing = self.checkpointer.running.lock();
         let end = self.scheme().end();
-        self.checkpoint_and_note(&mut standing, end).and(redone)
+        self.checkpoint_and_note(&mut standing, end)
     }
 
     fn checkpoint_and_note(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {

@@ -127,6 +127,8 @@ impl Core {
     /// Makes room in the log when a reservation was refused: a checkpoint lets it be recycled.
     pub(crate) fn on_log_full(&self) -> Result<()> {
         self.scheme().await_archive();
+        // One of those may be what keeps the log from being recycled.
+        self.retry_deferred();
         let oldest = self.control.lock().control.oldest;
         if self.active.snapshot().iter().any(|entry| entry.first <= oldest) {
             return Err(Error::Full {
@@ -135,7 +137,7 @@ impl Core {
                 ),
             });
         }
-        self.checkpoint_clean()?;
+        self.checkpoint_for_room()?;
         self.scheme().await_archive();
         Ok(())
     }

@@ -36,6 +36,7 @@ impl Core {
     /// Gives a committed transaction's garbage back and ends the transaction. When the log has no room even after a
     /// checkpoint, or a page cannot be read, that is put off: [`Core::retry_deferred`].
     pub(crate) fn finish_garbage(&self, mut log: TxnLog, mut garbage: Vec<Garbage>) -> Result<()> {
+        let mut has_moved = false;
         loop {
             let mut freed = Freed::default();
             let freed_all = self.free_garbage(&mut garbage, &mut freed);
@@ -46,9 +47,10 @@ impl Core {
                     return Ok(());
                 }
                 // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
-                Err(Error::Full { .. }) if freed.pages > 0 => {
+                Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
+                    has_moved = true;
                     log.release_room(self.scheme());
-                    log.repeat_garbage(self.scheme(), &garbage).and_then(|()| self.checkpoint_clean())
+                    log.repeat_garbage(self.scheme(), &garbage).and_then(|()| self.checkpoint_for_room())
                 }
                 Err(error) => Err(error),
             };
@@ -128,7 +130,7 @@ impl Core {
     fn free_page(&self, id: PageId, freed: &mut Freed) -> Result<()> {
         freed.last = match self.store.free_page(id, freed.last) {
             Err(Error::Full { .. }) => {
-                self.checkpoint_clean()?;
+                self.checkpoint_for_room()?;
                 self.store.free_page(id, freed.last)?
             }
             other => other?,

@@ -344,6 +344,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     Checkpointer::start(&core)
         .map_err(|error| Error::Io { reason: format!("cannot start the checkpoint thread: {error}") })?;
     BackgroundRedo::start(&core)
+        .inspect_err(|_| core.checkpointer.stop())
         .map_err(|error| Error::Io { reason: format!("cannot start the thread for redo: {error}") })?;
     report.open_micros = recovery::micros(opening);
     core.recovery.set(report).expect("recovery runs once");

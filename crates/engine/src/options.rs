@@ -133,8 +133,8 @@ pub struct Options {
     /// most 8, as far as there is log that is worth it.
     pub recovery_threads: Option<usize>,
     /// After a crash, let transactions begin as soon as the log has been read and losers are rolled back, and redo pages when
-    /// they are first needed, or in the background (default no). The changes wait in memory meanwhile: as much of the end of
-    /// the log as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
+    /// they are first needed, or in the background (default no). The changes wait in memory meanwhile: those of the end of
+    /// the log, at most as much as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
     pub open_early: bool,
     /// Group commit: flush when this many commits wait. The default, 1, means as soon as the device is free; when many
     /// commit at once, that is when most of those whom the last flush released have come back ...

@@ -377,13 +377,13 @@ impl TxnLog {
     }
 
     /// Repeats, at the end of the log, what a committed transaction still has to give back, and that it is committed: the
-    /// log before is not needed for it any more.
+    /// log before is not needed for it any more. A log at its limit exceeds it by that, and can be recycled then.
     ///
     /// # Errors
-    /// [`Error::Full`], and nothing has been repeated.
+    /// [`Error::Full`] when the disk is, and nothing has been repeated.
     pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) -> Result<()> {
         let room = (garbage.len() as u64 + 1) * scheme.record_bytes(Garbage::MAX_BYTES);
-        scheme.reserve(room)?;
+        scheme.reserve_beyond_limit(room)?;
         self.repeat_in_room(scheme, garbage);
         scheme.unreserve(room);
         Ok(())
@@ -441,14 +441,15 @@ impl TxnLog {
         self.arena.clear();
     }
 
-    /// Sets room aside for [`Self::end`] if all that was set aside has been given back.
+    /// Sets room aside for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds it by that,
+    /// for what has not ended keeps it from being recycled.
     ///
     /// # Errors
-    /// [`Error::Full`].
+    /// [`Error::Full`] when the disk is.
     pub(crate) fn make_room_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         if self.reserved == 0 {
             let bytes = scheme.record_bytes(0);
-            scheme.reserve(bytes)?;
+            scheme.reserve_beyond_limit(bytes)?;
             self.reserved = bytes;
         }
         Ok(())

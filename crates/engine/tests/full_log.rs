@@ -140,3 +140,48 @@ fn removing_what_was_deleted_stays_within_a_log_that_cannot_be_recycled() {
 fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
     removing_what_was_deleted_stays_within_the_log(2, true);
 }
+
+/// A transaction that commits when the log is full, and cannot give back the pages of what it has deleted, must not keep the log
+/// full for all time.
+fn garbage_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
+    // To give their pages back takes more log than is left when a transaction has been refused.
+    const LARGE: u8 = 60;
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), Options { logs, ..tiny_log() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    let large = |number: u8| [b"large", &[number][..]].concat();
+    for number in 0..LARGE {
+        let mut txn = db.begin();
+        txn.put(&table, &large(number), &vec![5; 300_000]).unwrap();
+        txn.commit().unwrap();
+    }
+    db.checkpoint().unwrap();
+    let mut oldest = db.begin();
+    for number in 0..LARGE {
+        oldest.delete(&table, &large(number)).unwrap();
+    }
+    let fill = |number: u32| {
+        let mut txn = db.begin();
+        txn.put(&table, &(number % 100).to_be_bytes(), &[number as u8; 300])?;
+        txn.commit()
+    };
+    let filled = (0..).find_map(|number| fill(number).err());
+    assert!(matches!(filled, Some(Error::Full { .. })), "{filled:?}");
+    oldest.commit().unwrap();
+    for number in 0..2_000 {
+        fill(number).unwrap();
+    }
+    assert_eq!(db.begin().get(&table, &large(7)).unwrap(), None);
+    let check = db.check().unwrap();
+    assert!(check.is_ok(), "{check:?}");
+}
+
+#[test]
+fn garbage_that_cannot_be_given_back_does_not_keep_one_log_full() {
+    garbage_that_cannot_be_given_back_does_not_keep_the_log_full(1);
+}
+
+#[test]
+fn garbage_that_cannot_be_given_back_does_not_keep_two_logs_full() {
+    garbage_that_cannot_be_given_back_does_not_keep_the_log_full(2);
+}

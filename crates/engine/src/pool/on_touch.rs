@@ -45,13 +45,23 @@ impl Pool {
     }
 
     /// Redoes a page that has just been read into its frame, and lets go of it.
-    pub(super) fn redo_loaded(&self, mut page: Exclusive<'_>, unredone: &dyn RedoOnTouch) -> Result<(), PoolError> {
-        let redone = unredone.redo(&mut page);
-        if redone.is_err() {
+    pub(super) fn redo_loaded(&self, page: Exclusive<'_>, unredone: &dyn RedoOnTouch) -> Result<(), PoolError> {
+        let mut loaded = Loaded(Some(page));
+        loaded.0.as_mut().map_or(Ok(()), |page| unredone.redo(page))?;
+        reach(Probe::PageRedoneOnTouch);
+        // It has all its changes: it stays.
+        drop(loaded.0.take());
+        Ok(())
+    }
+}
+
+/// A page that leaves the pool again unless it is taken out: when it cannot be redone, also by a panic.
+struct Loaded<'a>(Option<Exclusive<'a>>);
+
+impl Drop for Loaded<'_> {
+    fn drop(&mut self) {
+        if let Some(page) = self.0.take() {
             page.discard();
-        } else {
-            reach(Probe::PageRedoneOnTouch);
         }
-        redone
     }
 }

@@ -116,11 +116,9 @@ impl Pool {
     /// Those of the log and the disk. After the latter the pool is poisoned.
     pub(crate) fn flush_before(&self, gsn: Gsn) -> Result<(), PoolError> {
         self.check_poison()?;
-        loop {
-            let mut frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
-            if frames.is_empty() {
-                return Ok(());
-            }
+        // Once: pages that are redone meanwhile are dirty from before `gsn`, too, and there may be many.
+        let mut frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
+        while !frames.is_empty() {
             self.sort_by_page(&mut frames);
             let mut skipped = None;
             for some in frames.chunks(BATCH_PAGES) {
@@ -130,7 +128,9 @@ impl Pool {
             if let Some(frame) = skipped {
                 self.await_shared(frame);
             }
+            frames.retain(|frame| self.frames.header(*frame).recovery_gsn.get().is_some_and(|rec| rec < gsn));
         }
+        Ok(())
     }
 
     /// Writes every page that is dirty at the time of the call. The caller must hold no latch.

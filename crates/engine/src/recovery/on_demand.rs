@@ -79,7 +79,7 @@ impl Unredone {
 
     /// Redoes what is left, until it is told to stop. Damaged pages stay behind; the first of them is the error.
     fn redo_all(&self, pool: &Pool, stop: &AtomicBool) -> Result<(), PoolError> {
-        let batch = BATCH.min(pool.frames() / 8);
+        let batch = BATCH.min(pool.frames() / 8).max(1);
         let (mut from, mut damaged) = (PageId::ZERO, None);
         loop {
             let pages = self.next(from, batch);
@@ -154,7 +154,13 @@ impl BackgroundRedo {
         let (shared, stop) = (Arc::clone(core), Arc::clone(&redo.stop));
         let work = move || {
             // A failure of the disk has put the database out of service. A damaged page is for those to report who need it.
-            let redone = shared.redo_left(&stop);
+            let redone = loop {
+                match shared.redo_left(&stop) {
+                    // It has waited for a frame already.
+                    Err(Error::PoolExhausted { .. }) if !stop.load(Ordering::Acquire) => {}
+                    redone => break redone,
+                }
+            };
             if redone.is_ok() && !stop.load(Ordering::Acquire) {
                 let _ = shared.checkpoint();
             }

@@ -127,7 +127,10 @@ impl<S: Stages> Pipeline<S> {
 
     /// The last window, if it had something to repeat and was kept. To be called when everything before it has been repeated.
     pub(super) fn take_kept(&self) -> Option<Vec<S::Run>> {
-        self.state.lock().kept.take()
+        let mut state = self.state.lock();
+        // No other window comes that could use its memory.
+        state.empty = None;
+        state.kept.take()
     }
 
     /// Windows that have been repeated.
