@@ -145,7 +145,7 @@ fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
 /// full for all time.
 fn garbage_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
     // To give their pages back takes more log than is left when a transaction has been refused.
-    const LARGE: u8 = 60;
+    const LARGE: u8 = 200;
     let home = tempfile::tempdir().unwrap();
     let db = Db::open(home.path(), Options { logs, ..tiny_log() }).unwrap();
     let table = db.create_table("t").unwrap();
