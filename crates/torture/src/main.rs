@@ -176,11 +176,6 @@ impl Long {
         Duration::from_secs(self.seconds.unwrap_or(standard))
     }
 
-    /// Everything if that is wanted, else a sample of this extent.
-    fn extent(&self, sample: Extent) -> Extent {
-        if self.all { Extent::All } else { sample }
-    }
-
     fn budget(&self) -> Budget {
         Budget::lasting(self.time(30)).with_failures(MOST_FAILURES)
     }
@@ -208,7 +203,8 @@ fn in_one(suite: &Suite, parts: &[Part], long: &Long) -> bool {
         return false;
     }
     let log = suite.place().and_then(|place| place.log).unwrap_or_default();
-    let situation = Situation { seed: long.seed, step: 1, log, extent: long.extent(Extent::Sample) };
+    let situation =
+        Situation { seed: long.seed, step: 1, log, extent: if long.all { Extent::All } else { Extent::Sample } };
     let mut lines = Lines::default();
     for part in parts {
         lines.add(&part.name, |progress| part.run(&situation, &long.budget(), progress));
@@ -222,12 +218,11 @@ fn in_all_combinations(suite: &Suite, parts: &[Part], long: &Long) -> bool {
         Some(Place { log }) => log.is_none_or(|log| combination.log == log),
         None => combination.log == LogEnd::Files,
     };
+    let extent = if long.all { Extent::Points } else { Extent::Brief };
     let mut lines = Lines::default();
     for (number, combination) in Combination::all().into_iter().filter(is_wanted).enumerate() {
         let seed = long.seed.wrapping_add(number as u64);
-        lines.add(&combination.to_string(), |progress| {
-            combination.run(parts, seed, long.extent(Extent::Brief), &long.budget(), progress)
-        });
+        lines.add(&combination.to_string(), |progress| combination.run(parts, seed, extent, &long.budget(), progress));
     }
     lines.finish(suite.name(), long)
 }
@@ -270,7 +265,7 @@ impl Suite {
             }
             Self::BitFlips { crashed, damage } => bit_flips(crashed, damage),
             Self::Restore => vec![Part::new("restore", |situation, budget, progress| {
-                let histories = if situation.extent == Extent::All { 10_000 } else { 500 };
+                let histories = if situation.extent.is_all() { 10_000 } else { 500 };
                 situation.each_seed(histories, budget, progress, restore::try_history)
             })],
             Self::Isolation { only, place: _ } => parts::isolation(only.as_deref()),

@@ -35,7 +35,7 @@ impl Combination {
     /// a fresh seed, again and again until the budget is spent;
     /// something is tried in any case.
     pub fn run(self, parts: &[Part], seed: u64, extent: Extent, budget: &Budget, progress: Progress<'_>) -> Tally {
-        let all = extent == Extent::All;
+        let all = extent.is_all();
         let mut rng = Rng::new(seed);
         let mut sum = Tally::default();
         let mut order: Vec<&Part> = parts.iter().collect();

@@ -28,16 +28,25 @@ pub struct Situation {
 pub enum Extent {
     /// Everything.
     All,
+    /// Everything, but at each crash point a sample of what may happen there.
+    Points,
     /// A sample.
     Sample,
     /// A sample that does less at each point, so that there can be more of them in a short time.
     Brief,
 }
 
+impl Extent {
+    /// Whether no point is left out.
+    pub fn is_all(self) -> bool {
+        matches!(self, Self::All | Self::Points)
+    }
+}
+
 impl Situation {
     /// Everything, or a sample of this size.
     pub fn coverage(&self, sample: usize) -> Coverage {
-        if self.extent == Extent::All { Coverage::All } else { Coverage::Sample(sample) }
+        if self.extent.is_all() { Coverage::All } else { Coverage::Sample(sample) }
     }
 
     /// Tries so many seeds, this one first, until the budget is spent.
@@ -89,6 +98,7 @@ pub fn crashes(workloads: &[&'static dyn CrashWorkload], op: Option<u64>, only: 
     let points = Coverage::Sample(1000);
     let thoroughness = move |extent| match extent {
         Extent::All => Thoroughness::ALL,
+        Extent::Points => Thoroughness { points: Coverage::All, ..Thoroughness::SAMPLE },
         Extent::Sample => {
             let recovery_points = Coverage::Sample(6);
             Thoroughness { points, random_images: 4, recovery_points, ..Thoroughness::SAMPLE }
@@ -126,7 +136,7 @@ pub fn isolation(only: Option<&str>) -> Vec<Part> {
     }
     if wanted("random") {
         parts.push(Part::new("random", |situation, budget, _| {
-            let sets = if situation.extent == Extent::All { 5000 } else { 400 };
+            let sets = if situation.extent.is_all() { 5000 } else { 400 };
             let setting = Setting { log: situation.log, ..Setting::RANDOM };
             anomalies::try_random(sets, setting, situation.seed, budget)
         }));
@@ -134,7 +144,7 @@ pub fn isolation(only: Option<&str>) -> Vec<Part> {
     if wanted("lists") {
         parts.push(Part::new("lists", |situation, budget, progress| {
             let circumstances = Circumstances { log: situation.log, ..Circumstances::default() };
-            let histories = if situation.extent == Extent::All { 1000 } else { 100 };
+            let histories = if situation.extent.is_all() { 1000 } else { 100 };
             situation.each_seed(histories, budget, progress, |seed| try_history(Shape::of(seed), seed, circumstances))
         }));
     }
