@@ -78,7 +78,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::RingFenceDropped => vec![Crash("bank"), Crash("mixed")],
         Bug::ForgetDeferredFrees => vec![Crash("tables"), Crash("overflow")],
         // Behind volatile caches it shows soon where several threads commit.
-        Bug::OwnLogHardenedOnly if log != LogEnd::Files => vec![Lists],
+        Bug::OwnLogHardenedOnly if log != LogEnd::Files => vec![Lists; 8],
         // They need several logs, which two of three seeds have.
         Bug::HoleKept | Bug::OwnLogHardenedOnly => {
             vec![Crash("interleaved"), Crash("steal"), Crash("mixed"), Crash("splits")]
