@@ -214,10 +214,7 @@ fn point(
     only: Only,
     phase: &Phase,
 ) -> Result<u64, String> {
-    let log = match thoroughness.log {
-        LogEnd::Files => String::new(),
-        ring => format!(" --log {ring}"),
-    };
+    let log = thoroughness.log.argument();
     let repeat = format!("torture crash --workload {}{log} --seed {seed} --op {op}", workload.name());
     phase.enter(format!("[{repeat}] running"));
     let crashed = crash_run(workload, seed, op, thoroughness.log)?;
@@ -319,7 +316,7 @@ fn crash_recovery(
 /// The run itself is wrong.
 pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64, log: LogEnd) -> Result<u64, String> {
     guarded(LIMIT, move |phase| {
-        phase.enter(format!("[workload {} seed {seed}] running without a crash", workload.name()));
+        phase.enter(format!("[workload {}{} seed {seed}] running without a crash", workload.name(), log.argument()));
         let options = workload.options(seed);
         let world = World::new(workload.disk(seed), log, &options);
         let mut client = Client::open(&world.disk, &world.options(&options), Model::default())
@@ -352,7 +349,7 @@ pub fn try_point(
     guarded(thoroughness.limit, move |phase| point(workload, seed, op, thoroughness, only, phase))
 }
 
-/// Sweeps over the crash points of one run.
+/// Sweeps over the crash points of one run until the budget is spent, but tries one in any case.
 pub fn sweep(
     workload: &'static dyn CrashWorkload,
     seed: u64,
@@ -370,14 +367,10 @@ pub fn sweep(
     };
     let points = thoroughness.points.choose(operations, &mut Rng::new(seed ^ 1));
     for op in &points {
-        if budget.is_spent(&tally) {
+        if tally.points > 0 && budget.is_spent(&tally) {
             break;
         }
-        tally.points += 1;
-        match try_point(workload, seed, *op as u64, thoroughness, Only::default()) {
-            Ok(checks) => tally.checks += checks,
-            Err(failure) => tally.failures.push(failure),
-        }
+        tally.add(Tally::of(try_point(workload, seed, *op as u64, thoroughness, Only::default())));
         progress(&tally, points.len());
     }
     tally

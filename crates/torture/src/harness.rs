@@ -141,6 +141,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// One situation, with the number of its checks or what went wrong.
+    pub fn of(result: Result<u64, String>) -> Self {
+        let (checks, failures) = result.map_or_else(|failure| (0, vec![failure]), |checks| (checks, Vec::new()));
+        Self { points: 1, checks, failures }
+    }
+
     /// Adds what another part of the suite has done.
     pub fn add(&mut self, other: Self) {
         self.points += other.points;
@@ -182,6 +188,12 @@ impl Budget {
     #[must_use]
     pub fn with_failures(self, most_failures: usize) -> Self {
         Self { most_failures, ..self }
+    }
+
+    /// The same number of failures, but from now on until `time` has passed.
+    #[must_use]
+    pub fn another(&self, time: Duration) -> Self {
+        Self { deadline: Instant::now() + time, ..*self }
     }
 
     /// Whether the suite should end.

@@ -5,13 +5,14 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use duramen::Isolation;
+use duramen::pmem::Domain;
 use duramen_types::planted::{Bug, plant};
 
 use crate::circumstances::Circumstances;
 use crate::corruption::Specimen;
 use crate::crash::{Only, Thoroughness, count_operations, try_point};
 use crate::harness::{Budget, Coverage, forget_engine_panics};
-use crate::isolation::anomalies;
+use crate::isolation::anomalies::{self, Setting};
 use crate::isolation::lists::{Shape, try_history};
 use crate::rng::Rng;
 use crate::workloads;
@@ -22,8 +23,6 @@ use crate::world::LogEnd;
 pub enum Suite {
     /// The crash sweep over this workload.
     Crash(&'static str),
-    /// The same, with the end of the log in persistent memory.
-    CrashRing(&'static str),
     /// Bits of a closed database flip.
     FlipsOfClosed,
     /// Bits of the log of a crashed database flip.
@@ -38,7 +37,6 @@ impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Crash(workload) => write!(f, "crash sweep, {workload}"),
-            Self::CrashRing(workload) => write!(f, "crash sweep with a ring, {workload}"),
             Self::FlipsOfClosed => f.write_str("bit flips, closed"),
             Self::FlipsOfLog => f.write_str("bit flips, log"),
             Self::Programs => f.write_str("random programs"),
@@ -47,9 +45,21 @@ impl fmt::Display for Suite {
     }
 }
 
-/// The suites that are most likely to notice a bug.
-fn likely(bug: Bug) -> Vec<Suite> {
-    use Suite::{Crash, CrashRing, FlipsOfClosed, FlipsOfLog, Lists, Programs};
+/// Where the end of the log is kept in runs that can notice a bug: in each of these places it has to be noticed.
+pub fn places(bug: Bug) -> &'static [LogEnd] {
+    const VOLATILE: LogEnd = LogEnd::Ring(Domain::VolatileCache);
+    match bug {
+        Bug::RingFenceDropped => &[LogEnd::Ring(Domain::DurableCache), VOLATILE],
+        Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
+        // They are of passive group commit.
+        _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
+        _ => &[LogEnd::Files],
+    }
+}
+
+/// The suites that are most likely to notice a bug with the end of the log at this place.
+fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
+    use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Programs};
     match bug {
         Bug::SkipLogSync | Bug::AcknowledgeBeforeFlush | Bug::SkipRedo => vec![Crash("bank"), Crash("mixed")],
         Bug::IgnoreLogChecksum => vec![FlipsOfLog, Crash("recycle"), Crash("mixed")],
@@ -65,8 +75,10 @@ fn likely(bug: Bug) -> Vec<Suite> {
         Bug::RecycleTooEarly => vec![Crash("recycle"), Crash("checkpoints"), Crash("interleaved")],
         Bug::SkipGapLock | Bug::SkipReadLock => vec![Programs, Lists],
         Bug::SkipDirectorySync => vec![Crash("recycle"), Crash("bank"), Crash("reopens")],
-        Bug::RingFenceDropped => vec![CrashRing("bank"), CrashRing("mixed")],
+        Bug::RingFenceDropped => vec![Crash("bank"), Crash("mixed")],
         Bug::ForgetDeferredFrees => vec![Crash("tables"), Crash("overflow")],
+        // Behind volatile caches it shows soon where several threads commit.
+        Bug::OwnLogHardenedOnly if log != LogEnd::Files => vec![Lists; 8],
         // They need several logs, which two of three seeds have.
         Bug::HoleKept | Bug::OwnLogHardenedOnly => {
             vec![Crash("interleaved"), Crash("steal"), Crash("mixed"), Crash("splits")]
@@ -75,6 +87,10 @@ fn likely(bug: Bug) -> Vec<Suite> {
         // Of two seeds, one opens early.
         Bug::PageNotRedoneOnTouch => vec![Crash("mixed"), Crash("bank"), Crash("steal")],
         Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
+        // Threads that seldom commit, such as the engine's own, are waited for.
+        Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],
+        // Threads that share a ring: what one has not made durable, another acknowledges.
+        _ if Bug::MEMORY.contains(&bug) => vec![Lists],
         // These are for the simulated machine: on real threads they show when chance will have it.
         _ => vec![Lists],
     }
@@ -85,6 +101,8 @@ fn likely(bug: Bug) -> Vec<Suite> {
 pub struct Hunted {
     /// The bug.
     pub bug: Bug,
+    /// Where the end of the log was kept.
+    pub log: LogEnd,
     /// The suite that noticed it, and what it said; `None` if none did in time.
     pub caught: Option<(Suite, String)>,
     /// Situations tried until then: crash points, damages, sets of programs, histories.
@@ -97,20 +115,21 @@ pub struct Hunted {
     pub time: Duration,
 }
 
-/// Plants `bug` and looks for it until it is caught or `time` has passed. The switch is global to the process: nothing
+/// Plants `bug` and looks for it, with the end of the log at this place, until it is caught or `time` has passed. The switch is global to the process: nothing
 /// else may run meanwhile.
-pub fn hunt(bug: Bug, seed: u64, time: Duration) -> Hunted {
+pub fn hunt(bug: Bug, log: LogEnd, seed: u64, time: Duration) -> Hunted {
     let start = Instant::now();
-    let mut hunted = Hunted { bug, caught: None, points: 0, checks: 0, unrelated: Vec::new(), time: Duration::ZERO };
+    let mut hunted =
+        Hunted { bug, log, caught: None, points: 0, checks: 0, unrelated: Vec::new(), time: Duration::ZERO };
     let mut rng = Rng::new(seed);
     let all = workloads::names().into_iter().map(Suite::Crash);
     // Now and then, the unlikely ones have their turn.
-    let rounds = [likely(bug), likely(bug), likely(bug), all.collect()];
+    let rounds = [likely(bug, log), likely(bug, log), likely(bug, log), all.collect()];
     for suite in rounds.iter().cycle().flatten() {
         if start.elapsed() >= time || hunted.unrelated.len() >= 3 {
             break;
         }
-        if let Some(failure) = attempt(bug, *suite, rng.bits() >> 32, &mut hunted) {
+        if let Some(failure) = attempt(*suite, rng.bits() >> 32, &mut hunted) {
             hunted.caught = Some((*suite, failure));
             break;
         }
@@ -121,7 +140,8 @@ pub fn hunt(bug: Bug, seed: u64, time: Duration) -> Hunted {
 }
 
 /// Runs a piece of a suite with the bug, and on failure again without; gives the failure if it is the bug's.
-fn attempt(bug: Bug, suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
+fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
+    let Hunted { bug, log, .. } = *hunted;
     let mut try_one = |one: &dyn Fn() -> Result<u64, String>| {
         let guard = plant(bug);
         let result = one();
@@ -145,11 +165,7 @@ fn attempt(bug: Bug, suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<Str
         }
     };
     match suite {
-        Suite::Crash(name) | Suite::CrashRing(name) => {
-            let log = match suite {
-                Suite::CrashRing(_) => LogEnd::ALL[1 + (seed % 2) as usize],
-                _ => LogEnd::Files,
-            };
+        Suite::Crash(name) => {
             let workload = workloads::named(name).expect("the workload exists");
             let thoroughness = Thoroughness {
                 points: Coverage::Sample(12),
@@ -187,12 +203,14 @@ fn attempt(bug: Bug, suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<Str
         }
         Suite::Programs => try_one(&|| {
             let budget = Budget::lasting(Duration::from_secs(10));
-            let mut tally = anomalies::try_random(40, Isolation::Serializable, seed, &budget);
+            let mut tally = anomalies::try_random(40, Setting { log, ..Setting::RANDOM }, seed, &budget);
             tally.failures.pop().map_or(Ok(tally.checks), Err)
         }),
         Suite::Lists => (seed..seed + 5).find_map(|seed| {
-            let shape = Shape { crashes: 0, isolation: Isolation::Serializable, ..Shape::of(seed) };
-            try_one(&|| try_history(shape, seed, Circumstances::default()))
+            // What a ring is to keep shows when the power goes off, the order of transactions without.
+            let crashes = if log == LogEnd::Files { 0 } else { 3 };
+            let shape = Shape { crashes, isolation: Isolation::Serializable, ..Shape::of(seed) };
+            try_one(&|| try_history(shape, seed, Circumstances { log, ..Circumstances::default() }))
         }),
     }
 }

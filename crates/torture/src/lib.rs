@@ -9,6 +9,7 @@
 //! | isolation | [`isolation`] | every interleaving of the known anomalies; random histories checked for cycles |
 //! | the log alone | [`log`] | many threads insert and harden, with crashes in between; for simulations |
 //! | simulation | `simulation`, in the machine build | all of it on a simulated machine, with any interleaving of threads |
+//! | the matrix | [`matrix`] | crashes and isolation with every layout of the log, device and persistence domain |
 //! | planted bugs | [`hunt`] | each deliberate defect of the engine is noticed by the suites above |
 //!
 //! Everything random comes from one seed, which is printed; a failure is reported with the command that repeats it.
@@ -22,8 +23,10 @@ pub mod harness;
 pub mod hunt;
 pub mod isolation;
 pub mod log;
+pub mod matrix;
 pub mod model;
 pub mod oracle;
+pub mod parts;
 pub mod restore;
 pub mod rng;
 pub mod script;

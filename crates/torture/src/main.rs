@@ -3,29 +3,29 @@
 #[cfg(machine)]
 mod sim;
 
-use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+mod table;
 
-use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use comfy_table::{Table, presets};
 
-use duramen::Isolation;
 use duramen_io::Fault;
-use duramen_torture::circumstances::Circumstances;
 use duramen_torture::corruption::{self, Damage, Specimen};
-use duramen_torture::crash::{self, CrashWorkload, Image, Only, Thoroughness};
+use duramen_torture::crash::{CrashWorkload, Image, Only};
 use duramen_torture::faults::{self, Case, FAULTS};
-use duramen_torture::harness::{Budget, Coverage, Tally};
-use duramen_torture::hunt::hunt;
-use duramen_torture::isolation::anomalies::{self, Setting};
-use duramen_torture::isolation::lists::{Shape, try_history};
+use duramen_torture::harness::{Budget, Tally};
+use duramen_torture::hunt::{hunt, places};
+use duramen_torture::matrix::Combination;
+use duramen_torture::parts::{self, Extent, Part, Situation};
 use duramen_torture::restore;
 use duramen_torture::rng::fresh_seed;
-use duramen_torture::variant::Variant;
 use duramen_torture::workloads;
 use duramen_torture::world::LogEnd;
 use duramen_types::planted::Bug;
+use table::Lines;
 
 /// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
 #[cfg(machine)]
@@ -46,9 +46,13 @@ struct Command {
     /// Everything instead of a sample.
     #[arg(long, global = true)]
     all: bool,
-    /// One after another with every log insertion design in every durable commit mode. (Without this, the seed decides.)
+    /// In every combination of log layout, device and persistence domain with insertion designs and durable commit modes, a line of
+    /// the table for each. (Without this, the seed decides on all but device and domain.)
     #[arg(long, global = true)]
     matrix: bool,
+    /// Prints the table as one JSON object on one line of standard output.
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Clone, Subcommand)]
@@ -58,9 +62,8 @@ enum Suite {
         /// One workload instead of all.
         #[arg(long, value_parser = workload)]
         workload: Option<&'static dyn CrashWorkload>,
-        /// Where the end of the log is: file, or persistent memory with the domain durable-cache or volatile-cache.
-        #[arg(long, default_value = "file")]
-        log: LogEnd,
+        #[command(flatten)]
+        place: Place,
         /// One disk operation instead of many; with persistent memory, numbered in turn through the memory of each log and the disk.
         #[arg(long, requires = "workload")]
         op: Option<u64>,
@@ -124,7 +127,18 @@ enum Suite {
         /// One anomaly, `random` or `lists`.
         #[arg(long)]
         only: Option<String>,
+        #[command(flatten)]
+        place: Place,
     },
+}
+
+/// Of a suite that can be run on several devices.
+#[derive(Clone, Copy, Args)]
+struct Place {
+    /// Where the end of the log is: file, or persistent memory with the domain durable-cache or volatile-cache. If left out, in
+    /// files, and with --matrix everywhere.
+    #[arg(long)]
+    log: Option<LogEnd>,
 }
 
 fn workload(name: &str) -> Result<&'static dyn CrashWorkload, String> {
@@ -149,6 +163,7 @@ struct Long {
     seed: u64,
     seconds: Option<u64>,
     all: bool,
+    json: bool,
 }
 
 /// Failures after which a line of the table ends.
@@ -164,157 +179,113 @@ impl Long {
     fn budget(&self) -> Budget {
         Budget::lasting(self.time(30)).with_failures(MOST_FAILURES)
     }
-
-    fn coverage(&self, sample: usize) -> Coverage {
-        if self.all { Coverage::All } else { Coverage::Sample(sample) }
-    }
-}
-
-/// The lines of the final table.
-struct Lines {
-    rows: Vec<(String, Tally, Duration)>,
-}
-
-impl Lines {
-    fn add(&mut self, name: &str, run: impl FnOnce(&mut dyn FnMut(&Tally, usize)) -> Tally) {
-        let start = Instant::now();
-        let shows = std::io::stderr().is_terminal();
-        let mut shown = Instant::now();
-        let tally = run(&mut |tally, total| {
-            if shows && shown.elapsed() > Duration::from_millis(200) {
-                shown = Instant::now();
-                let failures = tally.failures.len();
-                eprint!(
-                    "\r\x1b[K{name}: {} of {total} points, {} checks, {failures} failures",
-                    tally.points, tally.checks
-                );
-                let _ = std::io::stderr().flush();
-            }
-        });
-        if shows {
-            eprint!("\r\x1b[K");
-        }
-        let time = start.elapsed();
-        eprintln!("{name}: {tally}, {} failures, {:.1} s", tally.failures.len(), time.as_secs_f64());
-        tally.failures.iter().for_each(|failure| eprintln!("FAILED {failure}"));
-        self.rows.push((name.to_owned(), tally, time));
-    }
-
-    fn finish(self, what: &str) -> bool {
-        let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header([what, "points", "checks", "failures", "seconds"]);
-        let mut sum = Tally::default();
-        for (name, tally, time) in self.rows {
-            table.add_row(row(&name, &tally, &format!("{:.1}", time.as_secs_f64())));
-            sum.add(tally);
-        }
-        table.add_row(row("all", &sum, ""));
-        println!("{table}");
-        sum.failures.is_empty()
-    }
-}
-
-fn row(name: &str, tally: &Tally, time: &str) -> [String; 5] {
-    let counts = [tally.points, tally.checks, tally.failures.len() as u64].map(|count| count.to_string());
-    let [points, checks, failures] = counts;
-    [name.to_owned(), points, checks, failures, time.to_owned()]
-}
-
-fn single(result: Result<u64, String>) -> Tally {
-    let mut tally = Tally { points: 1, ..Tally::default() };
-    match result {
-        Ok(checks) => tally.checks = checks,
-        Err(failure) => tally.failures.push(failure),
-    }
-    tally
 }
 
 fn main() -> ExitCode {
-    let Command { suite, seed, seconds, all, matrix } = Command::parse();
-    let seed = seed.unwrap_or_else(fresh_seed);
-    if !matrix {
-        let good = run(&suite, &Long { seed, seconds, all });
-        return if good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
-    let mut failed = Vec::new();
-    for variant in Variant::all() {
-        println!("{variant}");
-        if !run(&suite, &Long { seed: variant.seed(seed), seconds, all }) {
-            failed.push(variant.to_string());
+    let Command { suite, seed, seconds, all, matrix, json } = Command::parse();
+    let long = Long { seed: seed.unwrap_or_else(fresh_seed), seconds, all, json };
+    eprintln!("seed {}", long.seed);
+    let good = match suite.parts() {
+        Some(parts) if matrix => in_all_combinations(&suite, &parts, &long),
+        Some(parts) => in_one(&suite, &parts, &long),
+        None if matrix || json => {
+            Command::command().error(ErrorKind::ArgumentConflict, "this suite has no --matrix and no --json").exit()
         }
-    }
-    match failed.is_empty() {
-        true => println!("all {} pairs passed", Variant::all().len()),
-        false => println!("failed: {}", failed.join("; ")),
-    }
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        None => suite.run_whole(&long),
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a suite; returns whether all went well.
-fn run(suite: &Suite, long: &Long) -> bool {
-    eprintln!("seed {}", long.seed);
-    let mut lines = Lines { rows: Vec::new() };
-    let what = match suite.clone() {
-        Suite::Crash { workload, log, op, image, recovery_op, recovery_image } => {
-            let only = Only { image, recovery: recovery_op.zip(recovery_image) };
-            crashes(long, (workload, log), op, only, &mut lines);
-            "workload"
-        }
-        Suite::IoErrors { workload, op, fault, persistent, restart, capacity, log_limit } => {
-            let sick = if restart { Sick::FaultAndRestart } else { Sick::Fault };
-            let case = op.zip(fault).map(|(op, fault)| sick(Case { fault, op, persistent }));
-            let sick = case.or(capacity.map(Sick::Full)).or(log_limit.map(Sick::FullLog));
-            io_errors(long, workload, sick, &mut lines);
-            "workload"
-        }
-        Suite::BitFlips { crashed, damage } => {
-            bit_flips(long, crashed, damage, &mut lines);
-            "damage"
-        }
-        Suite::Restore => {
-            restores(long, &mut lines);
-            "histories"
-        }
-        Suite::Planted { bug } => return planted(long, bug),
-        #[cfg(machine)]
-        Suite::Sim(sim) => return sim::run(long, &sim),
-        Suite::Isolation { only } => {
-            isolation(long, only.as_deref(), &mut lines);
-            "isolation"
-        }
-    };
-    if lines.rows.is_empty() {
+/// Runs a suite with the one seed, a line for each part; returns whether all went well.
+fn in_one(suite: &Suite, parts: &[Part], long: &Long) -> bool {
+    if parts.is_empty() {
         eprintln!("nothing of this name");
         return false;
     }
-    lines.finish(what)
+    let log = suite.place().and_then(|place| place.log).unwrap_or_default();
+    let situation =
+        Situation { seed: long.seed, step: 1, log, extent: if long.all { Extent::All } else { Extent::Sample } };
+    let mut lines = Lines::default();
+    for part in parts {
+        lines.add(&part.name, |progress| part.run(&situation, &long.budget(), progress));
+    }
+    lines.finish(suite.name(), long)
+}
+
+/// Runs a suite in one combination after another, a line for each; returns whether all went well.
+fn in_all_combinations(suite: &Suite, parts: &[Part], long: &Long) -> bool {
+    let is_wanted = |combination: &Combination| match suite.place() {
+        Some(Place { log }) => log.is_none_or(|log| combination.log == log),
+        None => combination.log == LogEnd::Files,
+    };
+    let extent = if long.all { Extent::Points } else { Extent::Brief };
+    let mut lines = Lines::default();
+    for (number, combination) in Combination::all().into_iter().filter(is_wanted).enumerate() {
+        let seed = long.seed.wrapping_add(number as u64);
+        lines.add(&combination.to_string(), |progress| combination.run(parts, seed, extent, &long.budget(), progress));
+    }
+    lines.finish(suite.name(), long)
+}
+
+impl Suite {
+    /// What its table is of.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Crash { .. } => "crash",
+            Self::IoErrors { .. } => "io-errors",
+            Self::BitFlips { .. } => "bit-flips",
+            Self::Planted { .. } => "planted",
+            #[cfg(machine)]
+            Self::Sim(_) => "sim",
+            Self::Restore => "restore",
+            Self::Isolation { .. } => "isolation",
+        }
+    }
+
+    /// Where the end of the log is to be, in a suite that can be run on several devices.
+    fn place(&self) -> Option<Place> {
+        match self {
+            Self::Crash { place, .. } | Self::Isolation { place, .. } => Some(*place),
+            _ => None,
+        }
+    }
+
+    /// Its parts, if it has any.
+    fn parts(&self) -> Option<Vec<Part>> {
+        Some(match self.clone() {
+            Self::Crash { workload, place: _, op, image, recovery_op, recovery_image } => {
+                let only = Only { image, recovery: recovery_op.zip(recovery_image) };
+                parts::crashes(&chosen(workload), op, only)
+            }
+            Self::IoErrors { workload, op, fault, persistent, restart, capacity, log_limit } => {
+                let sick = if restart { Sick::FaultAndRestart } else { Sick::Fault };
+                let case = op.zip(fault).map(|(op, fault)| sick(Case { fault, op, persistent }));
+                let sick = case.or(capacity.map(Sick::Full)).or(log_limit.map(Sick::FullLog));
+                chosen(workload).into_iter().flat_map(|workload| io_errors(workload, sick)).collect()
+            }
+            Self::BitFlips { crashed, damage } => bit_flips(crashed, damage),
+            Self::Restore => vec![Part::new("restore", |situation, budget, progress| {
+                let histories = if situation.extent.is_all() { 10_000 } else { 500 };
+                situation.each_seed(histories, budget, progress, restore::try_history)
+            })],
+            Self::Isolation { only, place: _ } => parts::isolation(only.as_deref()),
+            _ => return None,
+        })
+    }
+
+    /// Runs a suite without parts; returns whether all went well.
+    fn run_whole(&self, long: &Long) -> bool {
+        match self {
+            Self::Planted { bug } => planted(long, *bug),
+            #[cfg(machine)]
+            Self::Sim(sim) => sim::run(long, sim),
+            _ => unreachable!("all others have parts"),
+        }
+    }
 }
 
 fn chosen(workload: Option<&'static dyn CrashWorkload>) -> Vec<&'static dyn CrashWorkload> {
     workload.map_or_else(workloads::all, |workload| vec![workload])
-}
-
-fn crashes(
-    long: &Long,
-    (workload, log): (Option<&'static dyn CrashWorkload>, LogEnd),
-    op: Option<u64>,
-    only: Only,
-    lines: &mut Lines,
-) {
-    let sample = Thoroughness {
-        points: Coverage::Sample(1000),
-        random_images: 4,
-        recovery_points: Coverage::Sample(6),
-        ..Thoroughness::SAMPLE
-    };
-    let thoroughness = Thoroughness { log, ..if long.all { Thoroughness::ALL } else { sample } };
-    for workload in chosen(workload) {
-        lines.add(workload.name(), |progress| match op {
-            Some(op) => single(crash::try_point(workload, long.seed, op, thoroughness, only)),
-            None => crash::sweep(workload, long.seed, thoroughness, &long.budget(), progress),
-        });
-    }
 }
 
 /// One thing to go wrong instead of many.
@@ -328,100 +299,60 @@ enum Sick {
     FullLog(u64),
 }
 
-fn io_errors(long: &Long, workload: Option<&'static dyn CrashWorkload>, sick: Option<Sick>, lines: &mut Lines) {
-    for workload in chosen(workload) {
-        let seed = long.seed;
-        lines.add(workload.name(), |progress| match sick {
-            Some(Sick::Fault(case)) => single(faults::try_fault(workload, seed, case)),
-            Some(Sick::FaultAndRestart(case)) => single(faults::try_restart_after_dropped_data(workload, seed, case)),
-            Some(Sick::Full(capacity)) => {
-                let mut tally = single(faults::try_full_disk(workload, seed, capacity));
-                tally.add(single(faults::try_room_made(workload, seed, capacity)));
-                tally
-            }
-            Some(Sick::FullLog(limit)) => single(faults::try_full_log(workload, seed, limit).map(|(checks, _)| checks)),
-            None => faults::sweep(workload, seed, long.coverage(2000), &long.budget(), progress),
-        });
-        if sick.is_none() {
-            lines.add(&format!("{}, dropped data", workload.name()), |progress| {
-                faults::sweep_restarts(workload, seed, long.coverage(500), &long.budget(), progress)
-            });
-            lines.add(&format!("{}, full logs", workload.name()), |progress| {
-                faults::sweep_full_logs(workload, seed, long.coverage(100), &long.budget(), progress)
-            });
-        }
-    }
-}
-
-fn bit_flips(long: &Long, crashed: bool, damage: Option<Damage>, lines: &mut Lines) {
-    let kinds: &[bool] = if crashed { &[false] } else { &[true, false] };
-    for was_closed in kinds.iter().copied().take(if damage.is_some() { 1 } else { 2 }) {
-        let name = if was_closed { "closed database" } else { "log of a crashed database" };
-        lines.add(name, |progress| match &damage {
-            Some(damage) => single(Specimen::make(long.seed, was_closed).and_then(|made| made.try_damage(damage))),
-            None => corruption::sweep(long.seed, was_closed, long.coverage(5000), &long.budget(), progress),
-        });
-    }
-}
-
-fn isolation(long: &Long, only: Option<&str>, lines: &mut Lines) {
-    let seed = long.seed;
-    let wanted = |name: &str| only.is_none_or(|only| only == name);
-    for anomaly in anomalies::all().iter().filter(|anomaly| wanted(anomaly.name)) {
-        for isolation in [Isolation::Serializable, Isolation::ReadCommitted] {
-            if isolation == Isolation::Serializable || anomaly.under_read_committed {
-                let setting = Setting { isolation, coverage: long.coverage(60) };
-                lines.add(&format!("{}, {isolation}", anomaly.name), |_| {
-                    anomalies::try_anomaly(anomaly, setting, seed, &long.budget())
-                });
-            }
-        }
-    }
-    if wanted("random") {
-        let sets = if long.all { 5000 } else { 400 };
-        lines.add("random", |_| anomalies::try_random(sets, Isolation::Serializable, seed, &long.budget()));
-    }
-    if wanted("lists") {
-        lines.add("lists", |progress| {
-            let (budget, histories) = (long.budget(), if long.all { 1000 } else { 100 });
-            let mut tally = Tally::default();
-            for seed in (seed..).take(histories) {
-                if budget.is_spent(&tally) {
-                    break;
-                }
-                tally.add(single(try_history(Shape::of(seed), seed, Circumstances::default())));
-                progress(&tally, histories);
-            }
+fn io_errors(workload: &'static dyn CrashWorkload, sick: Option<Sick>) -> Vec<Part> {
+    let name = workload.name();
+    let Some(sick) = sick else {
+        return vec![
+            Part::new(name, move |situation, budget, progress| {
+                faults::sweep(workload, situation.seed, situation.coverage(2000), budget, progress)
+            }),
+            Part::new(format!("{name}, dropped data"), move |situation, budget, progress| {
+                faults::sweep_restarts(workload, situation.seed, situation.coverage(500), budget, progress)
+            }),
+            Part::new(format!("{name}, full logs"), move |situation, budget, progress| {
+                faults::sweep_full_logs(workload, situation.seed, situation.coverage(100), budget, progress)
+            }),
+        ];
+    };
+    vec![Part::new(name, move |&Situation { seed, .. }, _, _| match sick {
+        Sick::Fault(case) => Tally::of(faults::try_fault(workload, seed, case)),
+        Sick::FaultAndRestart(case) => Tally::of(faults::try_restart_after_dropped_data(workload, seed, case)),
+        Sick::Full(capacity) => {
+            let mut tally = Tally::of(faults::try_full_disk(workload, seed, capacity));
+            tally.add(Tally::of(faults::try_room_made(workload, seed, capacity)));
             tally
-        });
-    }
+        }
+        Sick::FullLog(limit) => Tally::of(faults::try_full_log(workload, seed, limit).map(|(checks, _)| checks)),
+    })]
 }
 
-fn restores(long: &Long, lines: &mut Lines) {
-    lines.add("restore", |progress| {
-        let (budget, histories) = (long.budget(), if long.all { 10_000 } else { 500 });
-        let mut tally = Tally::default();
-        for seed in (long.seed..).take(histories) {
-            if budget.is_spent(&tally) {
-                break;
+fn bit_flips(crashed: bool, damage: Option<Damage>) -> Vec<Part> {
+    let kinds: &[bool] = if crashed { &[false] } else { &[true, false] };
+    let kinds = kinds.iter().copied().take(if damage.is_some() { 1 } else { 2 });
+    let part = |was_closed| {
+        let name = if was_closed { "closed database" } else { "log of a crashed database" };
+        let damage = damage.clone();
+        Part::new(name, move |situation, budget, progress| match &damage {
+            Some(damage) => {
+                Tally::of(Specimen::make(situation.seed, was_closed).and_then(|made| made.try_damage(damage)))
             }
-            tally.add(single(restore::try_history(seed)));
-            progress(&tally, histories);
-        }
-        tally
-    });
+            None => corruption::sweep(situation.seed, was_closed, situation.coverage(5000), budget, progress),
+        })
+    };
+    kinds.map(part).collect()
 }
 
 fn planted(long: &Long, bug: Option<Bug>) -> bool {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["bug", "caught by", "points", "checks until then", "seconds"]);
+    table.set_header(["bug", "log", "caught by", "points", "checks until then", "seconds"]);
     let mut good = true;
-    for bug in bug.map_or_else(|| Bug::DURABILITY.to_vec(), |bug| vec![bug]) {
-        let hunted = hunt(bug, long.seed, long.time(120));
+    let bugs = bug.map_or_else(|| [Bug::DURABILITY, Bug::MEMORY].concat(), |bug| vec![bug]);
+    for (bug, log) in bugs.into_iter().flat_map(|bug| places(bug).iter().map(move |log| (bug, *log))) {
+        let hunted = hunt(bug, log, long.seed, long.time(120));
         let by = match &hunted.caught {
             Some((suite, failure)) => {
-                eprintln!("{bug:?}: {suite}: {failure}");
+                eprintln!("{bug:?}, log: {log}: {suite}: {failure}");
                 suite.to_string()
             }
             None => "NOT CAUGHT".to_owned(),
@@ -429,7 +360,8 @@ fn planted(long: &Long, bug: Option<Bug>) -> bool {
         good &= hunted.caught.is_some() && hunted.unrelated.is_empty();
         hunted.unrelated.iter().for_each(|failure| eprintln!("FAILED without {bug:?} too: {failure}"));
         let (points, checks) = (hunted.points.to_string(), hunted.checks.to_string());
-        table.add_row([format!("{bug:?}"), by, points, checks, format!("{:.1}", hunted.time.as_secs_f64())]);
+        let seconds = format!("{:.1}", hunted.time.as_secs_f64());
+        table.add_row([format!("{bug:?}"), log.to_string(), by, points, checks, seconds]);
     }
     println!("{table}");
     good

@@ -81,7 +81,7 @@ fn many(long: &Long, sim: &Sim) -> bool {
     let seconds = if sim.seeds.is_some() && long.seconds.is_none() { u64::from(u32::MAX) } else { 60 };
     let budget = Budget::lasting(long.time(seconds));
     let mut reached = Reached::default();
-    let mut lines = Lines { rows: Vec::new() };
+    let mut lines = Lines::default();
     lines.add("seeds", |progress| {
         let mut tally = Tally::default();
         for seed in long.seed.. {
@@ -114,7 +114,7 @@ fn many(long: &Long, sim: &Sim) -> bool {
         tally
     });
     report(&reached);
-    lines.finish("simulation")
+    lines.finish("sim", long)
 }
 
 /// Prints what was done, and how often the rare branches were reached.

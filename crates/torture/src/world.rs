@@ -24,6 +24,11 @@ pub enum LogEnd {
 impl LogEnd {
     /// All there are.
     pub const ALL: [Self; 3] = [Self::Files, Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
+
+    /// The option, after a blank, with which a command repeats a run; nothing for files.
+    pub fn argument(self) -> String {
+        if self == Self::Files { String::new() } else { format!(" --log {self}") }
+    }
 }
 
 impl fmt::Display for LogEnd {

@@ -10,11 +10,12 @@ use duramen_torture::isolation::interleave::End;
 use duramen_torture::isolation::lists::{Shape, try_history};
 use duramen_torture::isolation::serial::serial_order;
 use duramen_torture::rng::announced_seed;
+use duramen_torture::world::LogEnd;
 
 fn sample_anomalies(isolation: Isolation) {
     let seed = announced_seed(&format!("anomalies under {isolation}"));
     let budget = Budget::lasting(Duration::from_secs(40));
-    let setting = Setting { isolation, coverage: Coverage::Sample(50) };
+    let setting = Setting { isolation, coverage: Coverage::Sample(50), log: LogEnd::Files };
     let mut tally = Tally::default();
     for anomaly in anomalies::all() {
         if isolation == Isolation::Serializable || anomaly.under_read_committed {
@@ -38,7 +39,7 @@ fn anomalies_under_read_committed() {
 #[test]
 fn random_programs() {
     let seed = announced_seed("random programs");
-    let tally = anomalies::try_random(400, Isolation::Serializable, seed, &Budget::lasting(Duration::from_secs(20)));
+    let tally = anomalies::try_random(400, Setting::RANDOM, seed, &Budget::lasting(Duration::from_secs(20)));
     println!("random programs: {tally}");
     tally.assert_clean(50);
 }
@@ -50,11 +51,7 @@ fn random_histories() {
     let mut tally = Tally::default();
     while tally.points < 80 && !budget.is_spent(&tally) {
         let seed = seed + tally.points;
-        tally.points += 1;
-        match try_history(Shape::of(seed), seed, Circumstances::default()) {
-            Ok(transactions) => tally.checks += transactions,
-            Err(failure) => tally.failures.push(failure),
-        }
+        tally.add(Tally::of(try_history(Shape::of(seed), seed, Circumstances::default())));
     }
     println!("histories: {tally}");
     tally.assert_clean(200);
@@ -65,7 +62,7 @@ fn random_histories() {
 fn waits_and_deadlocks_happen() {
     let anomalies = anomalies::all();
     let lost_update = anomalies.iter().find(|anomaly| anomaly.name == "P4 lost update").expect("it is there");
-    let interleaver = anomalies::database(1).expect("a fresh database");
+    let interleaver = anomalies::database(1, LogEnd::Files).expect("a fresh database");
     let before = lost_update.table.iter().copied().collect();
     let execution = interleaver
         .run(&lost_update.programs, &before, &[0, 1, 0, 1, 0, 1], Isolation::Serializable)
@@ -80,7 +77,7 @@ fn waits_and_deadlocks_happen() {
 fn the_judge_sees_a_lost_update() {
     let anomalies = anomalies::all();
     let lost_update = anomalies.iter().find(|anomaly| anomaly.name == "P4 lost update").expect("it is there");
-    let interleaver = anomalies::database(1).expect("a fresh database");
+    let interleaver = anomalies::database(1, LogEnd::Files).expect("a fresh database");
     let before = lost_update.table.iter().copied().collect();
     let execution = interleaver
         .run(&lost_update.programs, &before, &[0, 1, 0, 0, 1, 1], Isolation::ReadCommitted)

@@ -15,6 +15,7 @@ use crate::harness::{Budget, Coverage, Tally};
 use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads::test_options;
+use crate::world::{LogEnd, World};
 use Expr::{Const, ReadPlus, ScanPlus};
 use Op::{
     Abort, AddWhere, Commit, Delete, DeleteWhere, Get, GetForUpdate, Insert, Put, Scan, ScanDown, TakeFirst, Update,
@@ -205,17 +206,26 @@ pub struct Setting {
     pub isolation: Isolation,
     /// Interleavings of each set of programs.
     pub coverage: Coverage,
+    /// Where the end of the log is kept.
+    pub log: LogEnd,
+}
+
+impl Setting {
+    /// For random programs, with the log in files.
+    pub const RANDOM: Self =
+        Self { isolation: Isolation::Serializable, coverage: Coverage::Sample(6), log: LogEnd::Files };
 }
 
 /// A fresh database with one table for small programs.
 ///
 /// # Errors
 /// The engine's, as text.
-pub fn database(seed: u64) -> Result<Interleaver, String> {
+pub fn database(seed: u64, log: LogEnd) -> Result<Interleaver, String> {
     let text = |error: duramen::Error| error.to_string();
     // Waits are part of these suites: only deadlocks may end them.
     let options = Variant::of(seed).apply(duramen::Options { lock_wait_limit: None, ..test_options() });
-    let db = Db::open_on(Arc::new(SimDisk::new(seed)), options).map_err(text)?;
+    let world = World::new(SimDisk::new(seed), log, &options);
+    let db = Db::open_on(Arc::new(world.disk.clone()), world.options(&options)).map_err(text)?;
     let table = db.create_table("small").map_err(text)?;
     Interleaver::new(&db, &table, 3).map_err(|error| error.to_string())
 }
@@ -223,8 +233,8 @@ pub fn database(seed: u64) -> Result<Interleaver, String> {
 /// Runs one anomaly in its interleavings, with and without records around its own.
 pub fn try_anomaly(anomaly: &Anomaly, setting: Setting, seed: u64, budget: &Budget) -> Tally {
     let mut tally = Tally::default();
-    let repeat = format!("torture isolation --only '{}' --seed {seed}", anomaly.name);
-    match database(seed) {
+    let repeat = format!("torture isolation --only '{}'{} --seed {seed}", anomaly.name, setting.log.argument());
+    match database(seed, setting.log) {
         Ok(interleaver) => {
             for (number, around) in [&[][..], &[(0, -3), (7, -30), (255, -300)][..]].into_iter().enumerate() {
                 let before: State = anomaly.table.iter().chain(around).copied().collect();
@@ -239,10 +249,10 @@ pub fn try_anomaly(anomaly: &Anomaly, setting: Setting, seed: u64, budget: &Budg
 }
 
 /// Runs random programs, each set in a few interleavings.
-pub fn try_random(sets: usize, isolation: Isolation, seed: u64, budget: &Budget) -> Tally {
+pub fn try_random(sets: usize, setting: Setting, seed: u64, budget: &Budget) -> Tally {
     let mut tally = Tally::default();
-    let repeat = format!("torture isolation --only random --seed {seed}");
-    let interleaver = match database(seed) {
+    let repeat = format!("torture isolation --only random{} --seed {seed}", setting.log.argument());
+    let interleaver = match database(seed, setting.log) {
         Ok(interleaver) => interleaver,
         Err(failure) => {
             tally.failures.push(format!("[{repeat}] {failure}"));
@@ -258,7 +268,7 @@ pub fn try_random(sets: usize, isolation: Isolation, seed: u64, budget: &Budget)
         let before: State =
             (0..rng.within(0..5)).map(|_| (rng.within(1..7) as u8, rng.within(0..100) as i64)).collect();
         let run = Run { interleaver: &interleaver, programs: &programs, before: &before };
-        tally.add(run.all(Setting { isolation, coverage: Coverage::Sample(6) }, rng.bits(), budget, &repeat));
+        tally.add(run.all(setting, rng.bits(), budget, &repeat));
     }
     tally
 }

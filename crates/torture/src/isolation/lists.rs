@@ -149,9 +149,14 @@ struct Shared {
 /// What is wrong with it, or with the database after a crash.
 pub fn try_history(shape: Shape, seed: u64, circumstances: Circumstances) -> Result<u64, String> {
     guarded(LIMIT, move |phase| {
-        phase.enter(format!("[torture isolation --only lists --seed {seed}] {shape:?}"));
+        phase.enter(format!("[{}] {shape:?}", repeat(seed, circumstances)));
         run(shape, seed, circumstances, phase)
     })
+}
+
+/// The command that repeats a history of the usual shape.
+fn repeat(seed: u64, circumstances: Circumstances) -> String {
+    format!("torture isolation --only lists{} --seed {seed}", circumstances.log.argument())
 }
 
 /// What the database is usually opened with.
@@ -244,7 +249,7 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
                 format!("power cut after {end:?}, {choice:?}")
             }
         };
-        phase.enter(format!("[torture isolation --only lists --seed {seed}] {shape:?}, life {round} ({after})"));
+        phase.enter(format!("[{}] {shape:?}, life {round} ({after})", repeat(seed, circumstances)));
         trace::note(|| format!("opens again: {after}"));
         if circumstances.changes && world.rings().is_some() && (!uses_rings || end == End::Close) {
             uses_rings = rng.percent(50);
