@@ -3,100 +3,112 @@
 //! ```sh
 //! RUSTFLAGS="--cfg machine" cargo test --release --target-dir target/machine -p duramen-torture --test simulation
 //! ```
-#![cfg(machine)]
+//!
+//! A planted bug is there for the whole process, so one test runs at a time. And a panic of a simulated thread ends the run within
+//! the process's panic hook, which never returns; the usual harness waits for it at its end. So this one has its own.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use duramen_machine::Tracing;
-use duramen_torture::rng::announced_seed;
-use duramen_torture::simulation::{Plan, Reached, Simulated, hunt};
-use duramen_types::planted::{Bug, plant};
-
-#[global_allocator]
-static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
-
-/// A planted bug is there for the whole process, so one test runs at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn main() {
+    #[cfg(machine)]
+    simulation::main();
 }
 
-fn path(run: &Simulated) -> (Result<u64, String>, u64, u64, Vec<u64>) {
-    (run.result.clone(), run.operations, run.digest, run.probes.clone())
-}
+#[cfg(machine)]
+mod simulation {
+    use duramen_machine::Tracing;
+    use duramen_torture::rng::announced_seed;
+    use duramen_torture::simulation::{Plan, Reached, Simulated, hunt};
+    use duramen_types::planted::{Bug, plant};
 
-#[test]
-fn a_seed_takes_the_same_path_each_time() {
-    let _alone = alone();
-    for seed in 1..=12 {
-        let plan = Plan::of(seed);
-        let first = plan.run();
-        assert!(first.operations > 1000, "{plan} does something");
-        assert_eq!(path(&first), path(&plan.run()), "{plan}");
-        let repeated: Plan = plan.to_string().parse().expect("what is printed can be read");
-        assert_eq!(path(&first), path(&repeated.run()), "{plan}");
-    }
-}
+    #[global_allocator]
+    static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
 
-#[test]
-fn a_trace_changes_nothing() {
-    let _alone = alone();
-    for seed in 1..=6 {
-        let plan = Plan::of(seed);
-        let traced = plan.run_traced(Some(Tracing { lines: 1000, operations: false }));
-        assert_eq!(path(&plan.run()), path(&traced), "{plan}");
-        assert!(traced.trace.iter().any(|line| line.contains("disk: ")), "{plan}");
-    }
-}
-
-#[test]
-fn fresh_seeds_pass() {
-    let _alone = alone();
-    let first = announced_seed("simulations");
-    let mut reached = Reached::default();
-    for seed in (first..).take(10) {
-        let plan = Plan::of(seed);
-        let run = plan.run();
-        reached.add(&plan, &run);
-        if let Err(failure) = run.result {
-            panic!("cargo sim --plan '{plan}' --trace\n{failure}");
+    /// Runs the tests, or those with one of the words given in their names.
+    pub(crate) fn main() {
+        let tests: [(&str, fn()); 5] = [
+            ("a_seed_takes_the_same_path_each_time", a_seed_takes_the_same_path_each_time),
+            ("a_trace_changes_nothing", a_trace_changes_nothing),
+            ("fresh_seeds_pass", fresh_seeds_pass),
+            ("failed_runs_leave_nothing_behind", failed_runs_leave_nothing_behind),
+            ("planted_bugs_are_noticed", planted_bugs_are_noticed),
+        ];
+        let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+        for (name, test) in
+            tests.iter().filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word)))
+        {
+            println!("test {name} ...");
+            test();
+            println!("test {name} ... ok");
         }
     }
-    assert!(reached.missed().len() < reached.counts().count(), "no rare branch is reached at all");
-}
 
-/// Kilobytes of memory that the process has, and memory areas.
-fn memory() -> (u64, usize) {
-    let status = std::fs::read_to_string("/proc/self/status").expect("the system tells about processes");
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory is among what it tells");
-    let kilobytes = resident.trim().trim_end_matches(" kB").parse().expect("it is a number of kilobytes");
-    let areas = std::fs::read_to_string("/proc/self/maps").expect("as before").lines().count();
-    (kilobytes, areas)
-}
+    fn path(run: &Simulated) -> (Result<u64, String>, u64, u64, Vec<u64>) {
+        (run.result.clone(), run.operations, run.digest, run.probes.clone())
+    }
 
-/// A run that fails leaves threads, log buffers and open databases where they were.
-#[test]
-fn failed_runs_leave_nothing_behind() {
-    let _alone = alone();
-    let _planted = plant(Bug::TellerNotRung);
-    let failing = (1..).map(Plan::of).find(|plan| plan.run().result.is_err()).expect("some seed fails");
-    let run = |times: usize| (0..times).for_each(|_| assert!(failing.run().result.is_err(), "{failing}"));
-    run(10);
-    let (kilobytes, areas) = memory();
-    run(100);
-    let (kilobytes_later, areas_later) = memory();
-    assert!(kilobytes_later < kilobytes + 20_000, "{kilobytes} kB became {kilobytes_later}");
-    assert!(areas_later < areas + 50, "{areas} areas became {areas_later}");
-}
+    fn a_seed_takes_the_same_path_each_time() {
+        for seed in 1..=12 {
+            let plan = Plan::of(seed);
+            let first = plan.run();
+            assert!(first.operations > 1000, "{plan} does something");
+            assert_eq!(path(&first), path(&plan.run()), "{plan}");
+            let repeated: Plan = plan.to_string().parse().expect("what is printed can be read");
+            assert_eq!(path(&first), path(&repeated.run()), "{plan}");
+        }
+    }
 
-/// One of each kind that needs few seeds; `torture sim --planted` looks for all.
-#[test]
-fn planted_bugs_are_noticed() {
-    let _alone = alone();
-    let bugs = [Bug::SlotReusedEarly, Bug::DelegatedReleaseForgotten, Bug::HandOffLost, Bug::WaitPublishedLate];
-    for bug in bugs.into_iter().chain([Bug::ReadNotValidated, Bug::TellerNotRung]) {
-        let hunted = hunt(bug, 1, 2000, |_| {});
-        assert!(hunted.unrelated.is_empty(), "these fail without {bug:?} too: {:?}", hunted.unrelated);
-        assert!(hunted.caught.is_some(), "{bug:?} was not noticed in {} seeds", hunted.seeds);
+    fn a_trace_changes_nothing() {
+        for seed in 1..=6 {
+            let plan = Plan::of(seed);
+            let traced = plan.run_traced(Some(Tracing { lines: 1000, operations: false }));
+            assert_eq!(path(&plan.run()), path(&traced), "{plan}");
+            assert!(traced.trace.iter().any(|line| line.contains("disk: ")), "{plan}");
+        }
+    }
+
+    fn fresh_seeds_pass() {
+        let first = announced_seed("simulations");
+        let mut reached = Reached::default();
+        for seed in (first..).take(10) {
+            let plan = Plan::of(seed);
+            let run = plan.run();
+            reached.add(&plan, &run);
+            if let Err(failure) = run.result {
+                panic!("cargo sim --plan '{plan}' --trace\n{failure}");
+            }
+        }
+        assert!(reached.missed().len() < reached.counts().count(), "no rare branch is reached at all");
+    }
+
+    /// Kilobytes of memory that the process has, and memory areas.
+    fn memory() -> (u64, usize) {
+        let status = std::fs::read_to_string("/proc/self/status").expect("the system tells about processes");
+        let resident =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory is among what it tells");
+        let kilobytes = resident.trim().trim_end_matches(" kB").parse().expect("it is a number of kilobytes");
+        let areas = std::fs::read_to_string("/proc/self/maps").expect("as before").lines().count();
+        (kilobytes, areas)
+    }
+
+    /// A run that fails leaves threads, log buffers and open databases where they were.
+    fn failed_runs_leave_nothing_behind() {
+        let _planted = plant(Bug::TellerNotRung);
+        let failing = (1..).map(Plan::of).find(|plan| plan.run().result.is_err()).expect("some seed fails");
+        let run = |times: usize| (0..times).for_each(|_| assert!(failing.run().result.is_err(), "{failing}"));
+        run(10);
+        let (kilobytes, areas) = memory();
+        run(100);
+        let (kilobytes_later, areas_later) = memory();
+        assert!(kilobytes_later < kilobytes + 20_000, "{kilobytes} kB became {kilobytes_later}");
+        assert!(areas_later < areas + 50, "{areas} areas became {areas_later}");
+    }
+
+    /// One of each kind that needs few seeds; `torture sim --planted` looks for all.
+    fn planted_bugs_are_noticed() {
+        let bugs = [Bug::SlotReusedEarly, Bug::DelegatedReleaseForgotten, Bug::HandOffLost, Bug::WaitPublishedLate];
+        for bug in bugs.into_iter().chain([Bug::ReadNotValidated, Bug::TellerNotRung]) {
+            let hunted = hunt(bug, 1, 2000, |_| {});
+            assert!(hunted.unrelated.is_empty(), "these fail without {bug:?} too: {:?}", hunted.unrelated);
+            assert!(hunted.caught.is_some(), "{bug:?} was not noticed in {} seeds", hunted.seeds);
+        }
     }
 }
