@@ -64,7 +64,9 @@ impl Shape {
             padding: *rng.pick(&[0, 0, 0, 300, 2000, 9000]),
             tight: rng.percent(40),
         };
-        Self { keys: if shape.exceeds_pool() { shape.keys + 80 } else { shape.keys }, ..shape }
+        // With few keys hardly a leaf is split while threads are on their way to it.
+        let more = if shape.exceeds_pool() || shape.padding > 0 && rng.percent(60) { 80 } else { 0 };
+        Self { keys: shape.keys + more, ..shape }
     }
 
     /// Whether the disk may say that it is full.
