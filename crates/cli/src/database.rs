@@ -27,7 +27,7 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
         pool_bytes: (open.pool_mb as usize) << 20,
         recovery_threads: open.recovery_threads.map(|threads| threads as usize),
         open_early: open.open_early,
-        redo_memory_bytes: (open.redo_memory_mb.unwrap_or(if open.open_early { 1024 } else { 64 }) as usize) << 20,
+        redo_memory_bytes: open.redo_memory_mb.map(|megabytes| (megabytes as usize) << 20),
         direct_io: !open.no_direct,
         io_uring: !open.no_uring,
         archive,
@@ -95,9 +95,8 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
     let rate = |bytes: u64, micros: u64| bytes as f64 / (micros as f64).max(1.0);
     Some(format!(
         "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn pages \
-         repaired (end of the log {:.2} s at {:.0} MB/s, analysis {:.2} s at {:.0} MB/s, redo {:.2} s at {:.0} MB/s with {} \
-         threads, {} page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); {left}{:.2} s \
-         to the first transaction",
+         repaired (end of the log {:.2} s at {:.0} MB/s, analysis and redo {:.2} s at {:.0} MB/s with {} threads, {} \
+         page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); {left}{:.2} s to the first transaction",
         seconds(report.micros()),
         report.records,
         report.bytes as f64 / 1e6,
@@ -105,9 +104,7 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
         report.losers,
         report.repaired,
         seconds(report.log_end_micros),
-        rate(report.analysis_bytes, report.log_end_micros),
-        seconds(report.analysis_micros),
-        rate(report.analysis_bytes, report.analysis_micros),
+        rate(report.log_end_bytes, report.log_end_micros),
         seconds(report.redo_micros),
         rate(report.bytes, report.redo_micros),
         report.redo_threads,

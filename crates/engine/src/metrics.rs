@@ -57,13 +57,13 @@ pub struct Metrics {
 pub struct RecoveryReport {
     /// Torn pages restored from the double-write area.
     pub repaired: u64,
-    /// Bytes of log that analysis read.
-    pub analysis_bytes: u64,
-    /// Threads that redo used; zero if there was nothing to redo.
+    /// Bytes of log that were read to find its end: those behind the checkpoint.
+    pub log_end_bytes: u64,
+    /// Threads that analysis and redo used.
     pub redo_threads: u64,
-    /// Log records that redo read.
+    /// Log records that analysis and redo read.
     pub records: u64,
-    /// Bytes of log that redo read.
+    /// Bytes of log that analysis and redo read.
     pub bytes: u64,
     /// Stretches of the log that redo took in at a time (see [`crate::Options::redo_memory_bytes`]).
     pub windows: u64,
@@ -77,9 +77,7 @@ pub struct RecoveryReport {
     pub losers: u64,
     /// Time to find the end of the log, in microseconds.
     pub log_end_micros: u64,
-    /// Time of the analysis pass, in microseconds.
-    pub analysis_micros: u64,
-    /// Time of the redo pass, in microseconds.
+    /// Time of analysis and redo, which read the log together, in microseconds.
     pub redo_micros: u64,
     /// What threads spent of that on reading logs, all together, in microseconds.
     pub redo_read_micros: u64,
@@ -94,7 +92,7 @@ pub struct RecoveryReport {
 impl RecoveryReport {
     /// Time of all passes together, in microseconds.
     pub fn micros(&self) -> u64 {
-        self.log_end_micros + self.analysis_micros + self.redo_micros + self.undo_micros
+        self.log_end_micros + self.redo_micros + self.undo_micros
     }
 
     /// Whether the database had not been shut down cleanly.

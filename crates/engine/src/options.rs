@@ -125,10 +125,10 @@ pub struct Options {
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of several logs, when the
     /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
-    /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (default 64 MiB, at least
-    /// 4 KiB, at most 4 GiB). It is used as far as there is log to recover from, and only until redo is done.
-    /// Where data is larger than the pool, more of it means fewer reads of each page.
-    pub redo_memory_bytes: usize,
+    /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at least 4 KiB, at most
+    /// 4 GiB); `None` (default) is 64 MiB, or 1 GiB with [`Options::open_early`]. It is used as far as there is log to recover
+    /// from, and only until redo is done. Where data is larger than the pool, more of it means fewer reads of each page.
+    pub redo_memory_bytes: Option<usize>,
     /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
     /// most 8, as far as there is log that is worth it.
     pub recovery_threads: Option<usize>,
@@ -174,7 +174,7 @@ impl Default for Options {
             log_max_bytes: 16 << 30,
             archive: None,
             checkpoint_bytes: 256 << 20,
-            redo_memory_bytes: 64 << 20,
+            redo_memory_bytes: None,
             recovery_threads: None,
             open_early: false,
             group_commit_transactions: 1,
@@ -195,6 +195,11 @@ impl Options {
 
     /// Most threads that recovery can be told to use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
+
+    /// Memory that recovery may use beside the pool, in bytes: [`Options::redo_memory_bytes`], or its default.
+    pub(crate) fn redo_memory(&self) -> usize {
+        self.redo_memory_bytes.unwrap_or(if self.open_early { 1 << 30 } else { 64 << 20 })
+    }
 
     /// Refuses what makes no sense.
     ///
@@ -219,7 +224,7 @@ impl Options {
         if self.checkpoint_bytes == 0 {
             return wrong("checkpoint_bytes", "must not be zero".into());
         }
-        if !(4 << 10..=4 << 30).contains(&self.redo_memory_bytes) {
+        if !(4 << 10..=4 << 30).contains(&self.redo_memory()) {
             return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 4 GiB".into());
         }
         if self.recovery_threads.is_some_and(|threads| !(1..=Self::MOST_RECOVERY_THREADS).contains(&threads)) {

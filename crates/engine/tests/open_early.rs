@@ -18,7 +18,7 @@ fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
         pool_bytes: pool_pages * PAGE_SIZE,
         log_buffer_bytes: 1 << 20,
         log_segment_bytes: 1 << 20,
-        redo_memory_bytes,
+        redo_memory_bytes: Some(redo_memory_bytes),
         open_early: true,
         ..Options::default()
     }

@@ -20,7 +20,7 @@ fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
         log_max_bytes: 1 << 30,
         // None but the first.
         checkpoint_bytes: 256 << 20,
-        redo_memory_bytes,
+        redo_memory_bytes: Some(redo_memory_bytes),
         ..Options::default()
     }
 }

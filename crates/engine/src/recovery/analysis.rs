@@ -1,12 +1,12 @@
-//! The first pass: what the crash interrupted.
+//! What the crash interrupted: which transactions were not over, and which pages may lack changes on disk.
 //!
-//! Each log is read by itself, several at a time, and then what they say is put together ([`Part`]). So nothing here may
+//! The checkpoint's tables are read first. What the logs have behind it is read once, for analysis and redo together
+//! (`redo.rs`): each log by itself, several at a time, and then what they say is put together ([`Part`]). So nothing here may
 //! depend on in which order records of different logs are met; GSNs say what came last.
 
 use std::collections::{HashMap, HashSet};
 
-use duramen_sync::atomic::{AtomicUsize, Ordering};
-use duramen_sync::{Arc, crew};
+use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Logs, RecordRef};
 
@@ -16,49 +16,54 @@ use crate::bitmap;
 use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::metrics::RecoveryReport;
 use crate::mix::BuildNumberHasher;
 use crate::options::Partition;
-use crate::record::{FLAG_HAS_GARBAGE, Kind, PageOps};
+use crate::record::{FLAG_HAS_GARBAGE, Kind};
 use crate::txn_log::TXN_LIMIT;
 
-/// Pages that may lack changes on disk, and from which GSN on.
+/// Pages that a checkpoint knows to lack changes on disk, and from which GSN on.
 pub(super) type DirtyPages = HashMap<PageId, Gsn, BuildNumberHasher>;
 
-/// The state of transactions and pages at the end of the logs.
+/// The state of transactions and pages: at the checkpoint first, and at the end of the logs once they have been read.
 #[derive(Debug)]
 pub(super) struct Analysis {
     /// Transactions that are not over.
     pub(super) txns: HashMap<TxnId, TxnEntry, BuildNumberHasher>,
-    /// Pages that may lack changes.
+    /// Pages that may lack changes, as the checkpoint knows them.
     pub(super) pages: DirtyPages,
-    /// No transaction in the logs has this number or a higher one.
+    /// No transaction has this number or a higher one.
     pub(super) next_txn: TxnId,
+    /// For each log, where the records begin that the checkpoint does not know.
+    pub(super) behind: Vec<Lsn>,
+    /// Whether one transaction may have records in several logs.
+    scattered: bool,
+    /// Pages that have changed are below.
+    pages_end: PageId,
 }
 
 impl Analysis {
-    /// Reads the logs from the checkpoint that the control file names.
-    pub(super) fn of_logs(
-        logs: &Arc<Logs>,
-        control: Control,
-        threads: Option<usize>,
-        report: &mut RecoveryReport,
-    ) -> Result<Self> {
-        let mut analysis = Self::at_checkpoint(logs, control)?;
-        let from = control.behind_checkpoint();
-        // Those of which something is known before the logs are read.
-        let known = Arc::new(analysis.txns.keys().copied().collect());
-        let scattered = control.logs.count > 1 && control.logs.partition == Partition::Page;
-        let part = Part { known, scattered, ..Part::default() };
-        let parts = read_all(logs, &from, &part, threads, report)?;
-        analysis.follow(logs, &from, parts)?;
+    /// Reads the tables of the checkpoint that the control file names.
+    pub(super) fn at_checkpoint(logs: &Logs, control: Control) -> Result<Self> {
+        let mut analysis = Self {
+            txns: HashMap::default(),
+            pages: HashMap::default(),
+            next_txn: control.next_txn,
+            behind: control.behind_checkpoint(),
+            scattered: control.logs.count > 1 && control.logs.partition == Partition::Page,
+            pages_end: PageId::ZERO,
+        };
+        analysis.read_tables(logs, control.checkpoint)?;
         Ok(analysis)
     }
 
+    /// Finds nothing yet in any log behind the checkpoint.
+    pub(super) fn part(&self) -> Part {
+        let known = Arc::new(self.txns.keys().copied().collect());
+        Part { known, scattered: self.scattered, ..Part::default() }
+    }
+
     /// The tables of the checkpoint: the state from which the records behind its begin record lead on.
-    fn at_checkpoint(logs: &Logs, control: Control) -> Result<Self> {
-        let begin = control.checkpoint;
-        let mut analysis = Self { txns: HashMap::default(), pages: HashMap::default(), next_txn: control.next_txn };
+    fn read_tables(&mut self, logs: &Logs, begin: Lsn) -> Result<()> {
         let mut scanner = logs.scan_one(LogId::ZERO, begin);
         let mut first = true;
         while let Some(record) = scanner.next()? {
@@ -71,20 +76,20 @@ impl Analysis {
                 Kind::CheckpointTransactions => {
                     let (of, entries) = decode_txns(record.payload).map_err(malformed)?;
                     if of == begin {
-                        analysis.txns.extend(entries.into_iter().map(|entry| (entry.txn, entry)));
+                        self.txns.extend(entries.into_iter().map(|entry| (entry.txn, entry)));
                     }
                 }
                 Kind::CheckpointPages => {
                     let (of, entries) = decode_pages(record.payload).map_err(malformed)?;
                     if of == begin {
-                        analysis.pages.extend(entries);
+                        self.pages.extend(entries);
                     }
                 }
                 Kind::CheckpointEnd => {
                     let end = CheckpointEnd::decode(record.payload).map_err(malformed)?;
                     if end.begin == begin {
-                        analysis.next_txn = analysis.next_txn.max(end.next_txn);
-                        return Ok(analysis);
+                        self.next_txn = self.next_txn.max(end.next_txn);
+                        return Ok(());
                     }
                 }
                 _ => {}
@@ -98,13 +103,11 @@ impl Analysis {
         })
     }
 
-    /// Goes on from the tables of the checkpoint with what the logs have behind it, from these positions on.
-    fn follow(&mut self, logs: &Logs, from: &[Lsn], parts: Vec<Part>) -> Result<()> {
-        let mut all = parts.into_iter().reduce(Part::join).unwrap_or_default();
+    /// Goes on from the tables of the checkpoint with what the logs have behind it.
+    pub(super) fn follow(&mut self, logs: &Logs, parts: impl IntoIterator<Item = Part>) -> Result<()> {
+        let all = parts.into_iter().reduce(Part::join).unwrap_or_default();
         self.next_txn = self.next_txn.max(all.next_txn);
-        // What the checkpoint says of a page counts: it may have been written since its first change behind the checkpoint.
-        all.pages.extend(self.pages.drain());
-        self.pages = all.pages;
+        self.pages_end = self.pages.keys().map(|page| behind(*page)).fold(all.pages_end, PageId::max);
         let mut seen = all.txns;
         seen.retain(|txn, _| !all.over.contains(txn));
         self.txns.retain(|txn, _| !all.over.contains(txn));
@@ -115,7 +118,7 @@ impl Analysis {
             let (state, last) = match (seen.committed, seen.active, known) {
                 (Some((_, last)), ..) => (TxnState::Committed, last),
                 (None, _, Some(entry)) if entry.state == TxnState::Committed => (entry.state, entry.last),
-                (None, Some((gsn, _)), Some(entry)) if gsn < gsn_before(logs, from, entry.last)? => {
+                (None, Some((gsn, _)), Some(entry)) if gsn < gsn_before(logs, &self.behind, entry.last)? => {
                     (entry.state, entry.last)
                 }
                 (None, Some((_, last)), _) => (TxnState::Active, last),
@@ -126,10 +129,14 @@ impl Analysis {
         Ok(())
     }
 
-    /// How many groups of pages the log shows to be in use: a page that has changed was allocated before.
+    /// How many groups of pages the logs show to be in use: a page that has changed was allocated before.
     pub(super) fn groups(&self) -> u64 {
-        self.pages.keys().map(|&page| bitmap::locate(page).0 + 1).max().unwrap_or(0)
+        self.pages_end.get().checked_sub(1).map_or(0, |last| bitmap::locate(PageId::new(last)).0 + 1)
     }
+}
+
+fn behind(page: PageId) -> PageId {
+    PageId::new(page.get().saturating_add(1))
 }
 
 /// GSN of a transaction's last record as a checkpoint knows it, if that lies before the place from which analysis reads the
@@ -142,9 +149,9 @@ fn gsn_before(logs: &Logs, from: &[Lsn], last: Place) -> Result<Gsn> {
     if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(logs, last)?.gsn) }
 }
 
-/// What the records of some logs say.
+/// What the records of some logs say that the checkpoint does not know.
 #[derive(Clone, Debug, Default)]
-struct Part {
+pub(super) struct Part {
     /// Transactions that the checkpoint knows.
     known: Arc<HashSet<TxnId, BuildNumberHasher>>,
     /// Whether one transaction may have records in several logs.
@@ -153,8 +160,8 @@ struct Part {
     txns: HashMap<TxnId, Seen, BuildNumberHasher>,
     /// Those that are, of which another log or the checkpoint may know. Nothing follows the record that says so.
     over: HashSet<TxnId, BuildNumberHasher>,
-    /// The first change of each page.
-    pages: DirtyPages,
+    /// All pages that have changed are below.
+    pages_end: PageId,
     /// All numbers of transactions are below.
     next_txn: TxnId,
 }
@@ -182,9 +189,8 @@ impl Seen {
 }
 
 impl Part {
-    /// Takes note of one record.
-    fn follow(&mut self, record: &RecordRef<'_>) -> Result<()> {
-        let kind = kind_of(record)?;
+    /// Takes note of one record, but for its pages.
+    pub(super) fn follow(&mut self, kind: Kind, record: &RecordRef<'_>) -> Result<()> {
         if record.txn >= TXN_LIMIT {
             return Err(malformed(record.place()));
         }
@@ -208,13 +214,12 @@ impl Part {
             }
             _ => {}
         }
-        let ops =
-            PageOps::of(kind, record.flags, record.page, record.payload).map_err(|_| malformed(record.place()))?;
-        for op in ops {
-            let (page, _) = op.map_err(|_| malformed(record.place()))?;
-            self.pages.entry(page).or_insert(record.gsn);
-        }
         Ok(())
+    }
+
+    /// Takes note of a page that changes.
+    pub(super) fn meet(&mut self, page: PageId) {
+        self.pages_end = self.pages_end.max(behind(page));
     }
 
     fn advance(&mut self, record: &RecordRef<'_>, seen: Seen) {
@@ -222,13 +227,8 @@ impl Part {
     }
 
     /// What both say together.
-    fn join(mut self, mut other: Self) -> Self {
-        if self.pages.len() < other.pages.len() {
-            std::mem::swap(&mut self, &mut other);
-        }
-        for (page, gsn) in other.pages {
-            self.pages.entry(page).and_modify(|first| *first = gsn.min(*first)).or_insert(gsn);
-        }
+    fn join(mut self, other: Self) -> Self {
+        self.pages_end = self.pages_end.max(other.pages_end);
         for (txn, seen) in other.txns {
             self.txns.entry(txn).and_modify(|known| *known = known.join(seen)).or_insert(seen);
         }
@@ -236,36 +236,6 @@ impl Part {
         self.next_txn = self.next_txn.max(other.next_txn);
         self
     }
-}
-
-/// Reads the logs from these positions on, each by one thread.
-fn read_all(
-    logs: &Arc<Logs>,
-    from: &[Lsn],
-    part: &Part,
-    threads: Option<usize>,
-    report: &mut RecoveryReport,
-) -> Result<Vec<Part>> {
-    let bytes = logs.extents().iter().zip(from).map(|(extent, from)| extent.1.get().saturating_sub(from.get())).sum();
-    let threads = crew::size_for(threads, bytes).min(from.len());
-    report.analysis_bytes = bytes;
-    let (next, from) = (AtomicUsize::new(0), from.to_vec());
-    let (logs, empty) = (Arc::clone(logs), part.clone());
-    let read = move || {
-        let mut parts = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&from) = from.get(number) else { return Ok(parts) };
-            let mut part = empty.clone();
-            let mut scanner = logs.scan_one(LogId::new(number as u16), from);
-            while let Some(record) = scanner.next()? {
-                part.follow(&record)?;
-            }
-            parts.push(part);
-        }
-    };
-    let parts = crew::run(threads, "duramen-analysis", read).into_iter().collect::<Result<Vec<_>>>()?;
-    Ok(parts.into_iter().flatten().collect())
 }
 
 /// The kind of a record; a number that means nothing is damage (or the work of another version).

@@ -1,14 +1,14 @@
 //! Recovery after a crash: ARIES over the log's valid part.
 //!
-//! 1. *Analysis* (`analysis.rs`) reads from the latest checkpoint to the end of the log: which transactions were not
-//!    over, which pages may lack changes on disk.
+//! 1. *Analysis* (`analysis.rs`) begins with the latest checkpoint's tables and goes on to the end of the log: which
+//!    transactions were not over, which pages may lack changes on disk.
 //! 2. *Redo* (`redo.rs`) repeats history: every page operation since the oldest of those changes that its page does not
 //!    have, losers' included; page by page within a stretch of the logs (`window.rs`), one stretch while the next is read
-//!    (`pipeline.rs`).
+//!    (`pipeline.rs`). Both are one pass over the logs.
 //! 3. *Undo* (`undo.rs`) rolls back the transactions that had not committed, writing compensation records, and completes
 //!    the clean-up of those that had.
 //!
-//! Each pass is shared by several threads: analysis by log, redo by log and by page, undo by transaction.
+//! Each pass is shared by several threads: the first by log and by page, undo by transaction.
 //!
 //! With [`crate::Options::open_early`] redo leaves its last stretch for after the opening (`on_demand.rs`).
 //!
@@ -46,18 +46,16 @@ pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File
     let control = core.control.lock().control;
 
     let started = Instant::now();
-    let threads = core.options.recovery_threads;
-    let mut analysis = Analysis::of_logs(scheme.logs(), control, threads, &mut report)?;
-    core.next_txn.store(analysis.next_txn.get(), Ordering::Relaxed);
-    report.analysis_micros = micros(started);
-
-    let started = Instant::now();
-    let groups = control.groups.max(analysis.groups());
-    let unredone = redo::redo(core, scheme.logs(), std::mem::take(&mut analysis.pages), &mut report)?;
+    let mut analysis = Analysis::at_checkpoint(scheme.logs(), control)?;
+    let extents = scheme.logs().extents();
+    report.log_end_bytes = extents.iter().zip(&analysis.behind).map(|((_, end), from)| end.get() - from.get()).sum();
+    let unredone = redo::redo(core, scheme.logs(), &mut analysis, &mut report)?;
     if let Some(unredone) = unredone {
         report.left = unredone.count();
         core.background_redo.leave(&core.store.pool, unredone);
     }
+    core.next_txn.store(analysis.next_txn.get(), Ordering::Relaxed);
+    let groups = control.groups.max(analysis.groups());
     core.store.space.discover(&core.store.pool, groups, data.len()? / PAGE_SIZE as u64)?;
     report.redo_micros = micros(started);
 

@@ -54,13 +54,24 @@ pub(super) struct Portions {
     pub(super) step: u64,
     /// Buckets in a window.
     pub(super) buckets: usize,
-    /// The last window is not repeated but left for [`Pipeline::take_kept`].
+    /// The last window is not repeated but left ([`Over::kept`]).
     pub(super) keep_last: bool,
+}
+
+/// A pipeline that has come to its end.
+pub(super) struct Over<S: Stages> {
+    pub(super) stages: S,
+    /// The logs, read to their ends.
+    pub(super) sources: Vec<S::Source>,
+    /// The last window, if it had something to repeat and was kept.
+    pub(super) kept: Option<Vec<S::Run>>,
+    /// Windows that have been repeated.
+    pub(super) windows: u64,
 }
 
 /// The pipeline, shared by the threads that work on it.
 pub(super) struct Pipeline<S: Stages> {
-    pub(super) stages: S,
+    stages: S,
     portions: Portions,
     state: Mutex<State<S>>,
     changed: Condvar,
@@ -125,17 +136,12 @@ impl<S: Stages> Pipeline<S> {
         Self { stages, portions, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// The last window, if it had something to repeat and was kept. To be called when everything before it has been repeated.
-    pub(super) fn take_kept(&self) -> Option<Vec<S::Run>> {
-        let mut state = self.state.lock();
-        // No other window comes that could use its memory.
-        state.empty = None;
-        state.kept.take()
-    }
-
-    /// Windows that have been repeated.
-    pub(super) fn windows(&self) -> u64 {
-        self.state.lock().windows
+    /// What is left when all threads have worked to the end and have let go of it.
+    pub(super) fn into_over(pipeline: Arc<Self>) -> Over<S> {
+        let Self { stages, state, .. } = Arc::into_inner(pipeline).expect("the threads are gone");
+        let mut state = state.lock();
+        let sources = state.logs.drain(..).map(|log| log.expect("nobody reads any more").source).collect();
+        Over { stages, sources, kept: state.kept.take(), windows: state.windows }
     }
 
     /// Works until everything has been repeated, together with other threads that call this.

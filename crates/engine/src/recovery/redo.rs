@@ -1,24 +1,28 @@
-//! The second pass: every change that a page lacks is repeated, page by page within a window of the logs.
+//! Analysis and redo: the logs are read once for both, and every change that a page lacks is repeated, page by page within a
+//! window of the logs.
+//!
+//! A change may be lacking if the checkpoint knows its page to lack it, or does not know of it yet: which changes those are is
+//! known when a record is read, so nothing has to be known of the records behind.
 //!
 //! Threads read the logs and repeat what they say by a pipeline (`pipeline.rs`). The pages of a bucket are visited in the
 //! order of the data file, some at a time, which are read together: a device gives a fraction of its speed when it is asked
 //! for one page after the other.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, crew};
+use duramen_sync::{Arc, Mutex, crew};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, PageId};
 use duramen_wal::{Logs, RecordRef, Scanner};
 
-use super::analysis::{DirtyPages, kind_of};
+use super::analysis::{Analysis, DirtyPages, Part, kind_of};
 use super::malformed;
 use super::on_demand::{Lacking, Unredone};
-use super::pipeline::{Pipeline, Portions, Stages};
-use super::window::{Bucket, Kept, PageChanges, Run};
+use super::pipeline::{Over, Pipeline, Portions, Stages};
+use super::window::{Bucket, Kept, PageChanges, Run, bucket_of};
 use crate::btree::broken;
 use crate::core::Core;
 use crate::error::Result;
@@ -37,24 +41,18 @@ const STEPS: usize = 8;
 /// Buckets for each of several threads: so many that none waits long for another at the end of a window.
 const BUCKETS_PER_THREAD: usize = 8;
 
-/// Repeats history, as far as `pages` may lack it, from the given GSNs on. If the database is to be opened early, the last
-/// window is left to whoever needs its pages; it is bounded like any other.
+/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. If the database is to be opened early,
+/// the last window is left to whoever needs its pages; it is bounded like any other.
 pub(super) fn redo(
     core: &Arc<Core>,
     logs: &Logs,
-    pages: DirtyPages,
+    analysis: &mut Analysis,
     report: &mut RecoveryReport,
 ) -> Result<Option<Unredone>> {
-    let Some(start) = pages.values().min().copied() else { return Ok(None) };
-    if is_on(Bug::SkipRedo) {
-        return Ok(None);
-    }
-    let positions = logs.positions_before(start);
-    let bytes = logs.extents().iter().zip(&positions).map(|(extent, from)| extent.1.get() - from.get()).sum();
+    let sources = sources(logs, analysis);
+    let bytes = logs.extents().iter().zip(&sources).map(|(extent, source)| extent.1.get() - source.from().get()).sum();
     let threads = crew::size_for(core.options.recovery_threads, bytes);
-    let sources: Vec<Source> =
-        (0..).map(LogId::new).zip(&positions).map(|(log, from)| Source::new(logs, log, *from)).collect();
-    let window_bytes = core.options.redo_memory_bytes / 2;
+    let window_bytes = core.options.redo_memory() / 2;
     let portions = Portions {
         window_bytes,
         step: (window_bytes / (STEPS * sources.len())).max(1) as u64,
@@ -64,8 +62,8 @@ pub(super) fn redo(
     let frames = core.store.pool.frames();
     let redo = Redo {
         core: Arc::clone(core),
-        pages: pages.into_iter().map(|(page, from)| (page, Tracked::from(from))).collect(),
-        buckets: portions.buckets,
+        dirty: std::mem::take(&mut analysis.pages),
+        visited: (0..portions.buckets).map(|_| Mutex::default()).collect(),
         // All threads together keep at most half of the pool's frames busy, and none reads more than the pool does at a
         // time, so that no page is replaced before its turn comes.
         batch: BATCH.min(frames / (2 * threads)).min(frames / 8).max(1),
@@ -75,11 +73,29 @@ pub(super) fn redo(
     let shared = Arc::clone(&pipeline);
     let outcomes = crew::run(threads, "duramen-redo", move || shared.work());
     outcomes.into_iter().collect::<Result<()>>()?;
-    let unredone = pipeline.take_kept().map(|window| pipeline.stages.leave(Kept::new(window, threads))).transpose()?;
+    let Over { stages, sources, kept, windows } = Pipeline::into_over(pipeline);
+    let unredone = kept.map(|window| stages.leave(Kept::new(window, threads))).transpose()?;
     report.redo_threads = threads as u64;
-    report.windows = pipeline.windows();
-    pipeline.stages.counts.report(report);
+    report.windows = windows;
+    stages.counts.report(report);
+    analysis.pages = stages.dirty;
+    analysis.follow(logs, sources.into_iter().map(|source| source.part))?;
     Ok(unredone)
+}
+
+/// The logs from where the first record is that a page may lack, or that the checkpoint does not know.
+fn sources(logs: &Logs, analysis: &Analysis) -> Vec<Source> {
+    let lacked = analysis.pages.values().min().map(|first| logs.positions_before(*first));
+    let source = |(log, behind): (usize, &Lsn)| {
+        let from = lacked.as_ref().map_or(*behind, |lacked| lacked[log].min(*behind));
+        Source {
+            scanner: logs.scan_one(LogId::new(log as u16), from),
+            is_ahead: false,
+            behind: *behind,
+            part: analysis.part(),
+        }
+    };
+    analysis.behind.iter().enumerate().map(source).collect()
 }
 
 /// One log, from where redo begins.
@@ -87,14 +103,10 @@ struct Source {
     scanner: Scanner,
     /// The record that the scanner has given last lies behind the step before.
     is_ahead: bool,
-}
-
-/// What is known about a page of the dirty page table.
-struct Tracked {
-    /// Records below this cannot be missing.
-    from: Gsn,
-    /// Whether redo has been there.
-    visited: AtomicBool,
+    /// Where the records begin that the checkpoint does not know.
+    behind: Lsn,
+    /// What those say.
+    part: Part,
 }
 
 /// What has been done, by all threads.
@@ -108,25 +120,25 @@ struct Counts {
     repeat_nanos: AtomicU64,
 }
 
+/// A set of pages.
+type Pages = HashSet<PageId, BuildNumberHasher>;
+
 /// The two stages of the pipeline.
 struct Redo {
     core: Arc<Core>,
-    pages: HashMap<PageId, Tracked, BuildNumberHasher>,
-    buckets: usize,
+    /// Pages that the checkpoint knows to lack changes.
+    dirty: DirtyPages,
+    /// For each bucket, the pages where redo has been.
+    visited: Box<[Mutex<Pages>]>,
     /// Pages that are read together.
     batch: usize,
     counts: Counts,
 }
 
 impl Source {
-    fn new(logs: &Logs, log: LogId, from: Lsn) -> Self {
-        Self { scanner: logs.scan_one(log, from), is_ahead: false }
-    }
-}
-
-impl Tracked {
-    fn from(from: Gsn) -> Self {
-        Self { from, visited: AtomicBool::new(false) }
+    /// Where reading begins: before anything has been read.
+    fn from(&self) -> Lsn {
+        self.scanner.position()
     }
 }
 
@@ -148,12 +160,25 @@ fn count_time(counter: &AtomicU64, started: Instant) {
 }
 
 impl Redo {
-    /// Adds what a record says of pages that may lack it.
-    fn take_in(&self, record: &RecordRef<'_>, run: &mut Run) -> Result<()> {
+    /// Whether a page may lack a change. `is_known`: the checkpoint was taken behind it, and would know.
+    fn may_lack(&self, page: PageId, gsn: Gsn, is_known: bool) -> bool {
+        // What the checkpoint says of a page counts: it may have been written since its first change behind the checkpoint.
+        self.dirty.get(&page).map_or(!is_known, |first| *first <= gsn)
+    }
+
+    /// Takes in what a record says, of transactions and of pages that may lack it.
+    fn take_in(&self, record: &RecordRef<'_>, behind: Lsn, part: &mut Part, run: &mut Run) -> Result<()> {
+        let (kind, is_known) = (kind_of(record)?, record.lsn < behind);
+        if !is_known {
+            part.follow(kind, record)?;
+        }
         let malformed = |_| malformed(record.place());
-        for op in PageOps::of(kind_of(record)?, record.flags, record.page, record.payload).map_err(malformed)? {
+        for op in PageOps::of(kind, record.flags, record.page, record.payload).map_err(malformed)? {
             let (page, op) = op.map_err(malformed)?;
-            if self.pages.get(&page).is_some_and(|tracked| tracked.from <= record.gsn) {
+            if !is_known {
+                part.meet(page);
+            }
+            if self.may_lack(page, record.gsn, is_known) && !is_on(Bug::SkipRedo) {
                 run.add(page, record.gsn, &op);
             }
         }
@@ -171,14 +196,16 @@ impl Redo {
             }
             records += 1;
             bytes += record.end.get() - record.lsn.get();
-            self.take_in(&record, run)?;
+            self.take_in(&record, source.behind, &mut source.part, run)?;
         };
         self.counts.records.fetch_add(records, Ordering::Relaxed);
         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(next)
     }
 
-    fn repeat_bucket(&self, bucket: &Bucket<'_>) -> Result<()> {
+    fn repeat_bucket(&self, window: &[Run], number: usize) -> Result<()> {
+        let bucket = Bucket::of(window, number);
+        let mut visited = self.visited[number].lock();
         let pool = &self.core.store.pool;
         let (mut pages, mut redone) = (0, 0);
         let mut rest = bucket.pages();
@@ -190,7 +217,7 @@ impl Redo {
             let ids: Vec<PageId> = some.iter().map(|changes| changes.page).collect();
             pool.prefetch(&ids);
             for changes in some {
-                let is_new = !self.pages[&changes.page].visited.swap(true, Ordering::Relaxed);
+                let is_new = visited.insert(changes.page);
                 redone += redo_page(pool, changes, is_new)?;
                 pages += 1;
             }
@@ -210,7 +237,7 @@ impl Redo {
         for changes in kept.pages() {
             let page = changes.page;
             pool.reserve_page(page)?;
-            let is_new = !self.pages[&page].visited.load(Ordering::Relaxed);
+            let is_new = !self.visited[bucket_of(page, self.visited.len())].lock().contains(&page);
             if pool.is_resident(page) {
                 self.counts.redone.fetch_add(redo_page(pool, changes, is_new)?, Ordering::Relaxed);
             } else {
@@ -226,7 +253,7 @@ impl Stages for Redo {
     type Run = Run;
 
     fn run(&self) -> Run {
-        Run::new(self.buckets)
+        Run::new(self.visited.len())
     }
 
     fn read(&self, source: &mut Source, limit: Gsn, run: &mut Run) -> Result<Option<Gsn>> {
@@ -242,7 +269,7 @@ impl Stages for Redo {
 
     fn repeat(&self, window: &[Run], bucket: usize) -> Result<()> {
         let started = Instant::now();
-        let repeated = self.repeat_bucket(&Bucket::of(window, bucket));
+        let repeated = self.repeat_bucket(window, bucket);
         count_time(&self.counts.repeat_nanos, started);
         repeated
     }

@@ -142,7 +142,7 @@ impl Kept {
 }
 
 /// The bucket, of so many, that a page is in.
-fn bucket_of(page: PageId, buckets: usize) -> usize {
+pub(super) fn bucket_of(page: PageId, buckets: usize) -> usize {
     (page.get() / STRIPE % buckets as u64) as usize
 }
 

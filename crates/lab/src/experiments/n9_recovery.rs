@@ -78,11 +78,8 @@ impl Experiment for Recovery {
                 }
             }
         }
-        let passes: [(&str, Micros); 3] = [
-            ("analysis", |report| report.analysis_micros),
-            ("redo", |report| report.redo_micros),
-            ("undo", |report| report.undo_micros),
-        ];
+        let passes: [(&str, Micros); 2] =
+            [("redo", |report| report.redo_micros), ("undo", |report| report.undo_micros)];
         let seconds = |layout: usize, micros: Micros| -> Vec<(f64, f64)> {
             let shortest = reports[layout]
                 .iter()
@@ -97,10 +94,8 @@ impl Experiment for Recovery {
                 .enumerate()
                 .map(|(layout, (name, _))| Series::ours(*name, seconds(layout, micros)))
                 .collect();
-            if pass != "analysis" {
-                checks.extend(series.iter().map(|series| speed_up(pass, series)));
-                checks.push(beside(pass, &series[0], &series[1]));
-            }
+            checks.extend(series.iter().map(|series| speed_up(pass, series)));
+            checks.push(beside(pass, &series[0], &series[1]));
             figures.push(Figure {
                 name: format!("N9-{pass}"),
                 title: format!("{pass} of {LOGS} logs"),

@@ -177,7 +177,7 @@ fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
         log_slot_pool: 2 * slots,
         log_segment_bytes: 64 << 10,
         checkpoint_bytes: 32 << 10,
-        redo_memory_bytes: 4 << 10,
+        redo_memory_bytes: Some(4 << 10),
         ..options.clone()
     };
     Variant::of(seed).apply(if shape.tight { tight } else { options })

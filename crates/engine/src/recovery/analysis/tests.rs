@@ -28,13 +28,25 @@ fn entry(txn: u64, state: TxnState, first: Gsn, last: Place) -> TxnEntry {
 }
 
 /// What analysis finds that begins with these entries of a checkpoint, and reads the logs from these positions on.
-fn analyzed(logs: &Arc<Logs>, table: &[TxnEntry], from: &[Lsn], threads: usize) -> Vec<TxnEntry> {
-    let txns: HashMap<_, _, _> = table.iter().map(|entry| (entry.txn, *entry)).collect();
-    let mut analysis = Analysis { txns, pages: HashMap::default(), next_txn: TxnId::new(1) };
-    let known = Arc::new(analysis.txns.keys().copied().collect());
-    let part = Part { known, scattered: from.len() > 1, ..Part::default() };
-    let parts = read_all(logs, from, &part, Some(threads), &mut RecoveryReport::default()).unwrap();
-    analysis.follow(logs, from, parts).unwrap();
+fn analyzed(logs: &Logs, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
+    let mut analysis = Analysis {
+        txns: table.iter().map(|entry| (entry.txn, *entry)).collect(),
+        pages: HashMap::default(),
+        next_txn: TxnId::new(1),
+        behind: from.to_vec(),
+        scattered: from.len() > 1,
+        pages_end: PageId::ZERO,
+    };
+    let mut parts = Vec::new();
+    for (log, from) in (0..).zip(from) {
+        let mut part = analysis.part();
+        let mut scanner = logs.scan_one(LogId::new(log), *from);
+        while let Some(record) = scanner.next().unwrap() {
+            part.follow(kind_of(&record).unwrap(), &record).unwrap();
+        }
+        parts.push(part);
+    }
+    analysis.follow(logs, parts).unwrap();
     let mut entries: Vec<TxnEntry> = analysis.txns.into_values().collect();
     entries.sort_by_key(|entry| entry.txn);
     entries
@@ -57,10 +69,10 @@ fn the_first_record_is_known_from_the_checkpoint_or_from_the_log() {
         entry(6, TxnState::Active, earlier, found[4].1),
         entry(7, TxnState::Active, found[2].0, found[5].1),
     ];
-    assert_eq!(analyzed(&logs, &table, &starts(&logs), 1), expected);
+    assert_eq!(analyzed(&logs, &table, &starts(&logs)), expected);
 }
 
-/// The same whatever logs the records are in, and however many threads read them.
+/// The same whatever logs the records are in.
 #[test]
 fn logs_are_put_together_by_time() {
     for count in [1, 2, 3] {
@@ -90,9 +102,7 @@ fn logs_are_put_together_by_time() {
             entry(5, TxnState::Active, places[0].0, places[3].1),
             entry(6, TxnState::Committed, places[1].0, places[4].1),
         ];
-        for threads in [1, 3] {
-            assert_eq!(analyzed(&logs, &[], &starts(&logs), threads), expected, "{count} logs, {threads} threads");
-        }
+        assert_eq!(analyzed(&logs, &[], &starts(&logs)), expected, "{count} logs");
     }
 }
 
@@ -109,5 +119,5 @@ fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     let from = [from, logs.extents()[1].1];
     harden(&logs);
     let table = [entry(5, TxnState::Active, first, latest)];
-    assert_eq!(analyzed(&logs, &table, &from, 2), table);
+    assert_eq!(analyzed(&logs, &table, &from), table);
 }

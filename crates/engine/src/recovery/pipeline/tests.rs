@@ -76,8 +76,9 @@ fn run(recorder: Recorder, logs: &[Vec<Entry>], portions: Portions, threads: usi
     let pipeline = Arc::new(Pipeline::new(recorder, sources, portions));
     let shared = Arc::clone(&pipeline);
     crew::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>()?;
-    let repeated = pipeline.stages.repeated.iter().map(|bucket| bucket.lock().clone()).collect();
-    Ok((repeated, pipeline.windows()))
+    let over = Pipeline::into_over(pipeline);
+    let repeated = over.stages.repeated.iter().map(|bucket| bucket.lock().clone()).collect();
+    Ok((repeated, over.windows))
 }
 
 /// What every run must have repeated.
@@ -131,11 +132,12 @@ mod threads {
                 let pipeline = Arc::new(Pipeline::new(Recorder::new(1), sources, portions));
                 let shared = Arc::clone(&pipeline);
                 crew::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
-                let mut all = pipeline.stages.repeated[0].lock().clone();
-                let mut kept = pipeline.take_kept().expect("there is something to repeat").concat();
+                let over = Pipeline::into_over(pipeline);
+                let mut all = over.stages.repeated[0].lock().clone();
+                let mut kept = over.kept.expect("there is something to repeat").concat();
                 kept.sort_unstable();
                 assert_eq!(all.is_empty(), window_bytes > 2040);
-                assert_eq!(pipeline.windows() == 0, all.is_empty());
+                assert_eq!(over.windows == 0, all.is_empty());
                 all.extend(kept);
                 assert_eq!(all, expected(&logs(), 1)[0], "{portions:?}, {threads} threads");
             }
@@ -198,8 +200,9 @@ mod models {
             let pipeline = Arc::new(Pipeline::new(Recorder::new(1), sources, portions));
             let shared = Arc::clone(&pipeline);
             crew::run(2, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
-            assert_eq!(*pipeline.stages.repeated[0].lock(), [(1, 0)]);
-            assert_eq!(pipeline.take_kept().unwrap().concat(), [(3, 0)]);
+            let over = Pipeline::into_over(pipeline);
+            assert_eq!(*over.stages.repeated[0].lock(), [(1, 0)]);
+            assert_eq!(over.kept.unwrap().concat(), [(3, 0)]);
         });
     }
 
