@@ -1,14 +1,20 @@
 //! Opens databases for the subcommands.
 
 use std::path::Path;
+use std::time::Duration;
 
 use duramen::pmem::{Source, Survive};
-use duramen::{Archive, Db, LogDevice, NvmOptions, Options};
+use duramen::{Archive, Db, LogDevice, NvmOptions, Options, RecoveryObserver};
 use duramen_io::{Backend, Disk, DiskLock, RealDisk, RealDiskOptions};
-use duramen_sync::Arc;
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, Mutex};
 
 use crate::args::{LogArgs, OpenArgs};
 use crate::failure::{Failure, Result};
+use crate::progress::{Bar, Narrator};
+
+/// So long an opening is not worth a word.
+const UNNOTICED: Duration = Duration::from_millis(500);
 
 /// The file that every database has.
 const CONTROL_FILE: &str = "control";
@@ -35,6 +41,22 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
     })
 }
 
+/// Opens a database, and shows how far recovery is if it takes long.
+pub(crate) fn open(dir: &Path, options: Options, narrator: Narrator) -> Result<Db> {
+    let (began, bar) = (Instant::now(), Arc::new(Mutex::new(None::<Bar>)));
+    let shown = Arc::clone(&bar);
+    let observer = RecoveryObserver::new(move |progress| {
+        if began.elapsed() >= UNNOTICED {
+            shown.lock().get_or_insert_with(|| narrator.bar("recovering", 1)).recover(progress);
+        }
+    });
+    let opened = Db::open(dir, Options { recovery_observer: Some(observer), ..options });
+    if let Some(bar) = bar.lock().take() {
+        bar.finish();
+    }
+    Ok(opened?)
+}
+
 fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {
     let mut sources = log.region.iter().cloned().map(Source::File);
     let first = sources.next().unwrap_or_else(|| Source::File(dir.join("ring")));
@@ -53,7 +75,8 @@ pub(crate) fn warn_of_shortfall(db: &Db) {
 /// Opens the database in `dir`, which must exist; makes nothing where there is none.
 pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
     require_database(dir)?;
-    let db = Db::open(dir, Options { create: false, ..options(dir, open)? })?;
+    let options = Options { create: false, ..options(dir, open)? };
+    let db = self::open(dir, options, Narrator::new(false))?;
     warn_of_shortfall(&db);
     Ok(db)
 }

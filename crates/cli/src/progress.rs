@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use duramen::CopyProgress;
+use duramen::{CopyProgress, RecoveryPass, RecoveryProgress};
 use duramen_lab::Step;
 use duramen_sync::clock::Instant;
 use duramen_workloads::{LoadProgress, Progress};
@@ -78,6 +78,24 @@ impl Bar {
             bar.set_length(pages.max(copied).max(1));
         }
         self.show(copied, &format!("{} of {} and log", format::bytes(copied), format::bytes(pages)));
+    }
+
+    /// Shows how far recovery is.
+    pub(crate) fn recover(&mut self, progress: RecoveryProgress) {
+        let RecoveryProgress { pass, done, total, .. } = progress;
+        if let Some(bar) = &self.bar {
+            bar.set_length(total.unwrap_or(done).max(1));
+        }
+        let bytes = |done| match total {
+            Some(total) => format!("{} of {}", format::bytes(done), format::bytes(total)),
+            None => format::bytes(done),
+        };
+        let message = match pass {
+            RecoveryPass::LogEnd => format!("{} read to find the end of the log", bytes(done)),
+            RecoveryPass::Redo => format!("{} of log repeated", bytes(done)),
+            RecoveryPass::Undo => format!("{done} of {} transactions brought to an end", total.unwrap_or(done)),
+        };
+        self.show(done, &message);
     }
 
     /// Shows how far an experiment is.

@@ -90,6 +90,7 @@ pub use db::Db;
 pub use error::{Error, Result};
 pub use metrics::{Metrics, RecoveryReport};
 pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
+pub use recovery::progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use timestamp::Timestamp;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 

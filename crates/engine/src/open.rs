@@ -9,7 +9,7 @@ use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, Known, LogDevice, Logs, MAX_LOGS, WalOptions};
+use duramen_wal::{GroupCommit, Known, LogDevice, Logs, MAX_LOGS, ReadObserver, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
@@ -27,6 +27,7 @@ use crate::options::{CommitMode, Options};
 use crate::page;
 use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
 use crate::record::Kind;
+use crate::recovery::progress::{Gauge, RecoveryPass};
 use crate::recovery::{self, BackgroundRedo};
 use crate::scheme::WalScheme;
 use crate::space::{Space, blank_bitmap};
@@ -246,6 +247,10 @@ fn wal_options(options: &Options) -> WalOptions {
         segment_bytes: options.log_segment_bytes,
         max_bytes: options.log_max_bytes,
         archive: options.archive.clone(),
+        read_observer: options.recovery_observer.as_ref().map(|observer| {
+            let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
+            ReadObserver::new(move |bytes| gauge.add(bytes))
+        }),
         shared_synchronizations: options.commit == CommitMode::Pipelined,
         synchronization_kind: Kind::Synchronization as u8,
         group_commit: GroupCommit {

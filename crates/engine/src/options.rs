@@ -9,6 +9,7 @@ pub use duramen_wal::{Archive, InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
 use duramen_types::PAGE_SIZE;
 
 use crate::error::{Error, Result};
+use crate::recovery::progress::RecoveryObserver;
 
 /// When a commit releases its locks and when it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -136,6 +137,8 @@ pub struct Options {
     /// they are first needed, or in the background (default no). The changes wait in memory meanwhile: those of the end of
     /// the log, at most as much as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
     pub open_early: bool,
+    /// Who is told how far recovery is; nobody by default.
+    pub recovery_observer: Option<RecoveryObserver>,
     /// Group commit: flush when this many commits wait. The default, 1, means as soon as the device is free; when many
     /// commit at once, that is when most of those whom the last flush released have come back ...
     pub group_commit_transactions: usize,
@@ -177,6 +180,7 @@ impl Default for Options {
             redo_memory_bytes: None,
             recovery_threads: None,
             open_early: false,
+            recovery_observer: None,
             group_commit_transactions: 1,
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),

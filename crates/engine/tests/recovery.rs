@@ -1,9 +1,9 @@
 //! Redo by windows of the log: however much of it is taken in at a time, and by however many threads, the result is the
 //! same, and a crash in the middle of it does no harm.
 
-use duramen::{Db, Options, Partition, Table};
+use duramen::{Db, Options, Partition, RecoveryObserver, RecoveryPass, RecoveryProgress, Table};
 use duramen_io::{CrashChoice, SimDisk};
-use duramen_sync::Arc;
+use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PageId, Place, TxnId};
 use duramen_wal::{NewRecord, Wal, WalOptions};
 use rand::rngs::StdRng;
@@ -302,4 +302,53 @@ fn pages_from_the_future_of_an_older_log_are_refused() {
     let error = db.begin().get(&table, b"key").unwrap_err();
     assert!(matches!(&error, duramen::Error::Corrupt { page: Some(_), .. }), "{error}");
     assert!(error.to_string().contains("the log has lost its end"), "{error}");
+}
+
+/// Of each pass what is done grows to all there is, and is told on the way.
+#[test]
+fn recovery_tells_how_far_it_is() {
+    for logs in [1, 2] {
+        let with = Options { logs, log_partition: Partition::RoundRobin, ..options(4_000, 1 << 20) };
+        let disk = SimDisk::new(7);
+        let db = Db::open_on(Arc::new(disk.clone()), with.clone()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let put = |from: u32, to: u32| {
+            let mut txn = db.begin();
+            for key in from..to {
+                txn.put(&table, &key.to_be_bytes(), &[1; 1_400]).unwrap();
+            }
+            txn
+        };
+        put(0, 7_000).commit().unwrap();
+        put(7_000, 14_000).commit().unwrap();
+        let loser = put(14_000, 14_100);
+        let last = put(14_100, 14_101);
+        last.commit().unwrap();
+        disk.crash();
+        drop((loser, db));
+
+        let told = Arc::new(Mutex::new(Vec::<RecoveryProgress>::new()));
+        let listener = Arc::clone(&told);
+        let observer = RecoveryObserver::new(move |progress| listener.lock().push(progress));
+        let with = Options { recovery_observer: Some(observer), recovery_threads: Some(1), ..with };
+        let image = disk.crash_image(&CrashChoice::Everything);
+        let db = Db::open_on(Arc::new(image), with).unwrap();
+        let report = db.metrics().recovery;
+        let told = std::mem::take(&mut *told.lock());
+        for (pass, steps, all) in [
+            (RecoveryPass::LogEnd, 3, report.log_end_bytes),
+            (RecoveryPass::Redo, 10, report.bytes),
+            (RecoveryPass::Undo, 1, report.losers),
+        ] {
+            let of_pass: Vec<RecoveryProgress> = told.iter().copied().filter(|one| one.pass == pass).collect();
+            assert!(of_pass.len() >= steps, "{pass:?}: {of_pass:?}");
+            assert!(of_pass.is_sorted_by_key(|one| one.done), "{of_pass:?}");
+            let last = of_pass[of_pass.len() - 1];
+            assert!(last.done <= all && last.done + (5 << 20) * u64::from(logs) > all, "{last:?} of {all}");
+            if pass != RecoveryPass::LogEnd {
+                assert_eq!((last.done, last.total), (all, Some(all)));
+            }
+        }
+        assert_eq!(report.losers, 1);
+    }
 }

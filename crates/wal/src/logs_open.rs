@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::destage::{check_end, empty_ring, find_buffer};
 use crate::error::{Result, WalError};
 use crate::logs::{Logs, Marks, check, mark_step};
+use crate::observer::Meter;
 use crate::options::WalOptions;
 use crate::record::{Identity, RecordRef};
 use crate::recover::{self, End, Found};
@@ -288,12 +289,14 @@ fn read(
     let (mut last, mut has_more) = (Gsn::ZERO, false);
     let (mut synchronizations, mut stated) = (VecDeque::<Synchronization>::new(), None);
     let mut disorder = None;
+    let mut meter = Meter::new(options.read_observer.as_ref(), from);
     let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
     let end = recover::find_end(&found, Some(from), false, expected, |record| {
         if record.gsn <= last {
             disorder = disorder.or(Some(record.lsn));
         }
         last = record.gsn;
+        meter.pass(record);
         if record.lsn.get() / step != record.end.get() / step {
             marks.insert(record.gsn.get(), record.end.get());
         }

@@ -8,6 +8,7 @@ use duramen_types::{BLOCK_SIZE, LogId};
 use crate::archive::Archive;
 use crate::error::{Result, WalError};
 use crate::insert::InsertDesign;
+use crate::observer::ReadObserver;
 use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES};
 
 /// When the log is flushed: as soon as one of the three limits is reached and the device is free.
@@ -157,6 +158,8 @@ pub struct WalOptions {
     pub group_commit: GroupCommit,
     /// Where segments are copied to before they are recycled; nowhere by default.
     pub archive: Option<Archive>,
+    /// Who is told how much has been read when the log is opened; nobody by default.
+    pub read_observer: Option<ReadObserver>,
     /// With several logs that end in rings behind durable caches: commits are no synchronizations, and one serves all who commit
     /// meanwhile. That is for threads that do not wait for each of their commits. Behind volatile caches it is always so.
     pub shared_synchronizations: bool,
@@ -180,6 +183,7 @@ impl Default for WalOptions {
             spare_segments: 2,
             group_commit: GroupCommit::default(),
             archive: None,
+            read_observer: None,
             shared_synchronizations: false,
             synchronization_kind: 0,
         }

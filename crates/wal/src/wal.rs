@@ -14,6 +14,7 @@ use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
 use crate::hardened::Hardened;
 use crate::nvm::NvmRing;
+use crate::observer::Meter;
 use crate::options::WalOptions;
 use crate::passive::Passive;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
@@ -120,7 +121,8 @@ impl Wal {
         }
         let mut found = recover::find(&*disk, LogId::ZERO, Some(identity), from)?;
         let buffer = find_buffer(&disk, &options, &identity, &mut found)?;
-        let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |_| {})?;
+        let mut meter = Meter::new(options.read_observer.as_ref(), from.unwrap_or(found.start));
+        let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |record| meter.pass(record))?;
         if let Some(buffer) = &buffer {
             check_end(buffer, end.end)?;
         }

@@ -48,7 +48,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
             return Err(Failure::Usage(reason.to_owned()));
         }
     }
-    let db = Db::open(&dir, options(&dir, args)?)?;
+    let db = database::open(&dir, options(&dir, args)?, narrator)?;
     database::warn_of_shortfall(&db);
     let recovery = database::recovery(&db);
     let found = db.metrics();

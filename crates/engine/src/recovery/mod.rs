@@ -18,6 +18,7 @@
 mod analysis;
 mod on_demand;
 mod pipeline;
+pub(crate) mod progress;
 mod redo;
 mod undo;
 mod window;

@@ -22,6 +22,7 @@ use super::analysis::{Analysis, DirtyPages, Part, kind_of};
 use super::malformed;
 use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Over, Pipeline, Portions, Stages};
+use super::progress::{Gauge, RecoveryPass};
 use super::window::{Bucket, Kept, PageChanges, Run, bucket_of};
 use crate::btree::broken;
 use crate::core::Core;
@@ -68,6 +69,7 @@ pub(super) fn redo(
         // time, so that no page is replaced before its turn comes.
         batch: BATCH.min(frames / (2 * threads)).min(frames / 8).max(1),
         counts: Counts::default(),
+        gauge: Gauge::new(core.options.recovery_observer.as_ref(), RecoveryPass::Redo, Some(bytes), 2),
     };
     let pipeline = Arc::new(Pipeline::new(redo, sources, portions));
     let shared = Arc::clone(&pipeline);
@@ -75,6 +77,7 @@ pub(super) fn redo(
     outcomes.into_iter().collect::<Result<()>>()?;
     let Over { stages, sources, kept, windows } = Pipeline::into_over(pipeline);
     let unredone = kept.map(|window| stages.leave(Kept::new(window, threads))).transpose()?;
+    stages.gauge.finish();
     report.redo_threads = threads as u64;
     report.windows = windows;
     stages.counts.report(report);
@@ -133,6 +136,7 @@ struct Redo {
     /// Pages that are read together.
     batch: usize,
     counts: Counts,
+    gauge: Gauge,
 }
 
 impl Source {
@@ -200,6 +204,8 @@ impl Redo {
         };
         self.counts.records.fetch_add(records, Ordering::Relaxed);
         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        run.log_bytes += bytes;
+        self.gauge.add(bytes);
         Ok(next)
     }
 
@@ -271,6 +277,7 @@ impl Stages for Redo {
         let started = Instant::now();
         let repeated = self.repeat_bucket(window, bucket);
         count_time(&self.counts.repeat_nanos, started);
+        self.gauge.add(window.iter().map(|run| run.log_bytes).sum::<u64>() / self.visited.len() as u64);
         repeated
     }
 

@@ -7,6 +7,7 @@ use duramen_types::{Gsn, Place};
 use duramen_wal::{Logs, Record};
 
 use super::analysis::Analysis;
+use super::progress::{Gauge, RecoveryPass};
 use super::{malformed, read_in_chain};
 use crate::active::{TxnEntry, TxnState};
 use crate::change::Change;
@@ -38,6 +39,9 @@ pub(super) fn finish_transactions(
     resumed.reverse();
     let bytes = report.bytes;
     let threads = crew::size_for(core.options.recovery_threads, bytes).min(entries.len());
+    let observer = core.options.recovery_observer.as_ref();
+    let gauge = Arc::new(Gauge::new(observer, RecoveryPass::Undo, Some(entries.len() as u64), 1));
+    let finished = Arc::clone(&gauge);
     let (core, logs, rest) = (Arc::clone(core), Arc::clone(logs), Mutex::new(resumed));
     let work = move || {
         let mut losers = 0;
@@ -45,7 +49,10 @@ pub(super) fn finish_transactions(
             let next = rest.lock().pop();
             let Some((entry, log)) = next else { return Ok(losers) };
             match finish_one(&core, &logs, entry, log) {
-                Ok(was_loser) => losers += u64::from(was_loser),
+                Ok(was_loser) => {
+                    losers += u64::from(was_loser);
+                    finished.add(1);
+                }
                 Err(error) => {
                     rest.lock().clear();
                     return Err(error);
@@ -55,6 +62,9 @@ pub(super) fn finish_transactions(
     };
     for losers in crew::run(threads, "duramen-undo", work) {
         report.losers += losers?;
+    }
+    if report.losers > 0 {
+        gauge.finish();
     }
     Ok(())
 }

@@ -37,12 +37,14 @@ pub(super) struct Run {
     bytes: Vec<u8>,
     buckets: Box<[Vec<Entry>]>,
     entries: usize,
+    /// Bytes of log that were read for it.
+    pub(super) log_bytes: u64,
 }
 
 impl Run {
     /// An empty one, in so many buckets.
     pub(super) fn new(buckets: usize) -> Self {
-        Self { bytes: Vec::new(), buckets: vec![Vec::new(); buckets].into(), entries: 0 }
+        Self { bytes: Vec::new(), buckets: vec![Vec::new(); buckets].into(), entries: 0, log_bytes: 0 }
     }
 
     /// Memory used, in bytes.
@@ -63,6 +65,7 @@ impl Run {
         self.bytes.clear();
         self.buckets.iter_mut().for_each(Vec::clear);
         self.entries = 0;
+        self.log_bytes = 0;
     }
 }
 

@@ -32,6 +32,7 @@ pub fn options(insert: InsertDesign) -> WalOptions {
         spare_segments: 0,
         group_commit: GroupCommit { transactions: 1, bytes: 1 << 20, time: Duration::from_millis(1) },
         archive: None,
+        read_observer: None,
         shared_synchronizations: false,
         synchronization_kind: 0,
     }
