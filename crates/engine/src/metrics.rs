@@ -52,7 +52,7 @@ pub struct Metrics {
     pub recovery: RecoveryReport,
 }
 
-/// What recovery had to do. All zero after a clean shutdown, but for the times.
+/// What recovery had to do. After a clean shutdown it reads no more than the checkpoint's own records, and repeats nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Torn pages restored from the double-write area.

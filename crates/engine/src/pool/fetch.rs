@@ -308,6 +308,7 @@ impl Pool {
     /// the page is in the pool by now.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        self.wal_rule.settle();
         let frame = self.take_frame()?;
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);

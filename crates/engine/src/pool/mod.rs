@@ -86,6 +86,9 @@ pub(crate) trait WalRule: Send + Sync {
     /// log must also see what its inserter did before (the insertion releases, `end` acquires): fuzzy checkpoints rest
     /// on that.
     fn end(&self) -> Gsn;
+
+    /// The caller is about to wait for the disk, perhaps for long: nobody should have to wait for what it has inserted.
+    fn settle(&self) {}
 }
 
 /// How a pool is set up.

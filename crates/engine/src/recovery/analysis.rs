@@ -33,8 +33,10 @@ pub(super) struct Analysis {
     pub(super) pages: DirtyPages,
     /// No transaction has this number or a higher one.
     pub(super) next_txn: TxnId,
-    /// For each log, where the records begin that the checkpoint does not know.
+    /// For each log, where the records begin that the checkpoint's table of transactions may not know.
     pub(super) behind: Vec<Lsn>,
+    /// Transactions that the checkpoint knows.
+    known: Arc<HashSet<TxnId, BuildNumberHasher>>,
     /// Whether one transaction may have records in several logs.
     scattered: bool,
     /// Pages that have changed are below.
@@ -49,17 +51,18 @@ impl Analysis {
             pages: HashMap::default(),
             next_txn: control.next_txn,
             behind: control.behind_checkpoint(),
+            known: Arc::default(),
             scattered: control.logs.count > 1 && control.logs.partition == Partition::Page,
             pages_end: PageId::ZERO,
         };
         analysis.read_tables(logs, control.checkpoint)?;
+        analysis.known = Arc::new(analysis.txns.keys().copied().collect());
         Ok(analysis)
     }
 
     /// Finds nothing yet in any log behind the checkpoint.
     pub(super) fn part(&self) -> Part {
-        let known = Arc::new(self.txns.keys().copied().collect());
-        Part { known, scattered: self.scattered, ..Part::default() }
+        Part { known: Arc::clone(&self.known), scattered: self.scattered, ..Part::default() }
     }
 
     /// The tables of the checkpoint: the state from which the records behind its begin record lead on.

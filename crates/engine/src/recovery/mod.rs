@@ -50,7 +50,7 @@ pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File
     let mut analysis = Analysis::at_checkpoint(scheme.logs(), control)?;
     let extents = scheme.logs().extents();
     report.log_end_bytes = extents.iter().zip(&analysis.behind).map(|((_, end), from)| end.get() - from.get()).sum();
-    let unredone = redo::redo(core, scheme.logs(), &mut analysis, &mut report)?;
+    let unredone = redo::redo(core, scheme.logs(), &control, &mut analysis, &mut report)?;
     if let Some(unredone) = unredone {
         report.left = unredone.count();
         core.background_redo.leave(&core.store.pool, unredone);

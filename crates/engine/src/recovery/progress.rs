@@ -5,6 +5,9 @@ use std::fmt;
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 
+/// Bytes of log from one call to the next.
+const STEP_BYTES: u64 = 4 << 20;
+
 /// What recovery is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecoveryPass {
@@ -55,6 +58,8 @@ pub(crate) struct Gauge {
     total: Option<u64>,
     /// Each unit is done in so many parts.
     parts: u64,
+    /// Units from one call to the next.
+    step: u64,
     /// Parts that are done.
     done: AtomicU64,
 }
@@ -62,13 +67,17 @@ pub(crate) struct Gauge {
 impl Gauge {
     /// Nothing is done yet, of `total` units in so many parts.
     pub(crate) fn new(observer: Option<&RecoveryObserver>, pass: RecoveryPass, total: Option<u64>, parts: u64) -> Self {
-        Self { observer: observer.cloned(), pass, total, parts, done: AtomicU64::new(0) }
+        let step = if pass == RecoveryPass::Undo { 1 } else { STEP_BYTES };
+        Self { observer: observer.cloned(), pass, total, parts, step, done: AtomicU64::new(0) }
     }
 
     /// One part of so many units has been done.
     pub(crate) fn add(&self, units: u64) {
-        let done = self.done.fetch_add(units, Ordering::Relaxed) + units;
-        self.tell(done / self.parts);
+        let before = self.done.fetch_add(units, Ordering::Relaxed);
+        let (before, done) = (before / self.parts, (before + units) / self.parts);
+        if before / self.step != done / self.step {
+            self.tell(done);
+        }
     }
 
     /// All is done.

@@ -1,8 +1,8 @@
 //! Analysis and redo: the logs are read once for both, and every change that a page lacks is repeated, page by page within a
 //! window of the logs.
 //!
-//! A change may be lacking if the checkpoint knows its page to lack it, or does not know of it yet: which changes those are is
-//! known when a record is read, so nothing has to be known of the records behind.
+//! A page may lack a change if the checkpoint's table says so, or if the table does not have the page and the change is later than
+//! the checkpoint ([`Lacked`]). That is known when a record is read, so nothing has to be known of the records behind.
 //!
 //! Threads read the logs and repeat what they say by a pipeline (`pipeline.rs`). The pages of a bucket are visited in the
 //! order of the data file, some at a time, which are read together: a device gives a fraction of its speed when it is asked
@@ -25,6 +25,7 @@ use super::pipeline::{Over, Pipeline, Portions, Stages};
 use super::progress::{Gauge, RecoveryPass};
 use super::window::{Bucket, Kept, PageChanges, Run, bucket_of};
 use crate::btree::broken;
+use crate::control::Control;
 use crate::core::Core;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
@@ -47,10 +48,12 @@ const BUCKETS_PER_THREAD: usize = 8;
 pub(super) fn redo(
     core: &Arc<Core>,
     logs: &Logs,
+    control: &Control,
     analysis: &mut Analysis,
     report: &mut RecoveryReport,
 ) -> Result<Option<Unredone>> {
-    let sources = sources(logs, analysis);
+    let lacked = Lacked::new(std::mem::take(&mut analysis.pages), control);
+    let sources = sources(logs, analysis, lacked.first);
     let bytes = logs.extents().iter().zip(&sources).map(|(extent, source)| extent.1.get() - source.from().get()).sum();
     let threads = crew::size_for(core.options.recovery_threads, bytes);
     let window_bytes = core.options.redo_memory() / 2;
@@ -63,7 +66,7 @@ pub(super) fn redo(
     let frames = core.store.pool.frames();
     let redo = Redo {
         core: Arc::clone(core),
-        dirty: std::mem::take(&mut analysis.pages),
+        lacked,
         visited: (0..portions.buckets).map(|_| Mutex::default()).collect(),
         // All threads together keep at most half of the pool's frames busy, and none reads more than the pool does at a
         // time, so that no page is replaced before its turn comes.
@@ -81,16 +84,16 @@ pub(super) fn redo(
     report.redo_threads = threads as u64;
     report.windows = windows;
     stages.counts.report(report);
-    analysis.pages = stages.dirty;
+    analysis.pages = stages.lacked.pages;
     analysis.follow(logs, sources.into_iter().map(|source| source.part))?;
     Ok(unredone)
 }
 
 /// The logs from where the first record is that a page may lack, or that the checkpoint does not know.
-fn sources(logs: &Logs, analysis: &Analysis) -> Vec<Source> {
-    let lacked = analysis.pages.values().min().map(|first| logs.positions_before(*first));
+fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
+    let lacked = logs.positions_before(first_lacked);
     let source = |(log, behind): (usize, &Lsn)| {
-        let from = lacked.as_ref().map_or(*behind, |lacked| lacked[log].min(*behind));
+        let from = lacked[log].min(*behind);
         Source {
             scanner: logs.scan_one(LogId::new(log as u16), from),
             is_ahead: false,
@@ -101,12 +104,40 @@ fn sources(logs: &Logs, analysis: &Analysis) -> Vec<Source> {
     analysis.behind.iter().enumerate().map(source).collect()
 }
 
+/// Which changes pages may lack.
+#[derive(Debug)]
+struct Lacked {
+    /// Pages that the checkpoint knows to lack changes.
+    pages: DirtyPages,
+    /// GSN of the checkpoint's begin record.
+    checkpoint: Gsn,
+    /// Pages lack no earlier change.
+    first: Gsn,
+}
+
+impl Lacked {
+    fn new(pages: DirtyPages, control: &Control) -> Self {
+        let first = pages.values().copied().fold(control.redo, Gsn::min);
+        Self { pages, checkpoint: control.checkpoint_gsn(), first }
+    }
+
+    /// Whether a page may lack a change.
+    ///
+    /// What the checkpoint says of a page counts: it may have been written since its first change behind the checkpoint. Of one
+    /// that the checkpoint does not name, all changes are told that are later, by GSN, whatever the log: a page that has rotted
+    /// is rebuilt from an image and all that follows it, and with several logs, whose ends the checkpoint looked at one after
+    /// the other, some of that may lie before the end of its log as the checkpoint saw it.
+    fn contains(&self, page: PageId, gsn: Gsn) -> bool {
+        self.pages.get(&page).map_or(gsn > self.checkpoint, |first| *first <= gsn)
+    }
+}
+
 /// One log, from where redo begins.
 struct Source {
     scanner: Scanner,
     /// The record that the scanner has given last lies behind the step before.
     is_ahead: bool,
-    /// Where the records begin that the checkpoint does not know.
+    /// Where the records begin that the checkpoint's table of transactions may not know.
     behind: Lsn,
     /// What those say.
     part: Part,
@@ -129,8 +160,7 @@ type Pages = HashSet<PageId, BuildNumberHasher>;
 /// The two stages of the pipeline.
 struct Redo {
     core: Arc<Core>,
-    /// Pages that the checkpoint knows to lack changes.
-    dirty: DirtyPages,
+    lacked: Lacked,
     /// For each bucket, the pages where redo has been.
     visited: Box<[Mutex<Pages>]>,
     /// Pages that are read together.
@@ -164,12 +194,6 @@ fn count_time(counter: &AtomicU64, started: Instant) {
 }
 
 impl Redo {
-    /// Whether a page may lack a change. `is_known`: the checkpoint was taken behind it, and would know.
-    fn may_lack(&self, page: PageId, gsn: Gsn, is_known: bool) -> bool {
-        // What the checkpoint says of a page counts: it may have been written since its first change behind the checkpoint.
-        self.dirty.get(&page).map_or(!is_known, |first| *first <= gsn)
-    }
-
     /// Takes in what a record says, of transactions and of pages that may lack it.
     fn take_in(&self, record: &RecordRef<'_>, behind: Lsn, part: &mut Part, run: &mut Run) -> Result<()> {
         let (kind, is_known) = (kind_of(record)?, record.lsn < behind);
@@ -182,7 +206,7 @@ impl Redo {
             if !is_known {
                 part.meet(page);
             }
-            if self.may_lack(page, record.gsn, is_known) && !is_on(Bug::SkipRedo) {
+            if self.lacked.contains(page, record.gsn) && !is_on(Bug::SkipRedo) {
                 run.add(page, record.gsn, &op);
             }
         }
@@ -351,4 +375,21 @@ fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
     page.prepare_redo(gsn);
     let own = page.gsn();
     page::set_gsn(page, own);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_page_may_lack_is_told_by_its_gsn_whatever_the_log() {
+        let [dirty, later] = [PageId::new(7), PageId::new(8)];
+        let pages = DirtyPages::from_iter([(dirty, Gsn::new(40)), (later, Gsn::new(130))]);
+        let lacked = Lacked { pages, checkpoint: Gsn::new(100), first: Gsn::new(40) };
+        let told = |page, gsn| lacked.contains(page, Gsn::new(gsn));
+        assert_eq!([39, 40, 90, 110].map(|gsn| told(dirty, gsn)), [false, true, true, true]);
+        // Written since the checkpoint began, and changed again.
+        assert_eq!([90, 110, 130].map(|gsn| told(later, gsn)), [false, false, true]);
+        assert_eq!([90, 100, 101, 130].map(|gsn| told(PageId::new(9), gsn)), [false, false, true, true]);
+    }
 }

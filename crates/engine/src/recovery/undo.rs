@@ -63,7 +63,7 @@ pub(super) fn finish_transactions(
     for losers in crew::run(threads, "duramen-undo", work) {
         report.losers += losers?;
     }
-    if report.losers > 0 {
+    if !entries.is_empty() {
         gauge.finish();
     }
     Ok(())

@@ -196,4 +196,8 @@ impl WalRule for WalScheme {
     fn end(&self) -> Gsn {
         self.logs.earliest()
     }
+
+    fn settle(&self) {
+        self.logs.settle();
+    }
 }

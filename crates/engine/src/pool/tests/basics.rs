@@ -24,6 +24,25 @@ fn pages_survive_eviction_and_reopening() {
     }
 }
 
+/// Who waits for the disk holds nobody up who waits for the log.
+#[test]
+fn the_log_is_settled_before_the_disk_is_waited_for() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(100);
+    fixture.pool.flush_all().unwrap();
+    let fixture = fixture.reopen(64);
+    let settled = || fixture.log.settled.swap(0, Ordering::Relaxed);
+    settled();
+    fixture.counter(PageId::new(7)).unwrap();
+    assert_eq!(settled(), 1);
+    fixture.counter(PageId::new(7)).unwrap();
+    assert_eq!(settled(), 0);
+    fixture.pool.reserve_page(PageId::new(100)).unwrap();
+    assert_eq!(settled(), 0);
+    fixture.pool.reserve_page(PageId::new(10_000)).unwrap();
+    assert_eq!(settled(), 1);
+}
+
 #[test]
 fn a_real_disk_does_as_well() {
     let home = tempfile::tempdir().unwrap();

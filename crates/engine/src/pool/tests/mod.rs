@@ -23,6 +23,8 @@ struct TestLog {
     /// Records below this GSN are durable.
     hardened: AtomicU64,
     fails: AtomicBool,
+    /// Times that somebody was about to wait for the disk.
+    settled: AtomicU64,
     history: Mutex<HashMap<PageId, Vec<u64>>>,
 }
 
@@ -49,6 +51,10 @@ impl WalRule for TestLog {
 
     fn end(&self) -> Gsn {
         Gsn::new(Self::FIRST + self.next.load(Ordering::Acquire))
+    }
+
+    fn settle(&self) {
+        self.settled.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -34,6 +34,7 @@ fn analyzed(logs: &Logs, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
         pages: HashMap::default(),
         next_txn: TxnId::new(1),
         behind: from.to_vec(),
+        known: Arc::new(table.iter().map(|entry| entry.txn).collect()),
         scattered: from.len() > 1,
         pages_end: PageId::ZERO,
     };

@@ -305,12 +305,6 @@ impl Experiment for Stragglers {
         }
     }
 
-    fn difference(&self) -> Option<&'static str> {
-        Some(
-            "with 48 clients each context has one, and the engine's own threads, which make segments and de-stage the rings, push a client aside for up to a time slice of 4 ms; one that is pushed aside before it has fenced is a straggler. TPC-C Payment logs most. With 46 clients two contexts are left for those threads, and it has 46,141 commits for each draining",
-        )
-    }
-
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 2] = [TX_V, PG_V];
         // As many commits as must go without one.
