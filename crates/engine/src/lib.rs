@@ -51,6 +51,7 @@
 
 mod active;
 mod backup;
+mod before_waits;
 mod bitmap;
 mod btree;
 mod catalog;

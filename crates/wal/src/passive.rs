@@ -2,7 +2,7 @@
 //! record (Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory*, section 4.1).
 //!
 //! Records are streamed past the caches. They are durable when the processor has drained its write-combining buffers, which a
-//! thread sees to, for its own records, when it commits or is about to wait for something, as for a lock or a page from disk. A commit is hardened when
+//! thread sees to, for its own records, when it commits or is about to wait for something, as for a lock, a latch or a page from disk. A commit is hardened when
 //! everything before it is durable, records of other threads included: in its log, or, with several, up to its GSN in all of
 //! them ([`crate::group`]). The threads' side is the same, and is here. One log's GSNs are its LSNs.
 //!

@@ -32,7 +32,6 @@
 //! mode. [`LockManager::close`] ends every wait, now and later, and leaves holders alone. There is no other way to fail;
 //! a transaction that releases what it does not hold panics.
 
-use std::fmt;
 use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,6 +48,7 @@ use super::id::LockId;
 use super::mode::LockMode;
 use super::table::Bucket;
 use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
+use crate::before_waits::BeforeWaits;
 
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -110,16 +110,7 @@ pub(crate) struct LockManager {
     waits: Waits,
     detector: Mutex<Detector>,
     counters: CachePadded<Counters>,
-    before_waits: Option<BeforeWaits>,
-}
-
-/// What a thread does before it waits for a lock.
-struct BeforeWaits(Box<dyn Fn() + Send + Sync>);
-
-impl fmt::Debug for BeforeWaits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BeforeWaits")
-    }
+    before_waits: BeforeWaits,
 }
 
 impl LockManager {
@@ -136,14 +127,14 @@ impl LockManager {
             waits: Waits::new(),
             detector: Mutex::new(Detector::default()),
             counters: CachePadded::new(Counters::default()),
-            before_waits: None,
+            before_waits: BeforeWaits::default(),
         }
     }
 
     /// Has each thread call `f` before it waits.
     #[must_use]
     pub(crate) fn with_call_before_waits(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.before_waits = Some(BeforeWaits(Box::new(f)));
+        self.before_waits = BeforeWaits::new(f);
         self
     }
 
@@ -264,9 +255,7 @@ impl LockManager {
     #[cold]
     fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
         let start = Instant::now();
-        if let Some(BeforeWaits(call)) = &self.before_waits {
-            call();
-        }
+        self.before_waits.call();
         // A lock that goes early is often free again before this thread would have fallen asleep.
         let mut backoff = Backoff::new();
         while waiter.outcome() == Outcome::Pending && !backoff.is_long() {

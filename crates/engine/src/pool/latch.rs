@@ -27,6 +27,8 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
 use duramen_types::planted::{Bug, is_on};
 
+use crate::before_waits::BeforeWaits;
+
 const EXCLUSIVE: u64 = 1;
 const PENDING: u64 = 1 << 1;
 const PARKED: u64 = 1 << 2;
@@ -254,6 +256,7 @@ fn is_long(backoff: &Backoff) -> bool {
 #[derive(Debug)]
 pub(super) struct ParkingLot {
     slots: Box<[CachePadded<Slot>]>,
+    before_waits: BeforeWaits,
 }
 
 #[derive(Debug, Default)]
@@ -270,7 +273,13 @@ impl ParkingLot {
 
     /// An empty lot.
     pub(super) fn new() -> Self {
-        Self { slots: (0..Self::SLOTS).map(|_| CachePadded::new(Slot::default())).collect() }
+        let slots = (0..Self::SLOTS).map(|_| CachePadded::new(Slot::default())).collect();
+        Self { slots, before_waits: BeforeWaits::default() }
+    }
+
+    /// Has each thread call `f` before it goes to sleep.
+    pub(super) fn with_call_before_waits(self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { before_waits: BeforeWaits::new(f), ..self }
     }
 
     fn slot(&self, word: &AtomicU64) -> &Slot {
@@ -282,6 +291,7 @@ impl ParkingLot {
     /// Sleeps while `word` has any of `obstacles` and the latch is `wanted`, until woken (perhaps for nothing) or
     /// `limit` has passed.
     fn sleep(&self, word: &AtomicU64, obstacles: u64, wanted: &impl Fn() -> bool, limit: Option<Duration>) {
+        self.before_waits.call();
         let slot = self.slot(word);
         let mut guard = slot.lock.lock();
         let mut now = word.load(Ordering::Relaxed);

@@ -87,7 +87,8 @@ pub(crate) trait WalRule: Send + Sync {
     /// on that.
     fn end(&self) -> Gsn;
 
-    /// The caller is about to wait for the disk, perhaps for long: nobody should have to wait for what it has inserted.
+    /// The caller is about to wait for the disk or for another thread, perhaps for long: nobody should have to wait for what it
+    /// has inserted.
     fn settle(&self) {}
 }
 
@@ -196,10 +197,11 @@ impl Pool {
         let frames = Frames::new(config.frames);
         let mut free: Vec<FrameId> = frames.ids().collect();
         free.reverse();
+        let rule = Arc::clone(&wal_rule);
         Ok(Arc::new(Self {
             table: PageTable::new(),
             frames,
-            lot: ParkingLot::new(),
+            lot: ParkingLot::new().with_call_before_waits(move || rule.settle()),
             free: Mutex::new(free),
             hand: CachePadded::new(AtomicUsize::new(0)),
             dirty: CachePadded::new(AtomicUsize::new(0)),

@@ -311,7 +311,7 @@ impl Experiment for Stragglers {
         let time = Duration::from_millis(context.pick(80, 80, 1));
         let long = |workload| {
             let Sweep { bench, .. } = sweep(context, XEON, workload);
-            Sweep { bench: Bench { time, ..bench }, threads: context.pick(&[24, 46, 48], &[48], &[24]) }
+            Sweep { bench: Bench { time, ..bench }, threads: context.pick(&[24, 48], &[48], &[24]) }
         };
         let contest = Contest::of_sweeps(context, WRITES.map(long).into(), &SETUPS)?;
         let mut checks = Vec::new();
