@@ -83,6 +83,9 @@ fn counters(metrics: &duramen::Metrics) -> Table {
     if !metrics.log.archived.is_zero() {
         row("log archived below", metrics.log.archived.get().to_string());
     }
+    if metrics.logs > 1 {
+        row("all logs end before GSN", metrics.log.end_gsn.get().to_string());
+    }
     row("log records", format::count(metrics.log.records));
     row("log bytes", format::count(metrics.log.bytes));
     row("log flushes", format!("{}, {}", format::count(metrics.log.flushes), format::bytes(metrics.log.flushed_bytes)));

@@ -48,15 +48,24 @@ fn history(ran: &Ran) -> u64 {
 
 #[test]
 fn a_backup_under_load_is_restored_to_three_points_and_to_times() {
+    three_points(&[]);
+}
+
+#[test]
+fn so_it_is_with_several_logs() {
+    three_points(&["--logs", "4", "--partition", "page"]);
+}
+
+fn three_points(logs: &[&str]) {
     let home = Home::new();
     let backup = home.at("backup");
-    let run = home.bench("6000", &["--scale", "2", "--backup", arg(&backup)]);
+    let run = home.bench("6000", &[&["--scale", "2", "--backup", arg(&backup)], logs].concat());
     let (begin, end) = (run["backup_end"].as_u64().unwrap(), run["log_end"].as_u64().unwrap());
     assert!(begin <= end && run["audit"] == "ok", "{run}");
     std::thread::sleep(Duration::from_millis(50));
     let between = now();
     std::thread::sleep(Duration::from_millis(50));
-    home.bench("2000", &[]);
+    home.bench("2000", logs);
 
     let alone = home.at("alone");
     let ran = duramen(&["restore", arg(&backup), arg(&alone)]).exits_with(0);

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use duramen_io::DiskError;
 use duramen_pmem::PmemError;
-use duramen_types::{Gsn, PageId, TxnId};
-use duramen_wal::WalError;
+use duramen_types::{Gsn, LogId, PageId, TxnId};
+use duramen_wal::{WalError, segment_name};
 
 use crate::pool::PoolError;
 use crate::timestamp::Timestamp;
@@ -202,10 +202,12 @@ pub enum Error {
     },
     /// A segment of the log is missing, though later ones are there.
     #[error(
-        "segment {segment:016x} of the log is missing: put `log/{segment:016x}.log` back into the archive, or restore to a \
-         point before it"
+        "segment {segment:016x} of the log is missing: put `{}` back into the archive, or restore to a point before it",
+        segment_name(*log, *segment)
     )]
     LogGap {
+        /// Of which log.
+        log: LogId,
         /// Its number.
         segment: u64,
     },

@@ -96,4 +96,4 @@ pub use timestamp::Timestamp;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;
-pub use duramen_types::{Gsn, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};
+pub use duramen_types::{Gsn, LogId, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};

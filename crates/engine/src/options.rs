@@ -121,7 +121,7 @@ pub struct Options {
     /// 16 GiB).
     pub log_max_bytes: u64,
     /// Where log segments are copied to before they are recycled, for restoring the database to any point in time
-    /// (`docs/backup.md`); nowhere by default. Commit records then say when the commit was, too. Not with several logs.
+    /// (`docs/backup.md`); nowhere by default. Commit records then say when the commit was, too.
     pub archive: Option<Archive>,
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of several logs, when the
     /// one that grows most has grown by its share.

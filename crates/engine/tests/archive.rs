@@ -6,12 +6,14 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duramen::{Archive, Db, Error, Options, Restore, Table};
+use duramen::{Archive, Db, Error, Options, Partition, Restore, Table};
 use duramen_io::{Fault, Pace, SimDisk};
 
-/// A log that fills up soon.
-fn options(archive: &SimDisk) -> Options {
+/// Logs that fill up soon.
+fn options(logs: u16, archive: &SimDisk) -> Options {
     Options {
+        logs,
+        log_partition: Partition::RoundRobin,
         log_segment_bytes: 256 << 10,
         checkpoint_bytes: 512 << 10,
         log_max_bytes: 2 << 20,
@@ -20,8 +22,8 @@ fn options(archive: &SimDisk) -> Options {
     }
 }
 
-fn open(disk: &SimDisk, archive: &SimDisk) -> Db {
-    Db::open_on(Arc::new(disk.clone()), options(archive)).unwrap()
+fn open(logs: u16, disk: &SimDisk, archive: &SimDisk) -> Db {
+    Db::open_on(Arc::new(disk.clone()), options(logs, archive)).unwrap()
 }
 
 fn write(db: &Db, table: &Table, rows: std::ops::Range<u32>) -> Result<(), Error> {
@@ -37,13 +39,15 @@ fn write(db: &Db, table: &Table, rows: std::ops::Range<u32>) -> Result<(), Error
 #[test]
 fn a_slow_archive_slows_writers_down_and_refuses_nobody() {
     let pace = Pace { usual: Duration::from_millis(8), hang_one_in: 0, hang: Duration::ZERO };
-    let (disk, archive) = (SimDisk::new(1), SimDisk::with_pace(2, pace));
-    let db = open(&disk, &archive);
-    let table = db.create_table("rows").unwrap();
-    write(&db, &table, 0..6000).unwrap();
-    let log = db.metrics().log;
-    assert!(log.segments_archived >= 10 && log.archive_failures == 0, "{log:?}");
-    db.close().unwrap();
+    for logs in [1, 3] {
+        let (disk, archive) = (SimDisk::new(1), SimDisk::with_pace(2, pace));
+        let db = open(logs, &disk, &archive);
+        let table = db.create_table("rows").unwrap();
+        write(&db, &table, 0..6000 * u32::from(logs)).unwrap();
+        let log = db.metrics().log;
+        assert!(log.segments_archived >= 10 && log.archive_failures == 0, "{log:?}");
+        db.close().unwrap();
+    }
 }
 
 #[test]
@@ -52,15 +56,16 @@ fn an_archive_that_is_full_or_broken_is_told_and_nothing_is_lost() {
         |archive| archive.fail_at(archive.operations(), Fault::Eio, true),
         |archive| archive.set_capacity(archive.used() + (100 << 10)),
     ];
-    for (round, break_it) in broken.into_iter().enumerate() {
+    let rounds = broken.into_iter().flat_map(|break_it| [1, 3].map(|logs| (logs, break_it)));
+    for (round, (logs, break_it)) in rounds.enumerate() {
         let (disk, archive, backup) = (SimDisk::new(1), SimDisk::new(2), SimDisk::new(3));
-        let db = open(&disk, &archive);
+        let db = open(logs, &disk, &archive);
         let table = db.create_table("rows").unwrap();
         write(&db, &table, 0..1000).unwrap();
         db.backup_to(&backup, |_| {}).unwrap();
         db.await_archive();
         break_it(&archive);
-        let refused = write(&db, &table, 1000..9000).unwrap_err();
+        let refused = write(&db, &table, 1000..20_000).unwrap_err();
         assert!(matches!(&refused, Error::Full { reason } if reason.contains("archived")), "{refused}");
         assert!(db.archive_failure().is_some() && db.metrics().log.archive_failures > 0);
         // Who only reads is not concerned.
@@ -89,19 +94,19 @@ fn an_archive_that_is_full_or_broken_is_told_and_nothing_is_lost() {
 #[test]
 fn opening_needs_the_archive_that_it_is_given() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
-    let db = open(&disk, &archive);
+    let db = open(1, &disk, &archive);
     let table = db.create_table("rows").unwrap();
     write(&db, &table, 0..1000).unwrap();
     db.close().unwrap();
     archive.fail_at(archive.operations(), Fault::Eio, true);
-    let refused = Db::open_on(Arc::new(disk.clone()), options(&archive)).unwrap_err();
+    let refused = Db::open_on(Arc::new(disk.clone()), options(1, &archive)).unwrap_err();
     assert!(matches!(refused, Error::Io { .. }), "{refused}");
     archive.clear_faults();
-    let db = Db::open_on(Arc::new(disk.clone()), Options { archive: None, ..options(&archive) }).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), Options { archive: None, ..options(1, &archive) }).unwrap();
     let table = db.open_table("rows").unwrap();
     write(&db, &table, 0..4000).unwrap();
     db.close().unwrap();
-    let refused = Db::open_on(Arc::new(disk.clone()), options(&archive)).unwrap_err();
+    let refused = Db::open_on(Arc::new(disk.clone()), options(1, &archive)).unwrap_err();
     assert!(matches!(&refused, Error::InvalidOption { option: "archive", .. }), "{refused}");
-    open(&disk, &SimDisk::new(5)).close().unwrap();
+    open(1, &disk, &SimDisk::new(5)).close().unwrap();
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use duramen::{Archive, CommitMode, Db, Error, InsertDesign, Options, Partition};
+use duramen::{CommitMode, Db, Error, InsertDesign, Options, Partition};
 use duramen_io::{CrashChoice, SimDisk};
 
 const WAYS: [Partition; 3] = [Partition::Transaction, Partition::RoundRobin, Partition::Page];
@@ -182,17 +182,6 @@ fn a_transaction_in_several_logs_is_taken_back() {
         drop(txn);
         assert!(db.check().unwrap().is_ok());
     }
-}
-
-/// What is for one log only says so, and does no harm.
-#[test]
-fn several_logs_are_not_archived() {
-    let disk = SimDisk::new(1);
-    open(&disk, options(2, Partition::Page)).close().unwrap();
-    let archive = Some(Archive::on(Arc::new(SimDisk::new(3))));
-    let refused = Db::open_on(Arc::new(disk.clone()), Options { archive, ..options(2, Partition::Page) }).unwrap_err();
-    assert!(matches!(&refused, Error::InvalidOption { reason, .. } if reason.contains("several logs")), "{refused}");
-    assert!(open(&disk, options(2, Partition::Page)).check().unwrap().is_ok());
 }
 
 /// A rollback let go of its locks, and a table that was dropped then in the other log, which was behind in time, survived a crash

@@ -1,6 +1,6 @@
 //! Archive, backup and restore through crashes: a database lives several lives, archived all the time; in one of them a
 //! backup is taken; at the end it is restored to the end, and to moments that it has passed, and compared with what was there.
-//! With several logs there is no archive, and the end of the backup is all that is restored.
+//! So it is from what a crash has left, before it is opened again.
 
 use std::time::Duration;
 
@@ -35,17 +35,23 @@ struct History {
 
 impl History {
     fn options(&self) -> Options {
-        // Several logs have no archive.
-        let archive = (self.options.logs == 1).then(|| Archive::on(Arc::new(self.archive.clone())));
-        Options { archive, ..self.world.options(&self.options) }
+        let archive = Archive::on(Arc::new(self.archive.clone()));
+        Options { archive: Some(archive), ..self.world.options(&self.options) }
     }
 
     /// Notes what the database holds, if the log has nothing that a crash could lose. Transactions under way are losers.
-    fn note(&mut self, client: &Client) {
-        let Some(log) = client.db().map(|db| db.metrics().log) else { return };
-        if log.durable == log.end {
-            self.moments.push((Gsn::new(log.end.get()), client.oracle.committed.clone()));
+    fn note(&mut self, client: &Client) -> Result<(), Error> {
+        let Some(db) = client.db() else { return Ok(()) };
+        if self.options.logs > 1 {
+            // What all logs have is known at synchronizations only.
+            db.checkpoint()?;
         }
+        let log = db.metrics().log;
+        let is_hardened = self.options.logs > 1 || log.hardened_gsn == log.end_gsn;
+        if is_hardened && !self.world.is_unheard() {
+            self.moments.push((log.hardened_gsn, client.oracle.committed.clone()));
+        }
+        Ok(())
     }
 
     /// Runs a script, looks at moments and may take a backup; the power may go off. Returns what may be found afterwards.
@@ -72,8 +78,11 @@ impl History {
                     return Ok(std::iter::once(committed).chain(in_flight.map(|model| *model)).collect());
                 }
             }
-            if rng.percent(40) {
-                self.note(&client);
+            if rng.percent(40)
+                && let Err(error) = self.note(&client)
+            {
+                self.is_of_the_crash(&error).map_err(|error| format!("note: {error}"))?;
+                return Ok(vec![client.oracle.committed.clone()]);
             }
             if backup_at == Some(number)
                 && let Some(db) = client.db()
@@ -106,11 +115,18 @@ impl History {
     }
 
     /// Restores, opens and compares.
-    fn check(&self, restore: Restore, expected: &Model) -> Result<(), String> {
+    fn check(&self, restore: Restore, expected: &[Model]) -> Result<(), String> {
         let target = SimDisk::new(1);
         restore.into_disk(&target, |_| {}).map_err(|error| format!("cannot be restored: {error}"))?;
         let options = Options { create: false, log_device: LogDevice::File, ..self.options.clone() };
-        open_and_compare(&target, &options, std::slice::from_ref(expected)).map(|_| ())
+        open_and_compare(&target, &options, expected).map(|_| ())
+    }
+
+    /// The backup, if there is one, with the archive and the log as they are now.
+    fn with_all(&self) -> Option<Restore> {
+        let (backup, _, _) = self.backup.as_ref()?;
+        let (archive, log) = (self.archive.clone(), self.world.disk.clone());
+        Some(Restore::from_disk(Arc::new(backup.clone())).archive_on(Arc::new(archive)).log_on(Arc::new(log)))
     }
 }
 
@@ -140,6 +156,12 @@ fn history(seed: u64, phase: &Phase) -> Result<u64, String> {
         let image = *rng.pick(&images(history.world.unsure(), 2, &mut rng.clone()));
         history.archive = history.archive.crash_image(&image.0);
         history.world = history.world.crash_image(&image.0);
+        if end == LogEnd::Files
+            && let Some(restore) = history.with_all()
+        {
+            phase.enter(format!("[{repeat}] restoring what the crash after life {life} has left"));
+            history.check(restore, &candidates)?;
+        }
     }
     phase.enter(format!("[{repeat}] the last life"));
     let db = Db::open_on(Arc::new(history.world.disk.clone()), history.options())
@@ -150,22 +172,17 @@ fn history(seed: u64, phase: &Phase) -> Result<u64, String> {
 
     let Some((backup, report, at_backup)) = &history.backup else { return Ok(1) };
     let from = || Restore::from_disk(Arc::new(backup.clone()));
-    let with_all = || {
-        let (archive, log) = (history.archive.clone(), history.world.disk.clone());
-        from().archive_on(Arc::new(archive)).log_on(Arc::new(log))
-    };
+    let with_all = || history.with_all().expect("there is a backup");
     phase.enter(format!("[{repeat}] restoring to the end of the backup"));
-    history.check(from(), at_backup)?;
-    if history.options.logs > 1 {
-        return Ok(2);
-    }
+    let one = std::slice::from_ref;
+    history.check(from(), one(at_backup))?;
     phase.enter(format!("[{repeat}] restoring to the end"));
-    history.check(with_all(), &last)?;
+    history.check(with_all(), one(&last))?;
     let mut checks = 3;
     let moments: Vec<_> = history.moments.iter().filter(|(gsn, _)| *gsn >= report.end).collect();
     for (gsn, expected) in moments.iter().rev().step_by(1 + moments.len() / 6) {
         phase.enter(format!("[{repeat}] restoring to {gsn}, backup to {}", report.end));
-        history.check(with_all().to(RestoreTo::Gsn(*gsn)), expected)?;
+        history.check(with_all().to(RestoreTo::Gsn(*gsn)), one(expected))?;
         checks += 1;
     }
     Ok(checks)

@@ -142,6 +142,8 @@ bugs! {
         ArchiveRenamedUnsynced,
         /// Segments are recycled that are not in the archive yet.
         RecycledUnarchived,
+        /// With several logs, a segment is archived that recovery may cut off.
+        ArchivedIncomplete,
         /// A backup has the log up to the checkpoint before it only.
         BackupForgetsLog,
         /// A backup keeps pages that were read while they were written.

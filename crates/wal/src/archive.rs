@@ -9,7 +9,9 @@
 //!
 //! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start never passes what the
 //! archive lacks. A copy has the header of a segment, made anew, and the segment's bytes as they are: every record in it has
-//! its checksum. The layout is that of a database's log, so [`crate::LogReader`] reads an archive, too.
+//! its checksum. The layout is that of a database's logs, so [`crate::LogReader`] reads an archive, too.
+//!
+//! Of several logs, a segment is copied when all of them are complete up to whatever is in it: see [`crate::archiving`].
 //!
 //! # Failure
 //! The archive is on another disk than the log, as a rule. If it cannot be written, the log goes on, keeps what is not
@@ -34,7 +36,7 @@ use duramen_types::{LogId, Lsn};
 use crate::bell::Bell;
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
-use crate::segment::{BLOCK, DIRECTORY, LogFile, SegmentHeader, classify, segment_name};
+use crate::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
 use crate::shared::Shared;
 use crate::wal::FIRST_LSN;
 
@@ -42,12 +44,12 @@ use crate::wal::FIRST_LSN;
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Pause after a copy that has failed.
-const RETRY: Duration = Duration::from_millis(200);
+pub(crate) const RETRY: Duration = Duration::from_millis(200);
 
 /// How often somebody who waits for the archive looks.
-const LOOK: Duration = Duration::from_millis(1);
+pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
-/// Where a log is archived: a directory of its own, on another device than the log's at best.
+/// Where the logs of a database are archived: a directory of its own, on another device than theirs at best.
 #[derive(Clone, Debug)]
 pub struct Archive {
     disk: Arc<dyn Disk>,
@@ -72,24 +74,10 @@ impl Archive {
         &self.disk
     }
 
-    fn refuse(&self, reason: String) -> WalError {
-        WalError::WrongArchive { location: self.disk.location(), reason }
-    }
-
-    /// Numbers of the segments in the archive, in order, and names of copies that were not completed.
-    fn contents(&self) -> Result<(Vec<u64>, Vec<String>)> {
-        let (mut numbers, mut half) = (Vec::new(), Vec::new());
-        if self.disk.exists(DIRECTORY)? {
-            for name in self.disk.list(DIRECTORY)? {
-                match classify(&name) {
-                    LogFile::Segment(number) => numbers.push(number),
-                    _ if name.ends_with(COPY) => half.push(format!("{DIRECTORY}/{name}")),
-                    _ => {}
-                }
-            }
-        }
-        numbers.sort_unstable();
-        Ok((numbers, half))
+    /// Keeps others from writing to it.
+    pub(crate) fn take(&self) -> Result<Arc<ArchiveInUse>> {
+        let lock = self.disk.lock()?;
+        Ok(Arc::new(ArchiveInUse { disk: Arc::clone(&self.disk), bell: Bell::new(), lock }))
     }
 }
 
@@ -105,41 +93,70 @@ impl Eq for Archive {}
 /// What the name of a copy under way ends with.
 const COPY: &str = ".copy";
 
-fn copy_name(number: u64) -> String {
-    format!("{DIRECTORY}/{number:016x}{COPY}")
+fn copy_name(log: LogId, number: u64) -> String {
+    format!("{}/{number:016x}{COPY}", directory(log))
+}
+
+/// An archive that nobody else writes to, with one bell for whoever archives all logs that go there.
+#[derive(Debug)]
+pub(crate) struct ArchiveInUse {
+    disk: Arc<dyn Disk>,
+    pub(crate) bell: Bell,
+    #[allow(dead_code, reason = "held for its drop")]
+    lock: DiskLock,
+}
+
+impl ArchiveInUse {
+    fn refuse(&self, reason: String) -> WalError {
+        WalError::WrongArchive { location: self.disk.location(), reason }
+    }
+
+    /// Numbers of the segments of `log` in the archive, in order, and names of copies that were not completed.
+    fn contents(&self, log: LogId) -> Result<(Vec<u64>, Vec<String>)> {
+        let (mut numbers, mut half) = (Vec::new(), Vec::new());
+        let directory = directory(log);
+        if self.disk.exists(&directory)? {
+            for name in self.disk.list(&directory)? {
+                match classify(&name) {
+                    LogFile::Segment(number) => numbers.push(number),
+                    _ if name.ends_with(COPY) => half.push(format!("{directory}/{name}")),
+                    _ => {}
+                }
+            }
+        }
+        numbers.sort_unstable();
+        Ok((numbers, half))
+    }
 }
 
 /// Copies an open log's segments.
 #[derive(Debug)]
 pub(crate) struct Archiver {
-    archive: Archive,
+    archive: Arc<ArchiveInUse>,
     files: Arc<SegmentFiles>,
     /// Number of the next segment to be copied.
     next: AtomicU64,
-    /// What it sleeps at.
-    pub(crate) bell: Bell,
     /// Why the latest attempt failed, until one succeeds.
     failure: Mutex<Option<WalError>>,
     copied: AtomicU64,
     failures: AtomicU64,
-    #[allow(dead_code, reason = "held for its drop")]
-    lock: DiskLock,
 }
 
 impl Archiver {
     /// Goes on with `archive` for the log in `files`, which starts at `start` and is hardened up to `end`.
-    pub(crate) fn open(archive: &Archive, files: &Arc<SegmentFiles>, start: Lsn, end: Lsn) -> Result<Self> {
-        let lock = archive.disk.lock()?;
-        let (numbers, half) = archive.contents()?;
-        if !archive.disk.exists(DIRECTORY)? {
-            archive.disk.create_directory(DIRECTORY)?;
+    pub(crate) fn open(archive: Arc<ArchiveInUse>, files: &Arc<SegmentFiles>, start: Lsn, end: Lsn) -> Result<Self> {
+        let log = files.identity.log;
+        let directory = directory(log);
+        let (numbers, half) = archive.contents(log)?;
+        if !archive.disk.exists(&directory)? {
+            archive.disk.create_directory(&directory)?;
             archive.disk.sync_directory("")?;
         }
         let first = files.span().map_or_else(|| files.geometry.segment_of(start.get()), |(first, _)| first);
         let next = match numbers.last() {
             None => first,
             Some(&last) => {
-                check_last(archive, files, last, end)?;
+                check_last(&archive, files, last, end)?;
                 if last + 1 < first {
                     return Err(archive.refuse(format!(
                         "it ends with segment {last:016x}, and the log begins with {first:016x}: what lies between was \
@@ -153,17 +170,26 @@ impl Archiver {
             archive.disk.remove(name)?;
         }
         // Also for the last segment's name, which whoever archived it may not have made durable.
-        archive.disk.sync_directory(DIRECTORY)?;
+        archive.disk.sync_directory(&directory)?;
         Ok(Self {
-            archive: archive.clone(),
+            archive,
             files: Arc::clone(files),
             next: AtomicU64::new(next),
-            bell: Bell::new(),
             failure: Mutex::new(None),
             copied: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            lock,
         })
+    }
+
+    /// What whoever copies sleeps at.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.archive.bell
+    }
+
+    /// Number of the next segment to be copied, and where it ends.
+    pub(crate) fn next(&self) -> (u64, Lsn) {
+        let next = self.next.load(Ordering::Relaxed);
+        (next, Lsn::new(self.files.geometry.base(next + 1)))
     }
 
     /// Everything below is in the archive, or was recycled before there was one.
@@ -179,7 +205,7 @@ impl Archiver {
     /// Whether a log that is hardened up to `durable` has a segment to be copied.
     #[inline]
     pub(crate) fn is_due(&self, durable: Lsn) -> bool {
-        durable.get() >= self.files.geometry.base(self.next.load(Ordering::Relaxed) + 1)
+        durable >= self.next().1
     }
 
     /// Segments copied, and attempts that failed.
@@ -194,27 +220,24 @@ impl Archiver {
 
     /// Copies the next segment.
     fn copy_next(&self) -> Result<()> {
-        let number = self.next.load(Ordering::Relaxed);
-        let copied = self.copy(number);
-        *self.failure.lock() = copied.as_ref().err().cloned();
-        match copied {
-            Ok(()) => {
-                self.copied.fetch_add(1, Ordering::Relaxed);
-                self.next.store(number + 1, Ordering::Release);
-                Ok(())
-            }
-            Err(error) => {
-                self.failures.fetch_add(1, Ordering::Relaxed);
-                Err(error)
-            }
-        }
+        let (number, _) = self.next();
+        self.copy(number)?;
+        *self.failure.lock() = None;
+        self.copied.fetch_add(1, Ordering::Relaxed);
+        self.next.store(number + 1, Ordering::Release);
+        Ok(())
+    }
+
+    fn fail(&self, reason: WalError) {
+        *self.failure.lock() = Some(reason);
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     fn copy(&self, number: u64) -> Result<()> {
-        let disk = &self.archive.disk;
+        let (disk, log) = (&self.archive.disk, self.files.identity.log);
         let lsn = Lsn::new(self.files.geometry.base(number));
         let from = self.files.file(number).ok_or(WalError::MissingSegment { segment: number, lsn })?;
-        let name = copy_name(number);
+        let name = copy_name(log, number);
         if disk.exists(&name)? {
             disk.remove(&name)?;
         }
@@ -229,8 +252,8 @@ impl Archiver {
             to.sync()?;
         }
         drop(to);
-        disk.rename(&name, &segment_name(LogId::ZERO, number))?;
-        Ok(disk.sync_directory(DIRECTORY)?)
+        disk.rename(&name, &segment_name(log, number))?;
+        Ok(disk.sync_directory(&directory(log))?)
     }
 }
 
@@ -251,8 +274,8 @@ fn copy_segment(files: &SegmentFiles, from: &dyn File, to: &dyn File, number: u6
 }
 
 /// Checks that the archive's last segment is the log's, and that the log goes on behind it.
-fn check_last(archive: &Archive, files: &SegmentFiles, last: u64, end: Lsn) -> Result<()> {
-    let name = segment_name(LogId::ZERO, last);
+fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn) -> Result<()> {
+    let name = segment_name(files.identity.log, last);
     let copy = archive.disk.open(&name, OpenMode::Existing)?;
     let mut block = AlignedBuf::zeroed(BLOCK as usize);
     copy.read_at(&mut block, 0)?;
@@ -294,46 +317,70 @@ impl Shared {
         if let Some(archiver) = &self.archiver
             && archiver.is_due(self.space.durable())
         {
-            archiver.bell.ring();
+            archiver.bell().ring();
         }
     }
 
-    /// What the archiver's thread does.
+    /// What the thread does that archives a database's only log.
     pub(crate) fn archive(&self) {
         let Some(archiver) = &self.archiver else { return };
-        while !archiver.bell.is_stopped() {
+        while !archiver.bell().is_stopped() {
             if self.space.has_failed() || !archiver.is_due(self.space.durable()) {
-                archiver.bell.wait(None);
-                continue;
+                archiver.bell().wait(None);
+            } else if !self.archive_next() {
+                archiver.bell().wait(Some(RETRY));
             }
-            if let Err(error) = archiver.copy_next() {
-                self.segments.retention.archive_failed(Some(error.to_string()));
-                archiver.bell.wait(Some(RETRY));
-                continue;
+        }
+    }
+
+    /// Copies the next segment, which is due, and recycles what may be then; returns whether that has succeeded.
+    pub(crate) fn archive_next(&self) -> bool {
+        let Some(archiver) = &self.archiver else { return true };
+        let copied = archiver.copy_next();
+        match copied {
+            Ok(()) => {
+                self.segments.retention.archive_failed(None);
+                self.recycle_archived();
+                true
             }
-            self.segments.retention.archive_failed(None);
-            self.recycle_archived(archiver);
+            Err(error) => {
+                self.cannot_archive(error);
+                false
+            }
+        }
+    }
+
+    /// Takes note of why the next segment cannot be archived at present.
+    pub(crate) fn cannot_archive(&self, reason: WalError) {
+        self.segments.retention.archive_failed(Some(reason.to_string()));
+        if let Some(archiver) = &self.archiver {
+            archiver.fail(reason);
         }
     }
 
     /// Recycles what has been archived.
-    fn recycle_archived(&self, archiver: &Archiver) {
+    pub(crate) fn recycle_archived(&self) {
+        let Some(archiver) = self.archiver.as_ref().filter(|_| !self.space.has_failed()) else { return };
         self.segments.retention.archived(archiver.admits());
         if let Err(error) = self.segments.recycle_admitted() {
             self.fail(error);
         }
     }
 
-    /// Waits until everything that can be archived is, or the archive fails.
+    /// The archiver, if it has something to do that it can do as far as is known.
+    pub(crate) fn archiver_at_work(&self) -> Option<&Archiver> {
+        let archiver = self.archiver.as_ref()?;
+        let is_at_work = archiver.is_due(self.space.durable()) && archiver.failure().is_none();
+        (is_at_work && !self.space.has_failed()).then_some(archiver)
+    }
+
+    /// Waits until everything that can be archived is, or the archive fails; of a database's only log.
     pub(crate) fn await_archive(&self) {
-        let Some(archiver) = &self.archiver else { return };
-        while archiver.is_due(self.space.durable()) && archiver.failure().is_none() && !self.space.has_failed() {
-            archiver.bell.ring();
+        while let Some(archiver) = self.archiver_at_work() {
+            archiver.bell().ring();
             thread::sleep(LOOK);
         }
         // The archiver may not have come to it yet.
-        if !self.space.has_failed() {
-            self.recycle_archived(archiver);
-        }
+        self.recycle_archived();
     }
 }

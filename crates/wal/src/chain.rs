@@ -27,7 +27,7 @@ use crate::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, director
 /// Bytes written at a time, and up to a record more.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Where the pieces of a log are: each a directory with a subdirectory `log`.
+/// Where the pieces of logs are: each a directory with a subdirectory `log`, and `log1` and so on with several logs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a> {
     /// The backup.
@@ -61,13 +61,15 @@ impl LogPart {
 /// A log put together.
 #[derive(Debug)]
 pub struct LogChain {
-    files: Arc<SegmentFiles>,
+    pub(crate) files: Arc<SegmentFiles>,
     /// Where the backup's log starts and ends.
     backup: (Lsn, Lsn),
     /// Everything below was hardened.
     certain: u64,
     /// The first segment that is missing though later ones are there.
     gap: Option<u64>,
+    /// The log itself was among the pieces, and nothing is missing before it.
+    reaches_end: bool,
 }
 
 /// Where reading has ended.
@@ -130,6 +132,7 @@ impl LogChain {
                 return Err(WalError::Corrupt { segment: *number, offset: 0, reason });
             }
         }
+        let has_log = !log.is_empty();
         let last = [&backup, &archive, &log].into_iter().filter_map(|some| Some(*some.last_key_value()?.0)).max();
         let last = last.unwrap_or_default();
         let (mut live, mut gap, mut certain) = (BTreeMap::new(), None, end.get());
@@ -164,7 +167,27 @@ impl LogChain {
         let limit = live.last_key_value().map_or(0, |(number, _)| geometry.base(number + 1));
         let certain = certain.min(limit);
         let files = Arc::new(SegmentFiles::new(identity, geometry, live));
-        Ok(Self { files, backup: (start, end), certain, gap })
+        Ok(Self { files, backup: (start, end), certain, gap, reaches_end: has_log && gap.is_none() })
+    }
+
+    /// Which log it is.
+    pub fn log(&self) -> LogId {
+        self.files.identity.log
+    }
+
+    /// Where the backup's log starts, and reading begins.
+    pub fn start(&self) -> Lsn {
+        self.backup.0
+    }
+
+    /// The first segment that is missing though later ones are there.
+    pub fn gap(&self) -> Option<u64> {
+        self.gap
+    }
+
+    /// Whether it goes on to where the log itself ends, which was among the pieces.
+    pub fn reaches_end(&self) -> bool {
+        self.reaches_end
     }
 
     /// Size of a segment in bytes.

@@ -34,17 +34,18 @@ impl LogHold {
         self.shared.segments.retention.move_hold(self.hold, lsn);
     }
 
-    /// Copies the log from `from`, the start of a record that is held, to where it is hardened at this moment, into its empty
-    /// directory in `disk`, durably; returns how far that is. `progress` is told how many bytes have been copied, now
-    /// and then. The copy is a log that begins with `from`; nobody can go on with it.
+    /// Copies the log from `from`, the start of a record that is held, to where it is hardened at this moment, or up to `to`,
+    /// the end of a record before that, into its empty directory in `disk`, durably; returns how far that is. `progress` is told
+    /// how many bytes have been copied, now and then. The copy is a log that begins with `from`; nobody can go on with it.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`], [`WalError::Disk`], or what stopped the log.
-    pub fn copy_to(&self, disk: &dyn Disk, from: Lsn, mut progress: impl FnMut(u64)) -> Result<Lsn> {
+    pub fn copy_to(&self, disk: &dyn Disk, from: Lsn, to: Option<Lsn>, mut progress: impl FnMut(u64)) -> Result<Lsn> {
         let (files, start) = (&self.shared.files, self.shared.segments.start());
-        let end = self.shared.destage()?;
-        if from < start.max(FIRST_LSN) || from > end {
-            return Err(WalError::OutOfRange { lsn: from, start, end });
+        let hardened = self.shared.destage()?;
+        let end = to.unwrap_or(hardened);
+        if from < start.max(FIRST_LSN) || from > end || end > hardened {
+            return Err(WalError::OutOfRange { lsn: from, start, end: hardened });
         }
         let log = files.identity.log;
         disk.create_directory(&directory(log))?;
@@ -92,22 +93,22 @@ impl LogsHold {
         self.0.iter().zip(from).for_each(|(hold, lsn)| hold.keep_from(*lsn));
     }
 
-    /// As [`LogHold::copy_to`], for each log from its position; returns how far they are.
+    /// As [`LogHold::copy_to`], for each log from its position in `from` up to that in `to` ([`crate::Logs::ends_before`]).
     ///
     /// # Errors
     /// As [`LogHold::copy_to`].
-    pub fn copy_to(&self, disk: &dyn Disk, from: &[Lsn], mut progress: impl FnMut(u64)) -> Result<Vec<Lsn>> {
-        let (mut ends, mut before) = (Vec::new(), 0);
-        for (hold, from) in self.0.iter().zip(from) {
+    pub fn copy_to(&self, disk: &dyn Disk, from: &[Lsn], to: &[Lsn], mut progress: impl FnMut(u64)) -> Result<()> {
+        let mut before = 0;
+        for (hold, (from, to)) in self.0.iter().zip(from.iter().zip(to)) {
             let mut copied = 0;
-            let end = hold.copy_to(disk, *from, |bytes| {
+            let end = hold.copy_to(disk, *from, Some(*to), |bytes| {
                 copied = bytes;
                 progress(before + bytes);
             });
-            ends.push(end.map_err(|error| error.in_log(hold.shared.files.identity.log))?);
+            end.map_err(|error| error.in_log(hold.shared.files.identity.log))?;
             before += copied;
         }
-        Ok(ends)
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the teller that wakes tasks
-//! and calls functions when what they wait for is hardened; and, if there is an archive, the archiver.
+//! and calls functions when what they wait for is hardened; and, if there is an archive, the archiver. (Several logs have one
+//! archiver for all: see [`crate::archiving`].)
 //!
 //! They are several, because making a segment takes much longer than a flush that somebody waits for, and nobody knows how
 //! long the teller takes, or the archive.
@@ -32,7 +33,7 @@ impl Daemons {
         let start = || -> Result<()> {
             daemons.spawn("duramen-log-flush", shared, flush_loop)?;
             daemons.spawn("duramen-log-tell", shared, tell_loop)?;
-            if shared.archiver.is_some() {
+            if shared.archiver.is_some() && shared.space.clock().is_none() {
                 daemons.spawn("duramen-log-archive", shared, archive_loop)?;
             }
             if shared.options.spare_segments > 0 {
@@ -60,7 +61,7 @@ impl Daemons {
         shared.keeper.stop();
         shared.teller.stop();
         if let Some(archiver) = &shared.archiver {
-            archiver.bell.stop();
+            archiver.bell().stop();
         }
         let handles = std::mem::take(&mut *self.handles.lock());
         for handle in handles.into_iter().filter(|handle| !is_current(handle)) {

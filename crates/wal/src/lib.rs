@@ -81,8 +81,10 @@
 //! [`Gsn`]: duramen_types::Gsn
 
 mod archive;
+mod archiving;
 mod bell;
 mod chain;
+mod chains;
 mod clock;
 mod commit;
 mod copy;
@@ -118,6 +120,7 @@ mod segments;
 mod shared;
 mod space;
 mod stats;
+mod synchronizations;
 #[cfg(test)]
 mod test_support;
 mod together;
@@ -126,6 +129,7 @@ mod wal;
 
 pub use archive::Archive;
 pub use chain::{Cut, LogChain, LogPart, Pieces};
+pub use chains::complete_up_to;
 pub use copy::{LogHold, LogsHold};
 pub use error::{Result, WalError};
 pub use hardened::Hardened;
@@ -139,5 +143,6 @@ pub use reader::LogReader;
 pub use record::{NewRecord, Record, RecordRef};
 pub use scan::Scanner;
 pub use seat::log_of_seat;
+pub use segment::segment_name;
 pub use stats::WalStats;
 pub use wal::{FIRST_LSN, Inserted, Wal};

@@ -33,6 +33,8 @@ use duramen_sync::{Arc, CachePadded};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, Place};
 
+use crate::archive::Archive;
+use crate::archiving::Archiving;
 use crate::clock::Clock;
 use crate::commit::Ask;
 use crate::copy::LogsHold;
@@ -85,6 +87,8 @@ pub struct Logs {
     complete: CachePadded<Arc<Complete>>,
     /// If they are hardened together.
     group: Option<Arc<Group>>,
+    /// If they are archived.
+    archiving: Option<Archiving>,
     waits: CachePadded<AtomicU64>,
     own_waits: AtomicU64,
 }
@@ -99,10 +103,13 @@ impl Logs {
         check(options, count)?;
         let passive = passive_of_several(options);
         let common = common_floor(passive.as_deref());
+        // One log takes it itself.
+        let archive = options.archive.as_ref().filter(|_| count > 1).map(Archive::take).transpose()?;
         let create = |log| {
             let identity = Identity::one_of(database, LogId::new(log), count);
             let clock = || Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())).with_common(common.clone());
-            let one_of = (count > 1).then(|| OneOf { clock: clock(), passive: passive.clone() });
+            let one_of =
+                (count > 1).then(|| OneOf { clock: clock(), passive: passive.clone(), archive: archive.clone() });
             Wal::create_one_of(Arc::clone(disk), options.clone(), identity, one_of)
                 .map_err(|error| error.in_log(LogId::new(log)))
         };
@@ -116,15 +123,19 @@ impl Logs {
         let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
         let group =
             passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
+        let group = group.map(Arc::new);
+        let archiving = (logs.len() > 1).then(|| Archiving::of(&together, &complete, group.as_ref())).flatten();
         let logs = Self {
             logs: logs.into(),
             together,
             complete: CachePadded::new(complete),
-            group: group.map(Arc::new),
+            group,
+            archiving,
             waits: CachePadded::new(AtomicU64::new(0)),
             own_waits: AtomicU64::new(0),
         };
         logs.group.as_ref().map_or(Ok(()), Group::start)?;
+        logs.archiving.as_ref().map_or(Ok(()), Archiving::start)?;
         Ok(logs)
     }
 
@@ -203,6 +214,27 @@ impl Logs {
             Lsn::new(mark).max(wal.start())
         };
         self.logs.iter().enumerate().map(position).collect()
+    }
+
+    /// For each log, where its records below `gsn` end, all of which are hardened: no record at or above it lies before that.
+    /// With one log, where everything ends that is hardened.
+    ///
+    /// # Errors
+    /// [`WalError::Corrupt`], [`WalError::Disk`], or what stopped the log.
+    pub fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>> {
+        if let Some(wal) = self.only() {
+            return Ok(vec![wal.shared.destage()?]);
+        }
+        let end = |(log, from): (usize, Lsn)| {
+            let mut scanner = self.logs[log].scan(from);
+            while let Some(record) = scanner.next().map_err(|error| error.in_log(LogId::new(log as u16)))? {
+                if record.gsn >= gsn {
+                    return Ok(record.lsn);
+                }
+            }
+            Ok(scanner.position())
+        };
+        self.positions_before(gsn).into_iter().enumerate().map(end).collect()
     }
 
     /// Whether everything up to and including `gsn` survives a crash, as far as is known.
@@ -340,9 +372,12 @@ impl Logs {
         LogsHold::new(self.logs.iter().map(Wal::hold).collect())
     }
 
-    /// As [`Wal::await_archive`]. Several logs have no archive.
+    /// As [`Wal::await_archive`].
     pub fn await_archive(&self) {
-        self.logs.iter().for_each(Wal::await_archive);
+        match &self.archiving {
+            Some(archiving) => archiving.await_all(),
+            None => self.logs.iter().for_each(Wal::await_archive),
+        }
     }
 
     /// As [`Wal::archive_failure`].
@@ -476,7 +511,7 @@ impl Logs {
         self.logs.iter().map(|log| (log.start(), log.end())).collect()
     }
 
-    /// Counts since the logs were opened, of all together. The positions are those of the first log.
+    /// Counts since the logs were opened, of all together. The LSNs are those of the first log.
     pub fn stats(&self) -> WalStats {
         let mut sum = self.logs[0].stats();
         for log in &self.logs[1..] {
@@ -495,6 +530,11 @@ impl Logs {
             sum.segments_live += stats.segments_live;
             sum.segments_created += stats.segments_created;
             sum.segments_recycled += stats.segments_recycled;
+            sum.segments_archived += stats.segments_archived;
+            sum.archive_failures += stats.archive_failures;
+        }
+        if self.count() > 1 {
+            (sum.hardened_gsn, sum.end_gsn) = (next(self.complete.get()), self.together.latest());
         }
         sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.together.shelves.unpromised());
         let mut waits = self.waits.load(Ordering::Relaxed);
@@ -519,6 +559,10 @@ impl Logs {
     /// # Errors
     /// As [`Wal::close`], after all have been stopped.
     pub fn close(&self) -> Result<()> {
+        // It may insert synchronizations.
+        if let Some(archiving) = &self.archiving {
+            archiving.stop();
+        }
         if let Some(group) = &self.group {
             // Those who wait for what has been inserted are told so. The outcome is that of the logs.
             let _ = group.wait(Gsn::new(self.latest().get() - 1));
@@ -531,6 +575,9 @@ impl Logs {
 
 impl Drop for Logs {
     fn drop(&mut self) {
+        if let Some(archiving) = &self.archiving {
+            archiving.stop();
+        }
         if let Some(group) = &self.group {
             group.stop();
         }
@@ -557,10 +604,6 @@ pub(crate) fn check(options: &WalOptions, count: u16) -> Result<()> {
         let reason = "`reserved` hands out space in no particular turn, and several logs need one to keep their records in \
                       the order of their GSNs; choose another design or one log";
         return invalid("insert", reason.to_owned());
-    }
-    if count > 1 && options.archive.is_some() {
-        let reason = "several logs cannot be archived; leave it out, or make a database with one log";
-        return invalid("archive", reason.to_owned());
     }
     options.validate()
 }

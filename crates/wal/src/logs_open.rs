@@ -12,28 +12,24 @@
 //! made durable first: [`FoundLogs::cut`] tells the GSN, and before [`FoundLogs::open`] the caller has to make durable that
 //! the logs are complete up to it and being cut, and to give that back as [`Known`] should opening be repeated.
 
-use std::collections::VecDeque;
-
 use duramen_io::Disk;
 use duramen_sync::{Arc, Mutex, crew};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 
+use crate::archive::Archive;
 use crate::clock::Clock;
 use crate::destage::{check_end, empty_ring, find_buffer};
 use crate::error::{Result, WalError};
 use crate::logs::{Logs, Marks, check, mark_step};
 use crate::observer::Meter;
 use crate::options::WalOptions;
-use crate::record::{Identity, RecordRef};
+use crate::record::Identity;
 use crate::recover::{self, End, Found};
 use crate::scan::Scanner;
 use crate::shared::{Buffer, OneOf, common_floor, passive_of_several};
+use crate::synchronizations::Synchronizations;
 use crate::wal::Wal;
-
-/// Synchronizations of each log that are kept in memory while the ends of the others are not known yet. Those that are not
-/// complete after a crash are among the last.
-const KEPT: usize = 1024;
 
 /// What is known about the logs of a database before they are opened.
 #[derive(Clone, Debug)]
@@ -72,29 +68,6 @@ struct FoundLog {
     marks: Marks,
 }
 
-/// One synchronization.
-#[derive(Clone, Debug)]
-struct Synchronization {
-    gsn: Gsn,
-    tails: Box<[u8]>,
-}
-
-impl Synchronization {
-    fn of(record: &RecordRef<'_>) -> Option<Self> {
-        (!record.tails.is_empty()).then(|| Self { gsn: record.gsn, tails: record.tails.into() })
-    }
-
-    /// Whether logs with these ends have all it needs.
-    fn is_met(&self, ends: &[Lsn]) -> bool {
-        is_met(&self.tails, ends)
-    }
-}
-
-fn is_met(tails: &[u8], ends: &[Lsn]) -> bool {
-    let (fields, _) = tails.as_chunks::<8>();
-    fields.len() == ends.len() && fields.iter().zip(ends).all(|(tail, end)| u64::from_le_bytes(*tail) <= end.get())
-}
-
 /// What reading one log shows.
 #[derive(Debug)]
 struct Reading {
@@ -103,11 +76,8 @@ struct Reading {
     end: End,
     last: Gsn,
     marks: Marks,
-    synchronizations: VecDeque<Synchronization>,
-    /// The one that is known to have been met, if it has not been kept.
-    stated: Option<Synchronization>,
-    /// Not all of them have been kept.
-    has_more: bool,
+    /// What the one says that is known to have been met is kept.
+    synchronizations: Synchronizations,
 }
 
 impl Logs {
@@ -189,11 +159,16 @@ impl FoundLogs {
         let (mut wals, mut marks) = (Vec::new(), Vec::new());
         let passive = passive_of_several(&self.options);
         let common = common_floor(passive.as_deref());
+        let archive = self.options.archive.as_ref().map(Archive::take).transpose()?;
         for (number, log) in self.logs.into_iter().enumerate() {
             let mut kept = log.marks.clone();
             kept.retain(|_, lsn| *lsn <= log.cut.get());
             marks.push(kept);
-            let one_of = |clock: Clock| OneOf { clock: clock.with_common(common.clone()), passive: passive.clone() };
+            let one_of = |clock: Clock| OneOf {
+                clock: clock.with_common(common.clone()),
+                passive: passive.clone(),
+                archive: archive.clone(),
+            };
             let wal = log.start(&self.disk, &self.options, is_cut, floor, one_of);
             wals.push(wal.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
@@ -286,9 +261,8 @@ fn read(
     if let Some(earlier) = known.earlier.1.get(number) {
         marks.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
     }
-    let (mut last, mut has_more) = (Gsn::ZERO, false);
-    let (mut synchronizations, mut stated) = (VecDeque::<Synchronization>::new(), None);
-    let mut disorder = None;
+    let mut synchronizations = Synchronizations::keeping(known.complete);
+    let (mut last, mut disorder) = (Gsn::ZERO, None);
     let mut meter = Meter::new(options.read_observer.as_ref(), from);
     let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
     let end = recover::find_end(&found, Some(from), false, expected, |record| {
@@ -300,14 +274,7 @@ fn read(
         if record.lsn.get() / step != record.end.get() / step {
             marks.insert(record.gsn.get(), record.end.get());
         }
-        if let Some(synchronization) = Synchronization::of(record) {
-            if synchronizations.len() == KEPT {
-                let oldest = synchronizations.pop_front();
-                stated = stated.take().or(oldest.filter(|oldest| oldest.gsn == known.complete));
-                has_more = true;
-            }
-            synchronizations.push_back(synchronization);
-        }
+        synchronizations.note(record);
     })?;
     if let Some(lsn) = disorder {
         let geometry = found.files.geometry;
@@ -318,7 +285,7 @@ fn read(
     if let Some(buffer) = buffer.as_ref().filter(|_| !known.is_cutting) {
         check_end(buffer, end.end)?;
     }
-    Ok(Reading { found, buffer, end, last, marks, synchronizations, stated, has_more })
+    Ok(Reading { found, buffer, end, last, marks, synchronizations })
 }
 
 /// Up to which GSN no log lacks anything.
@@ -326,21 +293,14 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
     let ends: Vec<Lsn> = readings.iter().map(|reading| reading.end.end).collect();
     let mut complete = known.complete;
     for reading in readings {
-        let met = reading.synchronizations.iter().rev().find(|synchronization| synchronization.is_met(&ends));
-        if let Some(met) = met {
-            complete = complete.max(met.gsn);
-        } else if reading.has_more {
-            complete = complete.max(last_met(reading, &ends, known)?);
-        }
+        let found = &reading.found;
+        let from = known.from[usize::from(found.files.identity.log.get())];
+        let again = || Scanner::hardened(Arc::clone(&found.files), from, reading.end.end);
+        complete = complete.max(reading.synchronizations.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
         // What was complete before is so still, or it has got lost. Only of the very synchronization that is known to have been
         // met can that be said: another may be older and have noted tails that nobody has waited for.
-        let lost = |synchronization: &&Synchronization| {
-            synchronization.gsn == known.complete && !known.is_cutting && !synchronization.is_met(&ends)
-        };
-        if let Some(lost) = reading.synchronizations.iter().chain(&reading.stated).find(lost) {
-            let (fields, _) = lost.tails.as_chunks::<8>();
-            let short = fields.iter().zip(&ends).position(|(tail, end)| u64::from_le_bytes(*tail) > end.get());
-            let short = short.unwrap_or(0);
+        let short = reading.synchronizations.stated_is_short_of(&ends);
+        if let Some(short) = short.filter(|_| !known.is_cutting) {
             let (end, geometry) = (ends[short].get(), readings[short].found.files.geometry);
             return Err(WalError::Corrupt {
                 segment: geometry.segment_of(end),
@@ -351,19 +311,6 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
         }
     }
     Ok(complete)
-}
-
-/// The highest GSN of a synchronization that is met among all of the log.
-fn last_met(reading: &Reading, ends: &[Lsn], known: &Known<'_>) -> Result<Gsn> {
-    let from = known.from[usize::from(reading.found.files.identity.log.get())];
-    let mut scanner = Scanner::hardened(Arc::clone(&reading.found.files), from, reading.end.end);
-    let mut last = Gsn::ZERO;
-    while let Some(record) = scanner.next()? {
-        if !record.tails.is_empty() && is_met(record.tails, ends) {
-            last = record.gsn;
-        }
-    }
-    Ok(last)
 }
 
 /// Where the first record with a GSN above `gsn` starts. There is one.

@@ -83,7 +83,7 @@ impl Geometry {
 }
 
 /// File name of segment `number` of `log`.
-pub(crate) fn segment_name(log: LogId, number: u64) -> String {
+pub fn segment_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}.log", directory(log))
 }
 

@@ -10,7 +10,7 @@ use duramen_sync::{Arc, Mutex, OnceLock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 
-use crate::archive::Archiver;
+use crate::archive::{Archive, ArchiveInUse, Archiver};
 use crate::bell::Bell;
 use crate::clock::{Clock, CommonFloor};
 use crate::commit::Ask;
@@ -70,6 +70,8 @@ pub(crate) struct OneOf {
     pub(crate) clock: Clock,
     /// What [`passive_of_several`] makes, the same for all of them.
     pub(crate) passive: Option<Arc<Passive>>,
+    /// If they are archived.
+    pub(crate) archive: Option<Arc<ArchiveInUse>>,
 }
 
 /// A floor for the clocks of several logs, if they are hardened together.
@@ -134,7 +136,10 @@ impl Shared {
         one_of: Option<OneOf>,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
-        let archive = options.archive.as_ref();
+        let (clock, passive, archive) = match one_of {
+            Some(OneOf { clock, passive, archive }) => (Some(clock), passive, archive),
+            None => (None, passive(&options), options.archive.as_ref().map(Archive::take).transpose()?),
+        };
         let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
         let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.found.number));
         let is_persistent = buffer.is_some();
@@ -158,10 +163,6 @@ impl Shared {
             None => Hardening::Flushed,
             Some(nvm) if nvm.streams() => Hardening::Told,
             Some(_) => Hardening::Released,
-        };
-        let (clock, passive) = match one_of {
-            Some(OneOf { clock, passive }) => (Some(clock), passive),
-            None => (None, passive(&options)),
         };
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;

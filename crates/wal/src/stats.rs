@@ -1,6 +1,6 @@
 //! What a log counts.
 
-use duramen_types::Lsn;
+use duramen_types::{Gsn, Lsn};
 
 /// Counts since the log was opened, and where it stands. A snapshot: the numbers are read one after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,4 +54,8 @@ pub struct WalStats {
     pub durable: Lsn,
     /// The next record starts here.
     pub end: Lsn,
+    /// Every record with a lower GSN survives a crash; records that are inserted from now on may have lower ones.
+    pub hardened_gsn: Gsn,
+    /// Every record inserted so far has a lower GSN: when nobody is inserting, a point to restore to.
+    pub end_gsn: Gsn,
 }

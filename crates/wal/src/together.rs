@@ -128,6 +128,12 @@ impl Together {
         }
     }
 
+    /// A GSN that no record of this log which starts before `lsn` exceeds. All of that has been inserted.
+    pub(crate) fn bound(&self, log: usize, lsn: Lsn) -> Gsn {
+        let behind = self.marks[log].lock().iter().find(|(_, at)| **at >= lsn.get()).map(|(gsn, _)| Gsn::new(*gsn));
+        behind.unwrap_or_else(|| Gsn::new(self.now(log).get() - 1))
+    }
+
     /// Sets disk space for synchronizations aside, as far as there is any.
     pub(crate) fn set_room_aside(&self) {
         let mut room = self.room.lock();

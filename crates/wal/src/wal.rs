@@ -360,6 +360,8 @@ impl Wal {
             start,
             durable,
             end,
+            hardened_gsn: Gsn::new(durable.get()),
+            end_gsn: Gsn::new(end.get()),
         }
     }
 

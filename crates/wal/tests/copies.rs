@@ -50,7 +50,7 @@ impl World {
         hold.keep_from(start);
         wal.recycle_below(records[30].lsn).unwrap();
         assert!(wal.start() <= start, "it is held");
-        let end = hold.copy_to(&backup, start, |_| {}).unwrap();
+        let end = hold.copy_to(&backup, start, None, |_| {}).unwrap();
         assert_eq!(end, wal.end());
         drop(hold);
         fill(&wal, 40..80, &mut records);

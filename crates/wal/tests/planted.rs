@@ -255,3 +255,31 @@ fn an_archive_with_a_gap_is_noticed() {
         assert!(!archive_keeps_what_is_recycled(Some(bug)), "{bug:?}");
     }
 }
+
+/// A log is written, and archived, that depends on a record of another, which is not; the power goes off. Says whether the logs
+/// can go on with their archive.
+fn archive_has_what_stays(bug: Option<Bug>) -> bool {
+    let _planted = with(bug);
+    let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+    let archiving =
+        |archive: &SimDisk| WalOptions { archive: Some(Archive::on(arc(archive))), ..options(InsertDesign::Hybrid) };
+    let logs = Logs::create(&arc(&disk), &archiving(&archive), 2, DATABASE).unwrap();
+    let commit = logs.insert_synchronized(LogId::ZERO, record(1, &[]), None);
+    logs.wait_hardened(commit.gsn, None).unwrap();
+    let lost = logs.insert(LogId::ZERO, record(2, &[7; 100]));
+    let payload = payload(3, 10_000);
+    for _ in 0..20 {
+        logs.insert(LogId::new(1), NewRecord { after: lost.gsn, ..record(3, &payload) });
+    }
+    logs.await_archive();
+    let (disk, archive) = (disk.crash_image(&CrashChoice::Nothing), archive.crash_image(&CrashChoice::Nothing));
+    drop(logs);
+    assert!(LogReader::open_one_of(&archive, DATABASE, LogId::new(1), 2).is_ok(), "something is archived");
+    reopen(&disk, &archiving(&archive), 2, &mut History::default()).is_ok()
+}
+
+#[test]
+fn archiving_what_recovery_cuts_off_is_noticed() {
+    assert!(archive_has_what_stays(None));
+    assert!(!archive_has_what_stays(Some(Bug::ArchivedIncomplete)));
+}

@@ -14,6 +14,7 @@
 //! See [`restore`].
 
 mod manifest;
+mod point;
 pub(crate) mod restore;
 
 use std::path::Path;
@@ -158,7 +159,8 @@ impl Core {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Gsn, Vec<Lsn>)> {
         let last = self.scheme().harden_all().map_err(|error| self.note(error))?;
-        let ends = hold.copy_to(disk, from, progress).map_err(|error| match of_copy(error.into()) {
+        let ends = self.scheme().ends_before(Gsn::new(last.get() + 1)).map_err(|error| self.note(error))?;
+        hold.copy_to(disk, from, &ends, progress).map_err(|error| match of_copy(error.into()) {
             failed @ Error::CopyFailed { .. } => failed,
             other => self.note(other),
         })?;

@@ -7,11 +7,7 @@
 //! What comes out is another database, with an identity of its own, since it goes on otherwise than the one it was copied
 //! from (`duramen_wal::LogChain`): neither takes the other's log, and it needs an archive of its own.
 //!
-//! # The point
-//! Nothing lies between the point and the end of the backup that is not in the log; before the end of the backup, pages may
-//! have changes from behind the point. So the point is not before the end of the backup. A time stands for the first commit
-//! record with a later stamp, and all that follows it, in the order of the log. Behind the last commit nothing tells how late
-//! it was when the log ended, so the log has to have a later commit.
+//! Where the logs are to end is found out first: see [`super::point`].
 //!
 //! # Interrupted
 //! A file `restoring` marks the target; the control file comes last. A target without a control file is no database, and is
@@ -21,16 +17,16 @@ use std::path::Path;
 
 use duramen_io::{AlignedBuf, Disk, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogId, Lsn, PAGE_SIZE, PageId};
-use duramen_wal::{Cut, LogChain, LogPart, Pieces, RecordRef, WalError};
+use duramen_types::{Gsn, LogId, PAGE_SIZE, PageId};
+use duramen_wal::{LogChain, LogPart, Pieces, WalError};
 
 use super::manifest::Manifest;
+use super::point::Point;
 use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
 use crate::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
 use crate::open::{DATA, DOUBLE_WRITE, clear, new_identity};
 use crate::page::{self, PageDefect};
-use crate::record::{Kind, Reader};
 use crate::timestamp::Timestamp;
 
 /// Marks a directory that a database is being restored to.
@@ -162,7 +158,6 @@ impl Restore {
         let manifest = Manifest::read(&*self.backup)?;
         let pieces = Pieces { backup: &*self.backup, archive: self.archive.as_deref(), log: self.log.as_deref() };
         let control = manifest.control;
-        self.check_count(control.logs.count)?;
         let parts = (0..).zip(&manifest.parts).map(|(log, &(start, end))| LogPart {
             log: LogId::new(log),
             count: control.logs.count,
@@ -173,16 +168,9 @@ impl Restore {
             .map(|part| LogChain::open(&pieces, control.database, part).map_err(|error| self.explain(error)))
             .collect::<Result<Vec<_>>>()?;
         // Before anything is written: a point that is not to be had is known by now.
-        let (end, ends, seen) = match &chains[..] {
-            [only] => {
-                let (end, seen) = self.find_end(only, manifest.end)?;
-                (Gsn::new(end.get()), vec![end], seen)
-            }
-            several => {
-                self.check_point(manifest.end)?;
-                let ends = several.iter().map(|chain| Ok(chain.find_cut(|record| record.gsn >= manifest.end)?.at));
-                (manifest.end, ends.collect::<Result<_>>()?, Seen::default())
-            }
+        let point = match &chains[..] {
+            [only] => Point::of_one(only, manifest.end, self.to)?,
+            several => Point::of_several(several, manifest.end, self.to, self.cut_at()?)?,
         };
 
         mark(target)?;
@@ -191,7 +179,7 @@ impl Restore {
         target.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
         let database = new_identity(target);
         let mut before = total;
-        for (chain, end) in chains.iter().zip(&ends) {
+        for (chain, end) in chains.iter().zip(&point.ends) {
             let mut written = 0;
             chain.write_to(target, database, *end, |bytes| {
                 written = bytes;
@@ -203,74 +191,29 @@ impl Restore {
         // Several logs have been cut, so that opening must not look for what synchronizations name behind the cut.
         let logs = match control.logs.count {
             1 => control.logs,
-            _ => SeveralLogs { complete: Gsn::new(end.get() - 1), is_cutting: true, ..control.logs },
+            _ => SeveralLogs { complete: Gsn::new(point.end.get() - 1), is_cutting: true, ..control.logs },
         };
         ControlFile::create(target, Control { database, logs, ..control })?;
         target.remove(RESTORING)?;
         target.sync_directory("")?;
         Ok(RestoreReport {
-            end,
-            commits: seen.commits,
-            last_commit: seen.last,
+            end: point.end,
+            commits: point.commits,
+            last_commit: point.last_commit,
             pages: total / PAGE_SIZE as u64,
             log_bytes: before - total,
             backup: (manifest.begun, manifest.complete),
         })
     }
 
-    /// Refuses what several logs cannot do.
-    fn check_count(&self, logs: u16) -> Result<()> {
-        if logs > 1 && (self.archive.is_some() || self.log.is_some()) {
-            let reason = "a database with several logs is restored from its backup alone: leave archive and log out";
-            return Err(Error::InvalidOption { option: "logs", reason: reason.into() });
+    /// If the logs that are given were being cut when they were left: behind which GSN.
+    fn cut_at(&self) -> Result<Option<Gsn>> {
+        let Some(log) = &self.log else { return Ok(None) };
+        if !log.exists(CONTROL)? {
+            return Ok(None);
         }
-        Ok(())
-    }
-
-    /// Refuses a point that is not the end of the backup.
-    fn check_point(&self, backup_end: Gsn) -> Result<()> {
-        match self.to {
-            RestoreTo::Gsn(gsn) if gsn < backup_end => Err(Error::BeforeBackup { end: backup_end }),
-            RestoreTo::Gsn(gsn) if gsn > backup_end => Err(Error::BehindLog { end: backup_end, last_commit: None }),
-            RestoreTo::Time(_) => Err(Error::BehindLog { end: backup_end, last_commit: None }),
-            RestoreTo::End | RestoreTo::Gsn(_) => Ok(()),
-        }
-    }
-
-    /// Where the log is to end, and what is before that.
-    fn find_end(&self, chain: &LogChain, backup_end: Gsn) -> Result<(Lsn, Seen)> {
-        let mut seen = Seen::default();
-        let cut = chain.find_cut(|record| {
-            let time = commit_time(record);
-            let is_behind = match self.to {
-                RestoreTo::End => false,
-                RestoreTo::Gsn(gsn) => record.gsn >= gsn,
-                RestoreTo::Time(to) => time.is_some_and(|time| time > to),
-            };
-            if !is_behind && record.kind == Kind::Commit as u8 {
-                seen.commits += u64::from(record.gsn >= backup_end);
-                seen.last = time.or(seen.last);
-            }
-            is_behind
-        })?;
-        let Cut { at, is_record, gap } = cut;
-        let is_before = match self.to {
-            RestoreTo::Gsn(gsn) => gsn < backup_end,
-            _ => at.get() < backup_end.get(),
-        };
-        if is_before {
-            return Err(Error::BeforeBackup { end: backup_end });
-        }
-        let is_reached = match self.to {
-            RestoreTo::End => gap.is_none(),
-            RestoreTo::Gsn(gsn) => is_record || gsn.get() <= at.get(),
-            RestoreTo::Time(_) => is_record,
-        };
-        match gap {
-            _ if is_reached => Ok((at, seen)),
-            Some(segment) => Err(Error::LogGap { segment }),
-            None => Err(Error::BehindLog { end: Gsn::new(at.get()), last_commit: seen.last }),
-        }
+        let logs = ControlFile::open(&**log)?.control.logs;
+        Ok(logs.is_cutting.then_some(logs.complete))
     }
 
     fn explain(&self, error: WalError) -> Error {
@@ -281,19 +224,6 @@ impl Restore {
             other => other.into(),
         }
     }
-}
-
-/// The commits before the point.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    commits: u64,
-    last: Option<Timestamp>,
-}
-
-/// When the commit was, of a commit record that says so.
-fn commit_time(record: &RecordRef<'_>) -> Option<Timestamp> {
-    let is_stamped = record.kind == Kind::Commit as u8 && !record.payload.is_empty();
-    is_stamped.then(|| Reader::new(record.payload).number().ok().map(Timestamp::from_micros)).flatten()
 }
 
 fn existing(path: &Path, what: &str) -> Result<Arc<dyn Disk>> {

@@ -79,6 +79,9 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// what it does not count.
     fn harden_all(&self) -> Result<Gsn>;
 
+    /// For each log, where its records below `gsn` end, all of which are hardened; with one log, where everything ends that is.
+    fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>>;
+
     /// Waits until what may be recycled is archived, or cannot be.
     fn await_archive(&self);
 

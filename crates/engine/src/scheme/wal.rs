@@ -154,6 +154,10 @@ impl StorageScheme for WalScheme {
         Ok(inserted.gsn)
     }
 
+    fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>> {
+        Ok(self.logs.ends_before(gsn)?)
+    }
+
     fn await_archive(&self) {
         self.logs.await_archive();
     }

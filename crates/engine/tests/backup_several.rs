@@ -1,0 +1,185 @@
+//! Databases with several logs: archived, backed up, and restored to all sorts of points.
+#![cfg(not(loom))]
+
+#[path = "common/archived.rs"]
+mod archived;
+mod common;
+
+use archived::{Chance, Moment, World, arc, backup_under_load, check, check_rows, contents, restored};
+use duramen::pmem::{Domain, SimMemory, Source};
+use duramen::{
+    Archive, BackupReport, CommitMode, Db, Error, Gsn, LogDevice, LogId, NvmOptions, Options, Partition, Restore,
+    RestoreTo, Timestamp,
+};
+use duramen_io::{CrashChoice, Disk, SimDisk};
+
+const WAYS: [Partition; 3] = [Partition::Transaction, Partition::RoundRobin, Partition::Page];
+
+fn of_several(way: Partition) -> impl FnOnce(&mut Options) {
+    move |options| {
+        (options.logs, options.log_partition, options.log_segment_bytes) = (3, way, 128 << 10);
+    }
+}
+
+#[test]
+fn a_backup_under_load_is_restored_to_any_point() {
+    for way in WAYS {
+        let (report, archived) = backup_under_load(of_several(way));
+        assert!(report.pages > 100 && report.log_bytes > 0);
+        assert!(archived > 10, "{way:?}: {archived}");
+    }
+}
+
+#[test]
+fn so_it_is_with_the_end_of_the_logs_in_persistent_memory() {
+    for (domain, commit) in [(Domain::DurableCache, CommitMode::Pipelined), (Domain::VolatileCache, CommitMode::Elr)] {
+        backup_under_load(|options| {
+            of_several(Partition::RoundRobin)(options);
+            let memory = || Source::Simulated(SimMemory::new(4096 + options.log_buffer_bytes as u64, domain));
+            let nvm = NvmOptions { further: vec![memory(), memory()], ..NvmOptions::new(memory(), domain) };
+            (options.log_device, options.commit) = (LogDevice::Nvm(nvm), commit);
+        });
+    }
+}
+
+/// A small database without load, and a backup of it; then some more commits. Returns the moments after each of these.
+fn small() -> (World, SimDisk, BackupReport, Vec<Moment>) {
+    let world = World::new(1, |options| {
+        of_several(Partition::RoundRobin)(options);
+        options.pool_bytes = 64 * 8192;
+    });
+    let mut chance = Chance(5);
+    (0..60).for_each(|_| world.step(0, &mut chance));
+    let backup = SimDisk::new(3);
+    let report = world.db.backup_to(&backup, |_| {}).unwrap();
+    let mut moments = vec![world.moment()];
+    for _ in 0..6 {
+        (0..250).for_each(|_| world.step(0, &mut chance));
+        moments.push(world.moment());
+    }
+    (world, backup, report, moments)
+}
+
+#[test]
+fn points_that_cannot_be_had_are_refused() {
+    let (world, backup, report, moments) = small();
+    world.db.await_archive();
+    let (disk, archive, options) = world.close();
+    let from = || Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&disk));
+    let refused = |restore: Restore| restore.into_disk(&SimDisk::new(4), |_| {}).unwrap_err();
+
+    let early = refused(from().to(RestoreTo::Gsn(Gsn::new(report.end.get() - 1))));
+    assert!(matches!(early, Error::BeforeBackup { end } if end == report.end), "{early}");
+    let early = refused(from().to(RestoreTo::Time(Timestamp::from_micros(report.times.0.micros() - 1_000_000))));
+    assert!(matches!(early, Error::BeforeBackup { .. }), "{early}");
+
+    let last = moments.last().unwrap();
+    for to in [RestoreTo::Gsn(Gsn::new(1 << 40)), RestoreTo::Time(Timestamp::now())] {
+        let late = refused(from().to(to));
+        assert!(matches!(late, Error::BehindLog { end, last_commit: Some(_) } if end >= last.gsn), "{late}");
+    }
+    let late = refused(Restore::from_disk(arc(&backup)).to(RestoreTo::Gsn(last.gsn)));
+    assert!(matches!(late, Error::BehindLog { end, .. } if end == report.end), "{late}");
+
+    // The archive alone ends somewhere before the last moment; what it says is what it has.
+    let archived = || Restore::from_disk(arc(&backup)).archive_on(arc(&archive));
+    let late = refused(archived().to(RestoreTo::Gsn(last.gsn)));
+    let Error::BehindLog { end, last_commit } = late else { panic!("{late}") };
+    let (all, db) = restored(archived(), &options);
+    assert!((all.end, all.last_commit) == (end, last_commit) && end > moments[3].gsn, "{all:?}");
+    check(&db);
+    let beyond = refused(archived().to(RestoreTo::Gsn(Gsn::new(end.get() + 1))));
+    assert!(matches!(beyond, Error::BehindLog { .. }), "{beyond}");
+    restored(archived().to(RestoreTo::Gsn(end)), &options);
+
+    // A gap: the archive has lost a segment of one log, and the log has recycled it.
+    let mut segments = archive.list("log1").unwrap();
+    segments.sort();
+    let lost = &segments[segments.len() - 2];
+    archive.remove(&format!("log1/{lost}")).unwrap();
+    for to in [RestoreTo::End, RestoreTo::Gsn(last.gsn), RestoreTo::Time(last.time)] {
+        let gap = refused(archived().to(to));
+        assert!(matches!(gap, Error::LogGap { log, .. } if log == LogId::new(1)), "{gap}");
+        assert!(gap.to_string().contains(&format!("`log1/{lost}`")), "{gap}");
+    }
+    // What is before it can be had.
+    let (_, db) = restored(archived().to(RestoreTo::Gsn(moments[0].gsn)), &options);
+    check_rows(&db, &moments[0].rows);
+}
+
+/// A database that is restored goes on, through a crash, archives and is backed up itself; neither takes the other's pieces.
+#[test]
+fn a_restored_database_is_another_one() {
+    let (world, backup, _, moments) = small();
+    let (disk, archive, options) = world.close();
+    let target = SimDisk::new(9);
+    let from = || Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&disk));
+    from().to(RestoreTo::Gsn(moments[4].gsn)).into_disk(&target, |_| {}).unwrap();
+    let refused = Db::open_on(arc(&target), Options { create: false, ..options.clone() }).unwrap_err();
+    assert!(matches!(&refused, Error::InvalidOption { option: "archive", .. }), "{refused}");
+
+    let own_archive = SimDisk::new(10);
+    let options = Options { archive: Some(Archive::on(arc(&own_archive))), ..options };
+    let db = Db::open_on(arc(&target), options.clone()).unwrap();
+    check_rows(&db, &moments[4].rows);
+    assert_eq!(db.metrics().logs, 3);
+    let second = SimDisk::new(11);
+    db.backup_to(&second, |_| {}).unwrap();
+    let rows = db.open_table("rows").unwrap();
+    for row in 0..3000_u32 {
+        let mut txn = db.begin();
+        txn.put(&rows, format!("new-{row}").as_bytes(), &[7; 300]).unwrap();
+        txn.commit().unwrap();
+    }
+    let expected = contents(&db, "rows");
+    let crashed = target.crash_image(&CrashChoice::Random(1));
+    drop(db);
+    // After the crash, without opening it once more: its logs have not been cut.
+    let from = || Restore::from_disk(arc(&second)).archive_on(arc(&own_archive));
+    check_rows(&restored(from().log_on(arc(&crashed)), &options).1, &expected);
+    let db = Db::open_on(arc(&crashed), options.clone()).unwrap();
+    check_rows(&db, &expected);
+    db.close().unwrap();
+    check_rows(&restored(from().log_on(arc(&crashed)), &options).1, &expected);
+    for others in [Restore::from_disk(arc(&backup)).archive_on(arc(&own_archive)), from().log_on(arc(&disk))] {
+        let mixed = others.into_disk(&SimDisk::new(4), |_| {});
+        assert!(matches!(mixed, Err(Error::NotADatabase { .. })), "{mixed:?}");
+    }
+}
+
+/// The power goes off among writers, and again at many points of the opening after that, in which logs are cut. What is left is
+/// restored as it is, and is what a whole opening finds.
+#[test]
+fn logs_are_restored_that_were_left_while_they_were_being_cut() {
+    let world = World::new(3, of_several(Partition::RoundRobin));
+    let backup = SimDisk::new(3);
+    let crashes = world.under_load(|| {
+        world.db.backup_to(&backup, |_| {}).unwrap();
+        let crash = |seed: u64| {
+            world.grow_by(150 << 10);
+            let archive = world.archive.image();
+            (archive, world.disk.crash_image(&CrashChoice::Random(seed)))
+        };
+        (0..8).map(crash).collect::<Vec<_>>()
+    });
+    let options = Options { archive: None, ..world.options.clone() };
+    let (mut interrupted, mut cut) = (0, 0);
+    for (archive, crashed) in crashes {
+        let whole = crashed.image();
+        let before = whole.operations();
+        let expected = contents(&Db::open_on(arc(&whole), options.clone()).unwrap(), "rows");
+        let operations = whole.operations() - before;
+        for at in (0..operations).step_by(1 + operations as usize / 16) {
+            let image = crashed.image();
+            image.crash_at(image.operations() + at);
+            interrupted += u64::from(Db::open_on(arc(&image), options.clone()).is_err());
+            let left = image.crash_image(&CrashChoice::Random(at));
+            // The mark in the control file.
+            let control = left.durable_bytes("control").unwrap();
+            cut += u64::from(control[91] + control[4096 + 91] > 0);
+            let restore = Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&left));
+            check_rows(&restored(restore, &options).1, &expected);
+        }
+    }
+    assert!(interrupted > 40 && cut > 10, "{interrupted}, {cut}");
+}

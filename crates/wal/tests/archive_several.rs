@@ -1,0 +1,512 @@
+//! The archive of several logs: it has nothing that a crash may have recovery cut off, and with a backup it makes the logs again.
+#![cfg(not(any(loom, machine)))]
+
+mod common;
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use common::several::{History, change, check, work};
+use common::world::World;
+use common::*;
+use duramen_io::{CrashChoice, Disk, DiskCounters, DiskLock, Fault, File, OpenMode, Result as DiskResult, SimDisk};
+use duramen_pmem::Domain;
+use duramen_types::{Gsn, LogId, Lsn};
+use duramen_wal::{
+    Archive, FIRST_LSN, InsertDesign, Known, LogChain, LogPart, LogReader, Logs, NewRecord, Pieces, Result, WalError,
+    WalOptions, complete_up_to,
+};
+
+const COUNT: u16 = 3;
+const OTHER: [u8; 16] = *b"restored databas";
+
+fn archiving(archive: &SimDisk) -> WalOptions {
+    WalOptions { archive: Some(Archive::on(arc(archive))), ..options(InsertDesign::Hybrid) }
+}
+
+fn until(what: &str, is_done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_done() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Inserts so many records of 10 KB into a log, the last a synchronization, which it waits for.
+fn fill(logs: &Logs, log: u16, records: u64) -> Result<Gsn> {
+    for number in 1..=records {
+        let bytes = logs.record_bytes(10_000);
+        let reserve = || logs.reserve(bytes);
+        match reserve() {
+            Err(WalError::Full { .. }) => {
+                logs.await_archive();
+                reserve()?;
+            }
+            other => other?,
+        }
+        let (log, payload) = (LogId::new(log), payload(number, 10_000));
+        let inserted = logs.insert_synchronized(log, record(number, &payload), None);
+        logs.unreserve(bytes);
+        if number == records {
+            logs.wait_hardened(inserted.gsn, Some(inserted.place()))?;
+            return Ok(inserted.gsn);
+        }
+    }
+    Ok(Gsn::ZERO)
+}
+
+/// Segments of each log in the archive: from the first to behind the last, all of them.
+fn archived(archive: &SimDisk) -> Vec<u64> {
+    (0..COUNT)
+        .map(|log| match LogReader::open_one_of(archive, DATABASE, LogId::new(log), COUNT) {
+            Err(WalError::NoLog { .. }) => 0,
+            reader => {
+                let reader = reader.unwrap();
+                assert_eq!((reader.segments().0, reader.ring()), (0, None));
+                reader.segments().1 + 1
+            }
+        })
+        .collect()
+}
+
+/// What has been backed up of logs, and what is known of that.
+struct Backup {
+    disk: SimDisk,
+    ends: Vec<Lsn>,
+    complete: Gsn,
+}
+
+impl Backup {
+    fn of(logs: &Logs) -> Self {
+        let disk = SimDisk::new(77);
+        let end = logs.synchronize(Gsn::new(logs.latest().get() - 1)).unwrap();
+        logs.harden_at_once(end.gsn, Some(end.place())).unwrap();
+        let ends = logs.ends_before(Gsn::new(end.gsn.get() + 1)).unwrap();
+        logs.hold().copy_to(&disk, &[FIRST_LSN; COUNT as usize], &ends, |_| {}).unwrap();
+        Self { disk, ends, complete: end.gsn }
+    }
+
+    fn chains(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>) -> Vec<LogChain> {
+        let pieces = Pieces {
+            backup: &self.disk,
+            archive: archive.map(|disk| disk as &dyn Disk),
+            log: log.map(|disk| disk as &dyn Disk),
+        };
+        let part = |log: u16| LogPart {
+            log: LogId::new(log),
+            count: COUNT,
+            start: FIRST_LSN,
+            end: self.ends[usize::from(log)],
+        };
+        (0..COUNT).map(|log| LogChain::open(&pieces, DATABASE, part(log)).unwrap()).collect()
+    }
+
+    /// Makes other logs of it; returns up to which GSN they go.
+    fn restore(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>, known: Gsn) -> (Logs, Gsn) {
+        let chains = self.chains(archive, log);
+        let complete = complete_up_to(&chains, known.max(self.complete), |_| {}).unwrap();
+        let target = SimDisk::new(5);
+        for chain in &chains {
+            let cut = chain.find_cut(|record| record.gsn > complete).unwrap();
+            chain.write_to(&target, OTHER, cut.at, |_| {}).unwrap();
+        }
+        let from = [FIRST_LSN; COUNT as usize];
+        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete, is_cutting: true };
+        let target = arc(&target.crash_image(&CrashChoice::Nothing));
+        let found = Logs::find(&target, &options(InsertDesign::Hybrid), COUNT, OTHER, &known, None).unwrap();
+        (found.open().unwrap(), complete)
+    }
+}
+
+#[test]
+fn every_log_is_archived_and_goes_on_after_reopening() {
+    let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+    let options = archiving(&archive);
+    let logs = Logs::create(&arc(&disk), &options, COUNT, DATABASE).unwrap();
+    assert!(matches!(Logs::create(&arc(&SimDisk::new(3)), &options, COUNT, DATABASE), Err(WalError::Disk(_))));
+    let mut needed = Gsn::ZERO;
+    for round in 0..30 {
+        needed = fill(&logs, round % COUNT, 5).unwrap();
+        logs.recycle_below(needed).unwrap();
+    }
+    logs.await_archive();
+    until("recycling", || logs.stats().segments_live <= 2 * u64::from(COUNT));
+    let (stats, first) = (logs.stats(), archived(&archive.crash_image(&CrashChoice::Nothing)));
+    assert!(first.iter().all(|segments| *segments >= 7), "{first:?}");
+    assert_eq!((stats.segments_archived, stats.archive_failures), (first.iter().sum(), 0));
+    assert!(stats.end_gsn > needed && stats.hardened_gsn > needed && stats.hardened_gsn <= stats.end_gsn);
+    let from: Vec<Lsn> = logs.extents().iter().map(|extent| extent.0).collect();
+    logs.close().unwrap();
+    drop(logs);
+
+    let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
+    let reopen = |archive: &SimDisk| {
+        Logs::find(&arc(&disk), &archiving(archive), COUNT, DATABASE, &known, None).and_then(|found| found.open())
+    };
+    // Without a segment of one of them, and one that is another's.
+    let gap = archive.image();
+    (4..first[1]).for_each(|number| gap.remove(&format!("log1/{number:016x}.log")).unwrap());
+    let refused = reopen(&gap).unwrap_err();
+    assert!(matches!(&refused, WalError::WrongArchive { reason, .. } if reason.contains("recycled")), "{refused}");
+    let other = archive.image();
+    other.flip_bit("log2/0000000000000003.log", 9, 1);
+    let mixed = SimDisk::new(6);
+    drop(Logs::create(&arc(&SimDisk::new(7)), &archiving(&mixed), COUNT, *b"another database").unwrap());
+    let stranger = Logs::create(&arc(&SimDisk::new(7)), &archiving(&mixed), COUNT, *b"another database").unwrap();
+    fill(&stranger, 1, 20).unwrap();
+    stranger.await_archive();
+    drop(stranger);
+    let refused = reopen(&mixed).unwrap_err();
+    assert!(matches!(&refused, WalError::WrongArchive { reason, .. } if reason.contains("another database")));
+
+    let logs = reopen(&archive).unwrap();
+    (0..COUNT).for_each(|log| _ = fill(&logs, log, 20).unwrap());
+    logs.await_archive();
+    let second = archived(&archive);
+    assert!(first.iter().zip(&second).all(|(first, second)| second >= &(first + 2)), "{first:?} {second:?}");
+}
+
+/// A disk on which the files of the first log are not written as long as the gate is closed.
+#[derive(Clone, Debug)]
+struct Gated {
+    inner: SimDisk,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+#[derive(Debug)]
+struct GatedFile(Arc<dyn File>, Arc<(Mutex<bool>, Condvar)>);
+
+impl Gated {
+    fn new(inner: &SimDisk) -> Self {
+        Self { inner: inner.clone(), gate: Arc::new((Mutex::new(false), Condvar::new())) }
+    }
+
+    fn close(&self, is_closed: bool) {
+        *self.gate.0.lock().unwrap() = is_closed;
+        self.gate.1.notify_all();
+    }
+}
+
+/// Whatever happens, nobody is left waiting.
+struct OpenAtLast(Gated);
+
+impl Drop for OpenAtLast {
+    fn drop(&mut self) {
+        self.0.close(false);
+    }
+}
+
+impl GatedFile {
+    fn pass(&self) -> &dyn File {
+        drop(self.1.1.wait_while(self.1.0.lock().unwrap(), |is_closed| *is_closed).unwrap());
+        &*self.0
+    }
+}
+
+impl Disk for Gated {
+    fn open(&self, name: &str, mode: OpenMode) -> DiskResult<Arc<dyn File>> {
+        let file = self.inner.open(name, mode)?;
+        let is_gated = name.starts_with("log/");
+        Ok(if is_gated { Arc::new(GatedFile(file, Arc::clone(&self.gate))) } else { file })
+    }
+    fn exists(&self, name: &str) -> DiskResult<bool> {
+        self.inner.exists(name)
+    }
+    fn list(&self, directory: &str) -> DiskResult<Vec<String>> {
+        self.inner.list(directory)
+    }
+    fn create_directory(&self, name: &str) -> DiskResult<()> {
+        self.inner.create_directory(name)
+    }
+    fn remove(&self, name: &str) -> DiskResult<()> {
+        self.inner.remove(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
+        self.inner.rename(from, to)
+    }
+    fn sync_directory(&self, directory: &str) -> DiskResult<()> {
+        self.inner.sync_directory(directory)
+    }
+    fn lock(&self) -> DiskResult<DiskLock> {
+        self.inner.lock()
+    }
+    fn counters(&self) -> DiskCounters {
+        self.inner.counters()
+    }
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+}
+
+impl File for GatedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> DiskResult<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> DiskResult<()> {
+        self.0.read_batch(reads)
+    }
+    fn write_at(&self, parts: &[&[u8]], offset: u64) -> DiskResult<()> {
+        self.pass().write_at(parts, offset)
+    }
+    fn write_durable(&self, parts: &[&[u8]], offset: u64) -> DiskResult<()> {
+        self.pass().write_durable(parts, offset)
+    }
+    fn write_batch(&self, writes: &[(u64, &[u8])]) -> DiskResult<()> {
+        self.pass().write_batch(writes)
+    }
+    fn sync(&self) -> DiskResult<()> {
+        self.0.sync()
+    }
+    fn len(&self) -> DiskResult<u64> {
+        self.0.len()
+    }
+    fn allocate(&self, len: u64) -> DiskResult<()> {
+        self.0.allocate(len)
+    }
+    fn set_len(&self, len: u64) -> DiskResult<()> {
+        self.0.set_len(len)
+    }
+    fn path(&self) -> String {
+        self.0.path()
+    }
+}
+
+/// One log is written, and another is not, which the first one depends on: nothing of the first one gets to the archive.
+#[test]
+fn a_segment_is_not_archived_before_all_logs_are_complete() {
+    for is_failing in [false, true] {
+        let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+        let gated = Gated::new(&disk);
+        let options = archiving(&archive);
+        let logs = Logs::create(&(Arc::new(gated.clone()) as Arc<dyn Disk>), &options, COUNT, DATABASE).unwrap();
+        let first = fill(&logs, 0, 1).unwrap();
+        let reserved = logs.record_bytes(10_000) * 20;
+        logs.reserve(reserved).unwrap();
+        gated.close(true);
+        let _open = OpenAtLast(gated.clone());
+        let lost = logs.insert(LogId::ZERO, record(1, &[1; 100]));
+        let payload = payload(1, 10_000);
+        // More than its buffer holds: it is flushed.
+        for _ in 0..20 {
+            logs.insert(LogId::new(1), NewRecord { after: lost.gsn, ..record(2, &payload) });
+        }
+        logs.unreserve(reserved);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(archived(&archive), [0, 0, 0]);
+        let (image, archive_image) =
+            (disk.crash_image(&CrashChoice::Everything), archive.crash_image(&CrashChoice::Everything));
+        let from = [FIRST_LSN; COUNT as usize];
+        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, is_cutting: false };
+        let found = Logs::find(&arc(&image), &archiving(&archive_image), COUNT, DATABASE, &known, None).unwrap();
+        assert_eq!(found.cut(), Some(first), "what depends on the lost record is in the log");
+        found.open().unwrap().close().unwrap();
+
+        if is_failing {
+            // Nobody waits for ever.
+            disk.fail_at(disk.operations(), Fault::Eio, true);
+            gated.close(false);
+            logs.await_archive();
+            logs.close().unwrap_err();
+            assert_eq!(archived(&archive), [0, 0, 0]);
+        } else {
+            let open_later = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                gated.close(false);
+            });
+            logs.await_archive();
+            assert_eq!(archived(&archive)[1], 3);
+            assert!(logs.is_hardened(lost.gsn) && logs.archive_failure().is_none());
+            open_later.join().unwrap();
+            logs.close().unwrap();
+        }
+    }
+}
+
+/// The logs keep everything while the archive cannot be written, up to their limit, and do not grow by trying.
+#[test]
+fn an_archive_that_cannot_be_written_holds_recycling_back() {
+    let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+    let logs = Logs::create(&arc(&disk), &archiving(&archive), COUNT, DATABASE).unwrap();
+    let needed = fill(&logs, 1, 20).unwrap();
+    logs.await_archive();
+    archive.fail_at(archive.operations(), Fault::Eio, true);
+    let mut needed = logs.recycle_below(needed).map(|()| needed).unwrap();
+    let refused = (0..200).find_map(|_| match fill(&logs, 1, 1) {
+        Ok(gsn) => {
+            needed = gsn;
+            logs.recycle_below(needed).unwrap();
+            None
+        }
+        Err(error) => Some(error),
+    });
+    let refused = refused.expect("the log has a limit");
+    assert!(matches!(&refused, WalError::Full { cause, .. } if cause.contains("archived")), "{refused}");
+    until("a failure", || logs.archive_failure().is_some());
+    let before = logs.stats().synchronizations;
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(logs.stats().synchronizations <= before + 1, "one synchronization is enough for a segment");
+    assert!(logs.stats().archive_failures > 2 && logs.failure().is_none());
+    archive.clear_faults();
+    until("archiving", || logs.archive_failure().is_none());
+    logs.await_archive();
+    logs.recycle_below(fill(&logs, 1, 60).unwrap()).unwrap();
+    assert!(archived(&archive)[1] >= 12);
+    logs.close().unwrap();
+}
+
+/// Logs that have not moved since the backup do not hold the archive back.
+#[test]
+fn quiet_logs_do_not_hold_the_archive_back() {
+    for _ in 0..10 {
+        let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+        let logs = Logs::create(&arc(&disk), &archiving(&archive), COUNT, DATABASE).unwrap();
+        fill(&logs, 0, 3).unwrap();
+        let backup = Backup::of(&logs);
+        let before = logs.stats().synchronizations;
+        for number in 1..=100 {
+            let last = fill(&logs, 2, 1).unwrap();
+            logs.recycle_below(last).unwrap();
+            if number % 10 == 0 {
+                logs.await_archive();
+            }
+        }
+        let last = fill(&logs, 2, 1).unwrap();
+        if logs.stats().synchronizations > before + 101 {
+            // This thread has been held up, and the archive has inserted one into the first log, which is not quiet then.
+            continue;
+        }
+        let chains = backup.chains(Some(&archive), None);
+        let complete = complete_up_to(&chains, backup.complete, |_| {}).unwrap();
+        assert!(complete.get() + (80 << 10) > last.get(), "{complete}, {last}");
+        return;
+    }
+    panic!("this machine is too slow");
+}
+
+/// Changes a page through one log and then, much more, through another, and commits nothing.
+fn burst(logs: &Logs, history: &mut History, random: &mut Random) -> Result<()> {
+    let bytes = logs.record_bytes(5_008) * 30;
+    logs.reserve(bytes)?;
+    let (first, page) = (random.below(COUNT.into()) as u16, random.below(6) as usize);
+    let mut payload = Vec::new();
+    for number in 0..30 {
+        let log = LogId::new(if number == 0 { first } else { (first + 1) % COUNT });
+        let size = if number == 0 { 50 } else { 5_000 };
+        let new = change(page, history.versions[page], history.page_gsns[page], size, &mut payload);
+        let inserted = logs.insert(log, new);
+        history.changes.push((inserted.gsn, page, history.versions[page]));
+        history.page_gsns[page] = inserted.gsn;
+        history.versions[page] += 1;
+    }
+    logs.unreserve(bytes);
+    Ok(())
+}
+
+/// The power of logs and archive goes off somewhere; what there is then is opened, and restored, and both are the same.
+fn life(seed: u64, domain: Option<Domain>) {
+    let mut random = Random(seed);
+    let (world, archive) = (World::new(seed, domain, COUNT.into()), SimDisk::new(seed + 1));
+    let base = |archive: &SimDisk| WalOptions { max_bytes: 4 << 20, ..archiving(archive) };
+    let logs = Logs::create(&arc(&world.disk), &world.options(&base(&archive)), COUNT, DATABASE).unwrap();
+    let mut history = History::default();
+    work(&logs, &mut history, &mut random, 100).unwrap();
+    let backup = Backup::of(&logs);
+    let (mut from, mut needed) = (vec![FIRST_LSN; COUNT.into()], Gsn::ZERO);
+    if random.below(4) == 0 {
+        archive.crash_at(archive.operations() + random.below(60));
+    } else {
+        let device = random.below(world.devices() as u64) as usize;
+        world.crash_at(device, world.operations(device) + random.below(1500));
+    }
+    for _ in 0..60 {
+        let heard = history.acknowledged;
+        let outcome = match random.below(4) {
+            0 => burst(&logs, &mut history, &mut random),
+            _ => work(&logs, &mut history, &mut random, 30),
+        };
+        if world.is_off() || outcome.is_err() {
+            history.acknowledged = heard;
+            break;
+        }
+        if archive.crashed_in().is_some() {
+            break;
+        }
+        if random.below(3) == 0 && history.acknowledged > needed {
+            needed = history.acknowledged;
+            from = logs.positions_before(needed);
+            if logs.recycle_below(needed).is_err() {
+                break;
+            }
+        }
+        if random.below(4) == 0 {
+            std::thread::sleep(Duration::from_millis(random.below(15)));
+        }
+    }
+    world.crash();
+    archive.crash();
+    drop(logs);
+    let choice = match random.below(4) {
+        0 => CrashChoice::Nothing,
+        1 => CrashChoice::Everything,
+        _ => CrashChoice::Random(seed),
+    };
+    let (world, archive) = (world.crash_image(&choice), archive.crash_image(&choice));
+    let what = format!("seed {seed}, {domain:?}");
+
+    // As it was left: the logs have not been cut. The end of those that end in rings is not there.
+    let uncut = domain.is_none().then(|| backup.restore(Some(&archive), Some(&world.disk), Gsn::ZERO));
+    let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
+    let options = world.options(&base(&archive));
+    let found = Logs::find(&arc(&world.disk), &options, COUNT, DATABASE, &known, None);
+    let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let cut = found.cut();
+    let logs = found.open().unwrap_or_else(|error| panic!("{what}: {error}"));
+    let complete = Gsn::new(logs.stats().hardened_gsn.get() - 1);
+    if let Some((restored, end)) = uncut {
+        assert_eq!(end, complete, "{what}");
+        check(&restored, &mut history.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+    // What has been cut off is forgotten.
+    history.changes.retain(|change| change.0 <= complete);
+    history.page_gsns.iter_mut().for_each(|gsn| *gsn = Gsn::ZERO);
+    history.versions.iter_mut().for_each(|version| *version = 0);
+    for (gsn, page, version) in &history.changes {
+        history.page_gsns[*page] = *gsn;
+        history.versions[*page] = version + 1;
+    }
+    work(&logs, &mut history, &mut random, 300).unwrap();
+    logs.await_archive();
+    assert!(logs.archive_failure().is_none());
+    let only_archive = archive.image();
+    let last = logs.synchronize(Gsn::new(logs.latest().get() - 1)).unwrap();
+    logs.harden_at_once(last.gsn, Some(last.place())).unwrap();
+    logs.close().unwrap();
+    drop(logs);
+    history.acknowledged = last.gsn;
+    let (restored, end) = backup.restore(Some(&archive), Some(&world.disk), cut.unwrap_or_default());
+    // Logs that are hardened together see to another one when they are closed.
+    assert!(end == last.gsn || domain.is_some() && end > last.gsn, "{what}: {end}, {last:?}");
+    check(&restored, &mut history.clone()).unwrap_or_else(|error| panic!("{what}, at the end: {error}"));
+    let (restored, end) = backup.restore(Some(&only_archive), None, Gsn::ZERO);
+    history.changes.retain(|change| change.0 <= end);
+    history.acknowledged = end;
+    check(&restored, &mut history).unwrap_or_else(|error| panic!("{what}, the archive alone: {error}"));
+    assert!(archived(&archive).iter().sum::<u64>() > 0 || history.changes.len() < 600);
+}
+
+#[test]
+fn power_cuts_of_logs_and_archive() {
+    for seed in 0..60 {
+        life(seed, None);
+    }
+}
+
+#[test]
+fn power_cuts_of_logs_that_end_in_rings() {
+    for seed in 0..20 {
+        life(seed, Some([Domain::DurableCache, Domain::VolatileCache][seed as usize % 2]));
+    }
+}
