@@ -84,7 +84,7 @@ fn counters(metrics: &duramen::Metrics) -> Table {
         row("log archived below", metrics.log.archived.get().to_string());
     }
     if metrics.logs > 1 {
-        row("all logs end before GSN", metrics.log.end_gsn.get().to_string());
+        row("all logs are complete before GSN", metrics.log.hardened_gsn.get().to_string());
     }
     row("log records", format::count(metrics.log.records));
     row("log bytes", format::count(metrics.log.bytes));

@@ -277,7 +277,9 @@ impl From<WalError> for Error {
                 Self::NotADatabase { path: "log".into(), reason: error.to_string() }
             }
             WalError::WrongArchive { .. } => Self::InvalidOption { option: "archive", reason: error.to_string() },
-            WalError::InvalidOption { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
+            WalError::InvalidOption { .. } | WalError::OlderLogs { .. } => {
+                Self::InvalidOption { option: "log", reason: error.to_string() }
+            }
             other => Self::Poisoned { reason: other.to_string() },
         }
     }

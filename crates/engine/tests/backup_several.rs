@@ -92,6 +92,18 @@ fn points_that_cannot_be_had_are_refused() {
     assert!(matches!(beyond, Error::BehindLog { .. }), "{beyond}");
     restored(archived().to(RestoreTo::Gsn(end)), &options);
 
+    // A log that is not whole, or says nothing of where it ends.
+    for (missing, expected) in [("control", "`control` is missing"), ("log2", "there is no log 2")] {
+        let rest = disk.image();
+        match missing {
+            "control" => rest.remove(missing).unwrap(),
+            _ => rest.list(missing).unwrap().iter().for_each(|name| rest.remove(&format!("{missing}/{name}")).unwrap()),
+        }
+        let not_whole = refused(archived().log_on(arc(&rest)));
+        assert!(matches!(not_whole, Error::NotADatabase { .. }), "{not_whole}");
+        assert!(not_whole.to_string().contains(expected), "{not_whole}");
+    }
+
     // A gap: the archive has lost a segment of one log, and the log has recycled it.
     let mut segments = archive.list("log1").unwrap();
     segments.sort();

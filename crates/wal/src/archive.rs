@@ -328,7 +328,7 @@ impl Shared {
             if self.space.has_failed() || !archiver.is_due(self.space.durable()) {
                 archiver.bell().wait(None);
             } else if !self.archive_next() {
-                archiver.bell().wait(Some(RETRY));
+                archiver.bell().wait_out(RETRY);
             }
         }
     }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::archive::{LOOK, RETRY};
 use crate::bell::Bell;
+use crate::commit::Ask;
 use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::group::Group;
@@ -113,7 +114,7 @@ impl Worker {
                 continue;
             };
             if !self.archive(&due, gsn) {
-                self.bell().wait(Some(RETRY));
+                self.bell().wait_out(RETRY);
             }
         }
     }
@@ -170,7 +171,8 @@ impl Worker {
         let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
         let all = |shared: &Arc<Shared>| Part::request(shared, Lsn::new(shared.space.end().get() - 1));
         let parts: Vec<Part> = self.logs.all().iter().map(all).collect();
-        parts.iter().try_for_each(Part::wait)?;
+        // Transactions may be waiting for the archive: it does not wait for company.
+        parts.iter().try_for_each(|part| part.wait(Ask::AtOnce))?;
         self.complete.note(inserted.gsn);
         Ok(())
     }

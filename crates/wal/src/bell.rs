@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, Ordering, fence};
+use duramen_sync::clock::Instant;
 use duramen_sync::thread::Parker;
 
 /// Wakes one background thread. A ring that comes before the thread sleeps is kept; rings do not add up.
@@ -33,6 +34,16 @@ impl Bell {
     /// Whether the thread is to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    /// Sleeps for so long, however often the bell rings, unless the thread is to end.
+    pub(crate) fn wait_out(&self, time: Duration) {
+        let begun = Instant::now();
+        while !self.is_stopped()
+            && let Some(rest) = time.checked_sub(begun.elapsed()).filter(|rest| !rest.is_zero())
+        {
+            self.parker.park_timeout(rest);
+        }
     }
 
     /// Sleeps until the bell rings, no longer than `timeout` if there is one.

@@ -68,8 +68,8 @@ pub struct LogChain {
     certain: u64,
     /// The first segment that is missing though later ones are there.
     gap: Option<u64>,
-    /// The log itself was among the pieces, and nothing is missing before it.
-    reaches_end: bool,
+    /// The log itself was among the pieces.
+    has_log: bool,
 }
 
 /// Where reading has ended.
@@ -85,6 +85,37 @@ pub struct Cut {
 
 /// Segments by their numbers.
 type Found = BTreeMap<u64, (Arc<dyn File>, SegmentHeader)>;
+
+/// What a piece has at its end, in one segment.
+#[derive(Debug)]
+struct Stretch<'p> {
+    number: u64,
+    file: &'p Arc<dyn File>,
+    from: u64,
+    to: u64,
+}
+
+impl Stretch<'_> {
+    /// Whether `log` has the same bytes, or has recycled them. Where histories part, all that follows is different.
+    fn has_been_in(&self, log: &Found, geometry: Geometry) -> Result<bool> {
+        let Some((own, _)) = log.get(&self.number) else {
+            return Ok(log.first_key_value().is_some_and(|(first, _)| self.number < *first));
+        };
+        let (mut one, mut two) = (AlignedBuf::zeroed(WINDOW_BYTES as usize), AlignedBuf::zeroed(WINDOW_BYTES as usize));
+        let mut window = self.from / BLOCK * BLOCK;
+        while window < self.to {
+            let len = (self.to.next_multiple_of(BLOCK) - window).min(WINDOW_BYTES) as usize;
+            own.read_at(&mut one[..len], geometry.offset(window))?;
+            self.file.read_at(&mut two[..len], geometry.offset(window))?;
+            let compared = (self.from.max(window) - window) as usize..(self.to - window).min(len as u64) as usize;
+            if one[compared.clone()] != two[compared] {
+                return Ok(false);
+            }
+            window += len as u64;
+        }
+        Ok(true)
+    }
+}
 
 /// The segments of `identity` in `disk`.
 fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
@@ -108,10 +139,15 @@ impl LogChain {
     /// Puts a log of `database` together, of which the backup has this `part`.
     ///
     /// # Errors
-    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] when the backup is not whole; [`WalError::WrongDatabase`],
+    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] when the backup is not whole; of several logs,
+    /// [`WalError::OlderLogs`] when they have not all that is in the archive and the backup; [`WalError::WrongDatabase`],
     /// [`WalError::Corrupt`] and [`WalError::WrongVersion`] for segments that cannot be used; [`WalError::RingNeeded`] when
     /// the end of the log is in persistent memory; [`WalError::Disk`].
     pub fn open(pieces: &Pieces<'_>, database: [u8; 16], part: LogPart) -> Result<Self> {
+        Self::put_together(pieces, database, part).map_err(|error| error.in_log(part.log))
+    }
+
+    fn put_together(pieces: &Pieces<'_>, database: [u8; 16], part: LogPart) -> Result<Self> {
         let LogPart { log, count, start, end } = part;
         let identity = Identity::one_of(database, log, count);
         let mut backup = segments(pieces.backup, &identity)?;
@@ -130,6 +166,22 @@ impl LogChain {
             if header.segment_bytes != geometry.segment_bytes {
                 let reason = format!("`{}` has {} bytes, others not", file.path(), header.segment_bytes);
                 return Err(WalError::Corrupt { segment: *number, offset: 0, reason });
+            }
+        }
+        if let Some(disk) = pieces.log.filter(|_| !log.is_empty() && count > 1) {
+            let whole = archive.last_key_value().map(|(&number, (file, _))| {
+                ("archive", Stretch { number, file, from: geometry.base(number), to: geometry.base(number + 1) })
+            });
+            let number = geometry.segment_of(end.get().max(start.get() + 1) - 1);
+            let cut = backup.get(&number).map(|(file, _)| {
+                let from = geometry.base(number).max(start.get());
+                ("backup", Stretch { number, file, from, to: end.get().max(from) })
+            });
+            for (than, stretch) in whole.into_iter().chain(cut) {
+                if !stretch.has_been_in(&log, geometry)? {
+                    let (location, log, segment) = (disk.location(), identity.log, stretch.number);
+                    return Err(WalError::OlderLogs { location, than, log, segment });
+                }
             }
         }
         let has_log = !log.is_empty();
@@ -167,7 +219,7 @@ impl LogChain {
         let limit = live.last_key_value().map_or(0, |(number, _)| geometry.base(number + 1));
         let certain = certain.min(limit);
         let files = Arc::new(SegmentFiles::new(identity, geometry, live));
-        Ok(Self { files, backup: (start, end), certain, gap, reaches_end: has_log && gap.is_none() })
+        Ok(Self { files, backup: (start, end), certain, gap, has_log })
     }
 
     /// Which log it is.
@@ -185,9 +237,14 @@ impl LogChain {
         self.gap
     }
 
+    /// Whether the log itself was among the pieces.
+    pub fn has_log(&self) -> bool {
+        self.has_log
+    }
+
     /// Whether it goes on to where the log itself ends, which was among the pieces.
     pub fn reaches_end(&self) -> bool {
-        self.reaches_end
+        self.has_log && self.gap.is_none()
     }
 
     /// Size of a segment in bytes.
@@ -200,7 +257,11 @@ impl LogChain {
     ///
     /// # Errors
     /// [`WalError::Corrupt`] when hardened records are damaged; [`WalError::Disk`].
-    pub fn find_cut(&self, mut is_behind: impl FnMut(&RecordRef<'_>) -> bool) -> Result<Cut> {
+    pub fn find_cut(&self, is_behind: impl FnMut(&RecordRef<'_>) -> bool) -> Result<Cut> {
+        self.read_to(is_behind).map_err(|error| error.in_log(self.log()))
+    }
+
+    fn read_to(&self, mut is_behind: impl FnMut(&RecordRef<'_>) -> bool) -> Result<Cut> {
         let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.files), self.backup.0);
         while let Some(record) = scanner.next()? {
             if is_behind(&record) {
@@ -223,7 +284,11 @@ impl LogChain {
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`].
-    pub fn write_to(&self, disk: &dyn Disk, database: [u8; 16], cut: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
+    pub fn write_to(&self, disk: &dyn Disk, database: [u8; 16], cut: Lsn, progress: impl FnMut(u64)) -> Result<()> {
+        self.copy_to(disk, database, cut, progress).map_err(|error| error.in_log(self.log()))
+    }
+
+    fn copy_to(&self, disk: &dyn Disk, database: [u8; 16], cut: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
         let (own, geometry) = (self.files.identity, self.files.geometry);
         let identity = Identity::one_of(database, own.log, own.count);
         let directory = directory(own.log);

@@ -33,13 +33,12 @@ pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&Re
             visit(record);
             false
         });
-        let in_log = |error: WalError| error.in_log(chain.files.identity.log);
-        let cut = read.map_err(in_log)?;
+        let cut = read?;
         if let Some(lsn) = disorder {
             let geometry = chain.files.geometry;
             let (segment, offset) = (geometry.segment_of(lsn.get()), geometry.offset(lsn.get()));
             let reason = "the GSNs of the log do not grow".to_owned();
-            return Err(in_log(WalError::Corrupt { segment, offset, reason }));
+            return Err(WalError::Corrupt { segment, offset, reason }.in_log(chain.log()));
         }
         ends.push(cut.at);
         found.push(synchronizations);
@@ -47,7 +46,7 @@ pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&Re
     let mut complete = known;
     for ((chain, synchronizations), end) in chains.iter().zip(&found).zip(&ends) {
         let again = || Scanner::hardened(Arc::clone(&chain.files), chain.start(), *end);
-        let met = synchronizations.last_met(&ends, again).map_err(|error| error.in_log(chain.files.identity.log))?;
+        let met = synchronizations.last_met(&ends, again).map_err(|error| error.in_log(chain.log()))?;
         complete = complete.max(met.unwrap_or(Gsn::ZERO));
     }
     Ok(complete)

@@ -110,6 +110,23 @@ pub enum WalError {
         number: u64,
     },
 
+    /// A copy of several logs, given to be put together with a backup or an archive, is older than they are: after a crash the logs
+    /// may have been cut and have gone on otherwise, so the pieces need not belong together.
+    #[error(
+        "the logs in `{location}` were left before the {than} got its segment {segment:016x} of {log}, and may have gone on \
+         otherwise since; give the logs as they were last, or leave them out"
+    )]
+    OlderLogs {
+        /// Where the copy is.
+        location: String,
+        /// What is newer: the archive or the backup.
+        than: &'static str,
+        /// The log that tells.
+        log: LogId,
+        /// Number of the segment that tells.
+        segment: u64,
+    },
+
     /// An option has a value that cannot work.
     #[error("option `{option}` of the log is invalid: {reason}")]
     InvalidOption {

@@ -132,8 +132,8 @@ fn poll(
 
 impl Parts {
     fn wait(&self) -> Result<()> {
-        self.first.wait()?;
-        self.others.iter().try_for_each(Part::wait)?;
+        self.first.wait(Ask::Requested)?;
+        self.others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
         self.note();
         Ok(())
     }
@@ -211,11 +211,11 @@ impl Part {
         part
     }
 
-    pub(crate) fn wait(&self) -> Result<()> {
+    pub(crate) fn wait(&self, ask: Ask) -> Result<()> {
         match &self.refused {
             Some(error) => Err(error.clone()),
             None if self.shared.is_settled(self.lsn) => self.outcome(),
-            None => self.shared.wait(self.lsn, Ask::Requested),
+            None => self.shared.wait(self.lsn, ask),
         }
     }
 

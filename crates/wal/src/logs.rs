@@ -324,7 +324,7 @@ impl Logs {
             let others: Vec<Part> =
                 parts.into_iter().map(|(log, lsn)| Part::request(&self.logs[log].shared, lsn)).collect();
             self.logs[log].shared.wait(lsn, ask).map_err(|error| error.in_log(LogId::new(log as u16)))?;
-            others.iter().try_for_each(Part::wait)?;
+            others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
         }
         self.complete.note(gsn);
         Ok(())
@@ -374,6 +374,8 @@ impl Logs {
 
     /// As [`Wal::await_archive`].
     pub fn await_archive(&self) {
+        // The archive may have to wait for what this thread has inserted.
+        self.settle();
         match &self.archiving {
             Some(archiving) => archiving.await_all(),
             None => self.logs.iter().for_each(Wal::await_archive),

@@ -60,7 +60,7 @@ impl<'a> Measured<'a> {
             waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
             waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
             synchronizations: after.log.synchronizations - before.log.synchronizations,
-            log_end: after.log.end_gsn.get(),
+            log_end: after.log.hardened_gsn.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
         }

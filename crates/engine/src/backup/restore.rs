@@ -167,10 +167,14 @@ impl Restore {
         let chains = parts
             .map(|part| LogChain::open(&pieces, control.database, part).map_err(|error| self.explain(error)))
             .collect::<Result<Vec<_>>>()?;
+        if let (Some(log), Some(missing)) = (&self.log, chains.iter().find(|chain| !chain.has_log())) {
+            let reason = format!("there is no {}; put it back, or leave the log out", missing.log());
+            return Err(Error::NotADatabase { path: log.location().into(), reason });
+        }
         // Before anything is written: a point that is not to be had is known by now.
         let point = match &chains[..] {
             [only] => Point::of_one(only, manifest.end, self.to)?,
-            several => Point::of_several(several, manifest.end, self.to, self.cut_at()?)?,
+            several => Point::of_several(several, manifest.end, self.to, self.cut_at(&control)?)?,
         };
 
         mark(target)?;
@@ -207,22 +211,31 @@ impl Restore {
     }
 
     /// If the logs that are given were being cut when they were left: behind which GSN.
-    fn cut_at(&self) -> Result<Option<Gsn>> {
+    fn cut_at(&self, of: &Control) -> Result<Option<Gsn>> {
         let Some(log) = &self.log else { return Ok(None) };
+        let refuse = |reason: String| Err(Error::NotADatabase { path: log.location().into(), reason });
         if !log.exists(CONTROL)? {
-            return Ok(None);
+            return refuse(format!(
+                "`{CONTROL}` is missing, which says where several logs end; put it back, or leave the log out"
+            ));
         }
-        let logs = ControlFile::open(&**log)?.control.logs;
-        Ok(logs.is_cutting.then_some(logs.complete))
+        let found = ControlFile::open(&**log)?.control;
+        if found.database != of.database {
+            return refuse("it is another database than the one that was backed up".to_owned());
+        }
+        Ok(found.logs.is_cutting.then_some(found.logs.complete))
     }
 
     fn explain(&self, error: WalError) -> Error {
-        match error {
-            WalError::MissingSegment { .. } | WalError::NoLog { .. } => {
-                Error::NotABackup { path: self.backup.location().into(), reason: error.to_string() }
-            }
-            other => other.into(),
+        let is_of_backup = match &error {
+            WalError::MissingSegment { .. } | WalError::NoLog { .. } => true,
+            WalError::InLog { error, .. } => matches!(**error, WalError::MissingSegment { .. }),
+            _ => false,
+        };
+        if is_of_backup {
+            return Error::NotABackup { path: self.backup.location().into(), reason: error.to_string() };
         }
+        error.into()
     }
 }
 
