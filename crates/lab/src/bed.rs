@@ -70,6 +70,7 @@ pub(crate) struct Bed {
     file_system: String,
     pool_bytes: usize,
     logs: (u16, Partition),
+    checkpoint_bytes: u64,
 }
 
 impl Bed {
@@ -87,7 +88,13 @@ impl Bed {
             reason: error.to_string(),
         };
         let home = tempfile::Builder::new().prefix("duramen-lab-").tempdir_in(&directory).map_err(failed)?;
-        Ok(Self { home, file_system, pool_bytes, logs })
+        let checkpoint_bytes = Options::default().checkpoint_bytes;
+        Ok(Self { home, file_system, pool_bytes, logs, checkpoint_bytes })
+    }
+
+    /// No checkpoint is taken but those that are asked for, unless there are gigabytes of log.
+    pub(crate) fn without_checkpoints(self) -> Self {
+        Self { checkpoint_bytes: 8 << 30, ..self }
     }
 
     /// Where the files are, for the report.
@@ -111,6 +118,7 @@ impl Bed {
             logs: self.logs.0,
             log_partition: self.logs.1,
             log_segment_bytes: 16 << 20,
+            checkpoint_bytes: self.checkpoint_bytes,
             ..Options::default()
         };
         let db = Db::open_on(disk.clone(), options)?;

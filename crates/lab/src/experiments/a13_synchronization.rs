@@ -28,6 +28,14 @@ impl Experiment for Synchronization {
         }
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "an insertion takes 46 ns here, and a synchronization, which brings the clocks of three other logs forward and notes where they \
+             end, 0.14 to 0.2 us more with one thread and 0.25 us with two; 5 % of two insertions would be 5 ns. In the paper's system an \
+             insertion takes an order of magnitude longer",
+        )
+    }
+
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let most = available_parallelism().min(16);
         let threads: Vec<usize> = (1..=most).filter(|threads| threads.is_power_of_two() || *threads == most).collect();
