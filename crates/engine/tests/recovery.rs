@@ -337,7 +337,7 @@ fn recovery_tells_how_far_it_is() {
         let told = std::mem::take(&mut *told.lock());
         for (pass, steps, all) in [
             (RecoveryPass::LogEnd, 3, report.log_end_bytes),
-            (RecoveryPass::Redo, 10, report.bytes),
+            (RecoveryPass::Redo, 5, report.bytes),
             (RecoveryPass::Undo, 1, report.losers),
         ] {
             let of_pass: Vec<RecoveryProgress> = told.iter().copied().filter(|one| one.pass == pass).collect();
