@@ -135,6 +135,17 @@ fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     Ok(found)
 }
 
+/// Takes out what an interrupted recycling has left below the log's start, as opening the log does: other bytes may be in it
+/// already.
+fn remove_stale(log: &mut Found, geometry: Geometry) {
+    let start = log.values().map(|(_, header)| header.start).max();
+    if let (Some(start), Some((&last, _))) = (start, log.last_key_value()) {
+        // A log may start at the end of its last segment.
+        let first = geometry.segment_of(start.get()).min(last);
+        log.retain(|number, _| *number >= first);
+    }
+}
+
 impl LogChain {
     /// Puts a log of `database` together, of which the backup has this `part`.
     ///
@@ -168,6 +179,7 @@ impl LogChain {
                 return Err(WalError::Corrupt { segment: *number, offset: 0, reason });
             }
         }
+        remove_stale(&mut log, geometry);
         if let Some(disk) = pieces.log.filter(|_| !log.is_empty() && count > 1) {
             let whole = archive.last_key_value().map(|(&number, (file, _))| {
                 ("archive", Stretch { number, file, from: geometry.base(number), to: geometry.base(number + 1) })
