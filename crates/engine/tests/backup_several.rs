@@ -193,5 +193,5 @@ fn logs_are_restored_that_were_left_while_they_were_being_cut() {
             check_rows(&restored(restore, &options).1, &expected);
         }
     }
-    assert!(interrupted > 40 && cut > 10, "{interrupted}, {cut}");
+    assert!(interrupted > 40 && cut > 0, "{interrupted}, {cut}");
 }

@@ -229,6 +229,17 @@ impl Part {
         self.txns.entry(record.txn).and_modify(|known| *known = known.join(seen)).or_insert(seen);
     }
 
+    /// Forgets transactions that are over, when all logs have been read up to the same GSN: every record of theirs has been met
+    /// by then, whatever its log. So what is kept is as much as there were transactions at a time, and not in the logs.
+    pub(super) fn forget_over(mut parts: Vec<&mut Self>) {
+        let over: Vec<TxnId> = parts.iter().flat_map(|part| part.over.iter().copied()).collect();
+        for part in &mut parts {
+            over.iter().for_each(|txn| drop(part.txns.remove(txn)));
+            let known = &part.known;
+            part.over.retain(|txn| known.contains(txn));
+        }
+    }
+
     /// What both say together.
     fn join(mut self, other: Self) -> Self {
         self.pages_end = self.pages_end.max(other.pages_end);

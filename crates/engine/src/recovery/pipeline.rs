@@ -34,6 +34,11 @@ pub(super) trait Stages: Send + Sync + 'static {
     /// `None` at the end of the log.
     fn read(&self, source: &mut Self::Source, limit: Gsn, run: &mut Self::Run) -> Result<Option<Gsn>>;
 
+    /// A step is over: all logs have been read up to the same GSN.
+    fn end_step<'a>(&self, sources: impl Iterator<Item = &'a mut Self::Source>)
+    where
+        Self::Source: 'a;
+
     /// Memory that a run uses, in bytes; zero if it has nothing to repeat.
     fn size(run: &Self::Run) -> usize;
 
@@ -205,6 +210,7 @@ impl<S: Stages> Pipeline<S> {
         if state.readers > 0 || state.next_log < state.logs.len() {
             return;
         }
+        self.stages.end_step(state.logs.iter_mut().flatten().map(|log| &mut log.source));
         let next = state.logs().filter_map(|log| log.next).min();
         let used: usize = state.logs().map(|log| S::size(&log.run)).sum();
         if used >= self.portions.window_bytes || (next.is_none() && used > 0) {

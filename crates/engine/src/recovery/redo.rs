@@ -293,6 +293,10 @@ impl Stages for Redo {
         next
     }
 
+    fn end_step<'a>(&self, sources: impl Iterator<Item = &'a mut Source>) {
+        Part::forget_over(sources.map(|source| &mut source.part).collect());
+    }
+
     fn size(run: &Run) -> usize {
         run.size()
     }

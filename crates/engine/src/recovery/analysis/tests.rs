@@ -29,6 +29,13 @@ fn entry(txn: u64, state: TxnState, first: Gsn, last: Place) -> TxnEntry {
 
 /// What analysis finds that begins with these entries of a checkpoint, and reads the logs from these positions on.
 fn analyzed(logs: &Logs, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
+    let [in_one_go, in_steps] = [u64::MAX, 1].map(|step| analyzed_in_steps(logs, table, from, step).0);
+    assert_eq!(in_one_go, in_steps);
+    in_one_go
+}
+
+/// The same, if all logs are read in steps of that many GSNs; and how many transactions were kept at most.
+fn analyzed_in_steps(logs: &Logs, table: &[TxnEntry], from: &[Lsn], step: u64) -> (Vec<TxnEntry>, usize) {
     let mut analysis = Analysis {
         txns: table.iter().map(|entry| (entry.txn, *entry)).collect(),
         pages: HashMap::default(),
@@ -40,17 +47,27 @@ fn analyzed(logs: &Logs, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
     };
     let mut parts = Vec::new();
     for (log, from) in (0..).zip(from) {
-        let mut part = analysis.part();
         let mut scanner = logs.scan_one(LogId::new(log), *from);
-        while let Some(record) = scanner.next().unwrap() {
-            part.follow(kind_of(&record).unwrap(), &record).unwrap();
-        }
-        parts.push(part);
+        let next = scanner.next().unwrap().map(|record| record.gsn);
+        parts.push((analysis.part(), scanner, next));
     }
-    analysis.follow(logs, parts).unwrap();
+    let mut most = 0;
+    while let Some(next) = parts.iter().filter_map(|(.., next)| *next).min() {
+        let limit = Gsn::new(next.get().saturating_add(step));
+        for (part, scanner, next) in &mut parts {
+            while next.is_some_and(|gsn| gsn < limit) {
+                let record = scanner.again().unwrap();
+                part.follow(kind_of(&record).unwrap(), &record).unwrap();
+                *next = scanner.next().unwrap().map(|record| record.gsn);
+            }
+        }
+        Part::forget_over(parts.iter_mut().map(|(part, ..)| part).collect());
+        most = most.max(parts.iter().map(|(part, ..)| part.txns.len() + part.over.len()).sum());
+    }
+    analysis.follow(logs, parts.into_iter().map(|(part, ..)| part)).unwrap();
     let mut entries: Vec<TxnEntry> = analysis.txns.into_values().collect();
     entries.sort_by_key(|entry| entry.txn);
-    entries
+    (entries, most)
 }
 
 fn starts(logs: &Logs) -> Vec<Lsn> {
@@ -121,4 +138,21 @@ fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     harden(&logs);
     let table = [entry(5, TxnState::Active, first, latest)];
     assert_eq!(analyzed(&logs, &table, &from), table);
+}
+
+/// Logs by page: a transaction changes pages in one log and ends in another. All of them were kept until the logs had been read.
+#[test]
+fn what_is_over_is_forgotten_at_each_step() {
+    let logs = logs(2);
+    let mut time = Gsn::ZERO;
+    for txn in 5..105 {
+        let (first, _) = insert(&logs, 1, txn, Kind::FreeOnCommit, 0, time);
+        (time, _) = insert(&logs, 0, txn, Kind::Commit, 0, first);
+    }
+    harden(&logs);
+    // The checkpoint knows the first, of which it has to be told.
+    let table = [entry(5, TxnState::Active, Gsn::ZERO, Place::new(5000))];
+    let (left, most) = analyzed_in_steps(&logs, &table, &starts(&logs), 500);
+    assert!(left.is_empty(), "{left:?}");
+    assert!((2..20).contains(&most), "{most}");
 }

@@ -8,6 +8,18 @@ use crate::error::Error;
 /// A record: its GSN and its page.
 type Entry = (u64, u64);
 
+/// A log, and the highest GSN that has been met there.
+struct Source {
+    entries: std::vec::IntoIter<Entry>,
+    met: u64,
+}
+
+impl From<Vec<Entry>> for Source {
+    fn from(log: Vec<Entry>) -> Self {
+        Self { entries: log.into_iter(), met: 0 }
+    }
+}
+
 /// What has been repeated, bucket by bucket.
 struct Recorder {
     buckets: usize,
@@ -29,7 +41,7 @@ fn error() -> Error {
 }
 
 impl Stages for Recorder {
-    type Source = std::vec::IntoIter<Entry>;
+    type Source = Source;
     type Run = Vec<Entry>;
 
     fn run(&self) -> Vec<Entry> {
@@ -37,7 +49,7 @@ impl Stages for Recorder {
     }
 
     fn read(&self, source: &mut Self::Source, limit: Gsn, run: &mut Vec<Entry>) -> Result<Option<Gsn>> {
-        while let Some(&next) = source.as_slice().first() {
+        while let Some(&next) = source.entries.as_slice().first() {
             if next.0 >= limit.get() {
                 return Ok(Some(Gsn::new(next.0)));
             }
@@ -45,9 +57,18 @@ impl Stages for Recorder {
                 return Err(error());
             }
             run.push(next);
-            source.next();
+            source.entries.next();
+            source.met = next.0;
         }
         Ok(None)
+    }
+
+    fn end_step<'a>(&self, sources: impl Iterator<Item = &'a mut Self::Source>) {
+        let (met, to_come) = sources.fold((0, u64::MAX), |(met, to_come), source| {
+            let next = source.entries.as_slice().first().map_or(u64::MAX, |entry| entry.0);
+            (source.met.max(met), next.min(to_come))
+        });
+        assert!(met < to_come, "{met} has been met before {to_come}");
     }
 
     fn size(run: &Vec<Entry>) -> usize {
@@ -72,7 +93,7 @@ impl Stages for Recorder {
 
 /// Runs the pipeline; returns what was repeated by bucket, and how many windows there were.
 fn run(recorder: Recorder, logs: &[Vec<Entry>], portions: Portions, threads: usize) -> Result<(Vec<Vec<Entry>>, u64)> {
-    let sources = logs.iter().map(|log| log.clone().into_iter()).collect();
+    let sources = logs.iter().map(|log| log.clone().into()).collect();
     let pipeline = Arc::new(Pipeline::new(recorder, sources, portions));
     let shared = Arc::clone(&pipeline);
     crew::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>()?;
@@ -128,7 +149,7 @@ mod threads {
         for threads in [1, 3] {
             for (window_bytes, step) in [(1, 1), (100, 200), (100_000, 1000)] {
                 let portions = Portions { window_bytes, step, buckets: 1, keep_last: true };
-                let sources = logs().into_iter().map(Vec::into_iter).collect();
+                let sources = logs().into_iter().map(Source::from).collect();
                 let pipeline = Arc::new(Pipeline::new(Recorder::new(1), sources, portions));
                 let shared = Arc::clone(&pipeline);
                 crew::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
