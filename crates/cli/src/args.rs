@@ -51,7 +51,7 @@ pub(crate) struct OpenArgs {
     /// Threads that recovery uses [default: one for each processor, as far as there is log that is worth it]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=32))]
     pub(crate) recovery_threads: Option<u32>,
-    /// After a crash, open as soon as losers are rolled back, and redo pages when they are needed or in the background
+    /// After a crash, open as soon as the log has been read; losers are rolled back and pages redone in the background
     #[arg(long)]
     pub(crate) open_early: bool,
     /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --open-early, half of it is for those that

@@ -111,9 +111,11 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
         return None;
     }
     let seconds = |micros: u64| micros as f64 / 1e6;
-    let left = match report.left {
-        0 => String::new(),
-        pages => format!("{pages} pages left to be redone when they are needed; "),
+    let left = match (report.left, report.transactions_left) {
+        (0, 0) => String::new(),
+        (pages, transactions) => format!(
+            "{pages} pages left to be redone when they are needed, and {transactions} transactions to be finished; "
+        ),
     };
     let rate = |bytes: u64, micros: u64| bytes as f64 / (micros as f64).max(1.0);
     Some(format!(

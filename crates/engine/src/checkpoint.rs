@@ -174,11 +174,12 @@ impl Core {
         self.checkpoint_and_note(&mut standing, latest)
     }
 
-    /// Takes a checkpoint after redoing what recovery has left and writing every dirty page out: recovery would have nothing
+    /// Takes a checkpoint after doing what recovery has left and writing every dirty page out: recovery would have nothing
     /// to redo, and the log can be recycled up to the oldest transaction. It is taken, too, if a page cannot be redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
+        let finished = self.finish_interrupted();
         let redone = self.finish_redo();
-        self.write_out().and(redone)
+        self.write_out().and(finished).and(redone)
     }
 
     /// As [`Core::checkpoint_clean`], to make room in the log. A page that cannot be redone is for those to report who need it.

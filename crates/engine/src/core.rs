@@ -22,7 +22,7 @@ use crate::health::Health;
 use crate::lock::{LockError, LockManager};
 use crate::metrics::{Counters, RecoveryReport};
 use crate::options::Options;
-use crate::recovery::BackgroundRedo;
+use crate::recovery::BackgroundRecovery;
 use crate::scheme::StorageScheme;
 use crate::txn_log::TxnLog;
 
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     /// Clean-up that could not be done yet.
     pub(crate) deferred: Mutex<Vec<Deferred>>,
     pub(crate) recovery: OnceLock<RecoveryReport>,
-    pub(crate) background_redo: BackgroundRedo,
+    pub(crate) background: BackgroundRecovery,
     /// What acknowledged commits do not survive, if that is less than a power cut.
     pub(crate) log_shortfall: Option<String>,
     pub(crate) next_txn: CachePadded<AtomicU64>,
@@ -128,6 +128,7 @@ impl Core {
     pub(crate) fn on_log_full(&self) -> Result<()> {
         self.scheme().await_archive();
         // One of those may be what keeps the log from being recycled.
+        self.finish_interrupted()?;
         self.retry_deferred();
         let oldest = self.control.lock().control.oldest;
         if self.active.snapshot().iter().any(|entry| entry.first <= oldest) {

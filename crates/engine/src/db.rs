@@ -43,7 +43,7 @@ impl Core {
         self.health.close();
         self.locks.close();
         self.checkpointer.stop();
-        self.background_redo.stop();
+        self.background.stop();
         self.store.pool.stop_cleaner();
     }
 }

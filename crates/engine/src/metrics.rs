@@ -42,6 +42,9 @@ pub struct Metrics {
     pub dirty_pages: u64,
     /// Pages that recovery has still to redo, at this moment (see [`crate::Options::open_early`]).
     pub unredone_pages: u64,
+    /// Transactions that a crash has interrupted and that are still to be brought to their end, at this moment (see
+    /// [`crate::Options::open_early`]).
+    pub interrupted: u64,
     /// Pages read into the pool.
     pub page_reads: u64,
     /// Pages written to the data file.
@@ -73,8 +76,11 @@ pub struct RecoveryReport {
     pub redone: u64,
     /// Pages that were left to be redone when they are needed (see [`crate::Options::open_early`]).
     pub left: u64,
-    /// Transactions rolled back.
+    /// Transactions that had not committed, and are rolled back.
     pub losers: u64,
+    /// Transactions that were left to be rolled back, or to give back what they had promised, after the opening (see
+    /// [`crate::Options::open_early`]).
+    pub transactions_left: u64,
     /// Time to find the end of the log, in microseconds.
     pub log_end_micros: u64,
     /// Time of analysis and redo, which read the log together, in microseconds.
@@ -142,7 +148,8 @@ impl Core {
             backend: self.disk.backend(),
             pool_pages: self.store.pool.frames() as u64,
             dirty_pages: pool.dirty,
-            unredone_pages: self.background_redo.left(),
+            unredone_pages: self.background.pages(),
+            interrupted: self.background.transactions(),
             page_reads: pool.reads,
             page_writes: pool.writes,
             evictions: pool.evictions,

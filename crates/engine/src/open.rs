@@ -28,7 +28,7 @@ use crate::page;
 use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
 use crate::record::Kind;
 use crate::recovery::progress::{Gauge, RecoveryPass};
-use crate::recovery::{self, BackgroundRedo};
+use crate::recovery::{self, BackgroundRecovery};
 use crate::scheme::WalScheme;
 use crate::space::{Space, blank_bitmap};
 
@@ -333,7 +333,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         checkpointer: Checkpointer::default(),
         deferred: Mutex::new(Vec::new()),
         recovery: OnceLock::new(),
-        background_redo: BackgroundRedo::default(),
+        background: BackgroundRecovery::default(),
         log_shortfall,
         next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
         pre_committed: CachePadded::new(AtomicU64::new(0)),
@@ -348,7 +348,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     core.store.pool.start_cleaner()?;
     Checkpointer::start(&core)
         .map_err(|error| Error::Io { reason: format!("cannot start the checkpoint thread: {error}") })?;
-    BackgroundRedo::start(&core)
+    BackgroundRecovery::start(&core)
         .inspect_err(|_| core.checkpointer.stop())
         .map_err(|error| Error::Io { reason: format!("cannot start the thread for redo: {error}") })?;
     report.open_micros = recovery::micros(opening);

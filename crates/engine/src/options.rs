@@ -133,8 +133,8 @@ pub struct Options {
     /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
     /// most 8, as far as there is log that is worth it.
     pub recovery_threads: Option<usize>,
-    /// After a crash, let transactions begin as soon as the log has been read and losers are rolled back, and redo pages when
-    /// they are first needed, or in the background (default no). The changes wait in memory meanwhile: those of the end of
+    /// After a crash, let transactions begin as soon as the log has been read (default no). Losers hold their locks again until
+    /// they are rolled back, in the background; pages are redone when they are first needed, or in the background. The changes wait in memory meanwhile: those of the end of
     /// the log, at most as much as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
     pub open_early: bool,
     /// Who is told how far recovery is; nobody by default.

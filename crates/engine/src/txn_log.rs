@@ -11,7 +11,7 @@
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-use duramen_wal::{Inserted, NewRecord};
+use duramen_wal::{Inserted, NewRecord, Record};
 
 use crate::active::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
 use crate::btree::Tree;
@@ -19,7 +19,7 @@ use crate::change::Change;
 use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
-use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Undo, put_number};
+use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, Reader, Undo, put_number};
 use crate::scheme::StorageScheme;
 use crate::timestamp::Timestamp;
 
@@ -45,6 +45,44 @@ enum Inverse {
     Undo,
     /// The bytes are a [`Garbage`]: forget it.
     Garbage,
+}
+
+/// An entry of the undo buffer as the log has it: what one record of the transaction says.
+#[derive(Debug)]
+pub(crate) struct Recalled {
+    inverse: Inverse,
+    bytes: Vec<u8>,
+    prev: Place,
+    record_bytes: u64,
+}
+
+impl Recalled {
+    /// From a record, which must be an update or a promise to free pages. `None` for any other.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the record makes no sense.
+    pub(crate) fn from_record(scheme: &dyn StorageScheme, record: &Record) -> Result<Option<Self>, Malformed> {
+        let mut bytes = Vec::new();
+        let inverse = match Kind::from_u8(record.kind) {
+            Some(Kind::Update) => {
+                Undo::decode(&mut Reader::new(&record.payload))?.encode(&mut bytes);
+                Inverse::Undo
+            }
+            Some(Kind::FreeOnCommit) => {
+                Garbage::decode(&record.payload)?.encode(&mut bytes);
+                Inverse::Garbage
+            }
+            _ => return Ok(None),
+        };
+        let record_bytes = scheme.record_bytes(record.payload.len());
+        Ok(Some(Self { inverse, bytes, prev: record.prev, record_bytes }))
+    }
+
+    /// What takes the update back; `None` for a promise.
+    pub(crate) fn undo(&self) -> Option<Undo<'_>> {
+        let decoded = || Undo::decode(&mut Reader::new(&self.bytes)).expect("the buffer holds what was encoded");
+        (self.inverse == Inverse::Undo).then(decoded)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +164,13 @@ impl TxnLog {
         self.entered = true;
     }
 
+    /// Fills the undo buffer of a transaction that was brought back; its entries come latest first, as the log has them.
+    pub(crate) fn recall(&mut self, entries: Vec<Recalled>) {
+        for Recalled { inverse, bytes, prev, record_bytes } in entries.into_iter().rev() {
+            self.remember(inverse, &bytes, prev, false, record_bytes);
+        }
+    }
+
     /// GSN of its latest record, or zero.
     pub(crate) fn latest(&self) -> Gsn {
         self.clock
@@ -194,8 +239,17 @@ impl TxnLog {
 
     /// Takes room that a rollback at recovery needs: nothing was set aside for it in this run.
     pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
-        scheme.reserve(STRUCTURE_BYTES)?;
-        self.reserved += STRUCTURE_BYTES;
+        self.reserve(scheme, STRUCTURE_BYTES)
+    }
+
+    /// Takes all the room that a rollback needs when others may take what is left meanwhile.
+    pub(crate) fn reserve_for_rollback(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+        self.reserve(scheme, self.undo_bytes + STRUCTURE_BYTES)
+    }
+
+    fn reserve(&mut self, scheme: &dyn StorageScheme, bytes: u64) -> Result<()> {
+        scheme.reserve(bytes)?;
+        self.reserved += bytes;
         Ok(())
     }
 
@@ -296,6 +350,11 @@ impl TxnLog {
     /// The present point of the transaction.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.entries.len())
+    }
+
+    /// The point so many changes before the present one, or the beginning.
+    pub(crate) fn mark_before(&self, changes: usize) -> Mark {
+        Mark(self.entries.len().saturating_sub(changes))
     }
 
     /// Whether [`Self::last_inverse`] still has something to give above `mark`.

@@ -245,7 +245,7 @@ fn a_damaged_page_is_an_error_for_those_who_need_it() {
     let usual = Options { open_early: false, ..options(1024, 64 << 20) };
     let image = || disk.crash_image(&CrashChoice::Everything);
     let flip = |image: &SimDisk, page: usize| image.flip_bit("data", (page * PAGE_SIZE + 4_000) as u64, 3);
-    let mut seen = 0;
+    let (mut seen, mut out_of_service) = (0, 0);
     for page in 3..40 {
         let image = image();
         flip(&image, page);
@@ -254,6 +254,18 @@ fn a_damaged_page_is_an_error_for_those_who_need_it() {
             continue;
         }
         let Ok(db) = Db::open_on(Arc::new(image.clone()), options(1024, 64 << 20)) else { continue };
+        while db.metrics().interrupted > 0 {
+            thread::yield_now();
+        }
+        // One that a rollback needs puts the database out of service.
+        if matches!(db.open_table("t"), Err(Error::Poisoned { .. })) {
+            drop(db);
+            assert!(matches!(Db::open_on(Arc::new(image.image()), usual.clone()), Err(Error::Corrupt { .. })));
+            flip(&image, page);
+            verify(&opened(&image, usual.clone()), &model);
+            out_of_service += 1;
+            continue;
+        }
         let table = db.open_table("t").unwrap();
         let (mut good, mut bad) = (0, 0);
         for (key, value) in &model {
@@ -280,5 +292,144 @@ fn a_damaged_page_is_an_error_for_those_who_need_it() {
         verify(&opened(&image, usual.clone()), &model);
         seen += 1;
     }
-    assert!(seen > 3, "{seen} pages that redo needs");
+    assert!(seen > 3 && out_of_service > 0, "{seen} pages that redo needs, {out_of_service} that undo needs");
+}
+
+/// A database whose power went off in the midst of a transaction that changed every second of so many records, and added as many;
+/// and what it holds.
+fn interrupted(with: Options, keys: u32) -> (SimDisk, Model) {
+    let disk = SimDisk::new(31);
+    let db = opened(&disk, with);
+    let table = db.create_table("t").unwrap();
+    let mut model = Model::new();
+    let mut txn = db.begin();
+    for key in 0..keys {
+        let (key, value) = ((2 * key).to_be_bytes().to_vec(), vec![1; 40]);
+        txn.put(&table, &key, &value).unwrap();
+        model.insert(key, value);
+    }
+    txn.commit().unwrap();
+    db.checkpoint().unwrap();
+    let mut loser = db.begin();
+    for key in (0..2 * keys).filter(|key| key % 4 != 2) {
+        match key % 8 {
+            0 => drop(loser.delete(&table, &key.to_be_bytes()).unwrap()),
+            _ => loser.put(&table, &key.to_be_bytes(), &[2; 90]).unwrap(),
+        }
+    }
+    let mut last = db.begin();
+    last.put(&table, b"last", b"one").unwrap();
+    last.commit().unwrap();
+    model.insert(b"last".to_vec(), b"one".to_vec());
+    disk.crash();
+    drop((loser, db));
+    (disk, model)
+}
+
+const LAYOUTS: [(u16, Partition); 3] = [(1, Partition::Transaction), (3, Partition::RoundRobin), (2, Partition::Page)];
+
+/// Whoever needs what a loser has changed waits until it is rolled back, and finds it as it was; others need not wait.
+#[test]
+fn losers_are_rolled_back_under_their_locks() {
+    let mut waited = 0;
+    for (logs, log_partition) in LAYOUTS {
+        let with = Options { logs, log_partition, ..options(1024, 64 << 20) };
+        let (disk, model) = interrupted(with.clone(), 6_000);
+        for round in 0..4 {
+            let image = disk.crash_image(&CrashChoice::Random(round));
+            let db = opened(&image, with.clone());
+            let report = db.metrics().recovery;
+            assert_eq!((report.losers, report.transactions_left), (1, 1));
+            let table = db.open_table("t").unwrap();
+            let mut now = model.clone();
+            match round {
+                0 => {
+                    let found = db.begin().get(&table, &2_u32.to_be_bytes()).unwrap();
+                    assert_eq!(found.as_ref(), model.get(&2_u32.to_be_bytes()[..]));
+                    assert_eq!(db.metrics().lock_waits, 0, "nobody has changed it");
+                }
+                1 => assert_eq!(db.begin().get(&table, &1_u32.to_be_bytes()).unwrap(), None),
+                2 => {
+                    let mut txn = db.begin();
+                    for key in (0..200_u32).rev() {
+                        txn.put(&table, &key.to_be_bytes(), b"new").unwrap();
+                        now.insert(key.to_be_bytes().to_vec(), b"new".to_vec());
+                    }
+                    txn.commit().unwrap();
+                }
+                _ => assert!(contents(&db) == model),
+            }
+            waited += db.metrics().lock_waits;
+            verify(&db, &now);
+            assert_eq!(db.metrics().interrupted, 0, "a check waits for it");
+            db.close().unwrap();
+            let db = opened(&image, with.clone());
+            assert!(!db.metrics().recovery.was_needed());
+            verify(&db, &now);
+        }
+    }
+    assert!(waited > 0, "somebody must have met a lock");
+}
+
+/// A database that is let go before its losers are rolled back, or loses power, goes on with them the next time; one that is closed
+/// has rolled them back.
+#[test]
+fn losers_are_found_again() {
+    for (logs, log_partition) in LAYOUTS {
+        let with = Options { logs, log_partition, ..options(256, 64 << 20) };
+        let (disk, model) = interrupted(with.clone(), 6_000);
+        let usual = Options { open_early: false, ..with.clone() };
+        let mut rng = StdRng::seed_from_u64(u64::from(logs));
+        let mut again = 0;
+        for round in 0..12 {
+            let mut image = disk.crash_image(&CrashChoice::Random(round));
+            for _ in 0..3 {
+                let db = opened(&image, with.clone());
+                match rng.random_range(0..3) {
+                    0 => drop(db),
+                    1 => {
+                        image.crash_at(image.operations() + rng.random_range(1..20));
+                        let _ = db.checkpoint();
+                        image.crash();
+                        drop(db);
+                        image = image.crash_image(&CrashChoice::Random(rng.random()));
+                    }
+                    _ => {
+                        image.crash();
+                        drop(db);
+                        image = image.crash_image(&CrashChoice::Random(rng.random()));
+                    }
+                }
+            }
+            let db = opened(&image, if round % 2 == 0 { with.clone() } else { usual.clone() });
+            again += db.metrics().recovery.losers;
+            verify(&db, &model);
+            db.close().unwrap();
+            let db = opened(&image, usual.clone());
+            assert!(!db.metrics().recovery.was_needed());
+            verify(&db, &model);
+        }
+        assert!(again > 0, "{again} losers were found once more");
+    }
+}
+
+/// A loser keeps the log from being recycled. Who finds it full for that has it rolled back, whose room is set aside.
+#[test]
+fn a_full_log_waits_for_the_losers() {
+    for (logs, log_partition) in LAYOUTS {
+        let with = Options { logs, log_partition, ..options(1024, 64 << 20) };
+        let (disk, mut model) = interrupted(with.clone(), 4_000);
+        let with = Options { log_max_bytes: 4 << 20, checkpoint_bytes: 1 << 20, ..with };
+        let db = opened(&disk.crash_image(&CrashChoice::Everything), with);
+        let table = db.open_table("t").unwrap();
+        for number in 0..6_000_u32 {
+            let mut txn = db.begin();
+            let (key, value) = ([b"new", &(number % 500).to_be_bytes()[..]].concat(), vec![number as u8; 800]);
+            txn.put(&table, &key, &value).unwrap();
+            txn.commit().unwrap();
+            model.insert(key, value);
+        }
+        verify(&db, &model);
+        db.close().unwrap();
+    }
 }

@@ -108,6 +108,8 @@ probes! {
     AbortWaitedForWriter,
     /// Recovery took back a transaction.
     UndoneInRecovery,
+    /// A transaction that a crash had interrupted was brought to its end after the database had been opened.
+    UndoneBehindOpening,
     /// Recovery repaired a torn page.
     TornPageRepaired,
     /// Recovery rebuilt a page that could not be read.

@@ -124,6 +124,8 @@ bugs! {
         FrameReusedUnseen,
         /// A page is taken for clean while a thread that is about to change it holds its latch.
         CleanedUnderWriter,
+        /// In a database that was opened early, losers do not hold locks on what they have changed.
+        LoserUnlocked,
         /// A descent does not look whether the parent was split before it reached the child.
         SplitNotSeen,
         /// Who goes to sleep at a latch does not look whether it was released meanwhile.

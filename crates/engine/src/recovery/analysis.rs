@@ -234,7 +234,9 @@ impl Part {
     pub(super) fn forget_over(mut parts: Vec<&mut Self>) {
         let over: Vec<TxnId> = parts.iter().flat_map(|part| part.over.iter().copied()).collect();
         for part in &mut parts {
-            over.iter().for_each(|txn| drop(part.txns.remove(txn)));
+            for txn in &over {
+                part.txns.remove(txn);
+            }
             let known = &part.known;
             part.over.retain(|txn| known.contains(txn));
         }

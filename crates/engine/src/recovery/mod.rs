@@ -10,17 +10,22 @@
 //!
 //! Each pass is shared by several threads: the first by log and by page, undo by transaction.
 //!
-//! With [`crate::Options::open_early`] redo leaves its last stretch for after the opening (`on_demand.rs`).
+//! With [`crate::Options::open_early`] redo leaves its last stretch for after the opening (`on_demand.rs`), and undo all of its
+//! transactions (`unfinished.rs`).
 //!
 //! A crash at any point leaves a database that recovery starts over on: redo only repeats what the log says, and undo goes
 //! on after the last compensation record that was hardened.
 
 mod analysis;
+mod background;
+mod chain;
+mod interrupted;
 mod on_demand;
 mod pipeline;
 pub(crate) mod progress;
 mod redo;
 mod undo;
+mod unfinished;
 mod window;
 
 use duramen_io::File;
@@ -37,7 +42,7 @@ use crate::record::Malformed;
 use crate::scheme::WalScheme;
 use analysis::Analysis;
 
-pub(crate) use on_demand::BackgroundRedo;
+pub(crate) use background::BackgroundRecovery;
 
 /// Brings the pages to the state of the last hardened commit. Nobody else uses the database meanwhile.
 pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
@@ -53,7 +58,7 @@ pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File
     let unredone = redo::redo(core, scheme.logs(), &control, &mut analysis, &mut report)?;
     if let Some(unredone) = unredone {
         report.left = unredone.count();
-        core.background_redo.leave(&core.store.pool, unredone);
+        core.background.leave(&core.store.pool, unredone);
     }
     core.next_txn.store(analysis.next_txn.get(), Ordering::Relaxed);
     let groups = control.groups.max(analysis.groups());

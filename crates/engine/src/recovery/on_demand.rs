@@ -13,14 +13,11 @@
 use std::collections::BTreeMap;
 
 use duramen_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use duramen_sync::thread::{self, JoinHandle};
-use duramen_sync::{Arc, Mutex, OnceLock};
+use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PageId};
 
 use super::redo::repeat_changes;
 use super::window::Kept;
-use crate::core::Core;
-use crate::error::{Error, Result};
 use crate::pool::{Exclusive, Pool, PoolError, RedoOnTouch};
 
 /// Most pages that the thread reads together.
@@ -78,7 +75,7 @@ impl Unredone {
     }
 
     /// Redoes what is left, until it is told to stop. Damaged pages stay behind; the first of them is the error.
-    fn redo_all(&self, pool: &Pool, stop: &AtomicBool) -> Result<(), PoolError> {
+    pub(super) fn redo_all(&self, pool: &Pool, stop: &AtomicBool) -> Result<(), PoolError> {
         let batch = BATCH.min(pool.frames() / 8).max(1);
         let (mut from, mut damaged) = (PageId::ZERO, None);
         loop {
@@ -120,78 +117,5 @@ impl RedoOnTouch for Unredone {
 
     fn pages(&self) -> Vec<(PageId, Gsn)> {
         self.left.lock().pages.iter().map(|(page, lacking)| (*page, lacking.first)).collect()
-    }
-}
-
-/// The thread that redoes what nobody has needed yet.
-#[derive(Debug, Default)]
-pub(crate) struct BackgroundRedo {
-    unredone: OnceLock<Arc<Unredone>>,
-    stop: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl BackgroundRedo {
-    /// Has the pool redo these pages when they are needed.
-    pub(super) fn leave(&self, pool: &Pool, unredone: Unredone) {
-        let unredone = Arc::new(unredone);
-        pool.redo_on_touch(Arc::clone(&unredone) as _);
-        assert!(self.unredone.set(unredone).is_ok(), "recovery runs once");
-    }
-
-    /// Pages that have not been redone, at this moment.
-    pub(crate) fn left(&self) -> u64 {
-        self.unredone.get().map_or(0, |unredone| unredone.count())
-    }
-
-    /// Starts the thread, if there is something to do. It ends when all is done, with a checkpoint, or at
-    /// [`BackgroundRedo::stop`].
-    pub(crate) fn start(core: &Arc<Core>) -> std::io::Result<()> {
-        let redo = &core.background_redo;
-        if redo.left() == 0 {
-            return Ok(());
-        }
-        let (shared, stop) = (Arc::clone(core), Arc::clone(&redo.stop));
-        let work = move || {
-            // A failure of the disk has put the database out of service. A damaged page is for those to report who need it.
-            let redone = loop {
-                match shared.redo_left(&stop) {
-                    // It has waited for a frame already.
-                    Err(Error::PoolExhausted { .. }) if !stop.load(Ordering::Acquire) => {}
-                    redone => break redone,
-                }
-            };
-            if redone.is_ok() && !stop.load(Ordering::Acquire) {
-                let _ = shared.checkpoint();
-            }
-        };
-        *redo.thread.lock() = Some(thread::spawn("duramen-redo", work)?);
-        Ok(())
-    }
-
-    /// Stops the thread.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.lock().take() {
-            // A panic in it has been printed; what it left is redone when it is needed.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Core {
-    /// Redoes every page that still lacks changes. The caller must hold no latch.
-    pub(crate) fn finish_redo(&self) -> Result<()> {
-        self.redo_left(&AtomicBool::new(false))
-    }
-
-    fn redo_left(&self, stop: &AtomicBool) -> Result<()> {
-        match self.background_redo.unredone.get() {
-            Some(unredone) if unredone.count() > 0 => {
-                self.health.check()?;
-                unredone.redo_all(&self.store.pool, stop).map_err(|error| self.note(Error::from(error)))
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -51,7 +51,7 @@ impl Txn {
 }
 
 /// Undoes the transaction down to `mark`, the latest change first; tells `ghosts` which keys have become ghosts.
-pub(super) fn undo_to(
+pub(crate) fn undo_to(
     core: &Core,
     context: &mut Context,
     mark: Mark,
@@ -87,7 +87,7 @@ pub(super) fn undo_to(
 }
 
 /// Applies an inverse to the pages, which stay latched in the change; adds the bytes of log that splits took to `logged`.
-pub(crate) fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<Change<'s>, PoolError> {
+fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<Change<'s>, PoolError> {
     match undo {
         Undo::Allocate { page } => store.free_page_change(page),
         Undo::Insert { tree, key } => {

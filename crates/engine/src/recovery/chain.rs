@@ -1,0 +1,37 @@
+//! The records of one transaction, backwards: from its latest along the places that each record names.
+
+use duramen_types::{Gsn, Place};
+use duramen_wal::{Logs, Record};
+
+use super::{malformed, read_in_chain};
+use crate::error::Result;
+use crate::record::{Kind, undo_next};
+
+/// The records of a transaction, backwards. They may be in several logs.
+pub(super) struct Chain {
+    next: Place,
+    /// GSN of the record before. It falls, or the chain would never end.
+    gsn: Gsn,
+}
+
+impl Chain {
+    pub(super) fn new(last: Place) -> Self {
+        Self { next: last, gsn: Gsn::MAX }
+    }
+
+    pub(super) fn next(&mut self, logs: &Logs) -> Result<Option<Record>> {
+        if self.next.is_zero() {
+            return Ok(None);
+        }
+        let record = read_in_chain(logs, self.next)?;
+        if record.gsn >= self.gsn {
+            return Err(malformed(record.place()));
+        }
+        self.gsn = record.gsn;
+        self.next = match Kind::from_u8(record.kind) {
+            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.place()))?,
+            _ => record.prev,
+        };
+        Ok(Some(record))
+    }
+}
