@@ -66,13 +66,14 @@ pub(crate) fn check(db: &Db) -> Result<CheckReport> {
     if core.health.is_closed() {
         return Err(Error::Closed);
     }
+    // Both may change how many pages there are. A failure has put the database out of service; what is there can be examined
+    // all the same.
+    let _ = core.finish_interrupted();
+    core.retry_deferred();
     let data = core.disk.open(DATA, OpenMode::Existing).map_err(|error| core.note(error.into()))?;
     let file_pages = data.len().map_err(|error| core.note(error.into()))? / PAGE_SIZE as u64;
     let mut checker = Checker::new(&core.store, data.path());
-    // A failure has put the database out of service; what is there can be examined all the same.
-    let _ = core.finish_interrupted();
     // Pages that a committed transaction could not give back yet, for want of log space, are no leak.
-    core.retry_deferred();
     match core.deferred_pages() {
         Ok(pages) => checker.expect_unused(&pages),
         Err(Error::Corrupt { reason, .. }) => {

@@ -18,7 +18,7 @@ pub struct Metrics {
     pub aborts: u64,
     /// Transactions refused a lock because of a deadlock.
     pub deadlocks: u64,
-    /// Transactions that have written and are not over, at this moment.
+    /// Transactions that have written and are not over, at this moment; those that the last crash has interrupted are among them.
     pub writing: u64,
     /// Lock requests that had to wait.
     pub lock_waits: u64,
@@ -43,7 +43,8 @@ pub struct Metrics {
     /// Pages that recovery has still to redo, at this moment (see [`crate::Options::open_early`]).
     pub unredone_pages: u64,
     /// Transactions that a crash has interrupted and that are still to be brought to their end, at this moment (see
-    /// [`crate::Options::open_early`]).
+    /// [`crate::Options::open_early`]). If one of them cannot be, the database goes out of service, and those that are left stay
+    /// for the next opening.
     pub interrupted: u64,
     /// Pages read into the pool.
     pub page_reads: u64,

@@ -19,7 +19,7 @@ use crate::change::Change;
 use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
-use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, Reader, Undo, put_number};
+use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Undo, put_number};
 use crate::scheme::StorageScheme;
 use crate::timestamp::Timestamp;
 
@@ -45,44 +45,6 @@ enum Inverse {
     Undo,
     /// The bytes are a [`Garbage`]: forget it.
     Garbage,
-}
-
-/// An entry of the undo buffer as the log has it: what one record of the transaction says.
-#[derive(Debug)]
-pub(crate) struct Recalled {
-    inverse: Inverse,
-    bytes: Vec<u8>,
-    prev: Place,
-    record_bytes: u64,
-}
-
-impl Recalled {
-    /// From a record, which must be an update or a promise to free pages. `None` for any other.
-    ///
-    /// # Errors
-    /// [`Malformed`] if the record makes no sense.
-    pub(crate) fn from_record(scheme: &dyn StorageScheme, record: &Record) -> Result<Option<Self>, Malformed> {
-        let mut bytes = Vec::new();
-        let inverse = match Kind::from_u8(record.kind) {
-            Some(Kind::Update) => {
-                Undo::decode(&mut Reader::new(&record.payload))?.encode(&mut bytes);
-                Inverse::Undo
-            }
-            Some(Kind::FreeOnCommit) => {
-                Garbage::decode(&record.payload)?.encode(&mut bytes);
-                Inverse::Garbage
-            }
-            _ => return Ok(None),
-        };
-        let record_bytes = scheme.record_bytes(record.payload.len());
-        Ok(Some(Self { inverse, bytes, prev: record.prev, record_bytes }))
-    }
-
-    /// What takes the update back; `None` for a promise.
-    pub(crate) fn undo(&self) -> Option<Undo<'_>> {
-        let decoded = || Undo::decode(&mut Reader::new(&self.bytes)).expect("the buffer holds what was encoded");
-        (self.inverse == Inverse::Undo).then(decoded)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +105,13 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Bytes of log to set aside for undoing an update whose record has so many, by an inverse of so many. A compensation record is
+/// hardly larger than the update; but the record may have shrunk and not fit its page any more when it grows back, which costs a
+/// share of a split.
+const fn undo_bytes(record_bytes: u64, inverse_bytes: usize) -> u64 {
+    record_bytes + 8 * inverse_bytes as u64
+}
+
 /// A place in a transaction to roll back to; by default its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Mark(usize);
@@ -164,10 +133,40 @@ impl TxnLog {
         self.entered = true;
     }
 
-    /// Fills the undo buffer of a transaction that was brought back; its entries come latest first, as the log has them.
-    pub(crate) fn recall(&mut self, entries: Vec<Recalled>) {
-        for Recalled { inverse, bytes, prev, record_bytes } in entries.into_iter().rev() {
-            self.remember(inverse, &bytes, prev, false, record_bytes);
+    /// Puts the inverse of an update, which `record` is, into the undo buffer of a transaction that was brought back. They come
+    /// latest first, as the log has them; [`Self::end_recall`] follows the last.
+    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &Record, undo: Undo<'_>) {
+        let start = self.arena.len();
+        undo.encode(&mut self.arena);
+        let record_bytes = match undo {
+            // The page's image is not needed to give it back.
+            Undo::Allocate { .. } => scheme.record_bytes(self.arena.len() - start) + 64,
+            _ => scheme.record_bytes(record.payload.len()),
+        };
+        self.recall(Inverse::Undo, start, record, record_bytes);
+    }
+
+    /// As [`Self::recall_update`], for a promise to free pages.
+    pub(crate) fn recall_promise(&mut self, scheme: &dyn StorageScheme, record: &Record, garbage: Garbage) {
+        let start = self.arena.len();
+        garbage.encode(&mut self.arena);
+        self.recall(Inverse::Garbage, start, record, scheme.record_bytes(record.payload.len()));
+    }
+
+    fn recall(&mut self, inverse: Inverse, start: usize, record: &Record, record_bytes: u64) {
+        let undo_bytes = undo_bytes(record_bytes, self.arena.len() - start);
+        // To be turned round with all others.
+        self.arena[start..].reverse();
+        self.entries.push(Entry { inverse, end: start, prev: record.prev, ghost: false, undo_bytes });
+        self.undo_bytes += undo_bytes;
+    }
+
+    /// Puts what was recalled into its order. That takes no memory, for there may be much of it.
+    pub(crate) fn end_recall(&mut self) {
+        self.arena.reverse();
+        self.entries.reverse();
+        for entry in &mut self.entries {
+            entry.end = self.arena.len() - entry.end;
         }
     }
 
@@ -340,9 +339,7 @@ impl TxnLog {
 
     fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Place, ghost: bool, record_bytes: u64) {
         self.arena.extend_from_slice(bytes);
-        // A compensation record is hardly larger than the update; but the record may have shrunk and not fit its page
-        // any more when it grows back, which costs a share of a split.
-        let undo_bytes = record_bytes + 8 * bytes.len() as u64;
+        let undo_bytes = undo_bytes(record_bytes, bytes.len());
         self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost, undo_bytes });
         self.undo_bytes += undo_bytes;
     }

@@ -57,6 +57,7 @@ pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
     }
     let tree = table.tree(&db.core().tables)?;
     table.check_not_dropped()?;
+    core.finish_interrupted()?;
     let mut report = TableReport {
         name: table.name().to_owned(),
         id: table.id(),

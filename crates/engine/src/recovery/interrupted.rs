@@ -6,7 +6,6 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::Place;
 use duramen_types::planted::{Bug, is_on};
 use duramen_wal::Logs;
 
@@ -18,12 +17,15 @@ use crate::contexts::Context;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
-use crate::record::{Garbage, Kind, Undo};
+use crate::record::{Garbage, Kind, Malformed, Reader, Undo};
 use crate::txn::rollback::undo_to;
-use crate::txn_log::{Mark, Recalled};
+use crate::txn_log::Mark;
 
 /// Changes that a rollback takes back before it looks whether it is to stop.
 const PORTION: usize = 1000;
+
+/// So often a rollback waits in vain for a frame of the pool.
+const MOST_ATTEMPTS: u32 = 6;
 
 /// A transaction that is to be brought to its end.
 #[derive(Debug)]
@@ -59,21 +61,25 @@ impl Interrupted {
             }
             return Ok(Self::Winner(context, garbage));
         }
-        let mut recalled = Vec::new();
         while let Some(record) = chain.next(logs)? {
-            if Kind::from_u8(record.kind) != Some(Kind::Compensation) {
-                let malformed = || malformed(record.place());
-                let entry = Recalled::from_record(core.scheme(), &record).map_err(|_| malformed())?;
-                recalled.push(entry.ok_or_else(malformed)?);
+            let malformed = |_| malformed(record.place());
+            match Kind::from_u8(record.kind) {
+                Some(Kind::Compensation) => {}
+                Some(Kind::Update) => {
+                    let undo = Undo::decode(&mut Reader::new(&record.payload)).map_err(malformed)?;
+                    if core.options.open_early && !is_on(Bug::LoserUnlocked) {
+                        lock(core, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
+                    }
+                    context.log.recall_update(core.scheme(), &record, undo);
+                }
+                Some(Kind::FreeOnCommit) => {
+                    let garbage = Garbage::decode(&record.payload).map_err(malformed)?;
+                    context.log.recall_promise(core.scheme(), &record, garbage);
+                }
+                _ => return Err(malformed(Malformed)),
             }
         }
-        if core.options.open_early && !is_on(Bug::LoserUnlocked) {
-            recalled
-                .iter()
-                .filter_map(Recalled::undo)
-                .try_for_each(|undo| lock(core, &mut context, undo, entry.last))?;
-        }
-        context.log.recall(recalled);
+        context.log.end_recall();
         Ok(Self::Loser(context))
     }
 
@@ -88,6 +94,14 @@ impl Interrupted {
     /// Sets some log space aside, if there is some. What the transaction had set aside is there; when it is not, the log grows.
     pub(super) fn reserve_some(&mut self, core: &Core) {
         let _ = self.context().log.reserve_for_recovery(core.scheme());
+    }
+
+    /// How much there is to do. Others may wait for losers, and nobody for winners.
+    pub(super) fn effort(&self) -> (bool, Mark) {
+        match self {
+            Self::Loser(context) => (false, context.log.mark()),
+            Self::Winner(context, _) => (true, context.log.mark()),
+        }
     }
 
     fn context(&mut self) -> &mut Context {
@@ -107,18 +121,23 @@ impl Interrupted {
                     log.finish(core.scheme(), &core.active);
                     return Ok(());
                 }
-                match core.finish_garbage(log, garbage) {
+                let finished = core.finish_garbage(log, garbage);
+                core.scheme().settle();
+                match finished {
+                    Err(error @ (Error::Io { .. } | Error::Poisoned { .. })) => Err(error),
                     // The database can be used without these pages; the clean-up is tried again later.
-                    Err(Error::Full { .. } | Error::Corrupt { .. }) => Ok(()),
-                    finished => finished,
+                    _ => Ok(()),
                 }
             }
         }
     }
 }
 
+/// Another loser has the lock.
+struct Contested;
+
 /// Has a loser hold the locks again under which it made a change. Nobody else can have them: they kept the transactions apart.
-fn lock(core: &Core, context: &mut Context, undo: Undo<'_>, last: Place) -> Result<()> {
+fn lock(core: &Core, context: &mut Context, undo: Undo<'_>) -> Result<(), Contested> {
     let (Undo::Insert { tree, key } | Undo::Change { tree, key, .. }) = undo else { return Ok(()) };
     let mut take = |id, mode| core.locks.try_acquire(&mut context.locks, id, mode);
     let taken = if tree.table == CATALOG.table {
@@ -127,7 +146,7 @@ fn lock(core: &Core, context: &mut Context, undo: Undo<'_>, last: Place) -> Resu
         take(LockId::table(tree.table), LockMode::IntentExclusive)
             && take(LockId::record(tree.table, key), LockMode::Exclusive)
     };
-    if taken { Ok(()) } else { Err(malformed(last)) }
+    if taken { Ok(()) } else { Err(Contested) }
 }
 
 fn roll_back(core: &Core, mut context: Box<Context>, stop: &AtomicBool) -> Result<()> {
@@ -137,12 +156,21 @@ fn roll_back(core: &Core, mut context: Box<Context>, stop: &AtomicBool) -> Resul
         core.locks.release_all(&mut context.locks);
         return Ok(());
     }
+    let mut attempts = 0;
     while context.log.is_above(Mark::default()) {
         if stop.load(Ordering::Acquire) {
             return Ok(());
         }
         let mark = context.log.mark_before(PORTION);
-        undo_to(core, &mut context, mark, &mut |_, _| {})?;
+        let before = context.log.mark();
+        match undo_to(core, &mut context, mark, &mut |_, _| {}) {
+            // Others may use the pool meanwhile. It has waited for a frame; what has been taken back is forgotten already.
+            Err(Error::PoolExhausted { .. }) if attempts < MOST_ATTEMPTS => {
+                core.health.check()?;
+                attempts = if context.log.mark() < before { 0 } else { attempts + 1 };
+            }
+            undone => undone?,
+        }
     }
     context.log.end(core.scheme());
     context.log.finish(core.scheme(), &core.active);

@@ -13,7 +13,8 @@
 //!
 //! Any thread does either: whoever has nothing to do reads on, or else takes a bucket. One thread can do it all.
 //!
-//! The last window may be kept rather than repeated: see `on_demand.rs`.
+//! The last window may be kept rather than repeated: see `on_demand.rs`. It takes as much as there is memory for; those before it
+//! are as small as usual, since large ones are repeated more slowly: they leave the processor's caches.
 
 use duramen_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use duramen_types::Gsn;
@@ -27,8 +28,8 @@ pub(super) trait Stages: Send + Sync + 'static {
     /// What one log has in one window.
     type Run: Send + Sync;
 
-    /// An empty run.
-    fn run(&self) -> Self::Run;
+    /// An empty run for the log with this number.
+    fn run(&self, log: usize) -> Self::Run;
 
     /// Adds the log's next records to `run`, as long as their GSNs are below `limit`; returns the GSN of the next one, or
     /// `None` at the end of the log.
@@ -38,6 +39,9 @@ pub(super) trait Stages: Send + Sync + 'static {
     fn end_step<'a>(&self, sources: impl Iterator<Item = &'a mut Self::Source>)
     where
         Self::Source: 'a;
+
+    /// Bytes that are left to be read of a log.
+    fn left(source: &Self::Source) -> u64;
 
     /// Memory that a run uses, in bytes; zero if it has nothing to repeat.
     fn size(run: &Self::Run) -> usize;
@@ -59,8 +63,8 @@ pub(super) struct Portions {
     pub(super) step: u64,
     /// Buckets in a window.
     pub(super) buckets: usize,
-    /// The last window is not repeated but left ([`Over::kept`]).
-    pub(super) keep_last: bool,
+    /// The last window is not repeated but left ([`Over::kept`]); it may use so many bytes of memory.
+    pub(super) keep: Option<usize>,
 }
 
 /// A pipeline that has come to its end.
@@ -91,6 +95,8 @@ struct State<S: Stages> {
     next_log: usize,
     limit: Gsn,
     readers: usize,
+    /// Bytes of log that were left when the window that is being read began.
+    window_from: u64,
     /// A window that has been read while the one before was not yet repeated.
     waiting: Option<Vec<S::Run>>,
     /// The window that is being repeated, the first bucket that nobody has taken up, and how many are being repeated.
@@ -121,13 +127,14 @@ enum Task<S: Stages> {
 impl<S: Stages> Pipeline<S> {
     pub(super) fn new(stages: S, sources: Vec<S::Source>, portions: Portions) -> Self {
         // The first step reads nothing, and finds out where each log begins.
-        let log = |source| Some(Log { source, run: stages.run(), next: None });
-        let logs: Vec<_> = sources.into_iter().map(log).collect();
+        let log = |(number, source)| Some(Log { source, run: stages.run(number), next: None });
+        let logs: Vec<_> = sources.into_iter().enumerate().map(log).collect();
         let state = State {
             is_reading: !logs.is_empty(),
             next_log: 0,
             limit: Gsn::ZERO,
             readers: 0,
+            window_from: logs.iter().flatten().map(|log| S::left(&log.source)).sum(),
             waiting: None,
             window: None,
             next_bucket: 0,
@@ -213,12 +220,19 @@ impl<S: Stages> Pipeline<S> {
         self.stages.end_step(state.logs.iter_mut().flatten().map(|log| &mut log.source));
         let next = state.logs().filter_map(|log| log.next).min();
         let used: usize = state.logs().map(|log| S::size(&log.run)).sum();
-        if used >= self.portions.window_bytes || (next.is_none() && used > 0) {
-            let mut fresh = state.empty.take();
-            let mut fresh = || fresh.as_mut().and_then(Vec::pop).unwrap_or_else(|| self.stages.run());
-            let runs = state.logs.iter_mut().flatten().map(|log| std::mem::replace(&mut log.run, fresh())).collect();
+        let left: u64 = state.logs().map(|log| S::left(&log.source)).sum();
+        let most = match self.portions.keep {
+            Some(most) if all_fits(used, state.window_from.saturating_sub(left), left, most) => most,
+            _ => self.portions.window_bytes,
+        };
+        if used >= most || (next.is_none() && used > 0) {
+            state.window_from = left;
+            let mut empty = state.empty.take().into_iter().flatten();
+            let mut fresh = |number| empty.next().unwrap_or_else(|| self.stages.run(number));
+            let logs = state.logs.iter_mut().flatten().enumerate();
+            let runs = logs.map(|(number, log)| std::mem::replace(&mut log.run, fresh(number))).collect();
             state.is_reading = false;
-            if next.is_none() && self.portions.keep_last {
+            if next.is_none() && self.portions.keep.is_some() {
                 state.kept = Some(runs);
                 self.changed.notify_all();
                 return;
@@ -266,6 +280,11 @@ impl<S: Stages> Pipeline<S> {
         // It may have been the last.
         self.changed.notify_all();
     }
+}
+
+/// Whether what is left of the logs will fit the window, too, if it takes as much memory as what has been read for it does.
+fn all_fits(used: usize, read: u64, left: u64, most: usize) -> bool {
+    used as u128 * u128::from(read + left) <= most as u128 * u128::from(read)
 }
 
 impl<S: Stages> State<S> {

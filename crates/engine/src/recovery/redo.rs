@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, crew};
@@ -23,7 +23,7 @@ use super::malformed;
 use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Over, Pipeline, Portions, Stages};
 use super::progress::{Gauge, RecoveryPass};
-use super::window::{Bucket, Kept, PageChanges, Run, bucket_of};
+use super::window::{Bucket, Kept, PageChanges, Run};
 use crate::btree::broken;
 use crate::control::Control;
 use crate::core::Core;
@@ -36,6 +36,9 @@ use crate::record::{PageOp, PageOps};
 
 /// Most pages that a thread reads together.
 const BATCH: usize = 64;
+
+/// Memory that each window before the last uses if the last is kept, in bytes: what is repeated should fit the processor's caches.
+const USUAL_WINDOW: usize = 32 << 20;
 
 /// Steps in which a window is read, if the log has nothing but what is to be repeated.
 const STEPS: usize = 8;
@@ -54,14 +57,16 @@ pub(super) fn redo(
 ) -> Result<Option<Unredone>> {
     let lacked = Lacked::new(std::mem::take(&mut analysis.pages), control);
     let sources = sources(logs, analysis, lacked.first);
-    let bytes = logs.extents().iter().zip(&sources).map(|(extent, source)| extent.1.get() - source.from().get()).sum();
+    let bytes = sources.iter().map(Redo::left).sum();
     let threads = crew::size_for(core.options.recovery_threads, bytes);
-    let window_bytes = core.options.redo_memory() / 2;
+    let most = core.options.redo_memory() / 2;
+    let keep = core.options.open_early.then_some(most);
+    let window_bytes = if keep.is_some() { most.min(USUAL_WINDOW) } else { most };
     let portions = Portions {
         window_bytes,
         step: (window_bytes / (STEPS * sources.len())).max(1) as u64,
         buckets: if threads == 1 { 1 } else { BUCKETS_PER_THREAD * threads },
-        keep_last: core.options.open_early,
+        keep,
     };
     let frames = core.store.pool.frames();
     let redo = Redo {
@@ -79,7 +84,9 @@ pub(super) fn redo(
     let outcomes = crew::run(threads, "duramen-redo", move || shared.work());
     outcomes.into_iter().collect::<Result<()>>()?;
     let Over { stages, sources, kept, windows } = Pipeline::into_over(pipeline);
-    let unredone = kept.map(|window| stages.leave(Kept::new(window, threads))).transpose()?;
+    let stages = Arc::new(stages);
+    let unredone = kept.map(|window| leave(&stages, Kept::new(window, threads), threads)).transpose()?;
+    let stages = Arc::into_inner(stages).expect("the crew is gone");
     stages.gauge.finish();
     report.redo_threads = threads as u64;
     report.windows = windows;
@@ -92,11 +99,13 @@ pub(super) fn redo(
 /// The logs from where the first record is that a page may lack, or that the checkpoint does not know.
 fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     let lacked = logs.positions_before(first_lacked);
+    let extents = logs.extents();
     let source = |(log, behind): (usize, &Lsn)| {
         let from = lacked[log].min(*behind);
         Source {
             scanner: logs.scan_one(LogId::new(log as u16), from),
             is_ahead: false,
+            end: extents[log].1,
             behind: *behind,
             part: analysis.part(),
         }
@@ -137,6 +146,8 @@ struct Source {
     scanner: Scanner,
     /// The record that the scanner has given last lies behind the step before.
     is_ahead: bool,
+    /// Where the log ends.
+    end: Lsn,
     /// Where the records begin that the checkpoint's table of transactions may not know.
     behind: Lsn,
     /// What those say.
@@ -167,13 +178,6 @@ struct Redo {
     batch: usize,
     counts: Counts,
     gauge: Gauge,
-}
-
-impl Source {
-    /// Where reading begins: before anything has been read.
-    fn from(&self) -> Lsn {
-        self.scanner.position()
-    }
 }
 
 impl Counts {
@@ -258,23 +262,42 @@ impl Redo {
     }
 }
 
-impl Redo {
-    /// Leaves the pages of a window to whoever needs them, but for those that are in the pool already: those are not going
-    /// to be loaded. The data file gets room for all.
-    fn leave(&self, kept: Kept) -> Result<Unredone> {
-        let pool = &self.core.store.pool;
+/// Leaves the pages of a window to whoever needs them, but for those that are in the pool already: those are not going to be
+/// loaded, and are redone now, by so many threads.
+fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
+    let (kept, next) = (Arc::new(kept), AtomicUsize::new(0));
+    let shared = (Arc::clone(redo), Arc::clone(&kept));
+    let work = move || {
+        let (redo, kept) = &shared;
         let mut left = Vec::new();
-        for changes in kept.pages() {
+        loop {
+            let bucket = next.fetch_add(1, Ordering::Relaxed);
+            if bucket >= kept.buckets() {
+                return Ok(left);
+            }
+            redo.leave_bucket(kept, bucket, &mut left)?;
+        }
+    };
+    let left: Vec<Vec<_>> = crew::run(threads, "duramen-redo", work).into_iter().collect::<Result<_>>()?;
+    Ok(Unredone::new(Arc::into_inner(kept).expect("the crew is gone"), left.concat()))
+}
+
+impl Redo {
+    /// The data file gets room for all pages of the bucket.
+    fn leave_bucket(&self, kept: &Kept, bucket: usize, left: &mut Vec<(PageId, Lacking)>) -> Result<()> {
+        let pool = &self.core.store.pool;
+        let visited = self.visited[bucket].lock();
+        for changes in kept.pages(bucket) {
             let page = changes.page;
             pool.reserve_page(page)?;
-            let is_new = !self.visited[bucket_of(page, self.visited.len())].lock().contains(&page);
+            let is_new = !visited.contains(&page);
             if pool.is_resident(page) {
                 self.counts.redone.fetch_add(redo_page(pool, changes, is_new)?, Ordering::Relaxed);
             } else {
                 left.push((page, Lacking { first: changes.first(), is_new }));
             }
         }
-        Ok(Unredone::new(kept, left))
+        Ok(())
     }
 }
 
@@ -282,8 +305,8 @@ impl Stages for Redo {
     type Source = Source;
     type Run = Run;
 
-    fn run(&self) -> Run {
-        Run::new(self.visited.len())
+    fn run(&self, log: usize) -> Run {
+        Run::new(log as u32, self.visited.len())
     }
 
     fn read(&self, source: &mut Source, limit: Gsn, run: &mut Run) -> Result<Option<Gsn>> {
@@ -295,6 +318,10 @@ impl Stages for Redo {
 
     fn end_step<'a>(&self, sources: impl Iterator<Item = &'a mut Source>) {
         Part::forget_over(sources.map(|source| &mut source.part).collect());
+    }
+
+    fn left(source: &Source) -> u64 {
+        source.end.get().saturating_sub(source.scanner.position().get())
     }
 
     fn size(run: &Run) -> usize {

@@ -53,6 +53,7 @@ pub(super) fn finish_transactions(
     if count > 0 {
         gauge.finish();
     }
+    core.background.unfinished.prepare(core)?;
     report.transactions_left = core.background.unfinished.count();
     Ok(())
 }
@@ -60,10 +61,11 @@ pub(super) fn finish_transactions(
 /// Brings a transaction to its end, or leaves it in a state in which others may run.
 fn finish_or_leave(core: &Core, logs: &Logs, entry: TxnEntry, context: Box<Context>) -> Result<()> {
     let mut interrupted = Interrupted::bring_back(core, logs, entry, context)?;
-    if core.options.open_early && interrupted.reserve_all(core)? {
-        core.background.unfinished.leave(interrupted);
-        return Ok(());
+    if !core.options.open_early {
+        interrupted.reserve_some(core);
+        return interrupted.finish(core, &AtomicBool::new(false));
     }
-    interrupted.reserve_some(core);
-    interrupted.finish(core, &AtomicBool::new(false))
+    let has_room = interrupted.reserve_all(core)?;
+    core.background.unfinished.leave(interrupted, has_room);
+    Ok(())
 }

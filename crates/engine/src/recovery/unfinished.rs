@@ -7,9 +7,11 @@
 //! One thread takes one after the other. Who needs all of them over (a checkpoint that is to leave nothing to recover, a writer
 //! that finds the log full, a check) takes part, and waits for the rest.
 
+use std::cmp::Reverse;
+
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Condvar, Mutex, thread};
+use duramen_sync::{Condvar, Mutex};
 
 use super::interrupted::Interrupted;
 use crate::core::Core;
@@ -28,12 +30,26 @@ struct State {
     rest: Vec<Interrupted>,
     /// How many are being worked on.
     running: usize,
+    /// The log has no room for the rollback of one of them, beside all others.
+    lacks_room: bool,
 }
 
 impl Unfinished {
-    /// Leaves a transaction, which must have its locks and its room.
-    pub(super) fn leave(&self, interrupted: Interrupted) {
-        self.state.lock().rest.push(interrupted);
+    /// Leaves a transaction, which must have its locks, and should have its room.
+    pub(super) fn leave(&self, interrupted: Interrupted, has_room: bool) {
+        let mut state = self.state.lock();
+        state.rest.push(interrupted);
+        state.lacks_room |= !has_room;
+    }
+
+    /// Prepares for others to run: those that are soon over come first, and losers before winners. If there is no room for all,
+    /// nobody else may run before they are over.
+    pub(super) fn prepare(&self, core: &Core) -> Result<()> {
+        let mut state = self.state.lock();
+        state.rest.sort_by_key(|interrupted| Reverse(interrupted.effort()));
+        let lacks_room = state.lacks_room;
+        drop(state);
+        if lacks_room { core.finish_interrupted() } else { Ok(()) }
     }
 
     /// How many there are.
@@ -47,6 +63,10 @@ impl Unfinished {
         let mut state = self.state.lock();
         loop {
             if state.rest.is_empty() {
+                if state.running > 0 {
+                    // What holds a commit up must not be the caller's own record.
+                    core.scheme().settle();
+                }
                 while state.running > 0 {
                     self.idle.wait(&mut state);
                 }
@@ -60,10 +80,14 @@ impl Unfinished {
             let next = state.rest.pop().expect("it is not empty");
             state.running += 1;
             drop(state);
-            let running = Running { unfinished: self, core };
+            let mut running = Running { unfinished: self, core, has_returned: false };
             reach(Probe::UndoneBehindOpening);
-            if let Err(error) = next.finish(core, stop) {
-                core.fail(&format!("a transaction that a crash had interrupted could not be rolled back: {error}"));
+            let finished = next.finish(core, stop);
+            running.has_returned = true;
+            if let Err(error) = finished {
+                if !core.health.is_closed() {
+                    core.fail(&format!("a transaction that a crash had interrupted could not be finished: {error}"));
+                }
                 return Err(error);
             }
             drop(running);
@@ -76,13 +100,13 @@ impl Unfinished {
 struct Running<'a> {
     unfinished: &'a Unfinished,
     core: &'a Core,
+    has_returned: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.core
-                .fail("a transaction that a crash had interrupted could not be rolled back: a thread has panicked");
+        if !self.has_returned {
+            self.core.fail("a transaction that a crash had interrupted could not be finished: a thread has panicked");
         }
         let mut state = self.unfinished.state.lock();
         state.running -= 1;

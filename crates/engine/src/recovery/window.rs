@@ -13,8 +13,7 @@
 //! - The operations of one record on one page stay together and in order, under one latch: no page reaches the disk with
 //!   a part of them.
 
-use duramen_sync::atomic::{AtomicUsize, Ordering};
-use duramen_sync::{Arc, crew};
+use duramen_sync::{Mutex, crew};
 use duramen_types::{Gsn, PageId};
 
 use crate::record::{PageOp, Reader};
@@ -22,11 +21,12 @@ use crate::record::{PageOp, Reader};
 /// So many pages that lie one after the other in the data file are in the same bucket: they are read together.
 const STRIPE: u64 = 16;
 
-/// One operation: on which page, by which record, and where it is in [`Run::bytes`].
-#[derive(Clone, Copy, Debug)]
-struct Entry {
+/// One operation of a window: on which page, by which record, of which log's run, and where it is in [`Run::bytes`]. In this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Change {
     page: PageId,
     gsn: Gsn,
+    run: u32,
     at: u32,
 }
 
@@ -35,47 +35,40 @@ struct Entry {
 pub(super) struct Run {
     /// The operations, encoded, in the order of the log.
     bytes: Vec<u8>,
-    buckets: Box<[Vec<Entry>]>,
-    entries: usize,
+    buckets: Box<[Vec<Change>]>,
+    changes: usize,
+    /// Its number among the runs of its window.
+    number: u32,
     /// Bytes of log that were read for it.
     pub(super) log_bytes: u64,
 }
 
 impl Run {
-    /// An empty one, in so many buckets.
-    pub(super) fn new(buckets: usize) -> Self {
-        Self { bytes: Vec::new(), buckets: vec![Vec::new(); buckets].into(), entries: 0, log_bytes: 0 }
+    /// An empty one with this number in its window, in so many buckets.
+    pub(super) fn new(number: u32, buckets: usize) -> Self {
+        Self { bytes: Vec::new(), buckets: vec![Vec::new(); buckets].into(), changes: 0, number, log_bytes: 0 }
     }
 
     /// Memory used, in bytes.
     pub(super) fn size(&self) -> usize {
-        self.bytes.len() + self.entries * size_of::<Entry>()
+        self.bytes.len() + self.changes * size_of::<Change>()
     }
 
     /// Adds an operation of the record with this GSN, which is not below those before.
     pub(super) fn add(&mut self, page: PageId, gsn: Gsn, op: &PageOp<'_>) {
         let at = u32::try_from(self.bytes.len()).expect("a window has less than 4 GiB, but for one record");
         op.encode(&mut self.bytes);
-        self.buckets[bucket_of(page, self.buckets.len())].push(Entry { page, gsn, at });
-        self.entries += 1;
+        self.buckets[bucket_of(page, self.buckets.len())].push(Change { page, gsn, run: self.number, at });
+        self.changes += 1;
     }
 
     /// Empties it, and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.buckets.iter_mut().for_each(Vec::clear);
-        self.entries = 0;
+        self.changes = 0;
         self.log_bytes = 0;
     }
-}
-
-/// One operation of a window: on which page, by which record, of which log's run, and where it is there. In this order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Change {
-    page: PageId,
-    gsn: Gsn,
-    run: u32,
-    at: u32,
 }
 
 /// The operations of one bucket in a window, sorted by page, and for each page by GSN.
@@ -89,9 +82,7 @@ impl<'w> Bucket<'w> {
     /// Sorts a bucket of a window.
     pub(super) fn of(window: &'w [Run], number: usize) -> Self {
         let mut changes = Vec::with_capacity(window.iter().map(|run| run.buckets[number].len()).sum());
-        for (run, entries) in (0..).zip(window.iter().map(|run| &run.buckets[number])) {
-            changes.extend(entries.iter().map(|&Entry { page, gsn, at }| Change { page, gsn, run, at }));
-        }
+        window.iter().for_each(|run| changes.extend_from_slice(&run.buckets[number]));
         changes.sort_unstable();
         Self { window, changes }
     }
@@ -111,28 +102,39 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Sorts a window, with so many threads.
-    pub(super) fn new(window: Vec<Run>, threads: usize) -> Self {
+    /// Sorts a window, with so many threads. Its memory is used again as far as that goes.
+    pub(super) fn new(mut window: Vec<Run>, threads: usize) -> Self {
         let count = window.first().map_or(0, |run| run.buckets.len());
-        let (window, next) = (Arc::new(window), AtomicUsize::new(0));
-        let shared = Arc::clone(&window);
+        let parts =
+            |number: usize| window.iter_mut().map(move |run| std::mem::take(&mut run.buckets[number])).collect();
+        let parts: Vec<Vec<Vec<Change>>> = (0..count).map(parts).collect();
+        let rest = Mutex::new(parts.into_iter().enumerate().collect::<Vec<_>>());
         let sort = move || {
-            let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|at| *at < count);
-            numbers.map(|number| (number, Bucket::of(&shared, number).changes)).collect::<Vec<_>>()
+            let mut sorted = Vec::new();
+            loop {
+                let next = rest.lock().pop();
+                let Some((number, parts)) = next else { return sorted };
+                let mut changes = parts.into_iter().reduce(|mut all, part| {
+                    all.extend(part);
+                    all
+                });
+                changes.iter_mut().for_each(|changes| changes.sort_unstable());
+                sorted.push((number, changes.unwrap_or_default()));
+            }
         };
         let mut sorted: Vec<_> = crew::run(threads, "duramen-redo", sort).into_iter().flatten().collect();
         sorted.sort_unstable_by_key(|(number, _)| *number);
-        let buckets = sorted.into_iter().map(|(_, changes)| changes).collect();
-        let mut window = Arc::into_inner(window).expect("the crew is gone");
-        for run in &mut window {
-            run.buckets = Box::default();
-        }
-        Self { window, buckets }
+        Self { window, buckets: sorted.into_iter().map(|(_, changes)| changes).collect() }
     }
 
-    /// The pages, in no particular order.
-    pub(super) fn pages(&self) -> impl Iterator<Item = PageChanges<'_>> {
-        self.buckets.iter().flat_map(|changes| pages(&self.window, changes))
+    /// Number of buckets.
+    pub(super) fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// The pages of a bucket, in the order of the data file.
+    pub(super) fn pages(&self, bucket: usize) -> impl Iterator<Item = PageChanges<'_>> {
+        pages(&self.window, &self.buckets[bucket])
     }
 
     /// What there is for one page.
@@ -145,7 +147,7 @@ impl Kept {
 }
 
 /// The bucket, of so many, that a page is in.
-pub(super) fn bucket_of(page: PageId, buckets: usize) -> usize {
+fn bucket_of(page: PageId, buckets: usize) -> usize {
     (page.get() / STRIPE % buckets as u64) as usize
 }
 
@@ -190,13 +192,13 @@ mod tests {
     /// Records of two logs with turns in time, several operations in one of them.
     #[test]
     fn a_bucket_is_in_the_order_of_pages_and_time() {
-        let mut window = [Run::new(2), Run::new(2)];
+        let mut window = [Run::new(0, 2), Run::new(1, 2)];
         let op = |bit| PageOp::Take { bit };
         let given = [(0, 40, 10, 1), (0, 7, 20, 2), (0, 40, 30, 3), (0, 40, 30, 4), (1, 40, 15, 5), (1, 7, 35, 6)];
         for (run, page, gsn, bit) in given {
             window[run].add(PageId::new(page), Gsn::new(gsn), &op(bit));
         }
-        assert!(window[0].size() > 4 * size_of::<Entry>());
+        assert!(window[0].size() > 4 * size_of::<Change>());
         let bucket = Bucket::of(&window, 0);
         let found: Vec<(u64, Vec<(u64, u32)>)> = bucket
             .pages()
@@ -219,7 +221,7 @@ mod tests {
     #[cfg(not(loom))]
     fn a_window_that_is_kept_has_every_page_at_hand() {
         for (buckets, threads) in [(1, 1), (3, 2), (8, 3)] {
-            let mut window = vec![Run::new(buckets), Run::new(buckets)];
+            let mut window = vec![Run::new(0, buckets), Run::new(1, buckets)];
             for gsn in 1..500 {
                 let page = PageId::new(gsn * gsn % 103);
                 window[(gsn % 3 % 2) as usize].add(page, Gsn::new(gsn), &PageOp::Take { bit: gsn as u32 });
@@ -233,7 +235,7 @@ mod tests {
                 assert_eq!(changes.first().get(), expected.first().copied().unwrap_or(u64::MAX));
                 seen += u64::from(!expected.is_empty());
             }
-            assert_eq!(kept.pages().count() as u64, seen);
+            assert_eq!((0..kept.buckets()).map(|bucket| kept.pages(bucket).count() as u64).sum::<u64>(), seen);
         }
     }
 }

@@ -44,7 +44,7 @@ impl Stages for Recorder {
     type Source = Source;
     type Run = Vec<Entry>;
 
-    fn run(&self) -> Vec<Entry> {
+    fn run(&self, _: usize) -> Vec<Entry> {
         Vec::new()
     }
 
@@ -69,6 +69,10 @@ impl Stages for Recorder {
             (source.met.max(met), next.min(to_come))
         });
         assert!(met < to_come, "{met} has been met before {to_come}");
+    }
+
+    fn left(source: &Source) -> u64 {
+        source.entries.len() as u64
     }
 
     fn size(run: &Vec<Entry>) -> usize {
@@ -125,7 +129,7 @@ mod threads {
     fn pages_are_repeated_in_the_order_of_time() {
         for threads in [1, 2, 4] {
             for (window_bytes, step, buckets) in [(1, 1, 1), (7, 30, 4), (100, 200, 16), (100_000, 1000, 3)] {
-                let portions = Portions { window_bytes, step, buckets, keep_last: false };
+                let portions = Portions { window_bytes, step, buckets, keep: None };
                 let (repeated, windows) = run(Recorder::new(buckets), &logs(), portions, threads).unwrap();
                 assert_eq!(repeated, expected(&logs(), buckets), "{portions:?}, {threads} threads");
                 // Gaps are skipped, and windows do not become larger than a step makes them.
@@ -137,7 +141,7 @@ mod threads {
 
     #[test]
     fn windows_are_the_same_whatever_the_threads() {
-        let portions = Portions { window_bytes: 50, step: 40, buckets: 4, keep_last: false };
+        let portions = Portions { window_bytes: 50, step: 40, buckets: 4, keep: None };
         let alone = run(Recorder::new(4), &logs(), portions, 1).unwrap().1;
         for threads in 2..5 {
             assert_eq!(run(Recorder::new(4), &logs(), portions, threads).unwrap().1, alone);
@@ -148,7 +152,7 @@ mod threads {
     fn the_last_window_is_kept() {
         for threads in [1, 3] {
             for (window_bytes, step) in [(1, 1), (100, 200), (100_000, 1000)] {
-                let portions = Portions { window_bytes, step, buckets: 1, keep_last: true };
+                let portions = Portions { window_bytes, step, buckets: 1, keep: Some(window_bytes) };
                 let sources = logs().into_iter().map(Source::from).collect();
                 let pipeline = Arc::new(Pipeline::new(Recorder::new(1), sources, portions));
                 let shared = Arc::clone(&pipeline);
@@ -167,7 +171,7 @@ mod threads {
 
     #[test]
     fn nothing_to_do_is_done() {
-        let portions = Portions { window_bytes: 50, step: 40, buckets: 4, keep_last: false };
+        let portions = Portions { window_bytes: 50, step: 40, buckets: 4, keep: None };
         for logs in [vec![], vec![Vec::new()], vec![Vec::new(); 3]] {
             assert_eq!(run(Recorder::new(4), &logs, portions, 2).unwrap().1, 0);
         }
@@ -175,7 +179,7 @@ mod threads {
 
     #[test]
     fn a_failure_stops_all() {
-        let portions = Portions { window_bytes: 50, step: 40, buckets: 4, keep_last: false };
+        let portions = Portions { window_bytes: 50, step: 40, buckets: 4, keep: None };
         for threads in [1, 3] {
             for (bad_read, bad_repeat) in [(3010, 0), (0, 3010)] {
                 let recorder = Recorder { bad_read, bad_repeat, ..Recorder::new(4) };
@@ -206,14 +210,14 @@ mod models {
     /// Two logs whose records alternate, in windows of one record: each is repeated before the next.
     #[test]
     fn windows_follow_each_other() {
-        let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep_last: false };
+        let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep: None };
         check(&[&[(1, 0), (3, 0)], &[(2, 0)]], portions, 0);
     }
 
     /// Two windows, of which the second is kept while the first is repeated.
     #[test]
     fn the_last_window_is_kept() {
-        let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep_last: true };
+        let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep: Some(1) };
         let mut model = loom::model::Builder::new();
         model.preemption_bound = model.preemption_bound.or(Some(2));
         model.check(move || {
@@ -230,14 +234,14 @@ mod models {
     /// One window with two buckets.
     #[test]
     fn buckets_are_shared() {
-        let portions = Portions { window_bytes: 10, step: 10, buckets: 2, keep_last: false };
+        let portions = Portions { window_bytes: 10, step: 10, buckets: 2, keep: None };
         check(&[&[(1, 0), (3, 1)], &[(2, 1)]], portions, 0);
     }
 
     /// Nobody waits for a thread that has failed.
     #[test]
     fn a_failure_reaches_the_other_thread() {
-        let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep_last: false };
+        let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep: None };
         check(&[&[(1, 0), (3, 0)]], portions, 1);
     }
 }
