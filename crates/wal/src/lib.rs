@@ -106,6 +106,7 @@ mod nvm;
 mod observer;
 mod options;
 mod passive;
+mod read_ahead;
 mod reader;
 mod record;
 mod recover;

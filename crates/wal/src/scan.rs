@@ -8,11 +8,15 @@ use duramen_types::Lsn;
 
 use crate::error::{Result, WalError};
 use crate::files::SegmentFiles;
+use crate::read_ahead::{HEADROOM, ReadAhead};
 use crate::record::{HEADER_BYTES, Header, RecordRef, decode, is_intact};
 use crate::segment::BLOCK;
 
 /// Bytes read at a time by a scan.
 const WINDOW_BYTES: usize = 1 << 20;
+
+/// So many windows in a row, and the next ones are read ahead: most logs that are opened are shorter.
+const WINDOWS_BEFORE: u32 = 4;
 
 /// Reads records in order, each lent until the next call.
 ///
@@ -24,11 +28,16 @@ pub struct Scanner {
     files: Arc<SegmentFiles>,
     position: u64,
     end: End,
-    window: AlignedBuf,
+    /// The window is a part of this buffer, which begins behind its headroom, or in it.
+    buffer: AlignedBuf,
+    window_at: usize,
     /// LSN of the first byte of the window, and how many of its bytes have been read.
     window_start: u64,
     window_len: usize,
-    /// Where in the window the record is that was lent last.
+    /// Windows that were read one behind the other, up to the number from which on they are read ahead.
+    in_a_row: u32,
+    ahead: Option<ReadAhead>,
+    /// Where in the buffer the record is that was lent last.
     last: Range<usize>,
     /// Why the scan ended.
     stopped: Option<String>,
@@ -63,14 +72,16 @@ impl Scanner {
     }
 
     fn new(files: Arc<SegmentFiles>, from: Lsn, end: End, window: usize) -> Self {
-        let window = AlignedBuf::zeroed(window);
         Self {
             files,
             position: from.get(),
             end,
-            window,
+            buffer: AlignedBuf::zeroed(HEADROOM + window),
+            window_at: HEADROOM,
             window_start: 0,
             window_len: 0,
+            in_a_row: 0,
+            ahead: None,
             last: 0..0,
             stopped: None,
             cut_off: false,
@@ -127,9 +138,9 @@ impl Scanner {
             return self.invalid("the record goes on behind the hardened end of the log");
         }
         self.position += length as u64;
-        let start = (lsn.get() - self.window_start) as usize;
+        let start = self.window_at + (lsn.get() - self.window_start) as usize;
         self.last = start..start + length;
-        if decode(&self.window[self.last.clone()], &identity, lsn).is_none() {
+        if decode(&self.buffer[self.last.clone()], &identity, lsn).is_none() {
             return self.invalid("the record is shorter than what it must hold");
         }
         Ok(self.again())
@@ -138,36 +149,91 @@ impl Scanner {
     /// The record that [`Scanner::next`] has given last, once more.
     pub fn again(&self) -> Option<RecordRef<'_>> {
         let lsn = Lsn::new(self.position - self.last.len() as u64);
-        decode(self.window.get(self.last.clone())?, &self.files.identity, lsn)
+        decode(self.buffer.get(self.last.clone())?, &self.files.identity, lsn)
     }
 
     fn at(&self, len: usize) -> Option<&[u8]> {
-        let start = (self.position - self.window_start) as usize;
-        self.window.get(start..start + len)
+        let start = self.window_at + (self.position - self.window_start) as usize;
+        self.buffer.get(start..start + len)
     }
 
     /// Reads until the window covers `len` bytes from the position; returns whether the segments hold so many.
     fn fill(&mut self, len: usize) -> Result<bool> {
         let end = self.position + len as u64;
-        if self.position >= self.window_start && end <= self.window_start + self.window_len as u64 {
+        if self.covers(end) {
             return Ok(true);
         }
+        if !self.go_on_ahead() || !self.covers(end) {
+            self.read(end)?;
+        }
+        self.ask_ahead();
+        Ok(self.covers(end))
+    }
+
+    fn covers(&self, end: u64) -> bool {
+        self.position >= self.window_start && end <= self.window_start + self.window_len as u64
+    }
+
+    /// Reads a window that begins at the position, and reaches `end` if the log does.
+    fn read(&mut self, end: u64) -> Result<()> {
         let start = self.position / BLOCK * BLOCK;
         let needed = (end - start).next_multiple_of(BLOCK) as usize;
-        if needed > self.window.len() {
-            self.window = AlignedBuf::zeroed(needed);
+        if HEADROOM + needed > self.buffer.len() {
+            self.buffer = AlignedBuf::zeroed(HEADROOM + needed);
+            // Its buffer is smaller.
+            self.ahead = None;
         }
+        let is_next = start <= self.window_start + self.window_len as u64 && self.window_len > 0;
+        self.in_a_row = if is_next { (self.in_a_row + 1).min(WINDOWS_BEFORE) } else { 0 };
         // Not valid while it is being read.
         self.window_len = 0;
-        let mut wanted = self.window.len();
-        if let End::Hardened(hardened) = self.end {
-            // No further than the hardened end: what lies behind is being written.
-            let useful = hardened.max(end).next_multiple_of(BLOCK) - start;
-            wanted = wanted.min(usize::try_from(useful).unwrap_or(usize::MAX));
+        let len = self.useful(start, end);
+        self.window_len = self.files.read(start, &mut self.buffer[HEADROOM..HEADROOM + len])?;
+        (self.window_at, self.window_start) = (HEADROOM, start);
+        Ok(())
+    }
+
+    /// Bytes to read from `start`, at least up to `end`: no more than the buffer holds, and none behind the hardened end: what lies
+    /// there is being written.
+    fn useful(&self, start: u64, end: u64) -> usize {
+        let most = self.buffer.len() - HEADROOM;
+        let End::Hardened(hardened) = self.end else { return most };
+        let useful = hardened.max(end).next_multiple_of(BLOCK).saturating_sub(start);
+        most.min(usize::try_from(useful).unwrap_or(usize::MAX))
+    }
+
+    /// Goes on with what was read ahead, and puts before it what has not been looked at of the present window; returns whether that
+    /// was possible.
+    fn go_on_ahead(&mut self) -> bool {
+        let next = self.window_start + self.window_len as u64;
+        let Some(ahead) = &mut self.ahead else { return false };
+        let Some((mut buffer, len)) = ahead.take(next) else { return false };
+        let start = self.position / BLOCK * BLOCK;
+        let rest = next.saturating_sub(start) as usize;
+        let is_near = start <= next && rest <= HEADROOM;
+        if is_near {
+            let behind = self.window_at + self.window_len;
+            buffer[HEADROOM - rest..HEADROOM].copy_from_slice(&self.buffer[behind - rest..behind]);
+            std::mem::swap(&mut self.buffer, &mut buffer);
+            (self.window_at, self.window_start, self.window_len) = (HEADROOM - rest, start, rest + len);
         }
-        self.window_len = self.files.read(start, &mut self.window[..wanted])?;
-        self.window_start = start;
-        Ok(end <= start + self.window_len as u64)
+        ahead.give_back(buffer);
+        is_near
+    }
+
+    /// Has what follows the window read, if the scan has come far enough to make it worth a thread.
+    fn ask_ahead(&mut self) {
+        let next = self.window_start + self.window_len as u64;
+        let len = self.useful(next, next);
+        if self.in_a_row < WINDOWS_BEFORE || len == 0 || next >= self.files.limit() {
+            return;
+        }
+        if self.ahead.is_none() {
+            self.ahead = ReadAhead::start(&self.files, AlignedBuf::zeroed(self.buffer.len()));
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.ask(next, len);
+        }
     }
 
     fn invalid(&mut self, reason: &str) -> Result<Option<RecordRef<'_>>> {
@@ -184,3 +250,6 @@ impl Scanner {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
