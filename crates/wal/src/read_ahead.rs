@@ -2,7 +2,8 @@
 //! asked for one part after the other, and only when it is needed, waits for the processor, and the processor for it.
 //!
 //! There is one buffer beside the scan's own. It goes to the thread with a request and comes back with what was read, so at each
-//! moment one side has it. What goes wrong in reading ahead is not reported: the scan reads that part again when it gets there.
+//! moment one side has it. What goes wrong in reading ahead is not reported: the scan reads that part again when it gets there. How many operations of the
+//! disk a long scan takes depends on the time they take, therefore.
 
 use duramen_io::AlignedBuf;
 use duramen_sync::thread::{self, JoinHandle};
@@ -39,28 +40,31 @@ enum State {
     Reading,
     /// So many bytes were read; none if that failed.
     Read { buffer: AlignedBuf, len: usize },
-    /// The scan is over.
+    /// The scan is over, or the thread has panicked.
     Closed,
 }
 
 impl ReadAhead {
-    /// Starts the thread; `None` where there can be none. `buffer` is as large as the scan's own.
-    pub(crate) fn start(files: &Arc<SegmentFiles>, buffer: AlignedBuf) -> Option<Self> {
-        let state = Mutex::new(State::Idle(Some(buffer)));
+    /// Starts the thread; `None` where there can be none. The scan's own buffer has so many bytes.
+    pub(crate) fn start(files: &Arc<SegmentFiles>, bytes: usize) -> Option<Self> {
+        let state = Mutex::new(State::Idle(None));
         let shared = Arc::new(Shared { files: Arc::clone(files), state, changed: Condvar::new() });
         let serving = Arc::clone(&shared);
-        let thread = thread::spawn("duramen-read-ahead", move || serving.serve()).ok()?;
-        Some(Self { shared, thread: Some(thread), asked: None })
+        let thread = thread::spawn("duramen-ahead", move || serving.serve()).ok()?;
+        let mut ahead = Self { shared, thread: Some(thread), asked: None };
+        ahead.give_back(AlignedBuf::zeroed(bytes));
+        Some(ahead)
     }
 
-    /// Asks for `len` bytes from the LSN `from`. What was asked for before must have been taken.
-    pub(crate) fn ask(&mut self, from: u64, len: usize) {
+    /// Asks for `len` bytes from the LSN `from`. What was asked for before must have been taken. False if nobody reads any more.
+    pub(crate) fn ask(&mut self, from: u64, len: usize) -> bool {
         let mut state = self.shared.state.lock();
-        let State::Idle(buffer) = &mut *state else { unreachable!("the part before has been taken") };
+        let State::Idle(buffer) = &mut *state else { return false };
         let buffer = buffer.take().expect("the scan gives a buffer back for each that it takes");
         *state = State::Asked { from, len, buffer };
         self.asked = Some(from);
         self.shared.changed.notify_all();
+        true
     }
 
     /// Waits for the part that was asked for; returns it with the number of its bytes, if it begins at `from` and could be read.
@@ -78,6 +82,10 @@ impl ReadAhead {
                     *state = State::Idle(Some(buffer));
                     return None;
                 }
+                State::Closed => {
+                    *state = State::Closed;
+                    return None;
+                }
                 other => *state = other,
             }
             self.shared.changed.wait(&mut state);
@@ -86,12 +94,16 @@ impl ReadAhead {
 
     /// Gives a buffer back for the one that was taken.
     pub(crate) fn give_back(&mut self, buffer: AlignedBuf) {
-        *self.shared.state.lock() = State::Idle(Some(buffer));
+        let mut state = self.shared.state.lock();
+        if !matches!(*state, State::Closed) {
+            *state = State::Idle(Some(buffer));
+        }
     }
 }
 
 impl Shared {
     fn serve(&self) {
+        let _gone = Gone(self);
         let mut state = self.state.lock();
         loop {
             match std::mem::replace(&mut *state, State::Reading) {
@@ -110,6 +122,16 @@ impl Shared {
             }
             self.changed.wait(&mut state);
         }
+    }
+}
+
+/// Says that the thread is gone, if it has panicked: nobody is to wait for it.
+struct Gone<'a>(&'a Shared);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        *self.0.state.lock() = State::Closed;
+        self.0.changed.notify_all();
     }
 }
 

@@ -36,13 +36,26 @@ pub struct Scanner {
     window_len: usize,
     /// Windows that were read one behind the other, up to the number from which on they are read ahead.
     in_a_row: u32,
-    ahead: Option<ReadAhead>,
+    ahead: Ahead,
+    /// Bytes at the beginning of the buffer for what is left of the window before; none in a scan that never reads ahead.
+    headroom: usize,
     /// Where in the buffer the record is that was lent last.
     last: Range<usize>,
     /// Why the scan ended.
     stopped: Option<String>,
     /// The scan ended in a record whose rest should be in a segment that is not there.
     cut_off: bool,
+}
+
+/// Who reads ahead.
+#[derive(Debug)]
+enum Ahead {
+    /// Nobody yet.
+    Nobody,
+    /// A thread.
+    Thread(ReadAhead),
+    /// There can be nobody, or it is not worth it.
+    Never,
 }
 
 /// Where a scan ends.
@@ -57,31 +70,32 @@ enum End {
 impl Scanner {
     /// Scans `[from, durable)`, all of it hardened.
     pub(crate) fn hardened(files: Arc<SegmentFiles>, from: Lsn, durable: Lsn) -> Self {
-        Self::new(files, from, End::Hardened(durable.get()), WINDOW_BYTES)
+        Self::new(files, from, End::Hardened(durable.get()), WINDOW_BYTES, HEADROOM)
     }
 
     /// Scans from `from` to the first invalid record.
     pub(crate) fn to_first_invalid(files: Arc<SegmentFiles>, from: Lsn) -> Self {
-        Self::new(files, from, End::FirstInvalid, WINDOW_BYTES)
+        Self::new(files, from, End::FirstInvalid, WINDOW_BYTES, HEADROOM)
     }
 
     /// For one record at `from`: reads little.
     pub(crate) fn one(files: Arc<SegmentFiles>, from: Lsn, durable: Option<Lsn>) -> Self {
         let end = durable.map_or(End::FirstInvalid, |durable| End::Hardened(durable.get()));
-        Self::new(files, from, end, 2 * BLOCK as usize)
+        Self::new(files, from, end, 2 * BLOCK as usize, 0)
     }
 
-    fn new(files: Arc<SegmentFiles>, from: Lsn, end: End, window: usize) -> Self {
+    fn new(files: Arc<SegmentFiles>, from: Lsn, end: End, window: usize, headroom: usize) -> Self {
         Self {
             files,
             position: from.get(),
             end,
-            buffer: AlignedBuf::zeroed(HEADROOM + window),
-            window_at: HEADROOM,
+            buffer: AlignedBuf::zeroed(headroom + window),
+            window_at: headroom,
             window_start: 0,
             window_len: 0,
             in_a_row: 0,
-            ahead: None,
+            ahead: if headroom > 0 { Ahead::Nobody } else { Ahead::Never },
+            headroom,
             last: 0..0,
             stopped: None,
             cut_off: false,
@@ -178,25 +192,25 @@ impl Scanner {
     fn read(&mut self, end: u64) -> Result<()> {
         let start = self.position / BLOCK * BLOCK;
         let needed = (end - start).next_multiple_of(BLOCK) as usize;
-        if HEADROOM + needed > self.buffer.len() {
-            self.buffer = AlignedBuf::zeroed(HEADROOM + needed);
-            // Its buffer is smaller.
-            self.ahead = None;
+        if self.headroom + needed > self.buffer.len() {
+            self.buffer = AlignedBuf::zeroed(self.headroom + needed);
+            // Its buffer is smaller, and such records are read again rather than put together.
+            self.ahead = Ahead::Never;
         }
         let is_next = start <= self.window_start + self.window_len as u64 && self.window_len > 0;
         self.in_a_row = if is_next { (self.in_a_row + 1).min(WINDOWS_BEFORE) } else { 0 };
         // Not valid while it is being read.
         self.window_len = 0;
         let len = self.useful(start, end);
-        self.window_len = self.files.read(start, &mut self.buffer[HEADROOM..HEADROOM + len])?;
-        (self.window_at, self.window_start) = (HEADROOM, start);
+        self.window_len = self.files.read(start, &mut self.buffer[self.headroom..][..len])?;
+        (self.window_at, self.window_start) = (self.headroom, start);
         Ok(())
     }
 
     /// Bytes to read from `start`, at least up to `end`: no more than the buffer holds, and none behind the hardened end: what lies
     /// there is being written.
     fn useful(&self, start: u64, end: u64) -> usize {
-        let most = self.buffer.len() - HEADROOM;
+        let most = self.buffer.len() - self.headroom;
         let End::Hardened(hardened) = self.end else { return most };
         let useful = hardened.max(end).next_multiple_of(BLOCK).saturating_sub(start);
         most.min(usize::try_from(useful).unwrap_or(usize::MAX))
@@ -206,7 +220,7 @@ impl Scanner {
     /// was possible.
     fn go_on_ahead(&mut self) -> bool {
         let next = self.window_start + self.window_len as u64;
-        let Some(ahead) = &mut self.ahead else { return false };
+        let Ahead::Thread(ahead) = &mut self.ahead else { return false };
         let Some((mut buffer, len)) = ahead.take(next) else { return false };
         let start = self.position / BLOCK * BLOCK;
         let rest = next.saturating_sub(start) as usize;
@@ -228,11 +242,13 @@ impl Scanner {
         if self.in_a_row < WINDOWS_BEFORE || len == 0 || next >= self.files.limit() {
             return;
         }
-        if self.ahead.is_none() {
-            self.ahead = ReadAhead::start(&self.files, AlignedBuf::zeroed(self.buffer.len()));
+        if matches!(self.ahead, Ahead::Nobody) {
+            self.ahead = ReadAhead::start(&self.files, self.buffer.len()).map_or(Ahead::Never, Ahead::Thread);
         }
-        if let Some(ahead) = &mut self.ahead {
-            ahead.ask(next, len);
+        if let Ahead::Thread(ahead) = &mut self.ahead
+            && !ahead.ask(next, len)
+        {
+            self.ahead = Ahead::Never;
         }
     }
 

@@ -161,12 +161,12 @@ fn roll_back(core: &Core, mut context: Box<Context>, stop: &AtomicBool) -> Resul
         if stop.load(Ordering::Acquire) {
             return Ok(());
         }
+        core.health.check()?;
         let mark = context.log.mark_before(PORTION);
         let before = context.log.mark();
         match undo_to(core, &mut context, mark, &mut |_, _| {}) {
             // Others may use the pool meanwhile. It has waited for a frame; what has been taken back is forgotten already.
             Err(Error::PoolExhausted { .. }) if attempts < MOST_ATTEMPTS => {
-                core.health.check()?;
                 attempts = if context.log.mark() < before { 0 } else { attempts + 1 };
             }
             undone => undone?,

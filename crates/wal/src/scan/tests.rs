@@ -8,19 +8,34 @@ use crate::options::WalOptions;
 use crate::record::NewRecord;
 use crate::wal::Wal;
 
-/// A log of so many records: mostly small ones, some longer than many windows.
-fn log(disk: &SimDisk, records: u64) -> Wal {
+/// The length of a record's payload, by its number.
+type Length = fn(u64) -> usize;
+
+/// Small ones, as those of most transactions; a window has many.
+fn small(number: u64) -> usize {
+    (number * number % 601) as usize
+}
+
+/// Some that go on in the next window; a few so far that they are read again instead of put together; one that is longer than a
+/// window.
+fn mixed(number: u64) -> usize {
+    match number % 97 {
+        _ if number == 1_000 => 3 * HEADROOM,
+        70 => 3 * HEADROOM / 2,
+        50 => HEADROOM / 2,
+        20 => 9_000,
+        _ => small(number),
+    }
+}
+
+/// A log of so many records.
+fn log(disk: &SimDisk, records: u64, length: Length) -> Wal {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 256 << 10, ..WalOptions::default() };
     let wal = Wal::create(shared, options, [7; 16]).unwrap();
     let mut last = Gsn::ZERO;
     for number in 0..records {
-        let len = match number % 97 {
-            96 => 200_000,
-            50 => 30_000,
-            other => (other * other % 601) as usize,
-        };
-        let payload = vec![number as u8; len];
+        let payload = vec![number as u8; length(number)];
         let (txn, page) = (TxnId::new(number), PageId::new(number));
         let record = NewRecord { kind: 1, flags: 0, txn, page, prev: Place::ZERO, after: Gsn::ZERO, payload: &payload };
         last = wal.insert(record).gsn;
@@ -32,38 +47,51 @@ fn log(disk: &SimDisk, records: u64) -> Wal {
 fn scanner(wal: &Wal, blocks: u64, is_open: bool) -> Scanner {
     let whole = wal.scan(Lsn::ZERO);
     let end = if is_open { whole.end } else { End::FirstInvalid };
-    Scanner::new(Arc::clone(&whole.files), whole.position(), end, (blocks * BLOCK) as usize)
+    Scanner::new(Arc::clone(&whole.files), whole.position(), end, (blocks * BLOCK) as usize, HEADROOM)
 }
 
-/// Reads on to the end, past failures; returns how many there were.
-fn read_all(scanner: &mut Scanner, records: u64) -> u64 {
-    let (mut failures, mut number) = (0, 0);
+/// What happened in a scan.
+#[derive(Default, Debug)]
+struct Seen {
+    failures: u64,
+    /// Windows that were read ahead.
+    ahead: u64,
+}
+
+/// Reads on to the end, past failures.
+fn read_all(scanner: &mut Scanner, records: u64, length: Length) -> Seen {
+    let (mut seen, mut number, mut window) = (Seen::default(), 0, 0);
     loop {
         match scanner.next() {
             Ok(Some(record)) => {
-                assert_eq!(record.txn.get(), number);
+                assert_eq!((record.txn.get(), record.payload.len()), (number, length(number)));
                 assert!(record.payload.iter().all(|byte| *byte == number as u8));
                 let (lsn, end) = (record.lsn, record.end);
                 assert!(scanner.again().is_some_and(|again| (again.lsn, again.end) == (lsn, end)));
                 number += 1;
             }
             Ok(None) => break,
-            Err(WalError::Disk { .. }) => failures += 1,
+            Err(WalError::Disk { .. }) => seen.failures += 1,
             Err(error) => panic!("{error}"),
         }
+        seen.ahead += u64::from(scanner.window_start != window && scanner.window_at < HEADROOM);
+        window = scanner.window_start;
     }
     assert_eq!(number, records);
-    failures
+    seen
 }
 
 #[test]
 fn a_scan_that_reads_ahead_finds_every_record() {
-    let wal = log(&SimDisk::new(1), 700);
-    for blocks in [2, 3, 16, 40] {
+    let cases: [(Length, u64, u64, u64); 5] =
+        [(small, 4_000, 2, 60), (small, 4_000, 5, 20), (mixed, 900, 40, 3), (mixed, 900, 50, 3), (mixed, 1_500, 40, 3)];
+    for (length, records, blocks, expected) in cases {
+        let wal = log(&SimDisk::new(1), records, length);
         for is_open in [true, false] {
             let mut scanner = scanner(&wal, blocks, is_open);
-            assert_eq!(read_all(&mut scanner, 700), 0);
-            assert!(scanner.ahead.is_some() && scanner.next().unwrap().is_none());
+            let seen = read_all(&mut scanner, records, length);
+            assert!(seen.failures == 0 && seen.ahead >= expected, "{records} records, {blocks} blocks: {seen:?}");
+            assert!(scanner.next().unwrap().is_none());
         }
     }
 }
@@ -72,25 +100,25 @@ fn a_scan_that_reads_ahead_finds_every_record() {
 #[test]
 fn a_scan_goes_on_after_a_failure() {
     let disk = SimDisk::new(2);
-    let wal = log(&disk, 300);
+    let wal = log(&disk, 3_000, small);
     let (mut seen, mut unseen) = (0, 0);
-    for at in 0..60 {
+    for at in 0..40 {
         let mut scanner = scanner(&wal, 4, true);
-        disk.fail_at(disk.operations() + at, Fault::Eio, false);
-        match read_all(&mut scanner, 300) {
-            0 => unseen += 1,
-            _ => seen += 1,
-        }
+        let fault = disk.operations() + at;
+        disk.fail_at(fault, Fault::Eio, false);
+        let failures = read_all(&mut scanner, 3_000, small).failures;
+        assert!(disk.operations() > fault, "the scan is too short");
         disk.clear_faults();
+        *if failures == 0 { &mut unseen } else { &mut seen } += 1;
     }
-    assert!(seen > 2 && unseen > 20, "{seen} failures of the scan, {unseen} in reading ahead");
+    assert!(seen >= 4 && unseen > 20, "{seen} failures of the scan, {unseen} in reading ahead");
 }
 
 /// One that is let go while a part is being read ahead.
 #[test]
 fn a_scan_ends_at_any_point() {
-    let wal = log(&SimDisk::new(3), 300);
-    for records in 0..300 {
+    let wal = log(&SimDisk::new(3), 1_000, small);
+    for records in (0..1_000).step_by(7) {
         let mut scanner = scanner(&wal, 2, true);
         for _ in 0..records {
             scanner.next().unwrap();

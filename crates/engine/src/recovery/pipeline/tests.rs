@@ -221,7 +221,7 @@ mod models {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = model.preemption_bound.or(Some(2));
         model.check(move || {
-            let sources = vec![vec![(1, 0), (3, 0)].into_iter()];
+            let sources = vec![Source::from(vec![(1, 0), (3, 0)])];
             let pipeline = Arc::new(Pipeline::new(Recorder::new(1), sources, portions));
             let shared = Arc::clone(&pipeline);
             crew::run(2, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
