@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duramen::{Archive, Db, Error, Options, Partition, Restore, Table};
-use duramen_io::{Fault, Pace, SimDisk};
+use duramen_io::{Disk, Fault, Pace, SimDisk};
 
 /// Logs that fill up soon.
 fn options(logs: u16, archive: &SimDisk) -> Options {
@@ -97,7 +97,9 @@ fn opening_needs_the_archive_that_it_is_given() {
     let db = open(1, &disk, &archive);
     let table = db.create_table("rows").unwrap();
     write(&db, &table, 0..1000).unwrap();
+    db.await_archive();
     db.close().unwrap();
+    assert!(!archive.list("log").unwrap().is_empty(), "a new archive would do as well");
     archive.fail_at(archive.operations(), Fault::Eio, true);
     let refused = Db::open_on(Arc::new(disk.clone()), options(1, &archive)).unwrap_err();
     assert!(matches!(refused, Error::Io { .. }), "{refused}");

@@ -2,8 +2,8 @@
 //! asked for one part after the other, and only when it is needed, waits for the processor, and the processor for it.
 //!
 //! There is one buffer beside the scan's own. It goes to the thread with a request and comes back with what was read, so at each
-//! moment one side has it. What goes wrong in reading ahead is not reported: the scan reads that part again when it gets there. How many operations of the
-//! disk a long scan takes depends on the time they take, therefore.
+//! moment one side has it. What goes wrong in reading ahead is not reported: the scan reads that part again when it gets there. So
+//! the number of operations that a long scan takes may differ from time to time.
 
 use duramen_io::AlignedBuf;
 use duramen_sync::thread::{self, JoinHandle};
