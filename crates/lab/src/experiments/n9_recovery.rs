@@ -50,9 +50,9 @@ impl Experiment for Recovery {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "with logs by page a transaction ends in another log than it changes pages in, so analysis, which is one pass with redo, \
-             keeps every transaction until all logs have been read: reading 490 MB of log took 2.4 s with one thread, and 1.0 s with \
-             logs by transaction; repeating took 1.6 to 2.1 s either way",
+            "with logs by page analysis, which is one pass with redo, notes a transaction in each log that it changed pages in, \
+             and with logs by transaction once. Of 490 MB of log, one thread, medians of four: reading 0.66 s by page and 0.60 s \
+             by transaction, redo with analysis 2.07 s and 1.97 s, which would be within the bound",
         )
     }
 
