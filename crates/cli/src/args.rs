@@ -159,6 +159,9 @@ pub(crate) struct BenchArgs {
     /// How long to run
     #[arg(long, value_name = "S", default_value = "10", value_parser = axes::seconds)]
     pub(crate) seconds: f64,
+    /// Run so long before, without counting, so that what is measured finds its pages in memory and its log segments made
+    #[arg(long, value_name = "S", default_value = "0", value_parser = axes::warmup)]
+    pub(crate) warmup: f64,
     /// Run so many transactions instead
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
     pub(crate) transactions: Option<u64>,

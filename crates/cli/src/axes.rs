@@ -97,6 +97,11 @@ pub(crate) fn logs(number: &str) -> Result<u16, String> {
     }
 }
 
+/// A time in seconds, or nothing.
+pub(crate) fn warmup(number: &str) -> Result<f64, String> {
+    if number.parse() == Ok(0.0) { Ok(0.0) } else { seconds(number) }
+}
+
 /// A time in seconds, more than nothing and at most a year.
 pub(crate) fn seconds(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
@@ -150,6 +155,8 @@ mod tests {
         assert_eq!((logs("1"), logs("24")), (Ok(1), Ok(24)));
         assert!(["0", "25", "-1", "x"].iter().all(|text| logs(text).is_err()));
         assert_eq!(seconds("0.5"), Ok(0.5));
+        assert_eq!((warmup("0"), warmup("2.5")), (Ok(0.0), Ok(2.5)));
+        assert!(["-1", "NaN", "x"].iter().all(|text| warmup(text).is_err()));
         assert!(["0", "-1", "NaN", "inf", "x"].iter().all(|text| seconds(text).is_err()));
         assert_eq!(skew("0.99"), Ok(0.99));
         assert!(["-1", "11", "NaN", "x"].iter().all(|text| skew(text).is_err()));

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::archive::{LOOK, RETRY};
 use crate::bell::Bell;
-use crate::commit::Ask;
+use crate::requests::Ask;
 use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::group::Group;

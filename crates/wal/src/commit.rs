@@ -2,21 +2,23 @@
 //!
 //! At most one thread flushes at a time (`flushing`). It may be any of:
 //! - the daemon, woken by its bell;
-//! - a thread that must wait anyway. When nobody flushes and nobody else waits, it flushes by itself: handing the work to
-//!   the daemon and being woken again would cost two thread switches, which can take as long as the write.
+//! - a thread that must wait anyway, if nobody flushes. Handing the work to the daemon and being woken again would cost two
+//!   thread switches, which can take as long as the write. It is so for a committer, if nobody else waits; and for a
+//!   *helper*: a thread that carries many sessions, has left their commits on their way, and now has nothing else to do.
 //!
 //! Everyone else queues with a wake-up of its own and is woken when its position is durable, and not before. Threads are
 //! unparked by whoever ends the flush; wakers of tasks and functions to be called are code that is not the log's, and
 //! the *teller*, a thread that does nothing else, runs them: it may take its time, and may even drop the log. Those who
-//! arrive during a flush are served by the next one, which whoever ends a flush sees to: the daemon goes on at once, a
-//! committer rings for the daemon.
+//! ask during a flush for what it writes are served by it. The others are served by the next one, which whoever ends a flush
+//! sees to: the daemon goes on at once, others ring for the daemon if something is due before it looks by itself.
 //!
 //! With the default policy a flush begins as soon as the device is free, but for one thing. When many commit at once
 //! ([`CROWD`]), those whom the last flush has released come back soon, and the next flush waits for them. One flush then
 //! serves several times as many, and the processor does the crowd's work meanwhile. If the crowd is of threads that
 //! sleep, the flush waits until most of them have come back, for at most twice the time that a flush takes. If they go on
-//! without waiting (flush pipelining; Aether, section 4), it waits for half of them, so that the other half keeps the
-//! processors busy while the device works, for at most four times that time.
+//! without waiting (flush pipelining; Aether, section 4), it waits for at most four times that time, and for half of them,
+//! so that the other half keeps the processors busy while the device works; or until a helper comes, if it was a helper that
+//! flushed last.
 //!
 //! No wake-up is lost: a waiter queues, and a flusher ends its flush, under the same lock; a waiter that queues before
 //! the flush ends is seen there, one that comes after sees the new durable position.
@@ -34,6 +36,7 @@ use duramen_types::planted::{Bug, is_on};
 
 use crate::bell::Bell;
 use crate::options::GroupCommit;
+use crate::requests::{Ask, Requests};
 use crate::space::Space;
 use crate::wake::Wake;
 
@@ -64,37 +67,16 @@ struct State {
     company: usize,
     /// Most of the company sleeps until it is woken.
     sleeps: bool,
-    /// Requests since the last flush began.
+    /// A helper flushes, or was the last to flush.
+    helped: bool,
+    /// Requests that no flush has begun for.
     requests: Requests,
     /// Those that the flush in progress is for.
     in_flush: Requests,
+    /// When the daemon will look what is due, if it will: it sleeps until then, or has been rung for.
+    daemon_looks: Option<Instant>,
     waits: u64,
     inline_flushes: u64,
-}
-
-/// Requests to harden.
-#[derive(Debug, Default)]
-struct Requests {
-    count: usize,
-    /// Those of them that hold up a thread.
-    threads: usize,
-    /// The highest position among them.
-    highest: Lsn,
-    /// When the first of them came.
-    first: Option<Instant>,
-    /// One of them cannot wait for company.
-    at_once: bool,
-}
-
-/// What one who waits wants of the queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ask {
-    /// A flush in company of others, as the policy says.
-    InCompany,
-    /// A flush as soon as possible: no commit, but something that commits may have to wait for.
-    AtOnce,
-    /// Nothing: [`CommitQueue::request`] has been called.
-    Requested,
 }
 
 /// One who waits until the durable position is beyond `lsn`.
@@ -143,17 +125,20 @@ pub(crate) enum Due {
 }
 
 impl State {
-    fn request(&mut self, lsn: Lsn, ask: Ask) {
-        self.requests.count += 1;
-        self.requests.threads += usize::from(ask == Ask::InCompany);
-        self.requests.at_once |= ask == Ask::AtOnce;
-        self.requests.highest = self.requests.highest.max(lsn);
-        self.requests.first.get_or_insert_with(Instant::now);
+    fn request(&mut self, space: &Space, lsn: Lsn, ask: Ask) {
+        let requests = if self.is_in_flush(space, lsn) { &mut self.in_flush } else { &mut self.requests };
+        requests.add(lsn, ask);
     }
 
-    fn begin_flush(&mut self) {
+    /// Whether the flush in progress writes the record at `lsn`, for all that is known.
+    fn is_in_flush(&self, space: &Space, lsn: Lsn) -> bool {
+        self.flushing && space.in_flush() > lsn
+    }
+
+    fn begin_flush(&mut self, helped: bool) {
         assert!(!self.flushing, "one thread flushes at a time");
         self.flushing = true;
+        self.helped = helped;
         self.began = Some(Instant::now());
         self.in_flush = std::mem::take(&mut self.requests);
     }
@@ -164,12 +149,7 @@ impl State {
         if served.count > 0 && !is_settled(space, served.highest) {
             reach(Probe::FlushCameTooEarly);
             // Inserted, but its release still waits for a thread that is filling in: part of the next flush.
-            self.requests.count += served.count;
-            self.requests.highest = self.requests.highest.max(served.highest);
-            self.requests.first = served.first.or(self.requests.first);
-            self.requests.threads += served.threads;
-            self.requests.at_once |= served.at_once;
-            served.count = 0;
+            self.requests.join(std::mem::take(&mut served));
         }
         self.count_company(&served);
     }
@@ -207,12 +187,20 @@ impl State {
         policy.transactions == 1 && self.company >= CROWD
     }
 
+    /// What should be done now, by whoever may flush.
     fn due(&self, policy: &GroupCommit, space: &Space) -> Due {
+        if self.flushing {
+            return Due::Never;
+        }
         let unflushed = space.end().get() - space.durable().get();
         let (enough, patience) = if self.is_crowded(policy) {
             reach(Probe::FlushWaitsForCrowd);
-            let (share, flushes) = if self.sleeps { (self.company * 3 / 4, 2) } else { (self.company / 2, 4) };
-            (share, policy.time.min(self.flush_time * flushes))
+            let (enough, flushes) = match (self.sleeps, self.helped) {
+                (true, _) => (self.company * 3 / 4, 2),
+                (false, false) => (self.company / 2, 4),
+                (false, true) => (usize::MAX, 4),
+            };
+            (enough, policy.time.min(self.flush_time * flushes))
         } else {
             (policy.transactions, policy.time)
         };
@@ -230,9 +218,19 @@ impl State {
         }
     }
 
-    /// Whether the daemon, which may be asleep, must hear of a request just made.
-    fn is_news(&self, policy: &GroupCommit, space: &Space) -> bool {
-        !self.flushing && (self.requests.count == 1 || self.due(policy, space) == Due::Flush)
+    /// Whether the daemon, which may be asleep, has to be rung for: something is due before it looks by itself. If so, the
+    /// caller rings.
+    fn is_news(&mut self, policy: &GroupCommit, space: &Space) -> bool {
+        let time = match self.due(policy, space) {
+            Due::Flush => Instant::now(),
+            Due::At(time) => time,
+            Due::Never => return false,
+        };
+        let is_news = self.daemon_looks.is_none_or(|looks| looks > time);
+        if is_news {
+            self.daemon_looks = Some(time);
+        }
+        is_news
     }
 }
 
@@ -251,8 +249,12 @@ impl CommitQueue {
     /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes durable what is released.
     pub(crate) fn wait(&self, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
         // By the default policy nobody waits long for company.
-        let at_once = ask == Ask::AtOnce && self.policy.transactions > 1;
-        let ask = if ask == Ask::AtOnce && !at_once { Ask::InCompany } else { ask };
+        let by_default = self.policy.transactions == 1;
+        let at_once = ask == Ask::AtOnce && !by_default;
+        let ask = if ask == Ask::AtOnce && by_default { Ask::InCompany } else { ask };
+        // Who has asked before and waits now has nothing else to do.
+        let helps = by_default && ask == Ask::Requested;
+        let mut is_asked = ask == Ask::Requested;
         let mut backoff = Backoff::new();
         let mut counted = false;
         while !is_settled(space, lsn) {
@@ -262,8 +264,8 @@ impl CommitQueue {
             }
             state.waits += u64::from(!std::mem::replace(&mut counted, true));
             let alone = state.waiters.is_empty() && !state.is_crowded(&self.policy);
-            if !state.flushing && (at_once || alone && self.policy.transactions == 1) {
-                state.begin_flush();
+            if !state.flushing && (at_once || helps || alone && by_default) {
+                state.begin_flush(helps);
                 state.inline_flushes += 1;
                 drop(state);
                 flush();
@@ -278,8 +280,8 @@ impl CommitQueue {
                 continue;
             }
             let parker = Arc::new(Parker::new());
-            if ask != Ask::Requested {
-                state.request(lsn, ask);
+            if !std::mem::replace(&mut is_asked, true) {
+                state.request(space, lsn, ask);
             }
             state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)) }));
             let news = state.is_news(&self.policy, space);
@@ -297,7 +299,7 @@ impl CommitQueue {
         if is_settled(space, lsn) {
             return;
         }
-        state.request(lsn, Ask::Requested);
+        state.request(space, lsn, Ask::Requested);
         let news = state.is_news(&self.policy, space);
         drop(state);
         if news {
@@ -319,26 +321,29 @@ impl CommitQueue {
     /// What the daemon should do now. On [`Due::Flush`] it is the one that flushes.
     pub(crate) fn due(&self, space: &Space) -> Due {
         let mut state = self.state.lock();
-        if state.flushing || space.has_failed() {
+        state.daemon_looks = None;
+        if space.has_failed() {
             return Due::Never;
         }
         let due = state.due(&self.policy, space);
-        if due == Due::Flush {
-            state.begin_flush();
+        match due {
+            Due::Flush => state.begin_flush(false),
+            Due::At(time) => state.daemon_looks = Some(time),
+            Due::Never => {}
         }
         due
     }
 
-    /// Ends a flush: wakes those it has satisfied. Returns whether the daemon has something to do.
+    /// Ends a flush: wakes those it has satisfied. Returns whether the daemon has to be rung for.
     pub(crate) fn end_flush(&self, space: &Space) -> bool {
-        let (satisfied, more) = {
+        let (satisfied, is_news) = {
             let mut state = self.state.lock();
             state.end_flush(space);
             let settled = state.take_settled(space);
-            (settled, state.due(&self.policy, space) != Due::Never)
+            (settled, state.is_news(&self.policy, space))
         };
         self.wake(satisfied);
-        more
+        is_news
     }
 
     /// Wakes all who need not wait any more, because the log has failed.

@@ -80,6 +80,7 @@ impl Flusher {
             let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
             self.seal(fresh, from);
         }
+        space.set_in_flush(to);
         self.write(ring, segments, from.get(), to.get())?;
         if let Some(nvm) = ring.nvm() {
             // Before the space is used again.

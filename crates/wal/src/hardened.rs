@@ -8,7 +8,7 @@ use duramen_sync::{Arc, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
-use crate::commit::Ask;
+use crate::requests::Ask;
 use crate::error::{Result, WalError};
 use crate::group::Group;
 use crate::logs::Complete;

@@ -111,6 +111,7 @@ mod reader;
 mod record;
 mod recover;
 mod released;
+mod requests;
 mod retention;
 mod ring;
 mod room;

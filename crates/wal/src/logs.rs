@@ -36,7 +36,7 @@ use duramen_types::{Gsn, LogId, Lsn, Place};
 use crate::archive::Archive;
 use crate::archiving::Archiving;
 use crate::clock::Clock;
-use crate::commit::Ask;
+use crate::requests::Ask;
 use crate::copy::LogsHold;
 use crate::error::{Result, WalError};
 use crate::group::Group;

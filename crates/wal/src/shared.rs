@@ -13,7 +13,7 @@ use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 use crate::archive::{Archive, ArchiveInUse, Archiver};
 use crate::bell::Bell;
 use crate::clock::{Clock, CommonFloor};
-use crate::commit::Ask;
+use crate::requests::Ask;
 use crate::commit::{CommitQueue, is_settled};
 use crate::daemon::FailOnPanic;
 use crate::destage::Stalled;

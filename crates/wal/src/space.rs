@@ -52,6 +52,8 @@ pub(crate) struct Space {
     next: InsertionLock<Next>,
     released: Released,
     durable: CachePadded<AtomicU64>,
+    /// Everything below is durable or will be when the present flush has ended.
+    in_flush: AtomicU64,
     failed: AtomicBool,
     hardening: Hardening,
     /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed. Behind that, what is
@@ -122,6 +124,7 @@ impl Space {
             next: InsertionLock::new(next),
             released: Released::new(end, capacity),
             durable: CachePadded::new(AtomicU64::new(end.get())),
+            in_flush: AtomicU64::new(end.get()),
             failed: AtomicBool::new(false),
             hardening,
             hardened: CachePadded::new(AtomicU64::new(end.get())),
@@ -195,6 +198,16 @@ impl Space {
         let released = self.released();
         // Afterwards: space without room is released only by who has seen that the log has failed.
         (!self.has_failed()).then_some(released)
+    }
+
+    /// Everything below is on the device or will be when the flush that is in progress has ended well.
+    pub(crate) fn in_flush(&self) -> Lsn {
+        Lsn::new(self.in_flush.load(Ordering::Acquire))
+    }
+
+    /// A flush is about to write everything below `lsn`.
+    pub(crate) fn set_in_flush(&self, lsn: Lsn) {
+        self.in_flush.store(lsn.get(), Ordering::Release);
     }
 
     /// Everything below `lsn`, the end of a record, is hardened.

@@ -7,7 +7,7 @@ use duramen_types::{Gsn, LogId, Lsn, Place};
 use std::collections::BTreeMap;
 
 use crate::archive::Archiver;
-use crate::commit::Ask;
+use crate::requests::Ask;
 use crate::daemon::Daemons;
 use crate::destage::{check_end, find_buffer, new_buffer};
 use crate::error::{Result, WalError};

@@ -69,9 +69,15 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     load(&*workload, &db, narrator)?;
 
     let seed = args.seed.unwrap_or_else(wall_micros);
+    if args.warmup > 0.0 {
+        let time = Limit::Time(Duration::from_secs_f64(args.warmup));
+        // With other inputs than the run.
+        drive("warming up", args, &db, &*workload, time, !seed, narrator)?;
+    }
     let before = db.metrics();
     let backup = args.backup.as_ref().map(|to| backup_meanwhile(&db, to)).transpose()?;
-    let run = drive(args, &db, &*workload, seed, narrator)?;
+    let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
+    let run = drive("running", args, &db, &*workload, limit, seed, narrator)?;
     let backup = backup.map(join).transpose()?;
     let after = db.metrics();
     narrator.say("auditing");
@@ -105,6 +111,7 @@ fn refuse(args: &BenchArgs, others: &[(&str, bool)]) -> Result<()> {
     let of_databases = [
         ("--transactions", args.transactions.is_some()),
         ("--rate", args.rate.is_some()),
+        ("--warmup", args.warmup > 0.0),
         ("--agents", args.agents.is_some()),
         ("--scale", args.scale.is_some()),
         ("--seed", args.seed.is_some()),
@@ -183,8 +190,15 @@ fn agents(args: &BenchArgs) -> u32 {
     agents.min(args.clients)
 }
 
-fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload<Db>, seed: u64, narrator: Narrator) -> Result<RunReport> {
-    let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
+fn drive(
+    what: &'static str,
+    args: &BenchArgs,
+    db: &Db,
+    workload: &dyn Workload<Db>,
+    limit: Limit,
+    seed: u64,
+    narrator: Narrator,
+) -> Result<RunReport> {
     let options = RunOptions {
         clients: args.clients,
         agents: agents(args),
@@ -197,7 +211,7 @@ fn drive(args: &BenchArgs, db: &Db, workload: &dyn Workload<Db>, seed: u64, narr
         Limit::Time(time) => time.as_millis() as u64,
         Limit::Transactions(count) => count,
     };
-    let mut bar = narrator.bar("running", length);
+    let mut bar = narrator.bar(what, length);
     let mut before = Progress { elapsed: Duration::ZERO, committed: 0, aborted: 0 };
     let report = run(db, workload, &options, &mut |now| {
         // Clients that end wake the observer, too; a rate over a few microseconds says nothing.
