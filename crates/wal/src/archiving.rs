@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use crate::archive::{LOOK, RETRY};
 use crate::bell::Bell;
-use crate::requests::Ask;
 use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::group::Group;
 use crate::hardened::Part;
 use crate::logs::Complete;
+use crate::requests::Ask;
 use crate::shared::Shared;
 use crate::together::Together;
 use duramen_sync::clock::Instant;

@@ -77,7 +77,7 @@ mod native {
         queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
         // Behind a flush that somebody else makes, and that cannot serve it.
         let lsn = space.turn(false).acquire(1, 1);
-        queue.state.lock().request(lsn, Ask::AtOnce);
+        queue.state.lock().request(&space, lsn, Ask::AtOnce);
         for _ in 0..2 {
             assert_eq!(queue.due(&space), Due::Flush);
             assert!(queue.end_flush(&space));
@@ -96,6 +96,96 @@ mod native {
         assert_eq!(queue.due(&space), Due::Flush);
         space.set_durable(space.released());
         assert!(!queue.end_flush(&space));
+    }
+
+    /// Has so many commit at once that a flush waits for company.
+    fn crowd(queue: &CommitQueue, space: &Space) {
+        (0..2 * CROWD).for_each(|_| queue.request(space, insert(space)));
+        serve(queue, space);
+        assert!(queue.state.lock().is_crowded(&queue.policy));
+    }
+
+    /// Ends a flush that makes everything durable, and that took some time.
+    fn serve(queue: &CommitQueue, space: &Space) {
+        let mut state = queue.state.lock();
+        if !state.flushing {
+            state.begin_flush(false);
+        }
+        state.flush_time = Duration::from_secs(3600);
+        drop(state);
+        space.set_durable(space.released());
+        queue.end_flush(space);
+    }
+
+    fn patient() -> GroupCommit {
+        GroupCommit { time: Duration::from_secs(3600), ..policy() }
+    }
+
+    #[test]
+    fn half_a_crowd_that_goes_on_is_enough() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        for missing in (0..CROWD).rev() {
+            queue.request(&space, insert(&space));
+            assert_eq!(queue.due(&space) == Due::Flush, missing == 0, "{missing} are missing");
+        }
+    }
+
+    #[test]
+    fn a_helper_flushes_for_the_crowd_at_once_and_the_daemon_leaves_it_to_helpers() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        let lsn = insert(&space);
+        queue.request(&space, lsn);
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        queue.wait(&space, lsn, Ask::Requested, || space.set_durable(space.released()));
+        assert_eq!(queue.counts(), (1, 1));
+        // The daemon flushes only if no helper comes for long.
+        (0..CROWD).for_each(|_| queue.request(&space, insert(&space)));
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        serve(&queue, &space);
+        (0..CROWD).for_each(|_| queue.request(&space, insert(&space)));
+        assert_eq!(queue.due(&space), Due::Flush, "no helper has flushed last");
+    }
+
+    #[test]
+    fn who_asks_for_what_a_flush_writes_is_served_by_it() {
+        let (queue, space) = fixture(policy());
+        let lsns = [insert(&space), insert(&space), insert(&space)];
+        queue.request(&space, lsns[0]);
+        assert_eq!(queue.due(&space), Due::Flush);
+        space.set_in_flush(lsns[2]);
+        queue.request(&space, lsns[1]);
+        queue.request(&space, lsns[2]);
+        {
+            let state = queue.state.lock();
+            assert_eq!((state.in_flush.count, state.requests.count), (2, 1));
+        }
+        space.set_durable(lsns[2]);
+        assert!(queue.end_flush(&space), "one is left");
+        assert_eq!(queue.due(&space), Due::Flush);
+        space.set_in_flush(space.released());
+        space.set_durable(space.released());
+        assert!(!queue.end_flush(&space));
+    }
+
+    #[test]
+    fn the_daemon_is_rung_for_if_it_would_look_too_late() {
+        let policy = GroupCommit { transactions: 3, ..patient() };
+        let (queue, space) = fixture(policy);
+        let mut is_news = |asks: usize| {
+            let mut state = queue.state.lock();
+            (0..asks).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
+            state.is_news(&queue.policy, &space)
+        };
+        assert!(is_news(1), "it has to look when the first has waited long enough");
+        assert!(!is_news(1), "it will");
+        assert!(is_news(1), "three are enough for a flush now");
+        assert!(!is_news(1), "it has been rung for");
+        assert_eq!(queue.due(&space), Due::Flush);
+        let mut state = queue.state.lock();
+        assert!(!state.is_news(&queue.policy, &space), "somebody flushes");
+        assert_eq!(state.daemon_looks, None);
     }
 
     #[test]
@@ -238,6 +328,38 @@ mod loom_models {
             helper.join().unwrap();
             shared.0.take_told().into_iter().for_each(Wake::tell);
             assert_eq!(called.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// Two helpers, whose requests have been made, and the daemon, which may come before both.
+    #[test]
+    fn every_helper_goes_on() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let helpers: Vec<_> = lsns
+                .into_iter()
+                .map(|lsn| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn("helper", move || {
+                        let (queue, space) = &*shared;
+                        queue.request(space, lsn);
+                        queue.wait(space, lsn, Ask::Requested, || {
+                            space.set_in_flush(space.released());
+                            space.set_durable(space.released());
+                        });
+                        assert!(space.durable() > lsn);
+                    })
+                    .unwrap()
+                })
+                .collect();
+            let served = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
+            };
+            helpers.into_iter().for_each(|helper| helper.join().unwrap());
+            shared.0.daemon.ring();
+            served.join().unwrap();
         });
     }
 

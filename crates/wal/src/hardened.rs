@@ -8,10 +8,10 @@ use duramen_sync::{Arc, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
-use crate::requests::Ask;
 use crate::error::{Result, WalError};
 use crate::group::Group;
 use crate::logs::Complete;
+use crate::requests::Ask;
 use crate::shared::Shared;
 use crate::wake::Wake;
 

@@ -13,7 +13,6 @@ use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 use crate::archive::{Archive, ArchiveInUse, Archiver};
 use crate::bell::Bell;
 use crate::clock::{Clock, CommonFloor};
-use crate::requests::Ask;
 use crate::commit::{CommitQueue, is_settled};
 use crate::daemon::FailOnPanic;
 use crate::destage::Stalled;
@@ -27,6 +26,7 @@ use crate::passive::Passive;
 use crate::record::{
     HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
 };
+use crate::requests::Ask;
 use crate::ring::Ring;
 use crate::segment::BLOCK;
 use crate::segments::{Limits, Segments};

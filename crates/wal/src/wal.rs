@@ -7,7 +7,6 @@ use duramen_types::{Gsn, LogId, Lsn, Place};
 use std::collections::BTreeMap;
 
 use crate::archive::Archiver;
-use crate::requests::Ask;
 use crate::daemon::Daemons;
 use crate::destage::{check_end, find_buffer, new_buffer};
 use crate::error::{Result, WalError};
@@ -19,6 +18,7 @@ use crate::options::WalOptions;
 use crate::passive::Passive;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
 use crate::recover::{self, Found};
+use crate::requests::Ask;
 use crate::scan::Scanner;
 use crate::segment::{Geometry, directory};
 use crate::shared::{Buffer, OneOf, Shared};

@@ -160,10 +160,11 @@ impl Agent {
             }
             if let Some(client) = self.take_ready() {
                 self.run(client)?;
+            } else if let Some((client, executed)) = self.in_flight.pop_front() {
+                // Even if another client's time comes meanwhile: who waits helps the log along, who sleeps does not.
+                self.settle(client, executed, None)?;
             } else if !self.ready.is_empty() {
                 self.idle();
-            } else if let Some((client, executed)) = self.in_flight.pop_front() {
-                self.settle(client, executed, None)?;
             } else {
                 return Ok(());
             }
@@ -180,9 +181,9 @@ impl Agent {
         self.ready.remove(due)
     }
 
-    /// Sleeps until the next client's time has come, but not for long: commits on their way are looked at, too.
+    /// Sleeps until the next client's time has come.
     fn idle(&self) {
-        let longest = if self.in_flight.is_empty() { Self::LONGEST_SLEEP } else { Self::FIRST_PAUSE };
+        let longest = Self::LONGEST_SLEEP;
         let now = Instant::now();
         let next = self.ready.iter().map(|at| self.clients[*at].due().since(now)).min();
         thread::sleep(next.unwrap_or(longest).min(longest));
