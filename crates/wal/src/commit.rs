@@ -4,7 +4,8 @@
 //! - the daemon, woken by its bell;
 //! - a thread that must wait anyway, if nobody flushes. Handing the work to the daemon and being woken again would cost two
 //!   thread switches, which can take as long as the write. It is so for a committer, if nobody else waits; and for a
-//!   *helper*: a thread that carries many sessions, has left their commits on their way, and now has nothing else to do.
+//!   *helper*: a thread that has left commits on their way and waits for one of them now, when a part of those who commit
+//!   have asked. That is how a thread that carries many sessions comes here: with nothing else to do.
 //!
 //! Everyone else queues with a wake-up of its own and is woken when its position is durable, and not before. Threads are
 //! unparked by whoever ends the flush; wakers of tasks and functions to be called are code that is not the log's, and
@@ -18,7 +19,7 @@
 //! sleep, the flush waits until most of them have come back, for at most twice the time that a flush takes. If they go on
 //! without waiting (flush pipelining; Aether, section 4), it waits for at most four times that time, and for half of them,
 //! so that the other half keeps the processors busy while the device works; or until a helper comes, if it was a helper that
-//! flushed last.
+//! flushed last and no thread waits as yet.
 //!
 //! No wake-up is lost: a waiter queues, and a flusher ends its flush, under the same lock; a waiter that queues before
 //! the flush ends is seen there, one that comes after sees the new durable position.
@@ -52,6 +53,9 @@ pub(crate) struct CommitQueue {
 /// So many waiters of one flush are a crowd.
 const CROWD: usize = 8;
 
+/// One in so many of a crowd have asked for a flush when a helper flushes at once.
+const HELPED_SHARE: usize = 4;
+
 #[derive(Debug, Default)]
 struct State {
     waiters: BinaryHeap<Reverse<Waiter>>,
@@ -59,8 +63,8 @@ struct State {
     told: Vec<Wake>,
     /// Somebody flushes.
     flushing: bool,
-    /// When the flush in progress, or the last one, began.
-    began: Option<Instant>,
+    /// When the flush in progress, or the last one, began, and what was hardened then.
+    began: Option<(Instant, Lsn)>,
     /// About how long a flush takes.
     flush_time: Duration,
     /// About how many commit at present: those whom a flush served and those who by then waited for the next.
@@ -69,11 +73,13 @@ struct State {
     sleeps: bool,
     /// A helper flushes, or was the last to flush.
     helped: bool,
+    /// Helpers among the waiters: they cannot help before what they wait for is settled.
+    helpers_asleep: usize,
     /// Requests that no flush has begun for.
     requests: Requests,
     /// Those that the flush in progress is for.
     in_flush: Requests,
-    /// When the daemon will look what is due, if it will: it sleeps until then, or has been rung for.
+    /// When the daemon will look what is due, if it will: it sleeps until then, or who has set this rings.
     daemon_looks: Option<Instant>,
     waits: u64,
     inline_flushes: u64,
@@ -84,6 +90,8 @@ struct State {
 struct Waiter {
     lsn: Lsn,
     wake: Wake,
+    /// It is a helper.
+    helps: bool,
 }
 
 impl PartialEq for Waiter {
@@ -135,30 +143,35 @@ impl State {
         self.flushing && space.in_flush() > lsn
     }
 
-    fn begin_flush(&mut self, helped: bool) {
+    fn begin_flush(&mut self, space: &Space, helped: bool) {
         assert!(!self.flushing, "one thread flushes at a time");
         self.flushing = true;
         self.helped = helped;
-        self.began = Some(Instant::now());
+        self.began = Some((Instant::now(), space.hardened()));
         self.in_flush = std::mem::take(&mut self.requests);
     }
 
     fn end_flush(&mut self, space: &Space) {
         self.flushing = false;
         let mut served = std::mem::take(&mut self.in_flush);
+        if self.requests.count > 0 && is_settled(space, self.requests.highest) {
+            // They came before it was known what the flush writes.
+            served.join(std::mem::take(&mut self.requests));
+        }
         if served.count > 0 && !is_settled(space, served.highest) {
             reach(Probe::FlushCameTooEarly);
             // Inserted, but its release still waits for a thread that is filling in: part of the next flush.
-            self.requests.join(std::mem::take(&mut served));
+            return self.requests.join(served);
         }
-        self.count_company(&served);
+        self.count_company(space, &served);
     }
 
     /// Takes those out who need not wait any more.
     fn take_settled(&mut self, space: &Space) -> Settled {
         let mut settled = Settled::default();
         while self.waiters.peek().is_some_and(|Reverse(first)| is_settled(space, first.lsn)) {
-            let Some(Reverse(Waiter { wake, .. })) = self.waiters.pop() else { break };
+            let Some(Reverse(Waiter { wake, helps, .. })) = self.waiters.pop() else { break };
+            self.helpers_asleep -= usize::from(helps);
             match wake {
                 Wake::Thread(parker) => settled.threads.push(parker),
                 // Under the lock: once the log has failed and this has been called, nobody comes any more.
@@ -172,11 +185,13 @@ impl State {
     }
 
     /// Takes note of how many requests a flush has served, and how long it took.
-    fn count_company(&mut self, served: &Requests) {
-        if served.count > 0 {
+    fn count_company(&mut self, space: &Space, served: &Requests) {
+        if let Some((began, hardened)) = self.began
+            && served.count > 0
+            && space.hardened() > hardened
+        {
             self.sleeps = 2 * served.threads > served.count;
-            let took = self.began.map_or(Duration::ZERO, Instant::elapsed);
-            self.flush_time = (self.flush_time * 7 + took) / 8;
+            self.flush_time = (self.flush_time * 7 + began.elapsed()) / 8;
         }
         let present = served.count.max(1) + self.requests.count;
         self.company = if present >= self.company { present } else { (self.company * 7 + present) / 8 };
@@ -195,7 +210,9 @@ impl State {
         let unflushed = space.end().get() - space.durable().get();
         let (enough, patience) = if self.is_crowded(policy) {
             reach(Probe::FlushWaitsForCrowd);
-            let (enough, flushes) = match (self.sleeps, self.helped) {
+            // A thread that is held up, and is no helper or one that cannot help now, is nobody to leave it to.
+            let is_helped = self.helped && self.helpers_asleep == 0 && self.requests.threads == 0;
+            let (enough, flushes) = match (self.sleeps, is_helped) {
                 (true, _) => (self.company * 3 / 4, 2),
                 (false, false) => (self.company / 2, 4),
                 (false, true) => (usize::MAX, 4),
@@ -240,7 +257,7 @@ impl CommitQueue {
         Self { policy, daemon, teller, state: Mutex::new(State::default()) }
     }
 
-    /// How often somebody had to wait, and how often a committer flushed by itself.
+    /// How often somebody had to wait, and how often one who had to flushed by itself.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.waits, state.inline_flushes)
@@ -252,9 +269,8 @@ impl CommitQueue {
         let by_default = self.policy.transactions == 1;
         let at_once = ask == Ask::AtOnce && !by_default;
         let ask = if ask == Ask::AtOnce && by_default { Ask::InCompany } else { ask };
-        // Who has asked before and waits now has nothing else to do.
-        let helps = by_default && ask == Ask::Requested;
-        let mut is_asked = ask == Ask::Requested;
+        let helps = by_default && ask == Ask::Helping;
+        let mut is_asked = matches!(ask, Ask::Requested | Ask::Helping);
         let mut backoff = Backoff::new();
         let mut counted = false;
         while !is_settled(space, lsn) {
@@ -263,16 +279,18 @@ impl CommitQueue {
                 return;
             }
             state.waits += u64::from(!std::mem::replace(&mut counted, true));
-            let alone = state.waiters.is_empty() && !state.is_crowded(&self.policy);
-            if !state.flushing && (at_once || helps || alone && by_default) {
-                state.begin_flush(helps);
+            let is_crowded = state.is_crowded(&self.policy);
+            let alone = by_default && state.waiters.is_empty() && !is_crowded;
+            // Not for the first few of a crowd of threads that all come to wait.
+            let helps_now = helps && is_crowded && state.requests.count >= state.company / HELPED_SHARE;
+            // Who has not got its record written after many tries leaves it to the daemon, which sleeps between its own.
+            if !state.flushing && !backoff.is_long() && (at_once || helps_now || alone) {
+                state.begin_flush(space, helps_now);
                 state.inline_flushes += 1;
                 drop(state);
                 flush();
                 reach(Probe::FlushedByCommitter);
-                if self.end_flush(space) && !is_on(Bug::DaemonNotRung) {
-                    self.daemon.ring();
-                }
+                self.end_flush(space, !is_on(Bug::DaemonNotRung));
                 if !is_settled(space, lsn) {
                     // Inserted, but its release waits for a thread that is still filling in.
                     backoff.snooze();
@@ -283,7 +301,8 @@ impl CommitQueue {
             if !std::mem::replace(&mut is_asked, true) {
                 state.request(space, lsn, ask);
             }
-            state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)) }));
+            state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)), helps }));
+            state.helpers_asleep += usize::from(helps);
             let news = state.is_news(&self.policy, space);
             drop(state);
             if news {
@@ -314,7 +333,7 @@ impl CommitQueue {
             return Some(wake);
         }
         state.waits += 1;
-        state.waiters.push(Reverse(Waiter { lsn, wake }));
+        state.waiters.push(Reverse(Waiter { lsn, wake, helps: false }));
         None
     }
 
@@ -327,23 +346,27 @@ impl CommitQueue {
         }
         let due = state.due(&self.policy, space);
         match due {
-            Due::Flush => state.begin_flush(false),
+            Due::Flush => state.begin_flush(space, false),
             Due::At(time) => state.daemon_looks = Some(time),
             Due::Never => {}
         }
         due
     }
 
-    /// Ends a flush: wakes those it has satisfied. Returns whether the daemon has to be rung for.
-    pub(crate) fn end_flush(&self, space: &Space) -> bool {
+    /// Ends a flush: wakes those it has satisfied. With `ring`, rings for the daemon if it would look too late; the daemon
+    /// itself looks what is due in any case.
+    pub(crate) fn end_flush(&self, space: &Space, ring: bool) {
         let (satisfied, is_news) = {
             let mut state = self.state.lock();
             state.end_flush(space);
             let settled = state.take_settled(space);
-            (settled, state.is_news(&self.policy, space))
+            (settled, ring && state.is_news(&self.policy, space))
         };
+        // Before those are woken who may take this thread's processor.
+        if is_news {
+            self.daemon.ring();
+        }
         self.wake(satisfied);
-        is_news
     }
 
     /// Wakes all who need not wait any more, because the log has failed.

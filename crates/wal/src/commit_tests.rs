@@ -11,6 +11,14 @@ fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
     (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
 }
 
+/// Ends a flush; returns whether the daemon has been rung for.
+#[cfg(not(loom))]
+fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
+    queue.state.lock().daemon_looks = None;
+    queue.end_flush(space, true);
+    queue.state.lock().daemon_looks.is_some()
+}
+
 /// Inserts one byte and releases it.
 fn insert(space: &Space) -> Lsn {
     let lsn = space.turn(false).acquire(1, 1);
@@ -53,7 +61,7 @@ mod native {
         let third = insert(&space);
         queue.request(&space, third);
         space.set_durable(third);
-        assert!(queue.end_flush(&space));
+        assert!(end_flush(&queue, &space));
         assert!(matches!(queue.due(&space), Due::At(_)));
         (0..10).for_each(|_| {
             insert(&space);
@@ -80,7 +88,7 @@ mod native {
         queue.state.lock().request(&space, lsn, Ask::AtOnce);
         for _ in 0..2 {
             assert_eq!(queue.due(&space), Due::Flush);
-            assert!(queue.end_flush(&space));
+            assert!(end_flush(&queue, &space));
         }
         space.release(lsn, lsn.advance(1));
     }
@@ -91,11 +99,11 @@ mod native {
         let lsn = space.turn(false).acquire(1, 1);
         queue.request(&space, lsn);
         assert_eq!(queue.due(&space), Due::Flush);
-        assert!(queue.end_flush(&space), "the record has not been released yet");
+        assert!(end_flush(&queue, &space), "the record has not been released yet");
         space.release(lsn, lsn.advance(1));
         assert_eq!(queue.due(&space), Due::Flush);
         space.set_durable(space.released());
-        assert!(!queue.end_flush(&space));
+        assert!(!end_flush(&queue, &space));
     }
 
     /// Has so many commit at once that a flush waits for company.
@@ -109,12 +117,12 @@ mod native {
     fn serve(queue: &CommitQueue, space: &Space) {
         let mut state = queue.state.lock();
         if !state.flushing {
-            state.begin_flush(false);
+            state.begin_flush(space, false);
         }
-        state.flush_time = Duration::from_secs(3600);
         drop(state);
         space.set_durable(space.released());
-        queue.end_flush(space);
+        queue.end_flush(space, false);
+        queue.state.lock().flush_time = Duration::from_secs(3600);
     }
 
     fn patient() -> GroupCommit {
@@ -131,21 +139,74 @@ mod native {
         }
     }
 
+    /// Requests of a fourth of the crowd, and the last of them.
+    fn fourth(queue: &CommitQueue, space: &Space) -> Lsn {
+        let asks = (0..CROWD / 2).map(|_| {
+            let lsn = insert(space);
+            queue.request(space, lsn);
+            lsn
+        });
+        asks.last().unwrap()
+    }
+
     #[test]
-    fn a_helper_flushes_for_the_crowd_at_once_and_the_daemon_leaves_it_to_helpers() {
+    fn a_helper_flushes_for_a_part_of_the_crowd_and_the_daemon_leaves_it_to_helpers() {
         let (queue, space) = fixture(patient());
         crowd(&queue, &space);
-        let lsn = insert(&space);
-        queue.request(&space, lsn);
+        let lsn = fourth(&queue, &space);
         assert!(matches!(queue.due(&space), Due::At(_)));
-        queue.wait(&space, lsn, Ask::Requested, || space.set_durable(space.released()));
+        queue.wait(&space, lsn, Ask::Helping, || space.set_durable(space.released()));
         assert_eq!(queue.counts(), (1, 1));
-        // The daemon flushes only if no helper comes for long.
-        (0..CROWD).for_each(|_| queue.request(&space, insert(&space)));
+        queue.state.lock().flush_time = Duration::from_secs(3600);
+        // The daemon flushes only if no helper comes for long ...
+        (0..4).for_each(|_| {
+            fourth(&queue, &space);
+        });
         assert!(matches!(queue.due(&space), Due::At(_)));
+        // ... or can come, ...
+        queue.state.lock().helpers_asleep = 1;
+        assert_eq!(queue.due(&space), Due::Flush);
+        queue.state.lock().helpers_asleep = 0;
         serve(&queue, &space);
-        (0..CROWD).for_each(|_| queue.request(&space, insert(&space)));
-        assert_eq!(queue.due(&space), Due::Flush, "no helper has flushed last");
+        // ... or if it was no helper who flushed last.
+        (0..4).for_each(|_| {
+            fourth(&queue, &space);
+        });
+        assert_eq!(queue.due(&space), Due::Flush);
+    }
+
+    #[test]
+    fn a_thread_that_is_held_up_is_not_left_to_helpers() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        let lsn = fourth(&queue, &space);
+        queue.wait(&space, lsn, Ask::Helping, || space.set_durable(space.released()));
+        queue.state.lock().flush_time = Duration::from_secs(3600);
+        (0..3).for_each(|_| {
+            fourth(&queue, &space);
+        });
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        queue.state.lock().request(&space, insert(&space), Ask::InCompany);
+        assert_eq!(queue.due(&space), Due::Flush);
+    }
+
+    #[test]
+    fn flushes_that_come_too_early_leave_the_crowd_a_crowd() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        let company = queue.state.lock().company;
+        let lsn = space.turn(false).acquire(1, 1);
+        for _ in 0..20 {
+            let mut state = queue.state.lock();
+            state.request(&space, lsn, Ask::AtOnce);
+            state.begin_flush(&space, false);
+            drop(state);
+            assert!(end_flush(&queue, &space), "the request remains");
+        }
+        let state = queue.state.lock();
+        assert_eq!((state.company, state.requests.count), (company, 20));
+        drop(state);
+        space.release(lsn, lsn.advance(1));
     }
 
     #[test]
@@ -162,18 +223,18 @@ mod native {
             assert_eq!((state.in_flush.count, state.requests.count), (2, 1));
         }
         space.set_durable(lsns[2]);
-        assert!(queue.end_flush(&space), "one is left");
+        assert!(end_flush(&queue, &space), "one is left");
         assert_eq!(queue.due(&space), Due::Flush);
         space.set_in_flush(space.released());
         space.set_durable(space.released());
-        assert!(!queue.end_flush(&space));
+        assert!(!end_flush(&queue, &space));
     }
 
     #[test]
     fn the_daemon_is_rung_for_if_it_would_look_too_late() {
         let policy = GroupCommit { transactions: 3, ..patient() };
         let (queue, space) = fixture(policy);
-        let mut is_news = |asks: usize| {
+        let is_news = |asks: usize| {
             let mut state = queue.state.lock();
             (0..asks).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
             state.is_news(&queue.policy, &space)
@@ -184,8 +245,9 @@ mod native {
         assert!(!is_news(1), "it has been rung for");
         assert_eq!(queue.due(&space), Due::Flush);
         let mut state = queue.state.lock();
-        assert!(!state.is_news(&queue.policy, &space), "somebody flushes");
         assert_eq!(state.daemon_looks, None);
+        (0..3).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
+        assert!(!state.is_news(&queue.policy, &space), "somebody flushes");
     }
 
     #[test]
@@ -240,8 +302,10 @@ mod loom_models {
         while space.durable() <= last {
             match queue.due(space) {
                 Due::Flush => {
-                    space.set_durable(space.released());
-                    queue.end_flush(space);
+                    let released = space.released();
+                    space.set_in_flush(released);
+                    space.set_durable(released);
+                    queue.end_flush(space, false);
                     if space.durable() <= last {
                         thread::yield_now();
                     }
@@ -344,9 +408,10 @@ mod loom_models {
                     thread::spawn("helper", move || {
                         let (queue, space) = &*shared;
                         queue.request(space, lsn);
-                        queue.wait(space, lsn, Ask::Requested, || {
-                            space.set_in_flush(space.released());
-                            space.set_durable(space.released());
+                        queue.wait(space, lsn, Ask::Helping, || {
+                            let released = space.released();
+                            space.set_in_flush(released);
+                            space.set_durable(released);
                         });
                         assert!(space.durable() > lsn);
                     })
@@ -404,6 +469,32 @@ mod loom_models {
             shared.0.teller.stop();
             teller.join().unwrap();
             assert_eq!(called.load(Ordering::Relaxed), 2);
+        });
+    }
+
+    /// Failure wakes those, too, whose records the flush that fails was writing.
+    #[test]
+    fn failure_of_a_flush_wakes_those_it_was_for() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            shared.0.request(&shared.1, lsns[0]);
+            assert_eq!(shared.0.due(&shared.1), Due::Flush);
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("helper", move || {
+                    let (queue, space) = &*shared;
+                    queue.request(space, lsns[1]);
+                    queue.wait(space, lsns[1], Ask::Helping, || assert!(space.has_failed()));
+                    assert!(space.has_failed());
+                })
+                .unwrap()
+            };
+            shared.1.set_in_flush(shared.1.released());
+            shared.1.fail();
+            shared.0.wake_settled(&shared.1);
+            shared.0.end_flush(&shared.1, false);
+            helper.join().unwrap();
         });
     }
 

@@ -92,7 +92,7 @@ fn flush_loop(shared: &Shared) {
         match shared.queue.due(&shared.space) {
             Due::Flush => {
                 let progress = shared.flush();
-                shared.queue.end_flush(&shared.space);
+                shared.queue.end_flush(&shared.space, false);
                 if progress {
                     backoff = Backoff::new();
                 } else if backoff.is_long() {

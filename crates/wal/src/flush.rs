@@ -74,13 +74,13 @@ impl Flusher {
         if from == to || space.has_failed() {
             return Ok(false);
         }
+        space.set_in_flush(to);
         if self.sealing == Sealing::AtFlush {
             // SAFETY: everything below `to` is released, so nobody fills it in any more; nobody reuses it before it is
             // durable; and nobody but a flush reads the ring.
             let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
             self.seal(fresh, from);
         }
-        space.set_in_flush(to);
         self.write(ring, segments, from.get(), to.get())?;
         if let Some(nvm) = ring.nvm() {
             // Before the space is used again.

@@ -16,8 +16,8 @@ use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES};
 pub struct GroupCommit {
     /// Flush when so many requests to harden wait. With 1, the default, a lone request never waits for company; when many
     /// commit at once, a flush waits for company: of threads that sleep for most of those whom the one before has released,
-    /// for at most twice the time that a flush takes; otherwise for half of them, for at most four times. Any other
-    /// number is taken by the letter.
+    /// for at most twice the time that a flush takes; otherwise for at most four times, and for half of them, or until a
+    /// thread that has left commits on their way waits for one of them. Any other number is taken by the letter.
     pub transactions: usize,
     /// Flush when so many bytes, or up to a quarter more, are in the buffer, even if nobody waits.
     pub bytes: usize,

@@ -12,6 +12,8 @@ pub(crate) enum Ask {
     AtOnce,
     /// Nothing: [`crate::commit::CommitQueue::request`] has been called.
     Requested,
+    /// Nothing for itself, as before. Its thread may have left other commits on their way, too, and can flush for all of them.
+    Helping,
 }
 
 /// Some requests together.
