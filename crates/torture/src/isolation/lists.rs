@@ -310,10 +310,15 @@ fn load(db: &Db, shape: Shape, clock: &mut u64, elements: &mut Element) -> Resul
 
 fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
     let table = db.open_table(LISTS)?;
-    let mut txn = db.begin_with(Isolation::Serializable);
-    let lists = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding)?;
-    txn.commit()?;
-    Ok(lists)
+    loop {
+        let mut txn = db.begin_with(Isolation::Serializable);
+        let read = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding);
+        match read.and_then(|lists| txn.commit().map(|()| lists)) {
+            // The database was opened early, and losers still hold their locks.
+            Err(error) if error.is_retryable() => thread::yield_now(),
+            outcome => return outcome,
+        }
+    }
 }
 
 fn scan(txn: &mut Txn, table: &Table, from: ListKey, to: ListKey, down: bool, padding: usize) -> Result<Lists, Error> {
