@@ -149,6 +149,18 @@ fn the_device_is_measured_alone() {
 }
 
 #[test]
+fn what_warms_up_is_not_measured() {
+    let home = Home::new();
+    let warm = ["--warmup", "1", "--transactions", "20", "--json"];
+    let object = object(&duramen(&home.bench(&warm)).exits_with(0));
+    assert_eq!(object["committed"].as_u64(), Some(20));
+    assert!(object["flushes"].as_u64().unwrap() < 100, "{object:?}");
+    let check = duramen(&["check", arg(&home.dir)]).exits_with(0);
+    assert!(!check.stdout.contains("history: 20 rows"), "nothing ran before: {check:#?}");
+    duramen(&["bench", "device-sync", "--dir", arg(&home.dir), "--warmup", "1"]).exits_with(2).says(&["--warmup"]);
+}
+
+#[test]
 fn the_table_is_for_people() {
     let home = Home::new();
     let ran = duramen(&home.bench(&["--seconds", "0.3", "--seed", "7"])).exits_with(0);

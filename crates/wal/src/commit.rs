@@ -210,7 +210,7 @@ impl State {
         let unflushed = space.end().get() - space.durable().get();
         let (enough, patience) = if self.is_crowded(policy) {
             reach(Probe::FlushWaitsForCrowd);
-            // A thread that is held up, and is no helper or one that cannot help now, is nobody to leave it to.
+            // It is left to helpers as long as no thread is held up: a helper, too, cannot help before it is woken.
             let is_helped = self.helped && self.helpers_asleep == 0 && self.requests.threads == 0;
             let (enough, flushes) = match (self.sleeps, is_helped) {
                 (true, _) => (self.company * 3 / 4, 2),

@@ -319,28 +319,49 @@ mod loom_models {
     /// Two committers, one of which may flush for itself while the other queues; the daemon serves who is left.
     #[test]
     fn every_committer_is_woken() {
-        model(|| {
+        two_beside_the_daemon(
+            |_| (),
+            |queue, space, lsn| queue.wait(space, lsn, Ask::InCompany, || space.set_durable(space.released())),
+        );
+    }
+
+    /// Two helpers in a crowd: who asks last may flush for both, and the daemon may come before.
+    #[test]
+    fn every_helper_goes_on() {
+        two_beside_the_daemon(
+            |state| state.company = CROWD,
+            |queue, space, lsn| {
+                queue.request(space, lsn);
+                queue.wait(space, lsn, Ask::Helping, || {
+                    let released = space.released();
+                    space.set_in_flush(released);
+                    space.set_durable(released);
+                });
+            },
+        );
+    }
+
+    /// Two threads harden a record each, by `harden`, and the daemon serves who is left.
+    fn two_beside_the_daemon(prepare: fn(&mut State), harden: fn(&CommitQueue, &Space, Lsn)) {
+        model(move || {
             let shared = Arc::new(fixture(policy()));
+            prepare(&mut shared.0.state.lock());
             // Both records are there before anyone waits: that releases come in order has its own model.
             let lsns = [insert(&shared.1), insert(&shared.1)];
-            let committers: Vec<_> = lsns
-                .into_iter()
-                .map(|lsn| {
-                    let shared = Arc::clone(&shared);
-                    thread::spawn("committer", move || {
-                        let (queue, space) = &*shared;
-                        queue.wait(space, lsn, Ask::InCompany, || space.set_durable(space.released()));
-                        assert!(space.durable() > lsn);
-                    })
-                    .unwrap()
-                })
-                .collect();
-            // The daemon sleeps for good when the committers need no help: it is rung once more at the end.
+            let threads = lsns.map(|lsn| {
+                let shared = Arc::clone(&shared);
+                let harden = move || {
+                    harden(&shared.0, &shared.1, lsn);
+                    assert!(shared.1.durable() > lsn);
+                };
+                thread::spawn("committer", harden).unwrap()
+            });
             let helper = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
             };
-            committers.into_iter().for_each(|committer| committer.join().unwrap());
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            // The daemon sleeps for good when they needed no help: it is rung once more.
             shared.0.daemon.ring();
             helper.join().unwrap();
         });
@@ -392,39 +413,6 @@ mod loom_models {
             helper.join().unwrap();
             shared.0.take_told().into_iter().for_each(Wake::tell);
             assert_eq!(called.load(Ordering::Relaxed), 1);
-        });
-    }
-
-    /// Two helpers, whose requests have been made, and the daemon, which may come before both.
-    #[test]
-    fn every_helper_goes_on() {
-        model(|| {
-            let shared = Arc::new(fixture(policy()));
-            let lsns = [insert(&shared.1), insert(&shared.1)];
-            let helpers: Vec<_> = lsns
-                .into_iter()
-                .map(|lsn| {
-                    let shared = Arc::clone(&shared);
-                    thread::spawn("helper", move || {
-                        let (queue, space) = &*shared;
-                        queue.request(space, lsn);
-                        queue.wait(space, lsn, Ask::Helping, || {
-                            let released = space.released();
-                            space.set_in_flush(released);
-                            space.set_durable(released);
-                        });
-                        assert!(space.durable() > lsn);
-                    })
-                    .unwrap()
-                })
-                .collect();
-            let served = {
-                let shared = Arc::clone(&shared);
-                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
-            };
-            helpers.into_iter().for_each(|helper| helper.join().unwrap());
-            shared.0.daemon.ring();
-            served.join().unwrap();
         });
     }
 

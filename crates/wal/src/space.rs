@@ -13,6 +13,7 @@
 //!   the insertion design, and it is never two threads at a time: [`Space::release_in_order`] is for designs that see to
 //!   the order themselves, [`Space::release`] for those that do not ([`crate::released`]).
 //! - `durable` follows that; only the one thread that flushes moves it.
+//!   Up to where the flush in progress will move it is told as soon as that is known ([`Space::in_flush`]).
 //!   Where the buffer itself is persistent, all that is released is hardened ([`Space::hardened`]), and `durable` tells what is
 //!   in the segments, too.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
@@ -53,7 +54,7 @@ pub(crate) struct Space {
     released: Released,
     durable: CachePadded<AtomicU64>,
     /// Everything below is durable or will be when the present flush has ended.
-    in_flush: AtomicU64,
+    in_flush: CachePadded<AtomicU64>,
     failed: AtomicBool,
     hardening: Hardening,
     /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed. Behind that, what is
@@ -124,7 +125,7 @@ impl Space {
             next: InsertionLock::new(next),
             released: Released::new(end, capacity),
             durable: CachePadded::new(AtomicU64::new(end.get())),
-            in_flush: AtomicU64::new(end.get()),
+            in_flush: CachePadded::new(AtomicU64::new(end.get())),
             failed: AtomicBool::new(false),
             hardening,
             hardened: CachePadded::new(AtomicU64::new(end.get())),

@@ -1,7 +1,8 @@
 //! A thread that runs the transactions of one client or many.
 //!
 //! With one client it waits for each commit. With many it does as Aether's agent threads do (section 4): a commit is left on
-//! its way, the thread goes on with the transaction of another client, and waits only when all of its clients wait. Commits
+//! its way, the thread goes on with the transaction of another client, and waits only when none of its clients has one to
+//! begin: they wait for commits, or, at a fixed rate, for their time. Commits
 //! are acknowledged in the order in which they were made, which is the order in which the log hardens them.
 
 use std::collections::VecDeque;
@@ -183,10 +184,9 @@ impl Agent {
 
     /// Sleeps until the next client's time has come.
     fn idle(&self) {
-        let longest = Self::LONGEST_SLEEP;
         let now = Instant::now();
         let next = self.ready.iter().map(|at| self.clients[*at].due().since(now)).min();
-        thread::sleep(next.unwrap_or(longest).min(longest));
+        thread::sleep(next.unwrap_or(Self::LONGEST_SLEEP).min(Self::LONGEST_SLEEP));
     }
 
     fn acknowledge_what_is_done(&mut self) -> Result<()> {
@@ -220,7 +220,7 @@ impl Agent {
                 let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
                 let pause = longest.mul_f64(client.rng.random());
                 client.again = Instant::now().after(pause);
-                // At a fixed rate, `idle` waits. Otherwise the other clients' transactions are pause enough.
+                // At a fixed rate, `work` waits. Otherwise the other clients' transactions are pause enough.
                 if self.pace.is_none() && self.ready.is_empty() && !self.shared.stop.load(Ordering::Relaxed) {
                     thread::sleep(pause);
                 }
