@@ -4,7 +4,7 @@
 //! wait for most. A thread mostly finds again what it has given back itself, with the locks that its next transaction
 //! inherits.
 
-use duramen_sync::{CachePadded, Mutex, thread};
+use duramen_sync::{CachePadded, Mutex, stripe};
 use duramen_types::TxnId;
 
 use crate::lock::TxnLocks;
@@ -62,9 +62,7 @@ impl Contexts {
 
     #[expect(clippy::vec_box, reason = "as above")]
     fn store(&self) -> &Mutex<Vec<Box<Context>>> {
-        // Fibonacci hashing: numbers of threads are addresses, or count up.
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        &self.stores[(thread::id().wrapping_mul(SPREAD) >> (64 - STORES.ilog2())) as usize]
+        &self.stores[stripe(STORES)]
     }
 }
 

@@ -34,6 +34,7 @@ mod imp;
 mod plain_cell;
 pub mod probe;
 mod seat;
+mod stripe;
 pub mod trace;
 pub mod usage;
 pub mod word;
@@ -42,6 +43,7 @@ pub use backoff::{Backoff, Retry, stagger};
 pub use crossbeam_utils::CachePadded;
 pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
 pub use std::sync::{Arc, OnceLock, Weak};
+pub use stripe::stripe;
 
 /// Number of this process; the same in every run on the simulated machine.
 pub fn process_id() -> u32 {

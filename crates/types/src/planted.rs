@@ -96,6 +96,8 @@ bugs! {
         LinkedBeforeFilled,
         /// Who ends a flush of its own does not ring for those who came meanwhile.
         DaemonNotRung,
+        /// Who ends a flush does not look at the requests that have been left meanwhile.
+        LeftUnseen,
         /// A task queues for a position without looking whether it has become durable meanwhile.
         QueuedUnseen,
         /// The teller is not rung when a flush has news for it.

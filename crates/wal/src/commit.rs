@@ -21,6 +21,10 @@
 //! so that the other half keeps the processors busy while the device works; or until a helper comes, if it was a helper that
 //! flushed last and no thread waits as yet.
 //!
+//! Who asks and goes on leaves its request without the lock, if somebody will look in time ([`crate::left_requests`]): who
+//! flushes will when the flush ends; the daemon will at the time that it has been told, and before that it is
+//! rung for when a part of the crowd have asked.
+//!
 //! No wake-up is lost: a waiter queues, and a flusher ends its flush, under the same lock; a waiter that queues before
 //! the flush ends is seen there, one that comes after sees the new durable position.
 
@@ -31,11 +35,12 @@ use std::time::Duration;
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::Parker;
-use duramen_sync::{Arc, Backoff, Mutex};
+use duramen_sync::{Arc, Backoff, Mutex, MutexGuard};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
 use crate::bell::Bell;
+use crate::left_requests::LeftRequests;
 use crate::options::GroupCommit;
 use crate::requests::{Ask, Requests};
 use crate::space::Space;
@@ -47,6 +52,7 @@ pub(crate) struct CommitQueue {
     policy: GroupCommit,
     daemon: Arc<Bell>,
     teller: Arc<Bell>,
+    left: LeftRequests,
     state: Mutex<State>,
 }
 
@@ -55,6 +61,9 @@ const CROWD: usize = 8;
 
 /// One in so many of a crowd have asked for a flush when a helper flushes at once.
 const HELPED_SHARE: usize = 4;
+
+/// One in so many of the company may leave its request in each stripe while the daemon waits for more to come.
+const LEFT_SHARE: usize = 128;
 
 #[derive(Debug, Default)]
 struct State {
@@ -141,6 +150,27 @@ impl State {
     /// Whether the flush in progress writes the record at `lsn`, for all that is known.
     fn is_in_flush(&self, space: &Space, lsn: Lsn) -> bool {
         self.flushing && space.in_flush() > lsn
+    }
+
+    /// Takes note of `left` requests, which came after `since`.
+    fn see(&mut self, space: &Space, left: impl Iterator<Item = (usize, Lsn)>, since: Instant) {
+        for (count, highest) in left {
+            if self.is_in_flush(space, highest) {
+                self.in_flush.add_left(count, highest, since);
+            } else if !is_settled(space, highest) {
+                self.requests.add_left(count, highest, since);
+            }
+        }
+    }
+
+    /// How many requests may be left in each stripe until somebody looks, as it is now.
+    fn admitted(&self, policy: &GroupCommit) -> usize {
+        match self.daemon_looks {
+            _ if policy.transactions != 1 => 0,
+            _ if self.flushing => usize::MAX,
+            Some(_) => self.company / LEFT_SHARE,
+            None => 0,
+        }
     }
 
     fn begin_flush(&mut self, space: &Space, helped: bool) {
@@ -254,7 +284,7 @@ impl State {
 impl CommitQueue {
     /// An empty queue; the daemon and the teller sleep at these bells.
     pub(crate) fn new(policy: GroupCommit, daemon: Arc<Bell>, teller: Arc<Bell>) -> Self {
-        Self { policy, daemon, teller, state: Mutex::new(State::default()) }
+        Self { policy, daemon, teller, left: LeftRequests::default(), state: Mutex::new(State::default()) }
     }
 
     /// How often somebody had to wait, and how often one who had to flushed by itself.
@@ -279,6 +309,9 @@ impl CommitQueue {
                 return;
             }
             state.waits += u64::from(!std::mem::replace(&mut counted, true));
+            if helps {
+                state.see(space, self.left.take(), Instant::now());
+            }
             let is_crowded = state.is_crowded(&self.policy);
             let alone = by_default && state.waiters.is_empty() && !is_crowded;
             // Not for the first few of a crowd of threads that all come to wait.
@@ -287,7 +320,7 @@ impl CommitQueue {
             if !state.flushing && !backoff.is_long() && (at_once || helps_now || alone) {
                 state.begin_flush(space, helps_now);
                 state.inline_flushes += 1;
-                drop(state);
+                self.let_go(state);
                 flush();
                 reach(Probe::FlushedByCommitter);
                 self.end_flush(space, !is_on(Bug::DaemonNotRung));
@@ -304,7 +337,7 @@ impl CommitQueue {
             state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)), helps }));
             state.helpers_asleep += usize::from(helps);
             let news = state.is_news(&self.policy, space);
-            drop(state);
+            self.let_go(state);
             if news {
                 self.daemon.ring();
             }
@@ -314,13 +347,13 @@ impl CommitQueue {
 
     /// Asks for everything up to `lsn` to be hardened some time.
     pub(crate) fn request(&self, space: &Space, lsn: Lsn) {
-        let mut state = self.state.lock();
-        if is_settled(space, lsn) {
+        if !self.left.leave(lsn) {
             return;
         }
-        state.request(space, lsn, Ask::Requested);
+        let mut state = self.state.lock();
+        state.see(space, self.left.take(), Instant::now());
         let news = state.is_news(&self.policy, space);
-        drop(state);
+        self.let_go(state);
         if news {
             self.daemon.ring();
         }
@@ -344,12 +377,15 @@ impl CommitQueue {
         if space.has_failed() {
             return Due::Never;
         }
+        self.left.close();
+        state.see(space, self.left.take(), Instant::now());
         let due = state.due(&self.policy, space);
         match due {
             Due::Flush => state.begin_flush(space, false),
             Due::At(time) => state.daemon_looks = Some(time),
             Due::Never => {}
         }
+        self.let_go(state);
         due
     }
 
@@ -358,15 +394,30 @@ impl CommitQueue {
     pub(crate) fn end_flush(&self, space: &Space, ring: bool) {
         let (satisfied, is_news) = {
             let mut state = self.state.lock();
+            if !is_on(Bug::LeftUnseen) {
+                self.left.close();
+                let began = state.began.map_or_else(Instant::now, |(began, _)| began);
+                state.see(space, self.left.take(), began);
+            }
             state.end_flush(space);
             let settled = state.take_settled(space);
-            (settled, ring && state.is_news(&self.policy, space))
+            let is_news = ring && state.is_news(&self.policy, space);
+            if !ring {
+                state.daemon_looks = Some(Instant::now());
+            }
+            self.let_go(state);
+            (settled, is_news)
         };
         // Before those are woken who may take this thread's processor.
         if is_news {
             self.daemon.ring();
         }
         self.wake(satisfied);
+    }
+
+    /// Gives the lock back, and says how many requests may be left until somebody looks.
+    fn let_go(&self, state: MutexGuard<'_, State>) {
+        self.left.admit(state.admitted(&self.policy));
     }
 
     /// Wakes all who need not wait any more, because the log has failed.

@@ -212,22 +212,47 @@ mod native {
     #[test]
     fn who_asks_for_what_a_flush_writes_is_served_by_it() {
         let (queue, space) = fixture(policy());
-        let lsns = [insert(&space), insert(&space), insert(&space)];
+        let lsns = [insert(&space), insert(&space), insert(&space), insert(&space)];
+        let flush = |asks: &[Lsn], end: Lsn| {
+            space.set_in_flush(end);
+            asks.iter().for_each(|lsn| queue.request(&space, *lsn));
+            space.set_durable(end);
+            end_flush(&queue, &space)
+        };
         queue.request(&space, lsns[0]);
         assert_eq!(queue.due(&space), Due::Flush);
-        space.set_in_flush(lsns[2]);
-        queue.request(&space, lsns[1]);
+        assert!(!flush(&[lsns[1]], lsns[2]), "all have been served");
         queue.request(&space, lsns[2]);
-        {
-            let state = queue.state.lock();
-            assert_eq!((state.in_flush.count, state.requests.count), (2, 1));
-        }
-        space.set_durable(lsns[2]);
-        assert!(end_flush(&queue, &space), "one is left");
         assert_eq!(queue.due(&space), Due::Flush);
-        space.set_in_flush(space.released());
-        space.set_durable(space.released());
-        assert!(!end_flush(&queue, &space));
+        assert!(flush(&[lsns[2], lsns[3]], lsns[3]), "one is left");
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert!(!flush(&[], space.released()));
+    }
+
+    #[test]
+    fn requests_are_left_to_who_will_look() {
+        let (queue, space) = fixture(patient());
+        let seen = || queue.state.lock().requests.count;
+        queue.request(&space, insert(&space));
+        assert_eq!(seen(), 1, "nobody else would look");
+        assert_eq!(queue.due(&space), Due::Flush);
+        (0..10).for_each(|_| queue.request(&space, insert(&space)));
+        assert_eq!(seen(), 0, "who flushes will");
+        space.set_in_flush(space.durable());
+        assert!(end_flush(&queue, &space));
+        assert_eq!(seen(), 11);
+        // A crowd for which the daemon waits.
+        serve(&queue, &space);
+        queue.state.lock().company = 4 * LEFT_SHARE;
+        queue.request(&space, insert(&space));
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        (0..4).for_each(|_| queue.request(&space, insert(&space)));
+        assert_eq!(seen(), 1, "the daemon will");
+        queue.request(&space, insert(&space));
+        assert_eq!(seen(), 6, "so many may be enough for a flush");
+        queue.request(&space, insert(&space));
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        assert_eq!(seen(), 7, "it has looked");
     }
 
     #[test]
@@ -380,6 +405,34 @@ mod loom_models {
             shared.0.request(&shared.1, lsn);
             helper.join().unwrap();
             assert!(shared.1.durable() > lsn);
+        });
+    }
+
+    /// A request that is left to a committer who flushes for itself, and that nobody waits for, is served too.
+    #[test]
+    fn a_request_left_to_a_committer_is_served() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let start = |name, work: fn(&CommitQueue, &Space, [Lsn; 2])| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
+            };
+            let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
+            let committer = start("committer", |queue, space, lsns| {
+                // Its flush writes its own record only.
+                queue.wait(space, lsns[0], Ask::InCompany, || {
+                    space.set_in_flush(space.durable().max(lsns[1]));
+                    space.set_durable(space.durable().max(lsns[1]));
+                });
+            });
+            shared.0.request(&shared.1, lsns[1]);
+            committer.join().unwrap();
+            if shared.1.durable() > lsns[1] {
+                // The daemon may sleep for good.
+                shared.0.daemon.ring();
+            }
+            helper.join().unwrap();
         });
     }
 

@@ -96,6 +96,7 @@ mod flush;
 mod group;
 mod hardened;
 mod insert;
+mod left_requests;
 mod lock;
 mod logs;
 mod logs_open;

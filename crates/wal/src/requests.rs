@@ -40,6 +40,13 @@ impl Requests {
         self.first.get_or_insert_with(Instant::now);
     }
 
+    /// So many more that do not hold up a thread, for records up to `highest`; the first of them came at `first` or later.
+    pub(crate) fn add_left(&mut self, count: usize, highest: Lsn, first: Instant) {
+        self.count += count;
+        self.highest = self.highest.max(highest);
+        self.first.get_or_insert(first);
+    }
+
     /// `earlier` ones join them.
     pub(crate) fn join(&mut self, earlier: Self) {
         self.count += earlier.count;

@@ -1,0 +1,38 @@
+//! Which of several stripes of shared memory is a thread's own.
+
+use crate::imp::thread;
+
+/// A number below `of`, a power of two: the same for a thread each time, and mostly another one for each of a few threads.
+#[inline]
+pub fn stripe(of: usize) -> usize {
+    // Fibonacci hashing: numbers of threads are addresses, or count up.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    debug_assert!(of.is_power_of_two(), "stripes are found with a shift");
+    // Two shifts: by 64 at once, if there is one stripe, would be none.
+    (thread::id().wrapping_mul(SPREAD) >> (63 - of.ilog2()) >> 1) as usize
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn threads_spread_over_all_stripes() {
+        assert_eq!(stripe(1), 0);
+        assert_eq!(stripe(64), stripe(64));
+        // Side by side: what has ended gives its number to the next.
+        let barrier = std::sync::Barrier::new(64);
+        let used: BTreeSet<usize> = std::thread::scope(|scope| {
+            let look = || {
+                barrier.wait();
+                stripe(4)
+            };
+            let threads: Vec<_> = (0..64).map(|_| scope.spawn(look)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(used.len() > 1 || cfg!(machine), "{used:?}");
+        assert!(used.iter().all(|stripe| *stripe < 4));
+    }
+}
