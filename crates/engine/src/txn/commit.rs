@@ -9,9 +9,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use duramen_sync::Arc;
 use duramen_wal::Hardened;
 
+use super::Txn;
 use crate::core::Core;
 use crate::error::{Error, Result};
 
@@ -25,8 +25,8 @@ pub struct Commit(State);
 enum State {
     /// The outcome is known; `None` when it has been given out.
     Done(Option<Result<()>>),
-    /// The log has been asked.
-    Hardening(Hardened, Arc<Core>),
+    /// The log has been asked. The transaction is over; it keeps the database in use.
+    Hardening(Hardened, Txn),
 }
 
 impl Commit {
@@ -34,8 +34,8 @@ impl Commit {
         Self(State::Done(Some(outcome)))
     }
 
-    pub(super) fn hardening(hardened: Hardened, core: Arc<Core>) -> Self {
-        Self(State::Hardening(hardened, core))
+    pub(super) fn hardening(hardened: Hardened, txn: Txn) -> Self {
+        Self(State::Hardening(hardened, txn))
     }
 
     /// Whether [`Commit::wait`] would return at once, for better or worse. Costs one look at memory.
@@ -56,7 +56,7 @@ impl Commit {
     pub fn wait(self) -> Result<()> {
         match self.0 {
             State::Done(outcome) => outcome.expect("a commit has one outcome"),
-            State::Hardening(hardened, core) => noted(&core, hardened.wait()),
+            State::Hardening(hardened, txn) => noted(&txn.core, hardened.wait()),
         }
     }
 
@@ -70,7 +70,7 @@ impl Commit {
     pub fn on_done(self, call: impl FnOnce(Result<()>) + Send + 'static) {
         match self.0 {
             State::Done(outcome) => call(outcome.expect("a commit has one outcome")),
-            State::Hardening(hardened, core) => hardened.on_ready(move |outcome| call(noted(&core, outcome))),
+            State::Hardening(hardened, txn) => hardened.on_ready(move |outcome| call(noted(&txn.core, outcome))),
         }
     }
 }
@@ -81,9 +81,9 @@ impl Future for Commit {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let outcome = match &mut self.0 {
             State::Done(outcome) => outcome.take().expect("a commit that is done is not polled again"),
-            State::Hardening(hardened, core) => match Pin::new(hardened).poll(context) {
+            State::Hardening(hardened, txn) => match Pin::new(hardened).poll(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(outcome) => noted(core, outcome),
+                Poll::Ready(outcome) => noted(&txn.core, outcome),
             },
         };
         self.0 = State::Done(None);

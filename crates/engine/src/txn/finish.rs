@@ -7,7 +7,6 @@
 //! transactions that it has seen instead, which its locks tell it (`lock/table.rs`). So does one that is aborted by
 //! choice, since its caller may act on what it has read; one that has to run again tells nobody anything.
 
-use duramen_sync::Arc;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
@@ -88,11 +87,11 @@ impl Txn {
         }
     }
 
-    fn harden_async(&self, unhardened: Unhardened) -> Commit {
+    fn harden_async(self, unhardened: Unhardened) -> Commit {
         let is_pipelined = self.core.options.commit == CommitMode::Pipelined;
         let Unhardened { gsn, own } = unhardened;
         if is_pipelined && !gsn.is_zero() && !self.core.scheme().is_hardened(gsn) {
-            Commit::hardening(self.core.scheme().request_hardening(gsn, own), Arc::clone(&self.core))
+            Commit::hardening(self.core.scheme().request_hardening(gsn, own), self)
         } else {
             Commit::done(self.harden(unhardened))
         }
