@@ -39,6 +39,7 @@ mod counters;
 mod delay;
 mod disk;
 mod gentle;
+mod huge_pages;
 mod real;
 mod sim;
 
@@ -46,5 +47,6 @@ pub use buffer::AlignedBuf;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 pub use gentle::allocate_gently;
+pub use huge_pages::{HUGE_PAGE, prefer_huge_pages};
 pub use real::{Backend, RealDisk, RealDiskOptions};
 pub use sim::{CrashChoice, Fault, Pace, SimDisk};

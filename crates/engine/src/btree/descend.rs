@@ -78,6 +78,9 @@ impl Store {
             if !is_on(Bug::SplitNotSeen) {
                 current.validate()?;
             }
+            if at == 1 {
+                next.page().fetch_ahead();
+            }
             parent = Some(current);
             current = next;
         }

@@ -139,6 +139,21 @@ impl OptimisticPage<'_> {
         Self { base, page: PhantomData }
     }
 
+    /// Has the processor fetch the beginning of the page, which is a leaf: where it will look depends, step by step, on what it
+    /// finds there, and each step would wait for memory by itself.
+    #[inline(always)]
+    pub(crate) fn fetch_ahead(self) {
+        /// The header and about eighty slots. The processor remembers only so many misses at a time.
+        #[cfg(target_arch = "x86_64")]
+        const LINES: usize = 16;
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..LINES {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: every processor of this architecture has the instruction, which does nothing that can be seen.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(64 * line).cast()) };
+        }
+    }
+
     /// The aligned word number `index` of the page; zero beyond its end.
     #[inline(always)]
     fn word(self, index: usize) -> u64 {

@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use duramen_io::{HUGE_PAGE, prefer_huge_pages};
 use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, AtomicU64};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
@@ -69,16 +70,13 @@ unsafe impl Send for Frames {}
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// Frames start at a huge page when there are many, so that the system can back them with huge pages.
-    const HUGE_PAGE: usize = 2 << 20;
-
-    /// Allocates `count` frames of zeros.
+    /// Allocates `count` frames of zeros. If there are many, they start at a huge page, and the system is asked for such.
     ///
     /// # Panics
     /// When there is no memory, as every allocation.
     pub(super) fn new(count: usize) -> Self {
         let len = count.checked_mul(PAGE_SIZE).expect("the pool is smaller than the address space");
-        let align = if len >= Self::HUGE_PAGE { Self::HUGE_PAGE } else { BLOCK_SIZE };
+        let align = if len >= HUGE_PAGE { HUGE_PAGE } else { BLOCK_SIZE };
         // Asking for a byte-aligned, longer piece lets the allocator take fresh zero pages from the system untouched.
         let layout = Layout::array::<u8>(len + align).expect("the pool is smaller than the address space");
         // SAFETY: the size is not zero.
@@ -87,6 +85,7 @@ impl Frames {
         let skip = memory.as_ptr().align_offset(align);
         // SAFETY: `skip < align`, and the allocation is `align` bytes longer than the frames.
         let start = unsafe { memory.add(skip) };
+        prefer_huge_pages(start, len);
         Self { memory, layout, start, headers: (0..count).map(|_| CachePadded::new(Header::new())).collect() }
     }
 
