@@ -22,8 +22,8 @@
 //! flushed last and no thread waits as yet.
 //!
 //! Who asks and goes on leaves its request without the lock, if somebody will look in time ([`crate::left_requests`]): who
-//! flushes will when the flush ends; the daemon will at the time that it has been told, and before that it is
-//! rung for when a part of the crowd have asked.
+//! flushes will when the flush ends, and the daemon at the time that it has been told. Who finds that a part of the crowd have
+//! left theirs until then looks before, and rings for the daemon if they are enough.
 //!
 //! No wake-up is lost: a waiter queues, and a flusher ends its flush, under the same lock; a waiter that queues before
 //! the flush ends is seen there, one that comes after sees the new durable position.
@@ -40,7 +40,7 @@ use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
 use crate::bell::Bell;
-use crate::left_requests::LeftRequests;
+use crate::left_requests::{LeftRequests, STRIPES};
 use crate::options::GroupCommit;
 use crate::requests::{Ask, Requests};
 use crate::space::Space;
@@ -62,8 +62,9 @@ const CROWD: usize = 8;
 /// One in so many of a crowd have asked for a flush when a helper flushes at once.
 const HELPED_SHARE: usize = 4;
 
-/// One in so many of the company may leave its request in each stripe while the daemon waits for more to come.
-const LEFT_SHARE: usize = 128;
+/// One in so many of the company may leave its request in each stripe while the daemon waits for more to come: a fourth of
+/// the company in all.
+const LEFT_SHARE: usize = 4 * STRIPES;
 
 #[derive(Debug, Default)]
 struct State {
@@ -88,7 +89,10 @@ struct State {
     requests: Requests,
     /// Those that the flush in progress is for.
     in_flush: Requests,
-    /// When the daemon will look what is due, if it will: it sleeps until then, or who has set this rings.
+    /// When requests that had been left were last looked for.
+    looked: Option<Instant>,
+    /// When the daemon will look what is due, if it will: it sleeps until then, or who has set this rings, or it is about
+    /// to.
     daemon_looks: Option<Instant>,
     waits: u64,
     inline_flushes: u64,
@@ -152,8 +156,9 @@ impl State {
         self.flushing && space.in_flush() > lsn
     }
 
-    /// Takes note of `left` requests, which came after `since`.
-    fn see(&mut self, space: &Space, left: impl Iterator<Item = (usize, Lsn)>, since: Instant) {
+    /// Takes note of `left` requests, which came after `since`; just now, if that is `None`. Of those in one stripe only the
+    /// highest position is known: if the flush in progress does not serve that, none of them is counted as served by it.
+    fn see(&mut self, space: &Space, left: impl Iterator<Item = (usize, Lsn)>, since: Option<Instant>) {
         for (count, highest) in left {
             if self.is_in_flush(space, highest) {
                 self.in_flush.add_left(count, highest, since);
@@ -310,7 +315,7 @@ impl CommitQueue {
             }
             state.waits += u64::from(!std::mem::replace(&mut counted, true));
             if helps {
-                state.see(space, self.left.take(), Instant::now());
+                self.look(&mut state, space);
             }
             let is_crowded = state.is_crowded(&self.policy);
             let alone = by_default && state.waiters.is_empty() && !is_crowded;
@@ -323,7 +328,7 @@ impl CommitQueue {
                 self.let_go(state);
                 flush();
                 reach(Probe::FlushedByCommitter);
-                self.end_flush(space, !is_on(Bug::DaemonNotRung));
+                self.end_flush(space, true);
                 if !is_settled(space, lsn) {
                     // Inserted, but its release waits for a thread that is still filling in.
                     backoff.snooze();
@@ -347,11 +352,16 @@ impl CommitQueue {
 
     /// Asks for everything up to `lsn` to be hardened some time.
     pub(crate) fn request(&self, space: &Space, lsn: Lsn) {
-        if !self.left.leave(lsn) {
+        let by_default = self.policy.transactions == 1;
+        if by_default && !self.left.leave(lsn) {
             return;
         }
         let mut state = self.state.lock();
-        state.see(space, self.left.take(), Instant::now());
+        if by_default {
+            self.look(&mut state, space);
+        } else if !is_settled(space, lsn) {
+            state.request(space, lsn, Ask::Requested);
+        }
         let news = state.is_news(&self.policy, space);
         self.let_go(state);
         if news {
@@ -377,8 +387,7 @@ impl CommitQueue {
         if space.has_failed() {
             return Due::Never;
         }
-        self.left.close();
-        state.see(space, self.left.take(), Instant::now());
+        self.close_and_look(&mut state, space);
         let due = state.due(&self.policy, space);
         match due {
             Due::Flush => state.begin_flush(space, false),
@@ -389,18 +398,17 @@ impl CommitQueue {
         due
     }
 
-    /// Ends a flush: wakes those it has satisfied. With `ring`, rings for the daemon if it would look too late; the daemon
-    /// itself looks what is due in any case.
+    /// Ends a flush: wakes those it has satisfied. With `ring`, rings for the daemon if it would look too late. Without, the
+    /// caller is the daemon, which must go on to [`CommitQueue::due`].
     pub(crate) fn end_flush(&self, space: &Space, ring: bool) {
         let (satisfied, is_news) = {
             let mut state = self.state.lock();
+            // As long as this takes, requests can be left.
+            let settled = state.take_settled(space);
             if !is_on(Bug::LeftUnseen) {
-                self.left.close();
-                let began = state.began.map_or_else(Instant::now, |(began, _)| began);
-                state.see(space, self.left.take(), began);
+                self.close_and_look(&mut state, space);
             }
             state.end_flush(space);
-            let settled = state.take_settled(space);
             let is_news = ring && state.is_news(&self.policy, space);
             if !ring {
                 state.daemon_looks = Some(Instant::now());
@@ -409,10 +417,29 @@ impl CommitQueue {
             (settled, is_news)
         };
         // Before those are woken who may take this thread's processor.
-        if is_news {
+        if is_news && !is_on(Bug::DaemonNotRung) {
             self.daemon.ring();
         }
         self.wake(satisfied);
+    }
+
+    /// Takes note of the requests that have been left.
+    fn look(&self, state: &mut State, space: &Space) {
+        self.see_left(state, space, self.left.admits());
+    }
+
+    /// The same, for who was to look and does so now.
+    fn close_and_look(&self, state: &mut State, space: &Space) {
+        let admitted = self.left.admits();
+        self.left.close();
+        self.see_left(state, space, admitted);
+    }
+
+    /// If none were `admitted`, who has left one looks at once.
+    fn see_left(&self, state: &mut State, space: &Space, admitted: bool) {
+        let since = state.looked.filter(|_| admitted);
+        state.see(space, self.left.take(), since);
+        state.looked = Some(Instant::now());
     }
 
     /// Gives the lock back, and says how many requests may be left until somebody looks.

@@ -436,6 +436,25 @@ mod loom_models {
         });
     }
 
+    /// Of a crowd's requests, which the daemon waits for, some are left to it: all of them are served.
+    #[test]
+    fn requests_of_a_crowd_reach_the_daemon() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            shared.0.state.lock().company = 2 * LEFT_SHARE;
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let start = |name, work: fn(&CommitQueue, &Space, [Lsn; 2])| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
+            };
+            let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
+            let leaver = start("leaver", |queue, space, lsns| queue.request(space, lsns[0]));
+            shared.0.request(&shared.1, lsns[1]);
+            leaver.join().unwrap();
+            helper.join().unwrap();
+        });
+    }
+
     /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the one who does not wait
     /// is called exactly once.
     #[test]

@@ -21,7 +21,7 @@ use duramen_sync::{CachePadded, stripe};
 use duramen_types::Lsn;
 
 /// A power of two.
-const STRIPES: usize = if cfg!(loom) { 2 } else { 32 };
+pub(crate) const STRIPES: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Requests that nobody has seen.
 #[derive(Debug, Default)]
@@ -50,14 +50,20 @@ impl LeftRequests {
         count > self.admitted.load(Ordering::Relaxed)
     }
 
-    /// So many may be left in each stripe until somebody looks, who will; in a stripe of which it is not known, one by one.
+    /// So many may be left in each stripe until somebody looks, who will.
     pub(crate) fn admit(&self, requests: usize) {
         if self.admitted.load(Ordering::Relaxed) != requests {
             self.admitted.store(requests, Ordering::Relaxed);
         }
     }
 
-    /// From now on nobody leaves a request that is not found by a following [`LeftRequests::take`] without looking itself.
+    /// Whether any may be left.
+    pub(crate) fn admits(&self) -> bool {
+        self.admitted.load(Ordering::Relaxed) > 0
+    }
+
+    /// Until some are admitted again, nobody leaves a request that a following [`LeftRequests::take`] does not find, unless
+    /// it looks itself.
     pub(crate) fn close(&self) {
         self.admit(0);
         fence(Ordering::SeqCst);
@@ -78,6 +84,27 @@ mod loom_models {
     use duramen_sync::{Arc, thread};
 
     use super::*;
+
+    /// A request that is left while somebody looks, and says that it will look again, is found then if not now.
+    #[test]
+    fn models_look_again() {
+        loom::model(|| {
+            let left = Arc::new(LeftRequests::default());
+            let leaver = {
+                let left = Arc::clone(&left);
+                thread::spawn("leaver", move || left.leave(Lsn::new(8))).unwrap()
+            };
+            let look = || {
+                left.close();
+                left.take().map(|(count, _)| count).sum::<usize>()
+            };
+            let first = look();
+            left.admit(usize::MAX);
+            let second = look();
+            let looks = leaver.join().unwrap();
+            assert!(looks || first + second == 1, "it is lost");
+        });
+    }
 
     /// A request is found by who closes, or the one who leaves it looks itself.
     #[test]

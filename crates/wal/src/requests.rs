@@ -40,11 +40,12 @@ impl Requests {
         self.first.get_or_insert_with(Instant::now);
     }
 
-    /// So many more that do not hold up a thread, for records up to `highest`; the first of them came at `first` or later.
-    pub(crate) fn add_left(&mut self, count: usize, highest: Lsn, first: Instant) {
+    /// So many more that do not hold up a thread, for records up to `highest`. They came after `since`; now, if that is
+    /// `None`.
+    pub(crate) fn add_left(&mut self, count: usize, highest: Lsn, since: Option<Instant>) {
         self.count += count;
         self.highest = self.highest.max(highest);
-        self.first.get_or_insert(first);
+        self.first.get_or_insert_with(|| since.unwrap_or_else(Instant::now));
     }
 
     /// `earlier` ones join them.

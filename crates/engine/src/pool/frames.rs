@@ -70,7 +70,8 @@ unsafe impl Send for Frames {}
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// Allocates `count` frames of zeros. If there are many, they start at a huge page, and the system is asked for such.
+    /// Allocates `count` frames of zeros. If there are many, they start at a huge page, and the system is asked for such:
+    /// memory is then in use from the first frame of each on.
     ///
     /// # Panics
     /// When there is no memory, as every allocation.

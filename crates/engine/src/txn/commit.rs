@@ -22,6 +22,11 @@ use crate::error::{Error, Result};
 #[must_use = "the transaction is durable only when this says so"]
 pub struct Commit(State);
 
+const _: () = {
+    const fn is_shared_by_threads<T: Send + Sync>() {}
+    is_shared_by_threads::<Commit>();
+};
+
 enum State {
     /// The outcome is known; `None` when it has been given out.
     Done(Option<Result<()>>),
