@@ -163,6 +163,19 @@ fn a_restored_database_is_another_one() {
 /// restored as it is, and is what a whole opening finds.
 #[test]
 fn logs_are_restored_that_were_left_while_they_were_being_cut() {
+    let (mut interrupted, mut cut) = (0, 0);
+    // Which of the crashes leave logs that have to be cut is up to how the writers were scheduled.
+    for _ in 0..10 {
+        restore_what_openings_left(&mut interrupted, &mut cut);
+        if cut > 0 {
+            break;
+        }
+    }
+    assert!(interrupted > 40 && cut > 0, "{interrupted}, {cut}");
+}
+
+/// Counts openings that were interrupted, and states they left in which logs are being cut.
+fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
     let world = World::new(3, of_several(Partition::RoundRobin));
     let backup = SimDisk::new(3);
     let crashes = world.under_load(|| {
@@ -175,7 +188,6 @@ fn logs_are_restored_that_were_left_while_they_were_being_cut() {
         (0..8).map(crash).collect::<Vec<_>>()
     });
     let options = Options { archive: None, ..world.options.clone() };
-    let (mut interrupted, mut cut) = (0, 0);
     for (archive, crashed) in crashes {
         let whole = crashed.image();
         let before = whole.operations();
@@ -184,14 +196,13 @@ fn logs_are_restored_that_were_left_while_they_were_being_cut() {
         for at in (0..operations).step_by(1 + operations as usize / 16) {
             let image = crashed.image();
             image.crash_at(image.operations() + at);
-            interrupted += u64::from(Db::open_on(arc(&image), options.clone()).is_err());
+            *interrupted += u64::from(Db::open_on(arc(&image), options.clone()).is_err());
             let left = image.crash_image(&CrashChoice::Random(at));
             // The mark in the control file.
             let control = left.durable_bytes("control").unwrap();
-            cut += u64::from(control[91] + control[4096 + 91] > 0);
+            *cut += u64::from(control[91] + control[4096 + 91] > 0);
             let restore = Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&left));
             check_rows(&restored(restore, &options).1, &expected);
         }
     }
-    assert!(interrupted > 40 && cut > 0, "{interrupted}, {cut}");
 }
