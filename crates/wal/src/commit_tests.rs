@@ -408,16 +408,24 @@ mod loom_models {
         });
     }
 
+    /// A thread of a model that does `work` with two records.
+    fn start(
+        shared: &Arc<(CommitQueue, Space)>,
+        lsns: [Lsn; 2],
+        name: &str,
+        work: fn(&CommitQueue, &Space, [Lsn; 2]),
+    ) -> thread::JoinHandle<()> {
+        let shared = Arc::clone(shared);
+        thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
+    }
+
     /// A request that is left to a committer who flushes for itself, and that nobody waits for, is served too.
     #[test]
     fn a_request_left_to_a_committer_is_served() {
         model(|| {
             let shared = Arc::new(fixture(policy()));
             let lsns = [insert(&shared.1), insert(&shared.1)];
-            let start = |name, work: fn(&CommitQueue, &Space, [Lsn; 2])| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
-            };
+            let start = |name, work| start(&shared, lsns, name, work);
             let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
             let committer = start("committer", |queue, space, lsns| {
                 // Its flush writes its own record only.
@@ -443,10 +451,7 @@ mod loom_models {
             let shared = Arc::new(fixture(policy()));
             shared.0.state.lock().company = 2 * LEFT_SHARE;
             let lsns = [insert(&shared.1), insert(&shared.1)];
-            let start = |name, work: fn(&CommitQueue, &Space, [Lsn; 2])| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
-            };
+            let start = |name, work| start(&shared, lsns, name, work);
             let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
             let leaver = start("leaver", |queue, space, lsns| queue.request(space, lsns[0]));
             shared.0.request(&shared.1, lsns[1]);
