@@ -162,7 +162,8 @@ impl State {
         for (count, highest) in left {
             if self.is_in_flush(space, highest) {
                 self.in_flush.add_left(count, highest, since);
-            } else if !is_settled(space, highest) {
+            } else if !is_settled(space, highest) || !self.waiters.is_empty() {
+                // Even if they are settled: where that needs no flush, it takes one to wake those who have queued meanwhile.
                 self.requests.add_left(count, highest, since);
             }
         }
@@ -403,12 +404,12 @@ impl CommitQueue {
     pub(crate) fn end_flush(&self, space: &Space, ring: bool) {
         let (satisfied, is_news) = {
             let mut state = self.state.lock();
-            // As long as this takes, requests can be left.
-            let settled = state.take_settled(space);
             if !is_on(Bug::LeftUnseen) {
                 self.close_and_look(&mut state, space);
             }
             state.end_flush(space);
+            // Afterwards: what is counted as served by then, perhaps without a flush, is woken here.
+            let settled = state.take_settled(space);
             let is_news = ring && state.is_news(&self.policy, space);
             if !ring {
                 state.daemon_looks = Some(Instant::now());

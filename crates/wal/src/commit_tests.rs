@@ -6,8 +6,12 @@ fn policy() -> GroupCommit {
 }
 
 fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
+    fixture_of(policy, Hardening::Flushed)
+}
+
+fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space) {
     let bell = Arc::new(Bell::new());
-    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), Hardening::Flushed);
+    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), hardening);
     (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
 }
 
@@ -273,6 +277,38 @@ mod native {
         assert_eq!(state.daemon_looks, None);
         (0..3).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
         assert!(!state.is_news(&queue.policy, &space), "somebody flushes");
+    }
+
+    /// In a persistent buffer, a record is hardened by who releases it, which wakes nobody.
+    #[test]
+    fn who_has_queued_is_woken_though_no_flush_was_needed() {
+        for looks in ["who flushes", "the daemon"] {
+            let (queue, space) = fixture_of(patient(), Hardening::Released);
+            let first = space.turn(false).acquire(1, 1);
+            queue.request(&space, first);
+            if looks == "who flushes" {
+                assert_eq!(queue.due(&space), Due::Flush);
+            } else {
+                let mut state = queue.state.lock();
+                (state.company, state.flush_time) = (4 * LEFT_SHARE, Duration::from_secs(1));
+                drop(state);
+                assert!(matches!(queue.due(&space), Due::At(_)));
+            }
+            let lsn = space.turn(false).acquire(1, 1);
+            queue.request(&space, lsn);
+            let state = queue.state.lock();
+            assert_eq!(state.requests.count + state.in_flush.count, 1, "the second is left");
+            drop(state);
+            assert!(queue.queue(&space, lsn, Wake::Call(Box::new(|| ()))).is_none());
+            space.release(first, lsn);
+            space.release(lsn, lsn.advance(1));
+            if looks == "the daemon" {
+                queue.state.lock().flush_time = Duration::ZERO;
+                assert_eq!(queue.due(&space), Due::Flush);
+            }
+            queue.end_flush(&space, false);
+            assert_eq!(queue.take_told().len(), 1, "{looks}");
+        }
     }
 
     #[test]
