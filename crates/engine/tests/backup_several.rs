@@ -182,8 +182,14 @@ fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
         world.db.backup_to(&backup, |_| {}).unwrap();
         let crash = |seed: u64| {
             world.grow_by(150 << 10);
-            let archive = world.archive.image();
-            (archive, world.disk.crash_image(&CrashChoice::Random(seed)))
+            loop {
+                let before = world.archive.operations();
+                let (archive, crashed) = (world.archive.image(), world.disk.crash_image(&CrashChoice::Random(seed)));
+                // Otherwise a segment may have been archived, and recycled, between the two images.
+                if world.archive.operations() == before {
+                    return (archive, crashed);
+                }
+            }
         };
         (0..8).map(crash).collect::<Vec<_>>()
     });
