@@ -496,6 +496,32 @@ mod loom_models {
         });
     }
 
+    /// Who has queued is told even if its record is hardened, by a release into a persistent buffer, while a flush ends.
+    #[test]
+    fn a_release_while_a_flush_ends_wakes_who_has_queued() {
+        model(|| {
+            let shared = Arc::new(fixture_of(policy(), Hardening::Released));
+            let lsn = shared.1.turn(false).acquire(1, 1);
+            shared.0.request(&shared.1, lsn);
+            assert!(shared.0.queue(&shared.1, lsn, Wake::Call(Box::new(|| ()))).is_none());
+            let start = |name, work| start(&shared, [lsn; 2], name, work);
+            let helper = start("daemon", |queue, space, _| {
+                while queue.take_told().is_empty() {
+                    match queue.due(space) {
+                        Due::Flush => {
+                            queue.end_flush(space, false);
+                            thread::yield_now();
+                        }
+                        Due::At(_) => thread::yield_now(),
+                        Due::Never => queue.daemon.wait(None),
+                    }
+                }
+            });
+            shared.1.release(lsn, lsn.advance(1));
+            helper.join().unwrap();
+        });
+    }
+
     /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the one who does not wait
     /// is called exactly once.
     #[test]

@@ -41,6 +41,14 @@ impl Experiment for Breakdown {
         }
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "the two threads that carry 60 clients with flush pipelining run out of them before the flush that serves them has ended. With \
+             early lock release alone there are 60 threads, and the processors spend in the kernel, switching between them, \
+             what flush pipelining leaves idle",
+        )
+    }
+
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let bank = Bank::hundred_tellers(context)?;
         let workload = bank.workload(None);

@@ -38,6 +38,13 @@ impl Experiment for Switches {
         }
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "two threads carry all clients, and run out of them before the flush that serves them has ended: 64 clients are too few for \
+             a device of 100 us. Nobody else has anything to do meanwhile",
+        )
+    }
+
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let bank = Bank::hundred_tellers(context)?;
         let workload = bank.workload(None);
