@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
-use duramen_sync::Arc;
+use duramen_sync::{Arc, References};
 
 use crate::btree::Tree;
 use crate::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
@@ -29,7 +29,7 @@ pub struct Db(Arc<Opened>);
 
 /// Stops the background threads when the last handle goes.
 #[derive(Debug)]
-struct Opened(Arc<Core>);
+struct Opened(References<Core>);
 
 impl Drop for Opened {
     fn drop(&mut self) {
@@ -73,7 +73,7 @@ impl Db {
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let path = disk.location();
         match open::open(disk, options) {
-            Ok(core) => Ok(Self(Arc::new(Opened(core)))),
+            Ok(core) => Ok(Self(Arc::new(Opened(References::new(core))))),
             Err(Error::AlreadyOpen { reason, .. }) => Err(Error::AlreadyOpen { path: path.into(), reason }),
             Err(error) => Err(error),
         }
@@ -90,7 +90,7 @@ impl Db {
 
     /// Begins a transaction of a given isolation level.
     pub fn begin_with(&self, isolation: Isolation) -> Txn {
-        Txn::begin(self.core(), isolation)
+        Txn::begin(self.0.0.take(), isolation)
     }
 
     /// Makes a table; durable on return.

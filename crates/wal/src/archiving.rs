@@ -23,7 +23,6 @@ use crate::bell::Bell;
 use crate::daemon::FailOnPanic;
 use crate::error::{Result, WalError};
 use crate::group::Group;
-use crate::hardened::Part;
 use crate::logs::Complete;
 use crate::requests::Ask;
 use crate::shared::Shared;
@@ -169,10 +168,11 @@ impl Worker {
             return group.wait(gsn);
         }
         let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
-        let all = |shared: &Arc<Shared>| Part::request(shared, Lsn::new(shared.space.end().get() - 1));
-        let parts: Vec<Part> = self.logs.all().iter().map(all).collect();
+        let last = |shared: &Shared| Lsn::new(shared.space.end().get() - 1);
+        let asked: Vec<(&Shared, Lsn)> = self.logs.all().iter().map(|shared| (&**shared, last(shared))).collect();
+        asked.iter().try_for_each(|(shared, lsn)| shared.request(*lsn))?;
         // Transactions may be waiting for the archive: it does not wait for company.
-        parts.iter().try_for_each(|part| part.wait(Ask::AtOnce))?;
+        asked.iter().try_for_each(|(shared, lsn)| shared.wait(*lsn, Ask::AtOnce))?;
         self.complete.note(inserted.gsn);
         Ok(())
     }

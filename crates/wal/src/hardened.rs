@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use duramen_sync::{Arc, Mutex};
+use duramen_sync::{Arc, Mutex, Reference, References};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
@@ -26,7 +26,7 @@ enum Request {
     /// One log has to do it, or several on their own.
     Parts(Parts),
     /// Several logs that are hardened together. The last is what wakes the task, once this has been polled.
-    Together(Arc<Group>, Gsn, Option<Arc<Mutex<Waker>>>),
+    Together(Reference<Group>, Gsn, Option<Arc<Mutex<Waker>>>),
 }
 
 #[derive(Debug)]
@@ -35,21 +35,21 @@ struct Parts {
     /// In several logs, what else has to be hardened.
     others: Vec<Part>,
     /// In several logs: what is complete when all of it is.
-    complete: Option<(Arc<Complete>, Gsn)>,
+    complete: Option<(Reference<Complete>, Gsn)>,
 }
 
 impl Hardened {
-    pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
+    pub(crate) fn request(shared: &References<Shared>, lsn: Lsn) -> Self {
         Self(Request::Parts(Parts { first: Part::request(shared, lsn), others: Vec::new(), complete: None }))
     }
 
     /// The parts, which have been requested, of a request that makes several logs complete up to `gsn`.
-    pub(crate) fn of_several(first: Part, others: Vec<Part>, complete: Arc<Complete>, gsn: Gsn) -> Self {
+    pub(crate) fn of_several(first: Part, others: Vec<Part>, complete: Reference<Complete>, gsn: Gsn) -> Self {
         Self(Request::Parts(Parts { first, others, complete: Some((complete, gsn)) }))
     }
 
     /// A request that has been made of logs that are hardened together.
-    pub(crate) fn together(group: Arc<Group>, gsn: Gsn) -> Self {
+    pub(crate) fn together(group: Reference<Group>, gsn: Gsn) -> Self {
         Self(Request::Together(group, gsn, None))
     }
 
@@ -75,7 +75,7 @@ impl Hardened {
         match self.0 {
             Request::Parts(parts) => parts.on_ready(call),
             Request::Together(group, gsn, _) => {
-                let told = Arc::clone(&group);
+                let told = group.clone();
                 let wake = Wake::Call(Box::new(move || call(told.outcome(gsn))));
                 if let Some(wake) = group.queue(gsn, wake) {
                     wake.tell();
@@ -189,7 +189,7 @@ impl Parts {
 /// The part of a request that one log has to do.
 #[derive(Debug)]
 pub(crate) struct Part {
-    shared: Arc<Shared>,
+    shared: Reference<Shared>,
     lsn: Lsn,
     /// What the queue wakes, once this has been polled.
     task: Option<Arc<Mutex<Waker>>>,
@@ -198,18 +198,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    pub(crate) fn request(shared: &Arc<Shared>, lsn: Lsn) -> Self {
-        let mut part = Self { shared: Arc::clone(shared), lsn, task: None, refused: None };
-        if !shared.is_settled(lsn) {
-            shared.fence();
-        }
-        if !shared.is_settled(lsn) {
-            match shared.check_inserted(lsn) {
-                Ok(()) => shared.queue.request(&shared.space, lsn),
-                Err(error) => part.refused = Some(error),
-            }
-        }
-        part
+    pub(crate) fn request(shared: &References<Shared>, lsn: Lsn) -> Self {
+        Self { refused: shared.request(lsn).err(), shared: shared.take(), lsn, task: None }
     }
 
     pub(crate) fn wait(&self, ask: Ask) -> Result<()> {
@@ -227,7 +217,7 @@ impl Part {
         if self.is_ready() {
             return call(self.outcome());
         }
-        let shared = Arc::clone(&self.shared);
+        let shared = self.shared.clone();
         let lsn = self.lsn;
         let wake = Wake::Call(Box::new(move || call(self.outcome())));
         if let Some(wake) = shared.queue.queue(&shared.space, lsn, wake) {

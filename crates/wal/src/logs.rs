@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use duramen_io::Disk;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{Arc, CachePadded};
+use duramen_sync::{Arc, CachePadded, References};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, Place};
 
@@ -84,9 +84,9 @@ pub(crate) type Marks = BTreeMap<u64, u64>;
 pub struct Logs {
     logs: Box<[Wal]>,
     together: Arc<Together>,
-    complete: CachePadded<Arc<Complete>>,
+    complete: References<Complete>,
     /// If they are hardened together.
-    group: Option<Arc<Group>>,
+    group: Option<References<Group>>,
     /// If they are archived.
     archiving: Option<Archiving>,
     waits: CachePadded<AtomicU64>,
@@ -123,18 +123,18 @@ impl Logs {
         let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
         let group =
             passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
-        let group = group.map(Arc::new);
-        let archiving = (logs.len() > 1).then(|| Archiving::of(&together, &complete, group.as_ref())).flatten();
+        let group = group.map(|group| References::new(Arc::new(group)));
+        let archiving = (logs.len() > 1).then(|| Archiving::of(&together, &complete, group.as_deref())).flatten();
         let logs = Self {
             logs: logs.into(),
             together,
-            complete: CachePadded::new(complete),
+            complete: References::new(complete),
             group,
             archiving,
             waits: CachePadded::new(AtomicU64::new(0)),
             own_waits: AtomicU64::new(0),
         };
-        logs.group.as_ref().map_or(Ok(()), Group::start)?;
+        logs.group.as_deref().map_or(Ok(()), Group::start)?;
         logs.archiving.as_ref().map_or(Ok(()), Archiving::start)?;
         Ok(logs)
     }
@@ -300,14 +300,14 @@ impl Logs {
             if !self.is_hardened(gsn) {
                 group.request(gsn);
             }
-            return Hardened::together(Arc::clone(group), gsn);
+            return Hardened::together(group.take(), gsn);
         }
         let mut parts = self.unhardened(own);
         // Position zero, where nothing is missing: it is before everything that any log holds.
         let last = parts.pop().unwrap_or((0, Lsn::ZERO));
         let request = |(log, lsn): (usize, Lsn)| Part::request(&self.logs[log].shared, lsn);
         let others = parts.into_iter().map(request).collect();
-        Hardened::of_several(request(last), others, Arc::clone(&self.complete), gsn)
+        Hardened::of_several(request(last), others, self.complete.take(), gsn)
     }
 
     fn wait(&self, gsn: Gsn, own: Option<Place>, ask: Ask) -> Result<()> {
@@ -410,10 +410,7 @@ impl Logs {
     /// As [`Wal::reserve`]; nothing is set aside then.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
-        match self.only() {
-            Some(wal) => wal.reserve(bytes),
-            None => self.together.shelves.reserve(self.together.all(), bytes, || self.settle()),
-        }
+        self.together.shelves.reserve(self.together.all(), bytes, || self.settle())
     }
 
     /// As [`Logs::reserve`], even if the logs exceed their limits by it, as long as the disk has room.
@@ -423,10 +420,7 @@ impl Logs {
     pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
         self.settle();
         self.lift_limit(true);
-        let reserved = match self.only() {
-            Some(wal) => wal.reserve(bytes),
-            None => self.together.shelves.reserve_exactly(self.together.all(), bytes),
-        };
+        let reserved = self.together.shelves.reserve_exactly(self.together.all(), bytes);
         self.lift_limit(false);
         reserved
     }
@@ -434,19 +428,13 @@ impl Logs {
     /// Gives `bytes` that [`Logs::reserve`] set aside back.
     #[inline]
     pub fn unreserve(&self, bytes: u64) {
-        match self.only() {
-            Some(wal) => wal.unreserve(bytes),
-            None => self.together.shelves.unreserve(self.together.all(), bytes),
-        }
+        self.together.shelves.unreserve(self.together.all(), bytes);
     }
 
     /// As [`Logs::unreserve`], of bytes that no record has taken.
     #[inline]
     pub fn unreserve_unused(&self, bytes: u64) {
-        match self.only() {
-            Some(wal) => wal.unreserve(bytes),
-            None => self.together.shelves.unreserve_unused(self.together.all(), bytes),
-        }
+        self.together.shelves.unreserve_unused(self.together.all(), bytes);
     }
 
     /// As [`Wal::lift_limit`], for all logs.

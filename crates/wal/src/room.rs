@@ -1,10 +1,10 @@
 //! Disk space set aside in all logs of a database at once.
 //!
 //! Which log takes a record need not be known when space is set aside for it, so it is set aside in each. To do that, log by
-//! log, for every transaction would be an atomic operation for each log, on lines that all processors write to, and as many
+//! log, for every transaction would be an atomic operation for each log, on lines that all processors write to, and two
 //! to give it back. So there is a stock, which is set aside in every log and promised to nobody, and transactions take from
-//! that. It is shared out to *shelves*, as many as there are logs; a thread uses the one of the processors whose log is its own
-//! where logs are for processors ([`crate::log_of_seat`]).
+//! that. It is shared out to *shelves*. Of one log, each processor has a shelf; of several, there are as many as logs, and a
+//! thread uses the one of the processors whose log is its own where logs are for processors ([`crate::log_of_seat`]).
 //!
 //! - What is given back and has not been used goes to the stock of a shelf.
 //! - What has become records has moved the end of a log; it is given back to the logs, later: they count it as set aside until
@@ -19,7 +19,7 @@
 //! that too, so who fills one has settled before ([`crate::Logs::settle`]).
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{Arc, CachePadded, Mutex, cpu};
+use duramen_sync::{Arc, CachePadded, Mutex, cpu, thread};
 
 use crate::error::Result;
 use crate::options::WalOptions;
@@ -31,6 +31,9 @@ const STOCK: u64 = 256 << 10;
 
 /// All shelves together are filled with no more than this part of what a log may have.
 const SHARE: u64 = 32;
+
+/// Most shelves of one log.
+const MOST: usize = 64;
 
 /// A log that disk space can be set aside in.
 pub(crate) trait Limited {
@@ -69,7 +72,8 @@ struct Shelf {
 impl Room {
     /// For so many logs with these options.
     pub(crate) fn new(options: &WalOptions, logs: usize) -> Self {
-        Self::with_shelves(logs, STOCK.min(options.max_bytes / SHARE / logs as u64))
+        let shelves = if logs == 1 { thread::available_parallelism().clamp(1, MOST) } else { logs };
+        Self::with_shelves(shelves, STOCK.min(options.max_bytes / SHARE / shelves as u64))
     }
 
     fn with_shelves(count: usize, step: u64) -> Self {

@@ -359,6 +359,19 @@ impl Shared {
         }
     }
 
+    /// Asks for everything up to `lsn` to be hardened some time, if it is not.
+    pub(crate) fn request(&self, lsn: Lsn) -> Result<()> {
+        if !self.is_settled(lsn) {
+            self.fence();
+        }
+        if self.is_settled(lsn) {
+            return Ok(());
+        }
+        self.check_inserted(lsn)?;
+        self.queue.request(&self.space, lsn);
+        Ok(())
+    }
+
     /// Blocks until the durable position is beyond `lsn`.
     pub(crate) fn wait(&self, lsn: Lsn, ask: Ask) -> Result<()> {
         if self.ring.nvm().is_some() {

@@ -1,7 +1,7 @@
 //! The log manager's face.
 
 use duramen_io::Disk;
-use duramen_sync::Arc;
+use duramen_sync::{Arc, References};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, Place};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Inserted {
 /// Dropping it stops its threads without hardening anything, like a crash; see [`Wal::close`].
 #[derive(Debug)]
 pub struct Wal {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: References<Shared>,
     daemons: Daemons,
 }
 
@@ -155,7 +155,7 @@ impl Wal {
     fn start_threads(shared: Shared) -> Result<Self> {
         let shared = Arc::new(shared);
         let daemons = Daemons::start(&shared)?;
-        Ok(Self { shared, daemons })
+        Ok(Self { shared: References::new(shared), daemons })
     }
 
     /// Inserts a record. Never fails: on a log that has failed the record goes nowhere, and hardening it reports the

@@ -18,7 +18,7 @@ mod write;
 pub use commit::Commit;
 pub use scan::Scan;
 
-use duramen_sync::Arc;
+use duramen_sync::Reference;
 use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
 
 use crate::btree::{Store, Tree};
@@ -37,7 +37,7 @@ use crate::txn_log::Mark;
 /// [`Error::NoSuchSavepoint`] the transaction can only be aborted; everything else gives [`Error::MustAbort`].
 #[derive(Debug)]
 pub struct Txn {
-    core: Arc<Core>,
+    core: Reference<Core>,
     /// Present until the transaction is over.
     context: Option<Box<Context>>,
     isolation: Isolation,
@@ -56,11 +56,11 @@ pub struct Savepoint {
 }
 
 impl Txn {
-    pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Self {
+    pub(crate) fn begin(core: Reference<Core>, isolation: Isolation) -> Self {
         duramen_sync::cost::work(crate::work::BEGIN);
         Self {
             context: Some(core.context()),
-            core: Arc::clone(core),
+            core,
             isolation,
             must_abort: false,
             savepoints: 0,

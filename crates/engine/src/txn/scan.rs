@@ -14,7 +14,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::work;
 use duramen_sync::atomic::Ordering;
-use duramen_sync::{Arc, Backoff, cost};
+use duramen_sync::{Backoff, cost};
 use duramen_types::Gsn;
 use duramen_types::planted::{Bug, is_on};
 
@@ -121,7 +121,7 @@ impl<'t> Scan<'t> {
             self.finished = true;
             return Ok(());
         }
-        let core = Arc::clone(&self.txn.core);
+        let core = self.txn.core.clone();
         let mut limit = BATCH;
         let mut backoff = Backoff::new();
         while self.ready.is_empty() && !self.finished {

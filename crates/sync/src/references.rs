@@ -1,0 +1,91 @@
+//! References to one value, counted in stripes.
+//!
+//! An [`Arc`] counts its references in one word. If every transaction takes one and gives it back, that word goes from
+//! processor to processor with every transaction, as a lock would that they all take. Here each stripe has a count, and threads
+//! count in the one that they share with few others.
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::{Arc, CachePadded, stripe};
+
+/// A power of two.
+const STRIPES: usize = 32;
+
+/// A value that threads take references to for a short time each. It lives as long as this or one of them does.
+pub struct References<T> {
+    value: Arc<T>,
+    stripes: [Arc<CachePadded<Arc<T>>>; STRIPES],
+}
+
+impl<T> References<T> {
+    /// References to `value`.
+    pub fn new(value: Arc<T>) -> Self {
+        Self { stripes: std::array::from_fn(|_| Arc::new(CachePadded::new(Arc::clone(&value)))), value }
+    }
+
+    /// Takes one.
+    #[inline]
+    pub fn take(&self) -> Reference<T> {
+        Reference(Arc::clone(&self.stripes[stripe(STRIPES)]))
+    }
+}
+
+impl<T> Deref for References<T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for References<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// A reference to the value. Any thread may have it and drop it.
+pub struct Reference<T>(Arc<CachePadded<Arc<T>>>);
+
+impl<T> Clone for Reference<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for Reference<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Reference<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Weak;
+
+    #[test]
+    fn a_value_lives_as_long_as_a_reference_to_it() {
+        let value = Arc::new(7);
+        let weak: Weak<i32> = Arc::downgrade(&value);
+        let references = References::new(value);
+        let first = references.take();
+        let second = first.clone();
+        drop(references);
+        drop(first);
+        let thread = std::thread::spawn(move || *second);
+        assert_eq!(thread.join().unwrap(), 7);
+        assert!(weak.upgrade().is_none(), "the last one is gone");
+    }
+}
