@@ -12,10 +12,10 @@
 //! something wrong remain: its last LSN without its first. Then all the transaction's records are behind the begin record,
 //! and the checkpoint leaves it out.
 //!
-//! Lock order: a shard's mutex is held while its slots are read; nothing is taken under it.
+//! Lock order: a stripe's mutex is held while its slots are read; nothing is taken under it.
 
-use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
+use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::{Arc, Backoff, Mutex, Striped};
 use duramen_types::{Gsn, Place, TxnId};
 use duramen_wal::Inserted;
 
@@ -68,6 +68,8 @@ pub(crate) struct TxnSlot {
     first: AtomicU64,
     last: AtomicU64,
     state: AtomicU8,
+    /// Where it lies in the table.
+    stripe: AtomicUsize,
 }
 
 impl TxnSlot {
@@ -96,7 +98,8 @@ impl TxnSlot {
         self.first.store(first.get(), Ordering::Relaxed);
     }
 
-    fn reset(&self, entry: TxnEntry) {
+    fn reset(&self, entry: TxnEntry, stripe: usize) {
+        self.stripe.store(stripe, Ordering::Relaxed);
         self.txn.store(entry.txn.get(), Ordering::Relaxed);
         self.first.store(entry.first.get(), Ordering::Relaxed);
         self.last.store(entry.last.get(), Ordering::Relaxed);
@@ -117,38 +120,33 @@ impl TxnSlot {
     }
 }
 
-const SHARDS: usize = 16;
-
-/// The transaction table.
+/// The transaction table. A transaction is in the stripe of the thread that has entered it.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveTxns {
-    shards: [CachePadded<Mutex<Vec<Arc<TxnSlot>>>>; SHARDS],
+    stripes: Striped<Mutex<Vec<Arc<TxnSlot>>>, 32>,
 }
 
 impl ActiveTxns {
     /// Enters a transaction: a new one, or one that recovery brings back.
     pub(crate) fn enter(&self, slot: &Arc<TxnSlot>, entry: TxnEntry) {
-        slot.reset(entry);
-        self.shard(entry.txn).lock().push(Arc::clone(slot));
+        let (stripe, slots) = self.stripes.own();
+        slot.reset(entry, stripe);
+        slots.lock().push(Arc::clone(slot));
     }
 
     /// Takes a transaction out. Its last record says that it is over.
-    pub(crate) fn leave(&self, slot: &Arc<TxnSlot>, txn: TxnId) {
-        let mut shard = self.shard(txn).lock();
-        let at = shard.iter().position(|other| Arc::ptr_eq(other, slot)).expect("the transaction was entered");
-        shard.swap_remove(at);
-    }
-
-    fn shard(&self, txn: TxnId) -> &Mutex<Vec<Arc<TxnSlot>>> {
-        &self.shards[txn.get() as usize % SHARDS]
+    pub(crate) fn leave(&self, slot: &Arc<TxnSlot>) {
+        let mut slots = self.stripes.at(slot.stripe.load(Ordering::Relaxed)).lock();
+        let at = slots.iter().position(|other| Arc::ptr_eq(other, slot)).expect("the transaction was entered");
+        slots.swap_remove(at);
     }
 
     /// Every transaction that is not over and has records before the checkpoint's begin record, which the caller has
     /// inserted.
     pub(crate) fn snapshot(&self) -> Vec<TxnEntry> {
         let mut entries = Vec::new();
-        for shard in &self.shards {
-            for slot in shard.lock().iter() {
+        for slots in self.stripes.iter() {
+            for slot in slots.lock().iter() {
                 let entry = slot.entry();
                 // Without either of them there is nothing before the begin record.
                 let has_records = !entry.first.is_zero() && !entry.last.is_zero();
@@ -162,7 +160,7 @@ impl ActiveTxns {
 
     /// Number of transactions entered.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.stripes.iter().map(|slots| slots.lock().len()).sum()
     }
 }
 
@@ -200,7 +198,7 @@ mod tests {
         slots[2].last.store(0, Ordering::Relaxed);
         slots[2].first.store(400, Ordering::Relaxed);
         assert_eq!(active.snapshot(), [expected]);
-        active.leave(&slots[0], TxnId::new(1));
+        active.leave(&slots[0]);
         assert_eq!(active.snapshot(), []);
         assert_eq!(active.len(), 2);
     }

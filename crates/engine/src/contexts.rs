@@ -4,7 +4,10 @@
 //! wait for most. A thread mostly finds again what it has given back itself, with the locks that its next transaction
 //! inherits.
 
-use duramen_sync::{CachePadded, Mutex, stripe};
+use std::ops::Range;
+
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Mutex, Striped};
 use duramen_types::TxnId;
 
 use crate::lock::TxnLocks;
@@ -16,6 +19,9 @@ const STORES: usize = 64;
 /// Contexts that a store keeps.
 const KEPT: usize = 16;
 
+/// Numbers that are taken at a time for a context's transactions.
+const NUMBERS: u64 = 64;
+
 /// A transaction's working memory, handed from transaction to transaction.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -25,26 +31,42 @@ pub(crate) struct Context {
     pub(crate) value: Vec<u8>,
     /// A key just read.
     pub(crate) key: Vec<u8>,
+    /// Numbers for its next transactions.
+    numbers: Range<u64>,
 }
 
 impl Context {
     fn new() -> Self {
-        Self { locks: TxnLocks::new(TxnId::ZERO), log: TxnLog::default(), value: Vec::new(), key: Vec::new() }
+        Self {
+            locks: TxnLocks::new(TxnId::ZERO),
+            log: TxnLog::default(),
+            value: Vec::new(),
+            key: Vec::new(),
+            numbers: 0..0,
+        }
+    }
+
+    /// Gets it ready for a transaction. `next` is the first number that no context has.
+    pub(crate) fn begin(&mut self, next: &AtomicU64) {
+        if self.numbers.is_empty() {
+            let first = next.fetch_add(NUMBERS, Ordering::Relaxed);
+            self.numbers = first..first + NUMBERS;
+        }
+        let txn = TxnId::new(self.numbers.start);
+        self.numbers.start += 1;
+        self.locks.renew(txn);
+        self.log.begin(txn);
     }
 }
 
 /// Contexts that no transaction uses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Contexts {
     #[expect(clippy::vec_box, reason = "contexts are handed on without being copied")]
-    stores: [CachePadded<Mutex<Vec<Box<Context>>>>; STORES],
+    stores: Striped<Mutex<Vec<Box<Context>>>, STORES>,
 }
 
 impl Contexts {
-    pub(crate) fn new() -> Self {
-        Self { stores: std::array::from_fn(|_| CachePadded::default()) }
-    }
-
     /// One that is used by nobody.
     pub(crate) fn take(&self) -> Box<Context> {
         self.store().lock().pop().unwrap_or_else(|| Box::new(Context::new()))
@@ -62,7 +84,7 @@ impl Contexts {
 
     #[expect(clippy::vec_box, reason = "as above")]
     fn store(&self) -> &Mutex<Vec<Box<Context>>> {
-        &self.stores[stripe(STORES)]
+        self.stores.own().1
     }
 }
 
@@ -72,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_thread_finds_what_it_gave_back_and_keeps_only_so_many() {
-        let contexts = Contexts::new();
+        let contexts = Contexts::default();
         let mut first = contexts.take();
         first.value.extend_from_slice(b"left over");
         assert!(contexts.keep(first).is_none());

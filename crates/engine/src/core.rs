@@ -62,9 +62,7 @@ impl Core {
     /// Working memory for a new transaction, which gets its number.
     pub(crate) fn context(&self) -> Box<Context> {
         let mut context = self.contexts.take();
-        let txn = TxnId::new(self.next_txn.fetch_add(1, Ordering::Relaxed));
-        context.locks.renew(txn);
-        context.log.begin(txn);
+        context.begin(&self.next_txn);
         context
     }
 

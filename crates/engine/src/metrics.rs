@@ -1,7 +1,7 @@
 //! Counts, for people and for machines.
 
 use duramen_io::DiskCounters;
-use duramen_sync::CachePadded;
+use duramen_sync::Striped;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_wal::WalStats;
 
@@ -111,18 +111,28 @@ impl RecoveryReport {
 /// The counters that belong to no part in particular.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    commits: CachePadded<AtomicU64>,
-    aborts: CachePadded<AtomicU64>,
+    ended: Striped<Ended, 32>,
     checkpoints: AtomicU64,
+}
+
+/// Transactions that threads have ended.
+#[derive(Debug, Default)]
+struct Ended {
+    commits: AtomicU64,
+    aborts: AtomicU64,
 }
 
 impl Counters {
     pub(crate) fn committed(&self) {
-        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.ended.own().1.commits.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn aborted(&self) {
-        self.aborts.fetch_add(1, Ordering::Relaxed);
+        self.ended.own().1.aborts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sum(&self, count: impl Fn(&Ended) -> &AtomicU64) -> u64 {
+        self.ended.iter().map(|ended| count(ended).load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn checkpoint_taken(&self) {
@@ -135,8 +145,8 @@ impl Core {
         let (locks, pool) = (self.locks.metrics(), self.store.pool.metrics());
         let logs = self.control.lock().control.logs;
         Metrics {
-            commits: self.counters.commits.load(Ordering::Relaxed),
-            aborts: self.counters.aborts.load(Ordering::Relaxed),
+            commits: self.counters.sum(|ended| &ended.commits),
+            aborts: self.counters.sum(|ended| &ended.aborts),
             deadlocks: locks.deadlocks,
             writing: self.active.len() as u64,
             lock_waits: locks.waits,

@@ -337,7 +337,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         log_shortfall,
         next_txn: CachePadded::new(AtomicU64::new(control.next_txn.get())),
         pre_committed: CachePadded::new(AtomicU64::new(0)),
-        contexts: Contexts::new(),
+        contexts: Contexts::default(),
         home,
     });
     let mut report = recovery::recover(&core, &scheme, &*data)?;

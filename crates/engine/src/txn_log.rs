@@ -520,7 +520,7 @@ impl TxnLog {
     /// Leaves the transaction table and gives the log space back.
     pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns) {
         if std::mem::take(&mut self.entered) {
-            active.leave(&self.slot, self.txn);
+            active.leave(&self.slot);
         }
         self.release_room(scheme);
     }

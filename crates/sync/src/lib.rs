@@ -45,7 +45,7 @@ pub use crossbeam_utils::CachePadded;
 pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
 pub use references::{Reference, References};
 pub use std::sync::{Arc, OnceLock, Weak};
-pub use stripe::stripe;
+pub use stripe::{Striped, stripe};
 
 /// Number of this process; the same in every run on the simulated machine.
 pub fn process_id() -> u32 {

@@ -1,6 +1,37 @@
-//! Which of several stripes of shared memory is a thread's own.
+//! Shared memory in stripes, each of which few threads use, so that its cache lines stay with them.
 
+use crate::CachePadded;
 use crate::imp::thread;
+
+/// `N` of something, a power of two, on cache lines of their own.
+#[derive(Debug)]
+pub struct Striped<T, const N: usize>([CachePadded<T>; N]);
+
+impl<T: Default, const N: usize> Default for Striped<T, N> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| CachePadded::default()))
+    }
+}
+
+impl<T, const N: usize> Striped<T, N> {
+    /// The one of the calling thread, and its number.
+    #[inline]
+    pub fn own(&self) -> (usize, &T) {
+        let number = stripe(N);
+        (number, &self.0[number])
+    }
+
+    /// The one with this number.
+    #[inline]
+    pub fn at(&self, number: usize) -> &T {
+        &self.0[number]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|stripe| &**stripe)
+    }
+}
 
 /// A number below `of`, a power of two: the same for a thread each time, and mostly another one for each of a few threads.
 #[inline]
@@ -34,5 +65,16 @@ mod tests {
         });
         assert!(used.len() > 1 || cfg!(machine), "{used:?}");
         assert!(used.iter().all(|stripe| *stripe < 4));
+    }
+
+    #[test]
+    fn a_thread_finds_its_own_again() {
+        let counts = Striped::<std::cell::Cell<u32>, 8>::default();
+        for _ in 0..3 {
+            let (number, own) = counts.own();
+            own.set(own.get() + 1);
+            assert!(std::ptr::eq(own, counts.at(number)));
+        }
+        assert_eq!(counts.iter().map(std::cell::Cell::get).max(), Some(3));
     }
 }

@@ -17,7 +17,7 @@
 //! A stripe knows how many have asked and how far the highest of them reaches. That is all that becomes known of them.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use duramen_sync::{CachePadded, stripe};
+use duramen_sync::{CachePadded, Striped};
 use duramen_types::Lsn;
 
 /// A power of two.
@@ -26,7 +26,7 @@ pub(crate) const STRIPES: usize = if cfg!(loom) { 2 } else { 32 };
 /// Requests that nobody has seen.
 #[derive(Debug, Default)]
 pub(crate) struct LeftRequests {
-    stripes: [CachePadded<Stripe>; STRIPES],
+    stripes: Striped<Stripe, STRIPES>,
     /// How many may be left in a stripe unseen.
     admitted: CachePadded<AtomicUsize>,
 }
@@ -41,7 +41,7 @@ struct Stripe {
 impl LeftRequests {
     /// Leaves one for the record at `lsn`; returns whether the caller has to look, since nobody else may in time.
     pub(crate) fn leave(&self, lsn: Lsn) -> bool {
-        let stripe = &self.stripes[stripe(STRIPES)];
+        let (_, stripe) = self.stripes.own();
         stripe.highest.fetch_max(lsn.get(), Ordering::Relaxed);
         // Release: who takes the count finds the position.
         let count = stripe.count.fetch_add(1, Ordering::Release) + 1;
@@ -71,7 +71,7 @@ impl LeftRequests {
 
     /// Takes what has been left: how many, and how far the highest of them reaches, stripe by stripe.
     pub(crate) fn take(&self) -> impl Iterator<Item = (usize, Lsn)> {
-        let has_some = |stripe: &&CachePadded<Stripe>| stripe.count.load(Ordering::Relaxed) > 0;
+        let has_some = |stripe: &&Stripe| stripe.count.load(Ordering::Relaxed) > 0;
         self.stripes.iter().filter(has_some).map(|stripe| {
             let count = stripe.count.swap(0, Ordering::Acquire);
             (count, Lsn::new(stripe.highest.load(Ordering::Relaxed)))
