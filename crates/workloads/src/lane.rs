@@ -1,0 +1,159 @@
+//! The clients of an agent that have nobody at work for them.
+//!
+//! An agent that has nothing else to do helps its neighbour, whose lane it looks into: it may be asleep, and about to be woken
+//! by the flush that its clients have waited for, while they could go on. A client that has been helped with goes back to
+//! its own lane.
+
+use std::collections::VecDeque;
+
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, CachePadded, Mutex};
+
+use crate::agent::Client;
+use crate::workload::Executed;
+
+/// The lanes of a run's agents.
+#[derive(Clone)]
+pub(crate) struct Lanes(Arc<[CachePadded<Mutex<Lane>>]>);
+
+/// One agent's.
+#[derive(Default)]
+pub(crate) struct Lane {
+    /// Clients that have a transaction to run.
+    pub(crate) ready: VecDeque<Box<Client>>,
+    /// Clients that wait for an acknowledgement, about in the order of their commits.
+    pub(crate) in_flight: VecDeque<(Box<Client>, Executed)>,
+    /// Clients that a neighbour is at work for.
+    away: usize,
+    /// Its agent has begun.
+    begun: bool,
+}
+
+/// What an agent can do for a client.
+pub(crate) enum Task {
+    /// Run its transaction.
+    Run(Box<Client>),
+    /// Take note that its transaction has been acknowledged.
+    Settle(Box<Client>, Executed),
+}
+
+impl Lanes {
+    /// With these clients.
+    pub(crate) fn new(clients: impl Iterator<Item = Vec<Box<Client>>>) -> Self {
+        let lane = |clients: Vec<Box<Client>>| {
+            let ready = clients.into_iter().filter(|client| client.quota > 0).collect();
+            CachePadded::new(Mutex::new(Lane { ready, ..Lane::default() }))
+        };
+        Self(clients.map(lane).collect())
+    }
+
+    /// The lane of this agent.
+    pub(crate) fn of(&self, agent: usize) -> &Mutex<Lane> {
+        &self.0[agent]
+    }
+
+    /// The agent that this one helps, if there is another.
+    pub(crate) fn neighbour(&self, agent: usize) -> Option<usize> {
+        Some((agent + 1) % self.0.len()).filter(|neighbour| *neighbour != agent)
+    }
+}
+
+impl Lane {
+    /// Its agent begins, and with it the clients, each at its time.
+    pub(crate) fn begin(&mut self, start: impl Fn(&Client) -> Instant) {
+        self.ready.iter_mut().for_each(|client| client.start = start(client));
+        self.begun = true;
+    }
+
+    /// Its agent ends, perhaps early: those who are away are the neighbour's business.
+    pub(crate) fn clear(&mut self) {
+        self.ready.clear();
+        self.in_flight.clear();
+    }
+
+    /// A client whose transaction has been acknowledged.
+    pub(crate) fn take_done(&mut self) -> Option<(Box<Client>, Executed)> {
+        self.in_flight.pop_front_if(|(_, executed)| executed.pending.is_done())
+    }
+
+    /// A client whose time has come; `now` is `None` if nobody waits for a time.
+    pub(crate) fn take_ready(&mut self, now: Option<Instant>) -> Option<Box<Client>> {
+        let Some(now) = now else { return self.ready.pop_front() };
+        let due = self.ready.iter().position(|client| client.due() <= now)?;
+        self.ready.remove(due)
+    }
+
+    /// Something to do for a neighbour, who keeps the last client. What comes of it is given back with [`Lane::give_back`].
+    pub(crate) fn take_for_neighbour(&mut self, now: Option<Instant>) -> Option<Task> {
+        if !self.begun || self.ready.len() + self.in_flight.len() < 2 {
+            return None;
+        }
+        let done = self.take_done().map(|(client, executed)| Task::Settle(client, executed));
+        let task = done.or_else(|| self.take_ready(now).map(Task::Run));
+        self.away += usize::from(task.is_some());
+        task
+    }
+
+    /// A neighbour is done; the client, if it goes on, has been put back.
+    pub(crate) fn give_back(&mut self) {
+        self.away -= 1;
+    }
+
+    /// When the next client's time comes.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.ready.iter().map(|client| client.due()).min()
+    }
+
+    /// Whether there is nothing to do, now or later.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ready.is_empty() && self.in_flight.is_empty() && self.away == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+    use crate::error::Result;
+    use crate::store::Acknowledge;
+    use crate::workload::Session;
+
+    struct Idle;
+
+    impl Session for Idle {
+        fn draw(&mut self, _: &mut StdRng) {}
+
+        fn execute(&mut self, _: Acknowledge) -> Result<Executed> {
+            unreachable!("nobody runs it")
+        }
+    }
+
+    fn client(id: u32) -> Box<Client> {
+        Box::new(Client::new(id, 0, Box::new(Idle), StdRng::seed_from_u64(1), 1))
+    }
+
+    #[test]
+    fn the_last_client_is_not_taken_and_a_lane_is_not_over_while_one_is_away() {
+        let lanes = Lanes::new([vec![client(0), client(1)], Vec::new()].into_iter());
+        assert_eq!((lanes.neighbour(0), lanes.neighbour(1)), (Some(1), Some(0)));
+        let mut lane = lanes.of(0).lock();
+        assert!(lane.take_for_neighbour(None).is_none(), "its agent has not begun");
+        let now = Instant::now();
+        lane.begin(|_| now);
+        let Some(Task::Run(away)) = lane.take_for_neighbour(None) else { panic!("there are two") };
+        assert!(lane.take_for_neighbour(None).is_none(), "the last one");
+        assert!(lane.take_ready(None).is_some());
+        assert!(lane.ready.is_empty() && !lane.is_over());
+        lane.ready.push_back(away);
+        lane.give_back();
+        assert!(lane.take_ready(Some(Instant::now())).is_some() && lane.is_over());
+        assert!(lanes.of(1).lock().is_over());
+    }
+
+    #[test]
+    fn who_is_alone_has_no_neighbour() {
+        assert_eq!(Lanes::new([vec![client(0)]].into_iter()).neighbour(0), None);
+    }
+}
