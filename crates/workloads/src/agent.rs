@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
-use crate::lane::{Lane, Lanes, Task};
+use crate::lane::{Away, Lane, Lanes, Task};
 use crate::runner::{Shared, Tally};
 use crate::store::Acknowledge;
 use crate::workload::{Executed, Session};
@@ -31,6 +31,8 @@ pub(crate) struct Client {
     pub(crate) quota: u64,
     committed: u64,
     aborted: u64,
+    /// Its transaction, from the commit to the acknowledgement.
+    executed: Option<Executed>,
     /// When its transaction begins: when the one before was acknowledged, for it has no think time, or as the pace says.
     pub(crate) start: Instant,
     /// Failed attempts of the transaction that has been drawn; `None` when none has been.
@@ -42,12 +44,29 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(id: u32, agent: usize, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
         let now = Instant::now();
-        Self { id, agent, session, rng, quota, committed: 0, aborted: 0, start: now, attempts: None, again: now }
+        Self {
+            id,
+            agent,
+            session,
+            rng,
+            quota,
+            committed: 0,
+            aborted: 0,
+            executed: None,
+            start: now,
+            attempts: None,
+            again: now,
+        }
     }
 
     /// When it has something to do.
     pub(crate) fn due(&self) -> Instant {
         self.start.max(self.again)
+    }
+
+    /// Whether its transaction is on its way no more.
+    pub(crate) fn is_done(&self) -> bool {
+        self.executed.as_ref().is_none_or(|executed| executed.pending.is_done())
     }
 
     /// What went wrong, with its client's number.
@@ -171,9 +190,8 @@ impl Agent {
             match self.next(&lanes)? {
                 Next::Do(task) => self.perform(task)?,
                 Next::Help(neighbour, task) => {
-                    let outcome = self.perform(task);
-                    lanes.of(neighbour).lock().give_back();
-                    outcome?;
+                    let _away = Away(lanes.of(neighbour));
+                    self.perform(task)?;
                 }
                 Next::Sleep(time) => thread::sleep(time),
                 Next::End => return Ok(()),
@@ -196,9 +214,9 @@ impl Agent {
             return Ok(Next::Help(neighbour, task));
         }
         let lane = &mut *lanes.of(self.number).lock();
-        if let Some((client, executed)) = lane.in_flight.pop_front() {
+        if let Some(client) = lane.in_flight.pop_front() {
             // Even if another client's time comes meanwhile: who waits helps the log along, who sleeps does not.
-            return Ok(Next::Do(Task::Settle(client, executed)));
+            return Ok(Next::Do(Task::Settle(client)));
         }
         if lane.is_over() {
             return Ok(Next::End);
@@ -210,9 +228,9 @@ impl Agent {
     /// What is to be done for the thread's own clients.
     fn next_own(&mut self, lane: &mut Lane, now: Option<Instant>) -> Result<Option<Task>> {
         let mut settled = None;
-        while let Some((client, executed)) = lane.take_done() {
+        while let Some(client) = lane.take_done() {
             let now = *settled.get_or_insert_with(Instant::now);
-            lane.ready.extend(self.settle(client, executed, Some(now))?);
+            lane.ready.extend(self.settle(client, Some(now))?);
         }
         if self.shared.stop.load(Ordering::Relaxed) {
             lane.ready.clear();
@@ -224,9 +242,9 @@ impl Agent {
     fn perform(&mut self, task: Task) -> Result<()> {
         match task {
             Task::Run(client) => self.run(client),
-            Task::Settle(client, executed) => {
+            Task::Settle(client) => {
                 let lane = client.agent;
-                if let Some(client) = self.settle(client, executed, None)? {
+                if let Some(client) = self.settle(client, None)? {
                     self.lanes.of(lane).lock().ready.push_back(client);
                 }
                 Ok(())
@@ -243,11 +261,15 @@ impl Agent {
         let lane = client.agent;
         match client.session.execute(self.acknowledge) {
             Ok(executed) if executed.pending.is_nothing() => {
-                if let Some(client) = self.settle(client, executed, None)? {
+                client.executed = Some(executed);
+                if let Some(client) = self.settle(client, None)? {
                     self.lanes.of(lane).lock().ready.push_back(client);
                 }
             }
-            Ok(executed) => self.lanes.of(lane).lock().in_flight.push_back((client, executed)),
+            Ok(executed) => {
+                client.executed = Some(executed);
+                self.lanes.of(lane).lock().in_flight.push_back(client);
+            }
             Err(error) if error.is_retryable() => {
                 client.aborted += 1;
                 self.shared.counts[client.id as usize].aborted.store(client.aborted, Ordering::Relaxed);
@@ -272,13 +294,8 @@ impl Agent {
 
     /// Waits for the acknowledgement of the client's transaction, and counts it. `now` is the time, if it is known. Returns the
     /// client if it goes on.
-    fn settle(
-        &mut self,
-        mut client: Box<Client>,
-        executed: Executed,
-        now: Option<Instant>,
-    ) -> Result<Option<Box<Client>>> {
-        let Executed { done, pending } = executed;
+    fn settle(&mut self, mut client: Box<Client>, now: Option<Instant>) -> Result<Option<Box<Client>>> {
+        let Executed { done, pending } = client.executed.take().expect("it has been executed");
         pending.wait().and_then(|()| client.session.acknowledged()).map_err(|error| client.failure(error))?;
         let now = now.unwrap_or_else(Instant::now);
         self.latencies.record(now.since(client.start));

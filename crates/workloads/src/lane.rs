@@ -10,7 +10,6 @@ use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, CachePadded, Mutex};
 
 use crate::agent::Client;
-use crate::workload::Executed;
 
 /// The lanes of a run's agents.
 #[derive(Clone)]
@@ -22,7 +21,7 @@ pub(crate) struct Lane {
     /// Clients that have a transaction to run.
     pub(crate) ready: VecDeque<Box<Client>>,
     /// Clients that wait for an acknowledgement, about in the order of their commits.
-    pub(crate) in_flight: VecDeque<(Box<Client>, Executed)>,
+    pub(crate) in_flight: VecDeque<Box<Client>>,
     /// Clients that a neighbour is at work for.
     away: usize,
     /// Its agent has begun.
@@ -33,18 +32,27 @@ pub(crate) struct Lane {
 pub(crate) enum Task {
     /// Run its transaction.
     Run(Box<Client>),
-    /// Take note that its transaction has been acknowledged.
-    Settle(Box<Client>, Executed),
+    /// Take note that its transaction has been acknowledged, after waiting for that.
+    Settle(Box<Client>),
+}
+
+/// A client is away from this lane, until this is dropped: by then it has been put back, if it goes on.
+pub(crate) struct Away<'l>(pub(crate) &'l Mutex<Lane>);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.0.lock().away -= 1;
+    }
 }
 
 impl Lanes {
     /// With these clients.
-    pub(crate) fn new(clients: impl Iterator<Item = Vec<Box<Client>>>) -> Self {
-        let lane = |clients: Vec<Box<Client>>| {
-            let ready = clients.into_iter().filter(|client| client.quota > 0).collect();
+    pub(crate) fn new(clients: Vec<Vec<Client>>) -> Self {
+        let lane = |clients: Vec<Client>| {
+            let ready = clients.into_iter().filter(|client| client.quota > 0).map(Box::new).collect();
             CachePadded::new(Mutex::new(Lane { ready, ..Lane::default() }))
         };
-        Self(clients.map(lane).collect())
+        Self(clients.into_iter().map(lane).collect())
     }
 
     /// The lane of this agent.
@@ -72,8 +80,8 @@ impl Lane {
     }
 
     /// A client whose transaction has been acknowledged.
-    pub(crate) fn take_done(&mut self) -> Option<(Box<Client>, Executed)> {
-        self.in_flight.pop_front_if(|(_, executed)| executed.pending.is_done())
+    pub(crate) fn take_done(&mut self) -> Option<Box<Client>> {
+        if self.in_flight.front().is_some_and(|client| client.is_done()) { self.in_flight.pop_front() } else { None }
     }
 
     /// A client whose time has come; `now` is `None` if nobody waits for a time.
@@ -83,20 +91,15 @@ impl Lane {
         self.ready.remove(due)
     }
 
-    /// Something to do for a neighbour, who keeps the last client. What comes of it is given back with [`Lane::give_back`].
+    /// Something to do for a neighbour's client, if the neighbour has another. What is taken is [`Away`].
     pub(crate) fn take_for_neighbour(&mut self, now: Option<Instant>) -> Option<Task> {
         if !self.begun || self.ready.len() + self.in_flight.len() < 2 {
             return None;
         }
-        let done = self.take_done().map(|(client, executed)| Task::Settle(client, executed));
+        let done = self.take_done().map(Task::Settle);
         let task = done.or_else(|| self.take_ready(now).map(Task::Run));
         self.away += usize::from(task.is_some());
         task
-    }
-
-    /// A neighbour is done; the client, if it goes on, has been put back.
-    pub(crate) fn give_back(&mut self) {
-        self.away -= 1;
     }
 
     /// When the next client's time comes.
@@ -118,7 +121,7 @@ mod tests {
     use super::*;
     use crate::error::Result;
     use crate::store::Acknowledge;
-    use crate::workload::Session;
+    use crate::workload::{Executed, Session};
 
     struct Idle;
 
@@ -130,15 +133,16 @@ mod tests {
         }
     }
 
-    fn client(id: u32) -> Box<Client> {
-        Box::new(Client::new(id, 0, Box::new(Idle), StdRng::seed_from_u64(1), 1))
+    fn client(id: u32) -> Client {
+        Client::new(id, 0, Box::new(Idle), StdRng::seed_from_u64(1), 1)
     }
 
     #[test]
     fn the_last_client_is_not_taken_and_a_lane_is_not_over_while_one_is_away() {
-        let lanes = Lanes::new([vec![client(0), client(1)], Vec::new()].into_iter());
+        let lanes = Lanes::new(vec![vec![client(0), client(1)], Vec::new()]);
         assert_eq!((lanes.neighbour(0), lanes.neighbour(1)), (Some(1), Some(0)));
         let mut lane = lanes.of(0).lock();
+        let gone = Away(lanes.of(0));
         assert!(lane.take_for_neighbour(None).is_none(), "its agent has not begun");
         let now = Instant::now();
         lane.begin(|_| now);
@@ -147,13 +151,15 @@ mod tests {
         assert!(lane.take_ready(None).is_some());
         assert!(lane.ready.is_empty() && !lane.is_over());
         lane.ready.push_back(away);
-        lane.give_back();
+        drop(lane);
+        drop(gone);
+        let mut lane = lanes.of(0).lock();
         assert!(lane.take_ready(Some(Instant::now())).is_some() && lane.is_over());
         assert!(lanes.of(1).lock().is_over());
     }
 
     #[test]
     fn who_is_alone_has_no_neighbour() {
-        assert_eq!(Lanes::new([vec![client(0)]].into_iter()).neighbour(0), None);
+        assert_eq!(Lanes::new(vec![vec![client(0)]]).neighbour(0), None);
     }
 }

@@ -122,7 +122,7 @@ pub fn run<S: Store>(
     let kinds = workload.kinds().len();
     let shared = Arc::new(Shared::new(options.clients));
     let pace = options.rate.map(|rate| Pace::new(rate, options.clients));
-    let lanes = Lanes::new(dealt_out(store, workload, options)?.into_iter());
+    let lanes = Lanes::new(dealt_out(store, workload, options)?);
     let mut agents = Vec::new();
     let mut started = Ok(());
     for number in 0..options.agents.min(options.clients) as usize {
@@ -166,14 +166,14 @@ pub fn run<S: Store>(
 }
 
 /// The clients of each agent: they go to agents as cards to players.
-fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Box<Client>>>> {
+fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Client>>> {
     let agents = options.agents.min(options.clients);
-    let mut dealt: Vec<Vec<Box<Client>>> = (0..agents).map(|_| Vec::new()).collect();
+    let mut dealt: Vec<Vec<Client>> = (0..agents).map(|_| Vec::new()).collect();
     for id in 0..options.clients {
         let agent = (id % agents) as usize;
         let rng = StdRng::seed_from_u64(client_seed(options.seed, id));
         let client = Client::new(id, agent, workload.session(store, id)?, rng, quota(options, id));
-        dealt[agent].push(Box::new(client));
+        dealt[agent].push(client);
     }
     Ok(dealt)
 }
