@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{Mutex, Striped};
+use duramen_sync::{Mutex, MutexGuard, Striped};
 use duramen_types::TxnId;
 
 use crate::lock::TxnLocks;
@@ -19,7 +19,7 @@ const STORES: usize = 64;
 /// Contexts that a store keeps.
 const KEPT: usize = 16;
 
-/// Numbers that are taken at a time for a context's transactions.
+/// Numbers that a store takes at a time.
 const NUMBERS: u64 = 64;
 
 /// A transaction's working memory, handed from transaction to transaction.
@@ -31,60 +31,72 @@ pub(crate) struct Context {
     pub(crate) value: Vec<u8>,
     /// A key just read.
     pub(crate) key: Vec<u8>,
-    /// Numbers for its next transactions.
-    numbers: Range<u64>,
 }
 
 impl Context {
     fn new() -> Self {
-        Self {
-            locks: TxnLocks::new(TxnId::ZERO),
-            log: TxnLog::default(),
-            value: Vec::new(),
-            key: Vec::new(),
-            numbers: 0..0,
-        }
-    }
-
-    /// Gets it ready for a transaction. `next` is the first number that no context has.
-    pub(crate) fn begin(&mut self, next: &AtomicU64) {
-        if self.numbers.is_empty() {
-            let first = next.fetch_add(NUMBERS, Ordering::Relaxed);
-            self.numbers = first..first + NUMBERS;
-        }
-        let txn = TxnId::new(self.numbers.start);
-        self.numbers.start += 1;
-        self.locks.renew(txn);
-        self.log.begin(txn);
+        Self { locks: TxnLocks::new(TxnId::ZERO), log: TxnLog::default(), value: Vec::new(), key: Vec::new() }
     }
 }
 
-/// Contexts that no transaction uses.
+/// Contexts that no transaction uses, and numbers that no transaction has.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
+    stores: Striped<Mutex<Store>, STORES>,
+}
+
+#[derive(Debug, Default)]
+struct Store {
     #[expect(clippy::vec_box, reason = "contexts are handed on without being copied")]
-    stores: Striped<Mutex<Vec<Box<Context>>>, STORES>,
+    contexts: Vec<Box<Context>>,
+    numbers: Range<u64>,
 }
 
 impl Contexts {
     /// One that is used by nobody.
     pub(crate) fn take(&self) -> Box<Context> {
-        self.store().lock().pop().unwrap_or_else(|| Box::new(Context::new()))
+        self.store().take()
+    }
+
+    /// One for a new transaction. `next` is the first number that no store has.
+    pub(crate) fn begin(&self, next: &AtomicU64) -> Box<Context> {
+        let mut store = self.store();
+        let txn = store.number(next);
+        let mut context = store.take();
+        drop(store);
+        context.locks.renew(txn);
+        context.log.begin(txn);
+        context
     }
 
     /// Keeps `context` for a later transaction, or gives it back if there are enough.
     pub(crate) fn keep(&self, context: Box<Context>) -> Option<Box<Context>> {
-        let mut store = self.store().lock();
-        if store.len() >= KEPT {
+        let mut store = self.store();
+        if store.contexts.len() >= KEPT {
             return Some(context);
         }
-        store.push(context);
+        store.contexts.push(context);
         None
     }
 
-    #[expect(clippy::vec_box, reason = "as above")]
-    fn store(&self) -> &Mutex<Vec<Box<Context>>> {
-        self.stores.own().1
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.stores.own().1.lock()
+    }
+}
+
+impl Store {
+    fn take(&mut self) -> Box<Context> {
+        self.contexts.pop().unwrap_or_else(|| Box::new(Context::new()))
+    }
+
+    fn number(&mut self, next: &AtomicU64) -> TxnId {
+        if self.numbers.is_empty() {
+            let first = next.fetch_add(NUMBERS, Ordering::Relaxed);
+            self.numbers = first..first + NUMBERS;
+        }
+        let number = self.numbers.start;
+        self.numbers.start += 1;
+        TxnId::new(number)
     }
 }
 
@@ -102,5 +114,13 @@ mod tests {
         assert!(contexts.take().value.is_empty(), "a new one");
         let refused = (0..KEPT + 3).filter(|_| contexts.keep(Box::new(Context::new())).is_some()).count();
         assert_eq!(refused, 3);
+    }
+
+    #[test]
+    fn every_transaction_has_a_number_of_its_own_and_few_are_lost() {
+        let (contexts, next) = (Contexts::default(), AtomicU64::new(5));
+        let mut numbers: Vec<u64> = (0..200).map(|_| contexts.begin(&next).locks.txn().get()).collect();
+        numbers.dedup();
+        assert_eq!(numbers, (5..205).collect::<Vec<_>>(), "also if contexts are not kept");
     }
 }

@@ -61,9 +61,7 @@ impl Core {
 
     /// Working memory for a new transaction, which gets its number.
     pub(crate) fn context(&self) -> Box<Context> {
-        let mut context = self.contexts.take();
-        context.begin(&self.next_txn);
-        context
+        self.contexts.begin(&self.next_txn)
     }
 
     /// Takes the working memory of a finished transaction back.

@@ -47,11 +47,14 @@ pub(crate) struct Taken<'p> {
     bit: u32,
     /// The page.
     pub(crate) page: PageId,
+    /// Bytes of log that it took to make bitmaps before.
+    grown: u64,
 }
 
 impl<'p> Taken<'p> {
     /// Makes the allocation part of `change`.
     pub(crate) fn record(self, change: &mut Change<'p>) {
+        change.came_after(self.grown);
         let bitmap = change.include(self.bitmap);
         change.apply(bitmap, PageOp::Take { bit: self.bit });
     }
@@ -103,9 +106,10 @@ impl Space {
     ) -> Result<Taken<'p>, PoolError> {
         let hint = self.hint.load(Ordering::Relaxed);
         let (mut group, mut from) = bitmap::locate(PageId::new(hint));
+        let mut grown = 0;
         loop {
             if group >= self.groups() {
-                self.grow(pool, scheme, group)?;
+                grown += self.grow(pool, scheme, group)?;
             }
             let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
             if let Some(bit) = bitmap::find_clear(&bitmap, from) {
@@ -116,27 +120,27 @@ impl Space {
                 }
                 // Lost to a page given back meanwhile: then the hint already is lower.
                 let _ = self.hint.compare_exchange(hint, page.get() + 1, Ordering::Relaxed, Ordering::Relaxed);
-                return Ok(Taken { bitmap, bit, page });
+                return Ok(Taken { bitmap, bit, page, grown });
             }
             group += 1;
             from = 0;
         }
     }
 
-    /// Makes the bitmap of `group`, unless another thread has.
-    pub(crate) fn grow(&self, pool: &Pool, scheme: &dyn StorageScheme, group: u64) -> Result<(), PoolError> {
+    /// Makes the bitmap of `group`, unless another thread has; returns the bytes of log that it took.
+    pub(crate) fn grow(&self, pool: &Pool, scheme: &dyn StorageScheme, group: u64) -> Result<u64, PoolError> {
         let _growth = self.growth.lock();
         if group < self.groups() {
-            return Ok(());
+            return Ok(0);
         }
         let id = bitmap::bitmap_page(group);
         pool.reserve_page(id)?;
         let mut change = Change::new();
         let index = change.include(pool.create(id)?);
         change.apply(index, PageOp::Image(&page::image(&blank_bitmap(group))));
-        change.finish(scheme);
+        let logged = change.finish(scheme);
         self.groups.store(group + 1, Ordering::Release);
-        Ok(())
+        Ok(logged)
     }
 
     /// Makes giving `page` (part of the change under `index`) back part of `change`.

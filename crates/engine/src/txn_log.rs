@@ -314,6 +314,7 @@ impl TxnLog {
         allocated: PageId,
     ) {
         self.enter(scheme, active);
+        self.charge(change.before());
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();

@@ -419,10 +419,7 @@ impl Logs {
     /// As [`Wal::reserve`]; nothing is set aside then.
     pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
         self.settle();
-        self.lift_limit(true);
-        let reserved = self.together.shelves.reserve_exactly(self.together.all(), bytes);
-        self.lift_limit(false);
-        reserved
+        self.together.shelves.reserve_exactly(self.together.all(), bytes, |lifted| self.lift_limit(lifted))
     }
 
     /// Gives `bytes` that [`Logs::reserve`] set aside back.

@@ -3,7 +3,7 @@
 //! Which log takes a record need not be known when space is set aside for it, so it is set aside in each. To do that, log by
 //! log, for every transaction would be an atomic operation for each log, on lines that all processors write to, and two
 //! to give it back. So there is a stock, which is set aside in every log and promised to nobody, and transactions take from
-//! that. It is shared out to *shelves*. Of one log, each processor has a shelf; of several, there are as many as logs, and a
+//! that. It is shared out to *shelves*. Of one log, about each processor has a shelf; of several, there are as many as logs, and a
 //! thread uses the one of the processors whose log is its own where logs are for processors ([`crate::log_of_seat`]).
 //!
 //! - What is given back and has not been used goes to the stock of a shelf.
@@ -29,7 +29,7 @@ use crate::shared::Shared;
 /// Most bytes that a shelf is filled with at a time, beyond what is needed: what two or three transactions at work set aside.
 const STOCK: u64 = 256 << 10;
 
-/// All shelves together are filled with no more than this part of what a log may have.
+/// Together, shelves are filled at a time with no more than this part of what a log may have.
 const SHARE: u64 = 32;
 
 /// Most shelves of one log.
@@ -72,8 +72,11 @@ struct Shelf {
 impl Room {
     /// For so many logs with these options.
     pub(crate) fn new(options: &WalOptions, logs: usize) -> Self {
-        let shelves = if logs == 1 { thread::available_parallelism().clamp(1, MOST) } else { logs };
-        Self::with_shelves(shelves, STOCK.min(options.max_bytes / SHARE / shelves as u64))
+        let share = options.max_bytes / SHARE;
+        // Not so many that they are filled again and again.
+        let worth_it = usize::try_from(2 * share / STOCK).map_or(MOST, |most| most.clamp(1, MOST));
+        let shelves = if logs == 1 { thread::available_parallelism().clamp(1, worth_it) } else { logs };
+        Self::with_shelves(shelves, STOCK.min(share / shelves as u64))
     }
 
     fn with_shelves(count: usize, step: u64) -> Self {
@@ -153,10 +156,19 @@ impl Room {
     }
 
     /// Sets `bytes` aside in all of `logs` and fills no shelf: a log may be about to exceed its limit for them.
-    pub(crate) fn reserve_exactly(&self, logs: &[Arc<impl Limited>], bytes: u64) -> Result<()> {
+    pub(crate) fn reserve_exactly(
+        &self,
+        logs: &[Arc<impl Limited>],
+        bytes: u64,
+        lift_limit: impl Fn(bool),
+    ) -> Result<()> {
+        // Who fills a shelf meanwhile is not to exceed it.
         let _refill = self.refill.lock();
         self.clear(logs);
-        reserve(logs, bytes)
+        lift_limit(true);
+        let reserved = reserve(logs, bytes);
+        lift_limit(false);
+        reserved
     }
 
     /// Gives the logs all back that nobody is promised.

@@ -3,7 +3,7 @@
 //! With one client it waits for each commit. With many it does as Aether's agent threads do (section 4): a commit is left on
 //! its way, the thread goes on with the transaction of another client, of its own or of a neighbour ([`crate::lane`]), and
 //! waits only when none of them has one to begin: they wait for commits, or, at a fixed rate, for their time. Commits
-//! are acknowledged in the order in which they were made, which is the order in which the log hardens them.
+//! are acknowledged about in the order in which they were made, which is the order in which the log hardens them.
 
 use std::time::Duration;
 
@@ -214,6 +214,10 @@ impl Agent {
             return Ok(Next::Help(neighbour, task));
         }
         let lane = &mut *lanes.of(self.number).lock();
+        // A neighbour may have put a client back.
+        if let Some(task) = self.next_own(lane, now)? {
+            return Ok(Next::Do(task));
+        }
         if let Some(client) = lane.in_flight.pop_front() {
             // Even if another client's time comes meanwhile: who waits helps the log along, who sleeps does not.
             return Ok(Next::Do(Task::Settle(client)));
@@ -278,14 +282,15 @@ impl Agent {
                 let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
                 let pause = longest.mul_f64(client.rng.random());
                 client.again = Instant::now().after(pause);
-                let mut lane = self.lanes.of(lane).lock();
-                let is_only = lane.ready.is_empty();
-                lane.ready.push_back(client);
-                drop(lane);
                 // At a fixed rate, `work` waits. Otherwise the other clients' transactions are pause enough.
-                if self.pace.is_none() && is_only && !self.shared.stop.load(Ordering::Relaxed) {
+                if self.pace.is_none()
+                    && lane == self.number
+                    && self.lanes.of(lane).lock().ready.is_empty()
+                    && !self.shared.stop.load(Ordering::Relaxed)
+                {
                     thread::sleep(pause);
                 }
+                self.lanes.of(lane).lock().ready.push_back(client);
             }
             Err(error) => return Err(client.failure(error)),
         }
