@@ -66,6 +66,7 @@ impl Visit for Audited {
             limit: Limit::Transactions(200),
             seed: 1,
             observe_every: Duration::from_secs(1),
+            helping: true,
         };
         let report = run(&store, &*workload, &options, &mut |_| {}).unwrap();
         assert_eq!(report.committed, 200);

@@ -107,6 +107,7 @@ pub(crate) struct Agent {
     number: usize,
     lanes: Lanes,
     acknowledge: Acknowledge,
+    helps: bool,
     pace: Option<Pace>,
     latencies: Latencies,
     tallies: Vec<Tally>,
@@ -151,11 +152,20 @@ impl Agent {
     const NAP: Duration = Duration::from_micros(20);
 
     /// Agent `number`, whose lane has its clients.
-    pub(crate) fn new(number: usize, lanes: Lanes, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(
+        number: usize,
+        lanes: Lanes,
+        kinds: usize,
+        helping: bool,
+        pace: Option<Pace>,
+        shared: Arc<Shared>,
+    ) -> Self {
         let is_alone = lanes.of(number).lock().ready.len() == 1;
         Self {
             number,
             acknowledge: if is_alone { Acknowledge::OnReturn } else { Acknowledge::Later },
+            // A thread with one client does nothing else.
+            helps: helping && !is_alone,
             lanes,
             pace,
             latencies: Latencies::new(),
@@ -200,13 +210,11 @@ impl Agent {
     }
 
     fn next(&mut self, lanes: &Lanes) -> Result<Next> {
-        // A thread with one client does nothing else.
-        let helps = self.acknowledge == Acknowledge::Later;
         let now = self.pace.map(|_| Instant::now());
         if let Some(task) = self.next_own(&mut lanes.of(self.number).lock(), now)? {
             return Ok(Next::Do(task));
         }
-        if helps
+        if self.helps
             && !self.shared.stop.load(Ordering::Relaxed)
             && let Some(neighbour) = lanes.neighbour(self.number)
             && let Some(task) = lanes.of(neighbour).lock().take_for_neighbour(now)

@@ -45,6 +45,10 @@ pub struct RunOptions {
     pub seed: u64,
     /// How often `observe` is called.
     pub observe_every: Duration,
+    /// Whether a thread that has nothing to do for its clients helps its neighbour. It shortens waits as long as processors are
+    /// what there is too little of. Where hundreds of threads wait for a few rows, it makes more of them wait, and
+    /// the threads of the papers do not help each other.
+    pub helping: bool,
 }
 
 /// How far a run is.
@@ -126,7 +130,7 @@ pub fn run<S: Store>(
     let mut agents = Vec::new();
     let mut started = Ok(());
     for number in 0..options.agents.min(options.clients) as usize {
-        match Agent::new(number, lanes.clone(), kinds, pace, shared.clone()).start() {
+        match Agent::new(number, lanes.clone(), kinds, options.helping, pace, shared.clone()).start() {
             Ok(agent) => agents.push(agent),
             Err(error) => {
                 started = Err(error);

@@ -206,6 +206,7 @@ fn drive(
         limit,
         seed,
         observe_every: REFRESH,
+        helping: true,
     };
     let length = match limit {
         Limit::Time(time) => time.as_millis() as u64,

@@ -159,6 +159,7 @@ impl Amount {
             limit: Limit::Transactions(self.committed),
             seed: 1,
             observe_every: Duration::from_secs(1),
+            helping: true,
         };
         run(rig.db(), &*workload, &options, &mut |_| {})?;
         let mut open: Vec<Txn> = (0..transactions).map(|_| rig.db().begin()).collect();
