@@ -169,17 +169,17 @@ pub fn run<S: Store>(
     Ok(RunReport { elapsed: end.since(start), committed, aborted, latencies, tallies })
 }
 
-/// The clients of each agent: they go to agents as cards to players.
+/// The clients of each agent: they go to agents as cards to players. They are made agent by agent, so that what is side by
+/// side in memory is one agent's.
 fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Client>>> {
     let agents = options.agents.min(options.clients);
-    let mut dealt: Vec<Vec<Client>> = (0..agents).map(|_| Vec::new()).collect();
-    for id in 0..options.clients {
-        let agent = (id % agents) as usize;
+    let client = |id, agent| {
         let rng = StdRng::seed_from_u64(client_seed(options.seed, id));
-        let client = Client::new(id, agent, workload.session(store, id)?, rng, quota(options, id));
-        dealt[agent].push(client);
-    }
-    Ok(dealt)
+        Ok(Client::new(id, agent, workload.session(store, id)?, rng, quota(options, id)))
+    };
+    let of_agent =
+        |agent| (agent..options.clients).step_by(agents as usize).map(|id| client(id, agent as usize)).collect();
+    (0..agents).map(of_agent).collect()
 }
 
 /// Spreads the seeds of clients far apart.
