@@ -168,7 +168,6 @@ fn measure_one<P: Peer>(order: &Order, home: &Path) -> Outcome<Measurement> {
             limit: Limit::Time(Duration::from_secs_f64(seconds)),
             seed,
             observe_every: Duration::from_millis(500),
-            helping: true,
         };
         Ok(run(&store, &*workload, &options, &mut |_| {})?)
     };

@@ -66,7 +66,6 @@ impl Visit for Audited {
             limit: Limit::Transactions(200),
             seed: 1,
             observe_every: Duration::from_secs(1),
-            helping: true,
         };
         let report = run(&store, &*workload, &options, &mut |_| {}).unwrap();
         assert_eq!(report.committed, 200);

@@ -167,7 +167,6 @@ impl Rig {
             limit: Limit::Time(time),
             seed,
             observe_every: Duration::from_secs(1),
-            helping: true,
         };
         run(&self.db, workload, &options(load.time.mul_f64(WARM_UP), 1), &mut |_| {})?;
         let (metrics, usage) = (self.db.metrics(), Usage::now());

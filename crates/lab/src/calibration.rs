@@ -132,7 +132,6 @@ impl Operation {
                     limit: Limit::Time(time),
                     seed,
                     observe_every: Duration::from_secs(1),
-                    helping: false,
                 };
                 run(&db, &*workload, &options(time / 4, 1), &mut |_| {})?;
                 for round in 0..rounds {

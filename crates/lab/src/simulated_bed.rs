@@ -86,7 +86,6 @@ impl Bench {
                 limit: Limit::Time(time),
                 seed,
                 observe_every: Duration::from_secs(1),
-                helping: false,
             };
             disk.set_latency(setup.latency());
             run(&db, &*workload, &options(bench.time.mul_f64(0.3), 1), &mut |_| {})?;

@@ -15,7 +15,6 @@ mod agent;
 mod audit;
 mod error;
 mod histogram;
-mod lane;
 mod layout;
 mod population;
 mod random;

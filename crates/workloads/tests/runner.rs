@@ -80,15 +80,8 @@ fn retries_are_counted_and_the_limit_is_dealt_out() {
     let db = open(&home);
     let flaky = Flaky { failures: 2, ..Flaky::default() };
     let limit = Limit::Transactions(11);
-    let options = RunOptions {
-        clients: 4,
-        agents: 2,
-        rate: None,
-        limit,
-        seed: 1,
-        observe_every: Duration::from_millis(1),
-        helping: true,
-    };
+    let options =
+        RunOptions { clients: 4, agents: 2, rate: None, limit, seed: 1, observe_every: Duration::from_millis(1) };
     let report = run(&db, &flaky, &options, &mut |_| {}).unwrap();
     assert_eq!((report.committed, report.aborted), (11, 22));
     assert!((report.abort_rate() - 2.0 / 3.0).abs() < 1e-9);
@@ -102,15 +95,8 @@ fn a_seed_fixes_the_inputs_of_every_client() {
     let drawn = |seed| {
         let steady = Flaky::default();
         let limit = Limit::Transactions(300);
-        let options = RunOptions {
-            clients: 3,
-            agents: 2,
-            rate: None,
-            limit,
-            seed,
-            observe_every: Duration::from_millis(1),
-            helping: true,
-        };
+        let options =
+            RunOptions { clients: 3, agents: 2, rate: None, limit, seed, observe_every: Duration::from_millis(1) };
         run(&db, &steady, &options, &mut |_| {}).unwrap();
         steady.inputs.load(Ordering::Relaxed)
     };
@@ -124,15 +110,8 @@ fn time_runs_out_for_a_transaction_that_never_succeeds() {
     let db = open(&home);
     let hopeless = Flaky { failures: u64::MAX, ..Flaky::default() };
     let limit = Limit::Time(Duration::from_millis(50));
-    let options = RunOptions {
-        clients: 2,
-        agents: 2,
-        rate: None,
-        limit,
-        seed: 1,
-        observe_every: Duration::from_millis(10),
-        helping: true,
-    };
+    let options =
+        RunOptions { clients: 2, agents: 2, rate: None, limit, seed: 1, observe_every: Duration::from_millis(10) };
     let report = run(&db, &hopeless, &options, &mut |_| {}).unwrap();
     assert_eq!(report.committed, 0);
     assert!(report.aborted > 0);
@@ -176,15 +155,8 @@ fn an_error_that_is_not_retryable_names_its_client() {
     }
     let home = tempfile::tempdir().unwrap();
     let limit = Limit::Time(Duration::from_secs(60));
-    let options = RunOptions {
-        clients: 3,
-        agents: 2,
-        rate: None,
-        limit,
-        seed: 1,
-        observe_every: Duration::from_millis(10),
-        helping: true,
-    };
+    let options =
+        RunOptions { clients: 3, agents: 2, rate: None, limit, seed: 1, observe_every: Duration::from_millis(10) };
     let error = run(&open(&home), &Broken, &options, &mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::Client { client: 2, .. }), "{error}");
     assert!(error.is_damage());
@@ -203,21 +175,12 @@ fn a_rate_is_kept_and_lateness_counts() {
             limit,
             seed: 1,
             observe_every: Duration::from_millis(10),
-            helping: true,
         };
         let report = run(&db, &Flaky::default(), &options, &mut |_| {}).unwrap();
         assert_eq!(report.committed, 200);
         // The last of them begins one millisecond before the time is over.
         assert!(report.elapsed >= Duration::from_millis(199), "{:?}", report.elapsed);
     }
-    let options = RunOptions {
-        clients: 1,
-        agents: 1,
-        rate: Some(0.0),
-        limit,
-        seed: 1,
-        observe_every: Duration::MAX,
-        helping: true,
-    };
+    let options = RunOptions { clients: 1, agents: 1, rate: Some(0.0), limit, seed: 1, observe_every: Duration::MAX };
     assert!(matches!(run(&db, &Flaky::default(), &options, &mut |_| {}), Err(Error::InvalidParameter { .. })));
 }

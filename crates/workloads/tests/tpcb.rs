@@ -29,7 +29,6 @@ fn transactions(db: &Db, tpcb: &Tpcb, clients: u32, count: u64) -> RunReport {
         limit,
         seed: 42,
         observe_every: Duration::from_millis(5),
-        helping: true,
     };
     run(db, tpcb, &options, &mut |_| {}).unwrap()
 }
@@ -67,15 +66,8 @@ fn a_run_by_time_stops_and_is_observed() {
     let home = tempfile::tempdir().unwrap();
     let (db, tpcb) = loaded(&home);
     let limit = Limit::Time(Duration::from_millis(300));
-    let options = RunOptions {
-        clients: 4,
-        agents: 2,
-        rate: None,
-        limit,
-        seed: 1,
-        observe_every: Duration::from_millis(20),
-        helping: true,
-    };
+    let options =
+        RunOptions { clients: 4, agents: 2, rate: None, limit, seed: 1, observe_every: Duration::from_millis(20) };
     let mut observed = Vec::new();
     let report = run(&db, &tpcb, &options, &mut |progress| observed.push(progress.committed)).unwrap();
     assert!(report.elapsed >= Duration::from_millis(300));
@@ -200,15 +192,8 @@ fn a_failing_client_stops_the_run_with_its_error() {
         SCALE.tellers_of(1).for_each(|teller| assert!(txn.delete(&tables.teller, &id_key(teller)).unwrap()));
     });
     let limit = Limit::Time(Duration::from_secs(30));
-    let options = RunOptions {
-        clients: 4,
-        agents: 4,
-        rate: None,
-        limit,
-        seed: 3,
-        observe_every: Duration::from_millis(20),
-        helping: true,
-    };
+    let options =
+        RunOptions { clients: 4, agents: 4, rate: None, limit, seed: 3, observe_every: Duration::from_millis(20) };
     let error = run(&db, &tpcb, &options, &mut |_| {}).unwrap_err();
     assert!(error.is_damage() && error.to_string().contains("tpcb_teller"), "{error}");
     let none = RunOptions { clients: 0, ..options };

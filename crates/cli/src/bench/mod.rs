@@ -206,7 +206,6 @@ fn drive(
         limit,
         seed,
         observe_every: REFRESH,
-        helping: true,
     };
     let length = match limit {
         Limit::Time(time) => time.as_millis() as u64,

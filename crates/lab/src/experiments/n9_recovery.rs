@@ -159,7 +159,6 @@ impl Amount {
             limit: Limit::Transactions(self.committed),
             seed: 1,
             observe_every: Duration::from_secs(1),
-            helping: true,
         };
         run(rig.db(), &*workload, &options, &mut |_| {})?;
         let mut open: Vec<Txn> = (0..transactions).map(|_| rig.db().begin()).collect();

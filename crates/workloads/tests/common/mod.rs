@@ -24,7 +24,6 @@ pub(crate) fn run_transactions(db: &Db, workload: &dyn Workload<Db>, clients: u3
         limit,
         seed: 42,
         observe_every: Duration::from_millis(5),
-        helping: true,
     };
     run(db, workload, &options, &mut |_| {}).unwrap()
 }
