@@ -26,14 +26,14 @@ pub(crate) struct Change<'p> {
     after: Gsn,
     payload: Vec<u8>,
     operations: usize,
-    /// Bytes of log that what came before it has taken.
-    before: u64,
+    /// Bytes of log that were taken for its sake before it.
+    charged: u64,
 }
 
 impl<'p> Change<'p> {
     /// A change of nothing yet.
     pub(crate) fn new() -> Self {
-        Self { pages: Vec::with_capacity(4), after: Gsn::ZERO, payload: Vec::new(), operations: 0, before: 0 }
+        Self { pages: Vec::with_capacity(4), after: Gsn::ZERO, payload: Vec::new(), operations: 0, charged: 0 }
     }
 
     /// Takes a latched page in and returns the number by which the change knows it.
@@ -68,21 +68,21 @@ impl<'p> Change<'p> {
         self.after = self.after.max(gsn);
     }
 
-    /// Notes that something had to be logged before it, for its sake.
-    pub(crate) fn came_after(&mut self, bytes: u64) {
-        self.before += bytes;
+    /// Notes that something of so many bytes had to be logged before it, for its sake.
+    pub(crate) fn charge(&mut self, bytes: u64) {
+        self.charged += bytes;
     }
 
     /// Bytes of log that were taken for its sake before it.
-    pub(crate) fn before(&self) -> u64 {
-        self.before
+    pub(crate) fn charged(&self) -> u64 {
+        self.charged
     }
 
-    /// Logs the change as a system transaction and lets the pages go; returns the bytes of log that it took, with what came
-    /// before it.
+    /// Logs the change as a system transaction and lets the pages go; returns the bytes of log that it took, with those that
+    /// it is charged.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
-        let before = self.before;
-        before + self.finish_at(scheme).bytes()
+        let charged = self.charged;
+        charged + self.finish_at(scheme).bytes()
     }
 
     /// As [`Self::finish`]; returns where the record is.

@@ -54,7 +54,7 @@ pub(crate) struct Taken<'p> {
 impl<'p> Taken<'p> {
     /// Makes the allocation part of `change`.
     pub(crate) fn record(self, change: &mut Change<'p>) {
-        change.came_after(self.grown);
+        change.charge(self.grown);
         let bitmap = change.include(self.bitmap);
         change.apply(bitmap, PageOp::Take { bit: self.bit });
     }

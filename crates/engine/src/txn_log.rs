@@ -314,7 +314,7 @@ impl TxnLog {
         allocated: PageId,
     ) {
         self.enter(scheme, active);
-        self.charge(change.before());
+        self.charge(change.charged());
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();
