@@ -141,7 +141,7 @@ pub(crate) struct RestoreArgs {
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order,
-    /// ycsb:a to ycsb:f; log-insert: the log buffer alone, design by design, beside plain copying; or device-sync: durable
+    /// ycsb:a to ycsb:f; log-insert: the log buffer alone, design by design, beside copying; or device-sync: durable
     /// writes of 4 KiB, one after another, to a file in the directory
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,

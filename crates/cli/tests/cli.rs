@@ -123,14 +123,14 @@ fn the_log_buffer_is_measured_alone() {
     let ran = duramen(&[&bench[..], &["--record-bytes", "1000", "--json"]].concat()).exits_with(0);
     let lines: Vec<serde_json::Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let designs: Vec<_> = lines.iter().map(|line| line["log_insert"].as_str().unwrap()).collect();
-    let all = ["memcpy", "mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"];
+    let all = ["memcpy", "add+memcpy", "mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"];
     assert_eq!(designs, all.repeat(2));
     for line in &lines {
         assert_eq!((&line["workload"], &line["record_bytes"]), (&"log-insert".into(), &1000.into()));
         assert!(line["records_per_s"].as_f64().unwrap() > 0.0 && line["cpu_ns"].as_f64().unwrap() > 0.0, "{line}");
     }
     let ran = duramen(&[&bench[..], &["--log-insert", "reserved"]].concat()).exits_with(0);
-    for word in ["memcpy", "reserved", "records/s", "records of 120 bytes"] {
+    for word in ["memcpy", "add+memcpy", "reserved", "records/s", "records of 120 bytes"] {
         assert!(ran.stdout.contains(word), "no `{word}` in {ran:#?}");
     }
     duramen(&[&bench[..], &["--scale", "2"]].concat()).exits_with(2).says(&["--scale", "log-insert"]);

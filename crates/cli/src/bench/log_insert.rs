@@ -1,4 +1,5 @@
-//! `duramen bench log-insert`: the log buffer alone, design by design, beside plain copying of the same bytes.
+//! `duramen bench log-insert`: the log buffer alone, design by design, beside plain copying of the same bytes, and beside
+//! copying with one atomic operation for each record, which no design can do without.
 //!
 //! Each line is measured with one thread and with as many as there are clients. The time that the user gives is shared by
 //! all; it is spent in rounds, each of which measures everything once, so that a disturbance from outside does not hit one
@@ -10,7 +11,7 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use duramen::InsertDesign;
 use duramen_wal::WalError;
-use duramen_wal::measure::{Load, Rate, copies, insertions};
+use duramen_wal::measure::{Copying, Load, Rate, copies, insertions};
 use serde::Serialize;
 
 use super::refuse;
@@ -26,8 +27,30 @@ const ROUNDS: usize = 5;
 /// About the average of a transaction processing system (Aether, section 6.3).
 const DEFAULT_RECORD_BYTES: u32 = 120;
 
-/// What is measured: a design, or copying.
-type Subject = Option<InsertDesign>;
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    Copying(Copying),
+    Design(InsertDesign),
+}
+
+impl Subject {
+    fn name(self) -> String {
+        match self {
+            Self::Copying(Copying::Alone) => "memcpy".to_owned(),
+            Self::Copying(Copying::InTurns) => "add+memcpy".to_owned(),
+            Self::Design(design) => design.to_string(),
+        }
+    }
+
+    fn measure(self, load: Load) -> Result<Rate> {
+        match self {
+            Self::Copying(copying) => copies(copying, load),
+            Self::Design(design) => insertions(design, load),
+        }
+        .map_err(failure)
+    }
+}
 
 /// The medians of one subject with so many threads. Scripts rely on these names.
 #[derive(Serialize)]
@@ -50,7 +73,8 @@ struct Line {
 pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -> Result<()> {
     refuse(args, &[("--dir", args.dir.is_some())])?;
     let designs = args.log_insert.map_or(InsertDesign::ALL.to_vec(), |design| vec![design]);
-    let subjects: Vec<Subject> = std::iter::once(None).chain(designs.into_iter().map(Some)).collect();
+    let copying = [Copying::Alone, Copying::InTurns].map(Subject::Copying);
+    let subjects: Vec<Subject> = copying.into_iter().chain(designs.into_iter().map(Subject::Design)).collect();
     let mut threads = vec![1, args.clients as usize];
     threads.dedup();
     let record_bytes = (args.record_bytes.unwrap_or(DEFAULT_RECORD_BYTES) as usize).next_multiple_of(8);
@@ -63,7 +87,7 @@ pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -
         let pairs = threads.iter().flat_map(|threads| subjects.iter().map(move |subject| (*threads, *subject)));
         for (rates, (threads, subject)) in rates.iter_mut().zip(pairs) {
             let load = Load { threads, record_bytes, time };
-            rates.push(subject.map_or_else(|| copies(load), |design| insertions(design, load)).map_err(failure)?);
+            rates.push(subject.measure(load)?);
         }
     }
 
@@ -97,7 +121,7 @@ fn line(rates: &[Rate], subject: Subject, copying: f64, clients: usize, record_b
         workload: LOG_INSERT_BENCH,
         clients,
         record_bytes,
-        log_insert: subject.map_or("memcpy".to_owned(), |design| design.to_string()),
+        log_insert: subject.name(),
         records_per_s: rounded(records_per_s, 0),
         bytes_per_s: rounded(median(rates, Rate::bytes_per_second), 0),
         cpu_ns: rounded(median(rates, Rate::cpu_nanos_per_record), 1),
