@@ -1,21 +1,21 @@
 //! A thread that runs the transactions of one client or many.
 //!
 //! With one client it waits for each commit. With many it does as Aether's agent threads do (section 4): a commit is left on
-//! its way, the thread goes on with the transaction of another client, and waits only when none of its clients has one to
-//! begin: they wait for commits, or, at a fixed rate, for their time. Commits
-//! are acknowledged in the order in which they were made, which is the order in which the log hardens them.
+//! its way, the thread goes on with the transaction of another client, of its own or of a neighbour ([`crate::lane`]), and
+//! waits only when none of them has one to begin: they wait for commits, or, at a fixed rate, for their time. Commits
+//! are acknowledged about in the order in which they were made, which is the order in which the log hardens them.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
-use duramen_sync::{Arc, thread};
+use duramen_sync::{Arc, MutexGuard, thread};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
+use crate::lane::{Away, Lane, Lanes, Task};
 use crate::runner::{Shared, Tally};
 use crate::store::Acknowledge;
 use crate::workload::{Executed, Session};
@@ -23,14 +23,18 @@ use crate::workload::{Executed, Session};
 /// One client of an agent.
 pub(crate) struct Client {
     pub(crate) id: u32,
+    /// The one whose lane it belongs to.
+    pub(crate) agent: usize,
     pub(crate) session: Box<dyn Session>,
     pub(crate) rng: StdRng,
     /// Transactions it may still begin.
     pub(crate) quota: u64,
     committed: u64,
     aborted: u64,
+    /// Its transaction, from the commit to the acknowledgement.
+    executed: Option<Executed>,
     /// When its transaction begins: when the one before was acknowledged, for it has no think time, or as the pace says.
-    start: Instant,
+    pub(crate) start: Instant,
     /// Failed attempts of the transaction that has been drawn; `None` when none has been.
     attempts: Option<u32>,
     /// After a failed attempt the next one is not made before this.
@@ -38,14 +42,31 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: u32, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
+    pub(crate) fn new(id: u32, agent: usize, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
         let now = Instant::now();
-        Self { id, session, rng, quota, committed: 0, aborted: 0, start: now, attempts: None, again: now }
+        Self {
+            id,
+            agent,
+            session,
+            rng,
+            quota,
+            committed: 0,
+            aborted: 0,
+            executed: None,
+            start: now,
+            attempts: None,
+            again: now,
+        }
     }
 
     /// When it has something to do.
-    fn due(&self) -> Instant {
+    pub(crate) fn due(&self) -> Instant {
         self.start.max(self.again)
+    }
+
+    /// Whether its transaction is on its way no more.
+    pub(crate) fn is_done(&self) -> bool {
+        self.executed.as_ref().is_none_or(|executed| executed.pending.is_done())
     }
 
     /// What went wrong, with its client's number.
@@ -83,16 +104,24 @@ pub(crate) struct Finished {
 
 /// The thread's state.
 pub(crate) struct Agent {
-    clients: Vec<Client>,
-    /// Clients that have a transaction to run, by their place in `clients`.
-    ready: VecDeque<usize>,
-    /// Clients that wait for an acknowledgement, in the order of their commits.
-    in_flight: VecDeque<(usize, Executed)>,
+    number: usize,
+    lanes: Lanes,
     acknowledge: Acknowledge,
+    helps: bool,
     pace: Option<Pace>,
     latencies: Latencies,
     tallies: Vec<Tally>,
     shared: Arc<Shared>,
+}
+
+/// What an agent does next.
+enum Next {
+    Do(Task),
+    /// For a client of this neighbour.
+    Help(usize, Task),
+    /// There is something to do later.
+    Sleep(Duration),
+    End,
 }
 
 /// Leaves the gate even when the agent panics, so that the calling thread does not wait for it for ever.
@@ -119,21 +148,27 @@ impl Agent {
     /// After so long at most, a thread without work looks whether the run is over.
     const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-    pub(crate) fn new(clients: Vec<Client>, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
+    /// So long does a thread sleep whose clients a neighbour is at work for.
+    const NAP: Duration = Duration::from_micros(20);
+
+    /// Agent `number`, whose lane has its clients.
+    pub(crate) fn new(number: usize, lanes: Lanes, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
+        let is_alone = lanes.of(number).lock().ready.len() == 1;
         Self {
+            number,
+            acknowledge: if is_alone { Acknowledge::OnReturn } else { Acknowledge::Later },
+            // A thread with one client does nothing else.
+            helps: !is_alone,
+            lanes,
             pace,
-            ready: (0..clients.len()).filter(|at| clients[*at].quota > 0).collect(),
-            in_flight: VecDeque::with_capacity(clients.len()),
-            acknowledge: if clients.len() == 1 { Acknowledge::OnReturn } else { Acknowledge::Later },
-            clients,
             latencies: Latencies::new(),
             tallies: vec![Tally::default(); kinds],
             shared,
         }
     }
 
-    pub(crate) fn start(mut self, number: usize) -> Result<thread::JoinHandle<Finished>> {
-        thread::spawn(&format!("agent-{number}"), move || {
+    pub(crate) fn start(mut self) -> Result<thread::JoinHandle<Finished>> {
+        thread::spawn(&format!("agent-{}", self.number), move || {
             let shared = self.shared.clone();
             shared.gate.wait();
             let mut leave = Leave { shared: &shared, outcome: None };
@@ -141,8 +176,8 @@ impl Agent {
             let end = Instant::now();
             leave.outcome = Some(outcome);
             // The sessions end before the run does: their last words must be in when the caller audits.
-            let Self { clients, latencies, tallies, .. } = self;
-            drop(clients);
+            let Self { lanes, number, latencies, tallies, .. } = self;
+            lanes.of(number).lock().clear();
             drop(leave);
             Finished { latencies, tallies, end }
         })
@@ -151,66 +186,93 @@ impl Agent {
 
     fn work(&mut self) -> Result<()> {
         let start = Instant::now();
-        for client in &mut self.clients {
-            client.start = self.pace.map_or(start, |pace| pace.first(start, client.id));
-        }
+        let lanes = self.lanes.clone();
+        let begin = |client: &Client| self.pace.map_or(start, |pace| pace.first(start, client.id));
+        lanes.of(self.number).lock().begin(begin);
         loop {
-            self.acknowledge_what_is_done()?;
-            if self.shared.stop.load(Ordering::Relaxed) {
-                self.ready.clear();
-            }
-            if let Some(client) = self.take_ready() {
-                self.run(client)?;
-            } else if let Some((client, executed)) = self.in_flight.pop_front() {
-                // Even if another client's time comes meanwhile: who waits helps the log along, who sleeps does not.
-                self.settle(client, executed, None)?;
-            } else if !self.ready.is_empty() {
-                self.idle();
-            } else {
-                return Ok(());
+            match self.next(&lanes)? {
+                Next::Do(task) => self.perform(task)?,
+                Next::Help(neighbour, task) => {
+                    let _away = Away(lanes.of(neighbour));
+                    self.perform(task)?;
+                }
+                Next::Sleep(time) => thread::sleep(time),
+                Next::End => return Ok(()),
             }
         }
     }
 
-    /// Takes out a client whose time has come.
-    fn take_ready(&mut self) -> Option<usize> {
-        if self.pace.is_none() {
-            return self.ready.pop_front();
+    fn next(&mut self, lanes: &Lanes) -> Result<Next> {
+        let now = self.pace.map(|_| Instant::now());
+        if let Some(task) = self.next_own(&mut lanes.of(self.number).lock(), now)? {
+            return Ok(Next::Do(task));
         }
-        let now = Instant::now();
-        let due = self.ready.iter().position(|at| self.clients[*at].due() <= now)?;
-        self.ready.remove(due)
+        if self.helps
+            && !self.shared.stop.load(Ordering::Relaxed)
+            && let Some(neighbour) = lanes.neighbour(self.number)
+            && let Some(task) = lanes.of(neighbour).lock().take_for_neighbour(now)
+        {
+            return Ok(Next::Help(neighbour, task));
+        }
+        let lane = &mut *lanes.of(self.number).lock();
+        // A neighbour may have put a client back.
+        if let Some(task) = self.next_own(lane, now)? {
+            return Ok(Next::Do(task));
+        }
+        if let Some(client) = lane.in_flight.pop_front() {
+            // Even if another client's time comes meanwhile: who waits helps the log along, who sleeps does not.
+            return Ok(Next::Do(Task::Settle(client)));
+        }
+        if lane.is_over() {
+            return Ok(Next::End);
+        }
+        let due = lane.next_due().map_or(Self::NAP, |due| due.since(Instant::now()));
+        Ok(Next::Sleep(due.min(Self::LONGEST_SLEEP)))
     }
 
-    /// Sleeps until the next client's time has come.
-    fn idle(&self) {
-        let now = Instant::now();
-        let next = self.ready.iter().map(|at| self.clients[*at].due().since(now)).min();
-        thread::sleep(next.unwrap_or(Self::LONGEST_SLEEP).min(Self::LONGEST_SLEEP));
+    /// What is to be done for the thread's own clients.
+    fn next_own(&mut self, lane: &mut Lane, now: Option<Instant>) -> Result<Option<Task>> {
+        let mut settled = None;
+        while let Some(client) = lane.take_done() {
+            let now = *settled.get_or_insert_with(Instant::now);
+            lane.put_back(self.settle(client, Some(now))?);
+        }
+        if self.shared.stop.load(Ordering::Relaxed) {
+            lane.end();
+        }
+        Ok(lane.take_ready(now).map(Task::Run))
     }
 
-    fn acknowledge_what_is_done(&mut self) -> Result<()> {
-        let mut now = None;
-        while self.in_flight.front().is_some_and(|(_, executed)| executed.pending.is_done()) {
-            let (client, executed) = self.in_flight.pop_front().expect("it was looked at");
-            let now = *now.get_or_insert_with(Instant::now);
-            self.settle(client, executed, Some(now))?;
+    /// Does it, and puts the client back into its lane.
+    fn perform(&mut self, task: Task) -> Result<()> {
+        match task {
+            Task::Run(client) => self.run(client),
+            Task::Settle(client) => {
+                let client = self.settle(client, None)?;
+                self.lane_of(&client).put_back(client);
+                Ok(())
+            }
         }
-        Ok(())
+    }
+
+    fn lane_of(&self, client: &Client) -> MutexGuard<'_, Lane> {
+        self.lanes.of(client.agent).lock()
     }
 
     /// Runs the client's transaction up to its commit.
-    fn run(&mut self, at: usize) -> Result<()> {
-        let client = &mut self.clients[at];
+    fn run(&mut self, mut client: Box<Client>) -> Result<()> {
         if client.attempts.is_none() {
             client.quota -= 1;
             client.session.draw(&mut client.rng);
         }
         match client.session.execute(self.acknowledge) {
-            Ok(executed) if executed.pending.is_nothing() => self.settle(at, executed, None),
             Ok(executed) => {
-                self.in_flight.push_back((at, executed));
-                Ok(())
+                let is_over = executed.pending.is_nothing();
+                client.executed = Some(executed);
+                if is_over {
+                    return self.perform(Task::Settle(client));
+                }
+                self.lane_of(&client).in_flight.push_back(client);
             }
             Err(error) if error.is_retryable() => {
                 client.aborted += 1;
@@ -221,20 +283,23 @@ impl Agent {
                 let pause = longest.mul_f64(client.rng.random());
                 client.again = Instant::now().after(pause);
                 // At a fixed rate, `work` waits. Otherwise the other clients' transactions are pause enough.
-                if self.pace.is_none() && self.ready.is_empty() && !self.shared.stop.load(Ordering::Relaxed) {
+                if self.pace.is_none()
+                    && client.agent == self.number
+                    && self.lane_of(&client).ready.is_empty()
+                    && !self.shared.stop.load(Ordering::Relaxed)
+                {
                     thread::sleep(pause);
                 }
-                self.ready.push_back(at);
-                Ok(())
+                self.lane_of(&client).ready.push_back(client);
             }
-            Err(error) => Err(client.failure(error)),
+            Err(error) => return Err(client.failure(error)),
         }
+        Ok(())
     }
 
     /// Waits for the acknowledgement of the client's transaction, and counts it. `now` is the time, if it is known.
-    fn settle(&mut self, at: usize, executed: Executed, now: Option<Instant>) -> Result<()> {
-        let client = &mut self.clients[at];
-        let Executed { done, pending } = executed;
+    fn settle(&mut self, mut client: Box<Client>, now: Option<Instant>) -> Result<Box<Client>> {
+        let Executed { done, pending } = client.executed.take().expect("it has been executed");
         pending.wait().and_then(|()| client.session.acknowledged()).map_err(|error| client.failure(error))?;
         let now = now.unwrap_or_else(Instant::now);
         self.latencies.record(now.since(client.start));
@@ -243,9 +308,6 @@ impl Agent {
         client.attempts = None;
         client.committed += 1;
         self.shared.counts[client.id as usize].committed.store(client.committed, Ordering::Relaxed);
-        if client.quota > 0 {
-            self.ready.push_back(at);
-        }
-        Ok(())
+        Ok(client)
     }
 }

@@ -15,6 +15,7 @@ mod agent;
 mod audit;
 mod error;
 mod histogram;
+mod lane;
 mod layout;
 mod population;
 mod random;

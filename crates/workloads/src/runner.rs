@@ -16,6 +16,7 @@ use rand::rngs::StdRng;
 use crate::agent::{Agent, Client, Pace};
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
+use crate::lane::Lanes;
 use crate::store::Store;
 use crate::workload::Workload;
 
@@ -120,20 +121,12 @@ pub fn run<S: Store>(
     }
     let kinds = workload.kinds().len();
     let shared = Arc::new(Shared::new(options.clients));
+    let pace = options.rate.map(|rate| Pace::new(rate, options.clients));
+    let lanes = Lanes::new(dealt_out(store, workload, options)?);
     let mut agents = Vec::new();
     let mut started = Ok(());
-    for number in 0..options.agents.min(options.clients) {
-        // Clients go to agents as cards to players.
-        let clients: Result<Vec<_>> = (number..options.clients)
-            .step_by(options.agents as usize)
-            .map(|id| {
-                let rng = StdRng::seed_from_u64(client_seed(options.seed, id));
-                Ok(Client::new(id, workload.session(store, id)?, rng, quota(options, id)))
-            })
-            .collect();
-        let pace = options.rate.map(|rate| Pace::new(rate, options.clients));
-        let agent = clients.and_then(|clients| Agent::new(clients, kinds, pace, shared.clone()).start(number as usize));
-        match agent {
+    for number in 0..options.agents.min(options.clients) as usize {
+        match Agent::new(number, lanes.clone(), kinds, pace, shared.clone()).start() {
             Ok(agent) => agents.push(agent),
             Err(error) => {
                 started = Err(error);
@@ -141,6 +134,7 @@ pub fn run<S: Store>(
             }
         }
     }
+    drop(lanes);
     if started.is_err() {
         shared.stop.store(true, Ordering::Relaxed);
     }
@@ -169,6 +163,19 @@ pub fn run<S: Store>(
     assert_eq!(progress.committed, latencies.count(), "every commit has a latency");
     let Progress { committed, aborted, .. } = progress;
     Ok(RunReport { elapsed: end.since(start), committed, aborted, latencies, tallies })
+}
+
+/// The clients of each agent: they go to agents as cards to players. They are made agent by agent, so that what is side by
+/// side in memory is one agent's.
+fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Client>>> {
+    let agents = options.agents.min(options.clients);
+    let client = |id, agent| {
+        let rng = StdRng::seed_from_u64(client_seed(options.seed, id));
+        Ok(Client::new(id, agent, workload.session(store, id)?, rng, quota(options, id)))
+    };
+    let of_agent =
+        |agent| (agent..options.clients).step_by(agents as usize).map(|id| client(id, agent as usize)).collect();
+    (0..agents).map(of_agent).collect()
 }
 
 /// Spreads the seeds of clients far apart.
