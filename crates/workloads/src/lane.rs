@@ -23,6 +23,7 @@ pub(crate) struct Lane {
     /// Clients that wait for an acknowledgement, about in the order of their commits.
     pub(crate) in_flight: VecDeque<Box<Client>>,
     /// Clients that go on no more. Their sessions end behind the run, for that may take time: all of them leave the database.
+    #[expect(clippy::vec_box, reason = "clients are handed on without being copied")]
     ended: Vec<Box<Client>>,
     /// Clients that a neighbour is at work for.
     away: usize,
