@@ -3,7 +3,7 @@
 //! With one client it waits for each commit. With many it does as Aether's agent threads do (section 4): a commit is left on
 //! its way, the thread goes on with the transaction of another client, of its own or of a neighbour ([`crate::lane`]), and
 //! waits only when none of them has one to begin: they wait for commits, or, at a fixed rate, for their time. Commits
-//! are acknowledged about in the order in which they were made, which is the order in which the log hardens them.
+//! are acknowledged about in the order in which they were made, which is the order in which one log hardens them.
 
 use std::time::Duration;
 
@@ -64,6 +64,11 @@ impl Client {
         self.start.max(self.again)
     }
 
+    /// Whether the last attempt of its transaction has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.attempts.is_some()
+    }
+
     /// Whether its transaction is on its way no more.
     pub(crate) fn is_done(&self) -> bool {
         self.executed.as_ref().is_none_or(|executed| executed.pending.is_done())
@@ -111,6 +116,8 @@ pub(crate) struct Agent {
     pace: Option<Pace>,
     latencies: Latencies,
     tallies: Vec<Tally>,
+    /// When its last transaction was acknowledged.
+    end: Instant,
     shared: Arc<Shared>,
 }
 
@@ -148,7 +155,7 @@ impl Agent {
     /// After so long at most, a thread without work looks whether the run is over.
     const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-    /// So long does a thread sleep whose clients a neighbour is at work for.
+    /// So long at most does a thread sleep while a neighbour is at work for one of its clients.
     const NAP: Duration = Duration::from_micros(20);
 
     /// Agent `number`, whose lane has its clients.
@@ -163,6 +170,7 @@ impl Agent {
             pace,
             latencies: Latencies::new(),
             tallies: vec![Tally::default(); kinds],
+            end: Instant::now(),
             shared,
         }
     }
@@ -170,27 +178,27 @@ impl Agent {
     pub(crate) fn start(mut self) -> Result<thread::JoinHandle<Finished>> {
         thread::spawn(&format!("agent-{}", self.number), move || {
             let shared = self.shared.clone();
-            shared.gate.wait();
+            let start = shared.gate.wait();
             let mut leave = Leave { shared: &shared, outcome: None };
-            let outcome = self.work();
-            let end = Instant::now();
-            leave.outcome = Some(outcome);
-            // The sessions end before the run does: their last words must be in when the caller audits.
-            let Self { lanes, number, latencies, tallies, .. } = self;
-            lanes.of(number).lock().clear();
+            self.end = start;
+            leave.outcome = Some(self.work(start));
             drop(leave);
-            Finished { latencies, tallies, end }
+            Finished { latencies: self.latencies, tallies: self.tallies, end: self.end }
         })
         .map_err(Error::Thread)
     }
 
-    fn work(&mut self) -> Result<()> {
-        let start = Instant::now();
+    /// Runs transactions from the common start on, until the run is over.
+    fn work(&mut self, start: Instant) -> Result<()> {
         let lanes = self.lanes.clone();
         let begin = |client: &Client| self.pace.map_or(start, |pace| pace.first(start, client.id));
         lanes.of(self.number).lock().begin(begin);
         loop {
-            match self.next(&lanes)? {
+            let is_stopped = self.shared.stop.load(Ordering::Relaxed);
+            if is_stopped {
+                lanes.of(self.number).lock().end();
+            }
+            match self.next(!is_stopped) {
                 Next::Do(task) => self.perform(task)?,
                 Next::Help(neighbour, task) => {
                     let _away = Away(lanes.of(neighbour));
@@ -202,45 +210,34 @@ impl Agent {
         }
     }
 
-    fn next(&mut self, lanes: &Lanes) -> Result<Next> {
+    fn next(&self, goes_on: bool) -> Next {
         let now = self.pace.map(|_| Instant::now());
-        if let Some(task) = self.next_own(&mut lanes.of(self.number).lock(), now)? {
-            return Ok(Next::Do(task));
+        let own = self.lanes.of(self.number);
+        if let Some(task) = own.lock().take(now) {
+            return Next::Do(task);
         }
-        if self.helps
-            && !self.shared.stop.load(Ordering::Relaxed)
-            && let Some(neighbour) = lanes.neighbour(self.number)
-            && let Some(task) = lanes.of(neighbour).lock().take_for_neighbour(now)
+        if goes_on
+            && self.helps
+            && let Some(neighbour) = self.lanes.neighbour(self.number)
+            && let Some(task) = self.lanes.of(neighbour).lock().take_for_neighbour(now)
         {
-            return Ok(Next::Help(neighbour, task));
+            return Next::Help(neighbour, task);
         }
-        let lane = &mut *lanes.of(self.number).lock();
+        let mut lane = own.lock();
         // A neighbour may have put a client back.
-        if let Some(task) = self.next_own(lane, now)? {
-            return Ok(Next::Do(task));
+        if let Some(task) = lane.take(now) {
+            return Next::Do(task);
         }
         if let Some(client) = lane.in_flight.pop_front() {
             // Even if another client's time comes meanwhile: who waits helps the log along, who sleeps does not.
-            return Ok(Next::Do(Task::Settle(client)));
+            return Next::Do(Task::Settle(client));
         }
         if lane.is_over() {
-            return Ok(Next::End);
+            return Next::End;
         }
-        let due = lane.next_due().map_or(Self::NAP, |due| due.since(Instant::now()));
-        Ok(Next::Sleep(due.min(Self::LONGEST_SLEEP)))
-    }
-
-    /// What is to be done for the thread's own clients.
-    fn next_own(&mut self, lane: &mut Lane, now: Option<Instant>) -> Result<Option<Task>> {
-        let mut settled = None;
-        while let Some(client) = lane.take_done() {
-            let now = *settled.get_or_insert_with(Instant::now);
-            lane.put_back(self.settle(client, Some(now))?);
-        }
-        if self.shared.stop.load(Ordering::Relaxed) {
-            lane.end();
-        }
-        Ok(lane.take_ready(now).map(Task::Run))
+        let longest = if lane.has_away() { Self::NAP } else { Self::LONGEST_SLEEP };
+        let due = lane.next_due().map_or(longest, |due| due.since(Instant::now()));
+        Next::Sleep(due.min(longest))
     }
 
     /// Does it, and puts the client back into its lane.
@@ -248,7 +245,7 @@ impl Agent {
         match task {
             Task::Run(client) => self.run(client),
             Task::Settle(client) => {
-                let client = self.settle(client, None)?;
+                let client = self.settle(client)?;
                 self.lane_of(&client).put_back(client);
                 Ok(())
             }
@@ -282,7 +279,7 @@ impl Agent {
                 let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
                 let pause = longest.mul_f64(client.rng.random());
                 client.again = Instant::now().after(pause);
-                // At a fixed rate, `work` waits. Otherwise the other clients' transactions are pause enough.
+                // At a fixed rate, `next` waits. Otherwise the other clients' transactions are pause enough.
                 if self.pace.is_none()
                     && client.agent == self.number
                     && self.lane_of(&client).ready.is_empty()
@@ -297,11 +294,12 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits for the acknowledgement of the client's transaction, and counts it. `now` is the time, if it is known.
-    fn settle(&mut self, mut client: Box<Client>, now: Option<Instant>) -> Result<Box<Client>> {
+    /// Waits for the acknowledgement of the client's transaction, and counts it.
+    fn settle(&mut self, mut client: Box<Client>) -> Result<Box<Client>> {
         let Executed { done, pending } = client.executed.take().expect("it has been executed");
         pending.wait().and_then(|()| client.session.acknowledged()).map_err(|error| client.failure(error))?;
-        let now = now.unwrap_or_else(Instant::now);
+        let now = Instant::now();
+        self.end = now;
         self.latencies.record(now.since(client.start));
         self.tallies[done.kind].add(Tally { done: 1, declined: u64::from(done.declined) });
         client.start = self.pace.map_or(now, |pace| client.start.after(pace.interval));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// A distribution of latencies from 1 ns to an hour, to three significant digits. Each client fills its own; they are
+/// A distribution of latencies from 1 ns to an hour, to three significant digits. Each thread fills its own; they are
 /// merged when the run is over.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);

@@ -22,7 +22,8 @@ pub(crate) struct Lane {
     pub(crate) ready: VecDeque<Box<Client>>,
     /// Clients that wait for an acknowledgement, about in the order of their commits.
     pub(crate) in_flight: VecDeque<Box<Client>>,
-    /// Clients that go on no more. Their sessions end behind the run, for that may take time: all of them leave the database.
+    /// Clients that go on no more. Their sessions end with the lanes, and not within the time of the run: that all of them leave
+    /// the database may take longer than a transaction.
     #[expect(clippy::vec_box, reason = "clients are handed on without being copied")]
     ended: Vec<Box<Client>>,
     /// Clients that a neighbour is at work for.
@@ -91,18 +92,18 @@ impl Lane {
         self.ended.extend(self.ready.drain(..));
     }
 
-    /// Ends the sessions of its clients. Its agent has ended, perhaps early: those who are away are the neighbour's business.
-    pub(crate) fn clear(&mut self) {
-        *self = Self { away: self.away, ..Self::default() };
+    /// What can be done at once. `now` is `None` if nobody waits for a time.
+    pub(crate) fn take(&mut self, now: Option<Instant>) -> Option<Task> {
+        self.take_done().map(Task::Settle).or_else(|| self.take_ready(now).map(Task::Run))
     }
 
     /// A client whose transaction has been acknowledged.
-    pub(crate) fn take_done(&mut self) -> Option<Box<Client>> {
+    fn take_done(&mut self) -> Option<Box<Client>> {
         if self.in_flight.front().is_some_and(|client| client.is_done()) { self.in_flight.pop_front() } else { None }
     }
 
-    /// A client whose time has come; `now` is `None` if nobody waits for a time.
-    pub(crate) fn take_ready(&mut self, now: Option<Instant>) -> Option<Box<Client>> {
+    /// A client whose time has come.
+    fn take_ready(&mut self, now: Option<Instant>) -> Option<Box<Client>> {
         let Some(now) = now else { return self.ready.pop_front() };
         let due = self.ready.iter().position(|client| client.due() <= now)?;
         self.ready.remove(due)
@@ -113,10 +114,16 @@ impl Lane {
         if !self.begun || self.ready.len() + self.in_flight.len() < 2 {
             return None;
         }
-        let done = self.take_done().map(Task::Settle);
-        let task = done.or_else(|| self.take_ready(now).map(Task::Run));
+        // Who has failed tries again after a pause, which is the agent's to keep.
+        let has_failed = self.ready.front().is_some_and(|client| client.has_failed());
+        let task = if has_failed { self.take_done().map(Task::Settle) } else { self.take(now) };
         self.away += usize::from(task.is_some());
         task
+    }
+
+    /// Whether a neighbour is at work for one of its clients.
+    pub(crate) fn has_away(&self) -> bool {
+        self.away > 0
     }
 
     /// When the next client's time comes.
@@ -126,7 +133,7 @@ impl Lane {
 
     /// Whether there is nothing to do, now or later.
     pub(crate) fn is_over(&self) -> bool {
-        self.ready.is_empty() && self.in_flight.is_empty() && self.away == 0
+        self.ready.is_empty() && self.in_flight.is_empty() && !self.has_away()
     }
 }
 
@@ -158,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_last_until_the_lane_is_cleared() {
+    fn sessions_last_as_long_as_the_lanes() {
         let alive = Arc::new(());
         let client = |quota| {
             let session = Box::new(Idle { _alive: Arc::clone(&alive) });
@@ -173,7 +180,8 @@ mod tests {
         lane.end();
         assert!(lane.is_over());
         assert_eq!(Arc::strong_count(&alive), 4, "to end a session may take long, and the run is timed");
-        lane.clear();
+        drop(lane);
+        drop(lanes);
         assert_eq!(Arc::strong_count(&alive), 1);
     }
 

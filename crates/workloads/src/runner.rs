@@ -134,7 +134,6 @@ pub fn run<S: Store>(
             }
         }
     }
-    drop(lanes);
     if started.is_err() {
         shared.stop.store(true, Ordering::Relaxed);
     }
@@ -155,6 +154,8 @@ pub fn run<S: Store>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
+    // The sessions' last words must be in when the caller audits.
+    drop(lanes);
     started?;
     if let Some(error) = shared.gate.state.lock().failure.take() {
         return Err(error);
@@ -254,17 +255,22 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct GateState {
     ready: usize,
-    open: bool,
+    /// When agents were let go.
+    start: Option<Instant>,
     running: usize,
     failure: Option<Error>,
 }
 
 impl Gate {
-    pub(crate) fn wait(&self) {
+    /// Waits until all are there; returns the time of the common start.
+    pub(crate) fn wait(&self) -> Instant {
         let mut state = self.state.lock();
         state.ready += 1;
         self.changed.notify_all();
-        while !state.open {
+        loop {
+            if let Some(start) = state.start {
+                return start;
+            }
             self.changed.wait(&mut state);
         }
     }
@@ -276,9 +282,8 @@ impl Gate {
             self.changed.wait(&mut state);
         }
         state.running = agents;
-        state.open = true;
         self.changed.notify_all();
-        Instant::now()
+        *state.start.insert(Instant::now())
     }
 
     pub(crate) fn leave(&self, outcome: Result<()>) {

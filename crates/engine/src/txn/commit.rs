@@ -43,7 +43,8 @@ impl Commit {
         Self(State::Hardening(hardened, txn))
     }
 
-    /// Whether [`Commit::wait`] would return at once, for better or worse. Costs one look at memory.
+    /// Whether [`Commit::wait`] would return at once, for better or worse. Costs one look at memory, or a part of
+    /// the work where logs are hardened together.
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Done(_) => true,

@@ -2,8 +2,9 @@
 //!
 //! The disk takes everything at once and keeps nothing. So what [`insertions`] measures is acquiring space, the checksum,
 //! the copy, the release, and the daemon that passes over it. [`copies`] is the yardstick: the same number of bytes copied
-//! into the same kind of buffer, from one end to the other and again, with nothing else done; or, since threads that share a
-//! buffer cannot do without it, with one atomic operation before each record.
+//! into the same kind of buffer, from one end to the other and again, with nothing else done; or with one addition to a word that
+//! all threads share before each record, since no thread can share a buffer without an atomic operation. Both leave out that
+//! the lines of a shared buffer go from core to core.
 //!
 //! On a machine that is busy with other things the rates say little; processor time for each record still does.
 
@@ -112,7 +113,7 @@ pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
 pub enum Copying {
     /// Nothing.
     Alone,
-    /// For each record they add to one word that they share: the least that it takes to share a buffer.
+    /// For each record they add to one word that they share, which is the least that `reserved` could do.
     InTurns,
 }
 
@@ -139,7 +140,7 @@ pub fn copies(copying: Copying, load: Load) -> Result<Rate> {
                 at = 0;
             }
             if copying == Copying::InTurns {
-                next.fetch_add(source.len() as u64, Ordering::AcqRel);
+                black_box(next.fetch_add(source.len() as u64, Ordering::AcqRel));
             }
             // SAFETY: the parts of the threads are apart, and a record fits one: see `validate`.
             let space = unsafe { ring.bytes_mut(Lsn::new((start + at) as u64), source.len()) };

@@ -1,7 +1,7 @@
 //! What a workload asks of an engine.
 //!
 //! The workloads are written once, against these traits, and compiled for each engine: [`Store`] is an open database,
-//! [`Connection`] what one client thread has of it, [`Transaction`] a unit of work. Everything is dispatched statically.
+//! [`Connection`] what one client has of it (threads may take turns), [`Transaction`] a unit of work. Everything is dispatched statically.
 //! The implementation for Duramen is in `duramen.rs`; other engines implement the traits in a crate of their own, and
 //! prove with [`conformance`] that they keep the promises.
 //!
