@@ -80,6 +80,8 @@ bugs! {
         PageNotRedoneOnTouch,
         /// A checkpoint does not list the pages that recovery has not redone yet.
         CheckpointForgetsUnfinished,
+        /// A descent enters a child whose fences are not what the parent says.
+        FencesNotCompared,
     }
     concurrency {
         /// A flush looks for those who wait for room before it moves the durable position, not after.

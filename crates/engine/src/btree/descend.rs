@@ -3,8 +3,8 @@
 use duramen_types::PageId;
 use duramen_types::planted::{Bug, is_on};
 
-use super::{MAX_LEVELS, Store, Tree, broken, retry};
-use crate::page::{Node, OptimisticPage, PageBytes, SlotFlags};
+use super::{MAX_LEVELS, NOT_THE_CHILD, Store, Tree, broken, retry};
+use crate::page::{Node, PageBytes, SlotFlags};
 use crate::pool::{Exclusive, Interrupt, Optimistic, PoolError};
 
 /// What is at a key.
@@ -28,15 +28,35 @@ pub(crate) enum Direction {
 /// The next key of a tree, or its end.
 pub(crate) type Neighbour = Option<Vec<u8>>;
 
+/// Which leaf a descent looks for.
+#[derive(Clone, Copy)]
+enum Target<'k> {
+    /// The one whose fences enclose the key.
+    Key(&'k [u8]),
+    /// The last one of the tree.
+    Last,
+}
+
+impl Target<'_> {
+    /// The child of an inner node that the way leads through, and its number.
+    #[inline(always)]
+    fn child_of<B: PageBytes>(self, node: &Node<B>) -> (usize, PageId) {
+        match self {
+            Self::Key(key) => node.child_for(key),
+            Self::Last => (node.slot_count(), node.child(node.slot_count())),
+        }
+    }
+}
+
 impl Store {
     /// The leaf whose fences enclose `key`. What is read from it counts only once the guard has been validated.
     pub(crate) fn leaf(&self, tree: Tree, key: &[u8]) -> Result<Optimistic<'_>, Interrupt> {
-        self.descend(tree, 0, |node| node.child_for(key).1).map(|(_, leaf)| leaf)
+        self.descend(tree, 0, Target::Key(key)).map(|(_, leaf)| leaf)
     }
 
     /// The last leaf of the tree.
     pub(crate) fn last_leaf(&self, tree: Tree) -> Result<Optimistic<'_>, Interrupt> {
-        self.descend(tree, 0, |node| node.child(node.slot_count())).map(|(_, leaf)| leaf)
+        self.descend(tree, 0, Target::Last).map(|(_, leaf)| leaf)
     }
 
     /// The node at `level` (the root, if the tree is not so high) whose fences enclose `key`, and its parent if it has
@@ -47,29 +67,34 @@ impl Store {
         key: &[u8],
         level: u8,
     ) -> Result<(Option<Optimistic<'_>>, Optimistic<'_>), Interrupt> {
-        self.descend(tree, level, |node| node.child_for(key).1)
+        self.descend(tree, level, Target::Key(key))
     }
 
+    /// Every node that is entered must be the one that its parent means: of this tree, one level below, and with the
+    /// parent's separators as its fences. A page that an older version of itself has replaced is seen by that, where it
+    /// would lead a search astray, or a scan round in circles.
     #[inline]
     fn descend<'s>(
         &'s self,
         tree: Tree,
         level: u8,
-        choose: impl Fn(&Node<OptimisticPage<'s>>) -> PageId,
+        target: Target<'_>,
     ) -> Result<(Option<Optimistic<'s>>, Optimistic<'s>), Interrupt> {
         let mut parent: Option<Optimistic<'s>> = None;
         let mut current = self.pool.optimistic(tree.root)?;
+        let root = Node(current.page());
+        if !root.is_of(tree.table, root.level()) {
+            current.validate()?;
+            return Err(broken(current.id(), "the page is not the root of its table").into());
+        }
         for _ in 0..MAX_LEVELS {
             let node = Node(current.page());
-            let (is_leaf, at) = (node.is_leaf(), node.level());
-            if is_leaf || at <= level {
+            let at = node.level();
+            if at <= level {
                 current.validate()?;
-                if is_leaf && at != 0 || at < level && parent.is_some() {
-                    return Err(broken(current.id(), "the node is at the wrong level").into());
-                }
                 return Ok((parent, current));
             }
-            let child = choose(&node);
+            let (slot, child) = target.child_of(&node);
             current.validate()?;
             if child.is_zero() {
                 return Err(broken(current.id(), "a child pointer is zero").into());
@@ -80,6 +105,12 @@ impl Store {
             }
             if at == 1 {
                 next.page().fetch_ahead();
+            }
+            if !is_on(Bug::FencesNotCompared) && !node.is_parent(slot, &Node(next.page()), tree.table) {
+                // What was compared counts only if neither has changed meanwhile.
+                next.validate()?;
+                current.validate()?;
+                return Err(broken(child, NOT_THE_CHILD).into());
             }
             parent = Some(current);
             current = next;

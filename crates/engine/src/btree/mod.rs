@@ -57,6 +57,10 @@ pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
     }
 }
 
+/// What is wrong with a page that its parent does not mean.
+pub(crate) const NOT_THE_CHILD: &str =
+    "its table, level or fences are not what its parent says: another version of the page is in its place";
+
 /// Runs `attempt` until it is not interrupted by another thread.
 pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Interrupt>) -> Result<T, PoolError> {
     let mut backoff = Backoff::new();

@@ -3,7 +3,7 @@
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use super::{Store, Tree, broken, retry};
+use super::{NOT_THE_CHILD, Store, Tree, broken, retry};
 use crate::change::Change;
 use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
 use crate::pool::{Exclusive, Interrupt, PoolError};
@@ -174,6 +174,10 @@ impl Store {
         let mut partner = None;
         for (slot, sibling) in right.into_iter().chain(left) {
             let Some(sibling) = self.pool.try_exclusive(sibling)? else { return Ok(false) };
+            let number = if slot == at { at + 1 } else { slot };
+            if !above.is_parent(number, &Node(&sibling[..]), tree.table) {
+                return Err(broken(sibling.id(), NOT_THE_CHILD).into());
+            }
             let (lower, upper) = if slot == at { (&node, &sibling) } else { (&sibling, &node) };
             if can_merge(Node(&lower[..]), Node(&upper[..])) {
                 partner = Some((slot, sibling));
@@ -203,8 +207,11 @@ impl Store {
 
     /// Moves the contents of the root's only child into the root; returns the bytes of log that this took.
     fn pull_root_up(&self, root: Exclusive<'_>) -> Result<u64, Interrupt> {
-        let child = Node(&root[..]).child(0);
-        let Some(child) = self.pool.try_exclusive(child)? else { return Err(Interrupt::Restart) };
+        let view = Node(&root[..]);
+        let Some(child) = self.pool.try_exclusive(view.child(0))? else { return Err(Interrupt::Restart) };
+        if !view.is_parent(0, &Node(&child[..]), page::table_id(&root)) {
+            return Err(broken(child.id(), NOT_THE_CHILD).into());
+        }
         let mut contents = child.to_vec();
         page::set_page_id(&mut contents, root.id());
 

@@ -34,10 +34,10 @@
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
-use duramen_types::{PAGE_SIZE, PageId};
+use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::bytes::PageBytes;
-use super::{LEVEL, PAGE_HEADER_SIZE, PageType, TYPE};
+use super::{LEVEL, PAGE_HEADER_SIZE, PageType, TABLE_ID, TYPE};
 
 pub(super) const SLOT_COUNT: usize = 32;
 pub(super) const HEAP_START: usize = 34;
@@ -340,6 +340,59 @@ impl<B: PageBytes> Node<B> {
     pub(crate) fn child_for(&self, key: &[u8]) -> (usize, PageId) {
         let (slot, _) = self.lower_bound(key);
         (slot, self.child(slot))
+    }
+
+    /// Whether this is a node at `level` of the table's tree.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, table: TableId, level: u8) -> bool {
+        let ty = if level == 0 { PageType::Leaf } else { PageType::Inner };
+        self.0.u8_at(TYPE) == ty as u8 && self.0.u8_at(LEVEL) == level && self.0.u32_at(TABLE_ID) == table.get()
+    }
+
+    /// Whether `child` can be child number `slot` of this inner node of the table: it is a node of the same tree, one level
+    /// below, and its fences are the separators on either side.
+    #[inline]
+    pub(crate) fn is_parent<C: PageBytes>(&self, slot: usize, child: &Node<C>, table: TableId) -> bool {
+        let count = self.slot_count();
+        child.is_of(table, self.level().saturating_sub(1))
+            && match slot.checked_sub(1) {
+                None => self.has_same_fence(HAS_LOWER, LOWER_OFF, child),
+                Some(below) => self.is_fence(below, HAS_LOWER, LOWER_OFF, child),
+            }
+            && match slot < count {
+                true => self.is_fence(slot, HAS_UPPER, UPPER_OFF, child),
+                false => self.has_same_fence(HAS_UPPER, UPPER_OFF, child),
+            }
+    }
+
+    /// Whether both have the same lower, or upper, fence; the field of its length is behind that of its offset.
+    #[inline(always)]
+    fn has_same_fence<C: PageBytes>(&self, flag: u16, off: usize, other: &Node<C>) -> bool {
+        let present = self.0.u16_at(NODE_FLAGS) & flag;
+        if present != other.0.u16_at(NODE_FLAGS) & flag {
+            return false;
+        }
+        let len = self.field(off + 2);
+        present == 0 || len == other.field(off + 2) && self.equals(self.field(off), other, other.field(off), len)
+    }
+
+    /// Whether the slot's key is the lower, or upper, fence of `child`.
+    #[inline(always)]
+    fn is_fence<C: PageBytes>(&self, slot: usize, flag: u16, off: usize, child: &Node<C>) -> bool {
+        let (prefix, suffix) = (self.field(PREFIX_LEN), self.slot_field(slot, SUFFIX_LEN));
+        let (at, len) = (child.field(off), child.field(off + 2));
+        child.0.u16_at(NODE_FLAGS) & flag != 0
+            && len == prefix + suffix
+            && self.equals(self.slot_field(slot, CELL_OFF), child, at + prefix, suffix)
+            && self.equals(self.field(LOWER_OFF), child, at, prefix)
+    }
+
+    /// Whether the `len` bytes at `off` are those of `other` at `other_off`.
+    #[inline(always)]
+    fn equals<C: PageBytes>(&self, off: usize, other: &Node<C>, other_off: usize, len: usize) -> bool {
+        let difference = |at: usize| self.0.u64_at(off + at) ^ other.0.u64_at(other_off + at);
+        let (whole, rest) = (len / 8 * 8, len % 8);
+        (0..whole).step_by(8).all(|at| difference(at) == 0) && (rest == 0 || difference(whole) << (64 - 8 * rest) == 0)
     }
 
     /// Whether `key` lies within the fences.
