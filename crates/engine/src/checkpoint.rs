@@ -243,13 +243,15 @@ impl Core {
         let end = self.log_checkpoint(standing, end, &mut Vec::new());
         self.scheme().harden_at_once(end.gsn, Some(end.place()))?;
 
+        let generation = self.stamp_next_generation()?;
         let redo = pages.iter().map(|&(_, gsn)| gsn).fold(begun.gsn, Gsn::min);
         let oldest = txns.iter().map(|entry| entry.first).fold(redo, Gsn::min);
         {
             let mut file = self.control.lock();
             let redo_from = self.scheme().positions_before(redo);
             let logs = file.control.logs.at_checkpoint(begun.gsn, end.gsn, &tails, &redo_from);
-            let control = Control { checkpoint: begin, redo, oldest, next_txn, groups, logs, ..file.control };
+            let control =
+                Control { checkpoint: begin, redo, oldest, next_txn, groups, generation, logs, ..file.control };
             file.write(control)?;
         }
         self.counters.checkpoint_taken();

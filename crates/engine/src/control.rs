@@ -19,12 +19,15 @@
 //! | 88 | 2 | number of logs; 0 is as good as 1 |
 //! | 90 | 1 | partition of several logs: 0 transaction, 1 round-robin, 2 page |
 //! | 91 | 1 | 1 while several logs are being cut behind the GSN at 104 |
+//! | 92 | 1 | 1 if the database was closed in order, and nothing was written since |
 //! | 96 | 8 | several logs: GSN of the begin record |
 //! | 104 | 8 | several logs: GSN up to which all of them are complete |
 //! | 112 | 16 each | for each of several logs: LSN from which analysis reads, LSN from which redo reads |
+//! | 496 | 8 | generation of the other files (see `generation.rs`); 0 if they have no stamps yet |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
-//! The rest of a block is zero.
+//! The rest of a block is zero. The fields at 92 and 496 are of version 3; before, version 1 was for one log and 2 for
+//! several.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, clock};
@@ -34,12 +37,14 @@ use duramen_wal::MAX_LOGS;
 use crate::error::{Error, Result};
 use crate::options::Partition;
 
-/// The highest format version that this program reads, and writes when there are several logs; with one log it writes
-/// [`FORMAT_VERSION_ONE_LOG`].
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The format version that this program writes, and the highest that it reads.
+pub(crate) const FORMAT_VERSION: u32 = 3;
 
-/// The format version of databases with one log.
-pub(crate) const FORMAT_VERSION_ONE_LOG: u32 = 1;
+/// The lowest format version that this program reads.
+const OLDEST_VERSION: u32 = 1;
+
+/// From this version on, files have generations.
+const GENERATIONS_VERSION: u32 = 3;
 
 /// Name of the file.
 pub(crate) const CONTROL: &str = "control";
@@ -49,7 +54,11 @@ pub(crate) const CONTROL_NEW: &str = "control.new";
 
 const MAGIC: [u8; 8] = *b"DURAMEN\0";
 const LOGS: usize = 88;
+const CLEAN: usize = 92;
+const GENERATION: usize = 496;
 const CRC: usize = 508;
+
+const _: () = assert!(LOGS + 24 + 16 * MAX_LOGS as usize <= GENERATION, "the places of all logs fit");
 
 /// What the control file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +76,10 @@ pub(crate) struct Control {
     pub(crate) written: u64,
     /// So many groups of pages have an allocation bitmap, if not more.
     pub(crate) groups: u64,
+    /// What the other files are stamped with; 0 in a database of a format before there were stamps.
+    pub(crate) generation: u64,
+    /// The database was closed in order, and nothing was written since.
+    pub(crate) is_clean: bool,
     pub(crate) logs: SeveralLogs,
 }
 
@@ -127,7 +140,7 @@ impl SeveralLogs {
         block[LOGS + 3] = self.is_cutting.into();
         let places = self.places[..usize::from(self.count)].iter().flat_map(|place| [place.0.get(), place.1.get()]);
         let fields = [self.checkpoint.get(), self.complete.get()].into_iter().chain(places);
-        for (field, number) in block[LOGS + 8..CRC].chunks_exact_mut(8).zip(fields) {
+        for (field, number) in block[LOGS + 8..GENERATION].chunks_exact_mut(8).zip(fields) {
             field.copy_from_slice(&number.to_le_bytes());
         }
     }
@@ -182,8 +195,7 @@ impl Control {
     pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
-        let version = if self.logs.count == 1 { FORMAT_VERSION_ONE_LOG } else { FORMAT_VERSION };
-        block[8..12].copy_from_slice(&version.to_le_bytes());
+        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
         let fields = [
@@ -199,6 +211,8 @@ impl Control {
             block[32 + index * 8..40 + index * 8].copy_from_slice(&field.to_le_bytes());
         }
         self.logs.encode(block);
+        block[CLEAN] = self.is_clean.into();
+        block[GENERATION..GENERATION + 8].copy_from_slice(&self.generation.to_le_bytes());
         let crc = crc32c(&block[..CRC]);
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
     }
@@ -213,9 +227,11 @@ impl Control {
         if half(CRC) != crc32c(&block[..CRC]) {
             return Err(Defect::Damaged);
         }
-        if !(FORMAT_VERSION_ONE_LOG..=FORMAT_VERSION).contains(&half(8)) {
-            return Err(Defect::Version(half(8)));
+        let version = half(8);
+        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&version) {
+            return Err(Defect::Version(version));
         }
+        let has_generations = version >= GENERATIONS_VERSION;
         if half(12) as usize != PAGE_SIZE {
             return Err(Defect::PageSize(half(12)));
         }
@@ -228,6 +244,8 @@ impl Control {
             next_txn: TxnId::new(word(64)),
             written: word(72),
             groups: word(80),
+            generation: if has_generations { word(GENERATION) } else { 0 },
+            is_clean: has_generations && block[CLEAN] != 0,
             logs: SeveralLogs::decode(block).ok_or(Defect::Damaged)?,
         })
     }
@@ -239,7 +257,7 @@ pub(crate) enum Defect {
     Foreign,
     #[error("its checksum is wrong")]
     Damaged,
-    #[error("it has format version {0}; this program reads version {FORMAT_VERSION}")]
+    #[error("it has format version {0}; this program reads versions {OLDEST_VERSION} to {FORMAT_VERSION}")]
     Version(u32),
     #[error("its pages have {0} bytes; this program is built for {PAGE_SIZE}")]
     PageSize(u32),
@@ -356,6 +374,8 @@ mod tests {
             next_txn: TxnId::new(12),
             written: 1,
             groups: 3,
+            generation: 4,
+            is_clean: true,
             logs: SeveralLogs::ONE,
         }
     }
@@ -373,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn several_logs_are_another_version_and_one_is_not() {
+    fn several_logs_round_trip_and_one_has_nothing_to_say() {
         let tails: Vec<Lsn> = (1..=24).map(|log| Lsn::new(log * 8192)).collect();
         for count in [2, 3, MAX_LOGS] {
             for partition in [Partition::Transaction, Partition::RoundRobin, Partition::Page] {
@@ -382,7 +402,7 @@ mod tests {
                 let mut block = vec![0; BLOCK_SIZE];
                 let control = Control { logs, ..sample(5) };
                 control.encode(&mut block);
-                assert_eq!((block[8], Control::decode(&block)), (2, Ok(control)));
+                assert_eq!(Control::decode(&block), Ok(control));
                 block[LOGS + 2] = 3;
                 let crc = crc32c(&block[..CRC]);
                 block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
@@ -391,8 +411,19 @@ mod tests {
         }
         let mut block = vec![0; BLOCK_SIZE];
         sample(5).encode(&mut block);
-        assert_eq!(block[8], 1);
-        assert!(block[LOGS..CRC].iter().all(|byte| *byte == 0));
+        assert!(block[LOGS..CLEAN].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn formats_before_have_no_generations() {
+        for version in [1_u32, 2] {
+            let mut block = vec![0; BLOCK_SIZE];
+            sample(5).encode(&mut block);
+            block[8..12].copy_from_slice(&version.to_le_bytes());
+            let crc = crc32c(&block[..CRC]);
+            block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(Control::decode(&block), Ok(Control { generation: 0, is_clean: false, ..sample(5) }));
+        }
     }
 
     #[test]

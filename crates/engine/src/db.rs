@@ -233,9 +233,10 @@ impl Db {
         if core.health.is_closed() {
             return Err(Error::Closed);
         }
-        let result = core.checkpoint_clean();
+        let written = core.checkpoint_clean();
         core.stop();
-        result.and(core.scheme().close())
+        written.and(core.scheme().close())?;
+        core.close_clean()
     }
 }
 

@@ -64,6 +64,7 @@ mod core;
 mod db;
 mod error;
 mod garbage;
+mod generation;
 mod health;
 pub mod inspect;
 mod lock;

@@ -8,6 +8,7 @@
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
 use duramen_wal::{GroupCommit, Known, LogDevice, Logs, MAX_LOGS, ReadObserver, WalOptions};
 
@@ -20,12 +21,13 @@ use crate::contexts::Contexts;
 use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile, SeveralLogs};
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::generation::Stamp;
 use crate::health::Health;
 use crate::lock::LockManager;
 use crate::metrics::Counters;
 use crate::options::{CommitMode, Options};
 use crate::page;
-use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
+use crate::pool::{FoundArea, Pool, PoolConfig, WalRule};
 use crate::record::Kind;
 use crate::recovery::progress::{Gauge, RecoveryPass};
 use crate::recovery::{self, BackgroundRecovery};
@@ -175,11 +177,13 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     bitmap::set(&mut bitmap, CATALOG.root.get() as u32, true).expect("the bitmap is blank");
     write_page(&*data, bitmap::bitmap_page(0), bitmap)?;
     write_page(&*data, CATALOG.root, empty_root(CATALOG.root, CATALOG.table))?;
+    let stamp = Stamp { database, generation: 1 };
+    stamp.write(&*data)?;
     data.sync()?;
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
     // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
-    let on_files = WalOptions { device: LogDevice::File, archive: None, ..wal_options(options) };
+    let on_files = WalOptions { device: LogDevice::File, archive: None, ..wal_options(options, 0) };
     let logs = Logs::create(shared, &on_files, options.logs, database)?;
     let mut tails = Vec::new();
     let log =
@@ -198,6 +202,8 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
         next_txn: FIRST_TXN,
         written: 0,
         groups: 1,
+        generation: stamp.generation,
+        is_clean: false,
         logs: SeveralLogs::new(options.logs, options.log_partition, begin.gsn, end.gsn, &tails),
     };
     ControlFile::create(disk, control)?;
@@ -235,8 +241,8 @@ pub(crate) fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 
-/// The options of each log.
-fn wal_options(options: &Options) -> WalOptions {
+/// The options of each log; rings that hold an end of one are of this generation.
+fn wal_options(options: &Options, generation: u64) -> WalOptions {
     WalOptions {
         insert: options.log_insert,
         device: options.log_device.clone(),
@@ -253,6 +259,7 @@ fn wal_options(options: &Options) -> WalOptions {
         }),
         shared_synchronizations: options.commit == CommitMode::Pipelined,
         synchronization_kind: Kind::Synchronization as u8,
+        generation,
         group_commit: GroupCommit {
             transactions: options.group_commit_transactions,
             bytes: options.group_commit_bytes,
@@ -274,13 +281,27 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
     };
-    let found = Logs::find(disk, &wal_options(options), count, control.database, &known, options.recovery_threads)?;
+    let wal_options = wal_options(options, control.generation);
+    let found = Logs::find(disk, &wal_options, count, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
         // Made once: see `FoundLogs`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };
         control_file.write(Control { logs, ..control })?;
     }
     Ok(found.open()?)
+}
+
+/// Puts pages back that a crash tore, from the double-write area; returns how many. A database that was closed in order has
+/// none, and whatever the area holds then is not looked at.
+fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File) -> Result<usize> {
+    if control.is_clean && !is_on(Bug::StaleAreaPutBack) {
+        return Ok(0);
+    }
+    let Some(area) = FoundArea::read(double_write)? else { return Ok(0) };
+    if !is_on(Bug::StaleAreaPutBack) {
+        control.check_stamp(area.stamp(), &double_write.path())?;
+    }
+    Ok(area.put_back(data, double_write)?)
 }
 
 /// Brings an existing database into service.
@@ -291,7 +312,8 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;
     let double_write = disk.open(DOUBLE_WRITE, OpenMode::Existing)?;
-    let repaired = recover_double_write(&*data, &*double_write)?;
+    control.check_data(&*data)?;
+    let repaired = repair_torn_pages(&control, &*data, &*double_write)?;
     // What is seen need not be durable, if the process that wrote it has ended, or has seen a sync fail.
     data.sync()?;
     double_write.sync()?;
@@ -340,6 +362,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         contexts: Contexts::default(),
         home,
     });
+    core.begin_generation()?;
     let mut report = recovery::recover(&core, &scheme, &*data)?;
     report.repaired = repaired as u64;
     report.log_end_micros = log_end_micros;

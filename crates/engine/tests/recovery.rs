@@ -283,6 +283,7 @@ fn pages_from_the_future_of_an_older_log_are_refused() {
     let log: Vec<_> = std::fs::read_dir(path("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let kept: Vec<_> = log.iter().cloned().chain([path("control")]).collect();
     let copies: Vec<_> = kept.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    let old_data = std::fs::read(path("data")).unwrap();
 
     let db = Db::open(home.path(), options()).unwrap();
     put(&db, &db.open_table("t").unwrap(), b"new");
@@ -292,6 +293,13 @@ fn pages_from_the_future_of_an_older_log_are_refused() {
     }
     // No page of it is in the double-write area or in the dirty page table, so nothing looks at it but the reader.
     std::fs::write(path("doublewrite"), []).unwrap();
+    // The data file is newer, which its stamp tells; in a file that is of the right generation only the pages themselves do.
+    let error = Db::open(home.path(), options()).unwrap_err();
+    assert!(matches!(&error, duramen::Error::Corrupt { file, .. } if file == "control"), "{error}");
+    let stamp = 0..8192;
+    let mut data = std::fs::read(path("data")).unwrap();
+    data[stamp.clone()].copy_from_slice(&old_data[stamp]);
+    std::fs::write(path("data"), data).unwrap();
     let db = Db::open(home.path(), options()).unwrap();
     let table = db.open_table("t").unwrap();
     // The log may meanwhile grow past what was lost.

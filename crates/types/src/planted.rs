@@ -80,6 +80,10 @@ bugs! {
         PageNotRedoneOnTouch,
         /// A checkpoint does not list the pages that recovery has not redone yet.
         CheckpointForgetsUnfinished,
+        /// Opening takes files for those of the database, whatever their generation.
+        GenerationIgnored,
+        /// Opening writes all pages back that it finds in the double-write area, whatever that is.
+        StaleAreaPutBack,
         /// A descent enters a child whose fences are not what the parent says.
         FencesNotCompared,
     }

@@ -47,7 +47,7 @@ pub(crate) struct Stalled {
 /// The ring for a new log, if it is to have one.
 pub(crate) fn new_buffer(options: &WalOptions, identity: &Identity) -> Result<Option<Buffer>> {
     let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
-    let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, false)?;
+    let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, false)?;
     let found = ring.find(identity, 0)?;
     Ok(Some(Buffer { ring: Ring::persistent(ring), found }))
 }
@@ -66,7 +66,7 @@ pub(crate) fn find_buffer(
         }
         return Ok(None);
     };
-    let nvm = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, found.ring != 0)?;
+    let nvm = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, found.ring != 0)?;
     let in_ring = nvm.find(identity, found.ring)?;
     if let Some((from, to)) = in_ring.tail {
         // It is brought to the segments again if the power goes off soon, and must not be less then.

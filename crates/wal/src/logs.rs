@@ -498,6 +498,14 @@ impl Logs {
         self.logs.iter().map(|log| (log.start(), log.end())).collect()
     }
 
+    /// The rings in persistent memory belong to this generation of the database from now on, durably: before the database
+    /// names it as the one that counts. See [`WalOptions::generation`].
+    pub fn stamp_rings(&self, generation: u64) {
+        for nvm in self.logs.iter().filter_map(|log| log.shared.ring.nvm()) {
+            nvm.set_generation(generation);
+        }
+    }
+
     /// Counts since the logs were opened, of all together. The LSNs are those of the first log.
     pub fn stats(&self) -> WalStats {
         let mut sum = self.logs[0].stats();

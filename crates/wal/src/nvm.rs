@@ -17,10 +17,11 @@
 //!  48 ring_bytes  u64
 //! 128 de-staged   u64      the log below is in the segments, durably; the end of a record
 //! 136 state       u64      0: blank, 1: in use, 2: everything is de-staged
+//! 144 generation  u64      which state of the log's owner the ring belongs to; see [`crate::WalOptions::generation`]
 //! page 1 and following: the ring. The byte of an LSN lies at `lsn mod ring_bytes`
 //! ```
 //!
-//! Numbers are little-endian. The two words in the second line change by themselves, each in one piece.
+//! Numbers are little-endian. The three words from 128 on change by themselves, each in one piece.
 //!
 //! # The ring belongs to the log
 //! While it is in use, it may hold the only copy of hardened records. So the headers of the segments name it, and the log is
@@ -54,6 +55,7 @@ const VERSION: u32 = 1;
 const FIXED: usize = 64;
 const DESTAGED: u64 = 128;
 const STATE: u64 = 136;
+const GENERATION: u64 = 144;
 
 /// Bytes that the whole region has.
 pub(crate) const fn region_bytes(ring_bytes: usize) -> u64 {
@@ -67,6 +69,8 @@ pub(crate) struct NvmRing {
     ring_bytes: u64,
     streams: bool,
     drain: DrainBy,
+    /// That of the log's owner when the ring was opened.
+    generation: u64,
 }
 
 /// What the ring is for.
@@ -88,7 +92,7 @@ pub(crate) struct Found {
 
 impl NvmRing {
     /// Opens the region; it `exists` if it belongs to a log already.
-    pub(crate) fn open(options: &NvmOptions, ring_bytes: usize, exists: bool) -> Result<Self> {
+    pub(crate) fn open(options: &NvmOptions, ring_bytes: usize, generation: u64, exists: bool) -> Result<Self> {
         let region = Region::open(
             &options.source,
             &RegionOptions {
@@ -107,6 +111,7 @@ impl NvmRing {
             ring_bytes: ring_bytes as u64,
             streams: options.domain == Domain::VolatileCache,
             drain: options.drain,
+            generation,
         })
     }
 
@@ -173,6 +178,24 @@ impl NvmRing {
         self.set_state(State::Clean);
     }
 
+    /// The ring belongs to this generation from now on.
+    pub(crate) fn set_generation(&self, generation: u64) {
+        self.region.store_word(GENERATION, generation.to_le());
+        self.region.persist(GENERATION, 8);
+    }
+
+    /// Refuses a ring in use that was put back: what was hardened since is not in it.
+    fn check_generation(&self) -> Result<()> {
+        let (found, named) = (u64::from_le(self.region.read_word(GENERATION)), self.generation);
+        if named == 0 || found == named || found == named.saturating_add(1) || is_on(Bug::GenerationIgnored) {
+            return Ok(());
+        }
+        let older = if found < named { "the ring" } else { "the database" };
+        Err(self.refuse(format!(
+            "the ring is of generation {found}, and the database of {named}: {older} is an older copy; put back what was there"
+        )))
+    }
+
     fn set_state(&self, state: State) {
         self.region.store_word(STATE, (state as u64).to_le());
         self.region.persist(STATE, 8);
@@ -209,6 +232,7 @@ impl NvmRing {
                         format!("the ring in use has {bytes} bytes; open and close the log with that size first");
                     return Err(WalError::InvalidOption { option: "ring_bytes", reason });
                 }
+                self.check_generation()?;
                 let end = self.end_of_records(identity, header.destaged)?;
                 Ok(Found { number: header.number, tail: Some((header.destaged, end)) })
             }
@@ -236,6 +260,7 @@ impl NvmRing {
             self.region.store(self.at(Lsn::new(kept)), &[block]);
             self.region.persist(self.at(Lsn::new(kept)), block.len());
         }
+        self.set_generation(self.generation);
         self.set_destaged(end);
         self.erase((held + self.ring_bytes).max(end.get()), kept + self.ring_bytes);
         let number = found.number;
@@ -321,6 +346,7 @@ impl NvmRing {
         self.region.read(0, &mut page);
         page[8..FIXED].fill(0);
         page[DESTAGED as usize..DESTAGED as usize + 8].fill(0);
+        page[GENERATION as usize..GENERATION as usize + 8].fill(0);
         page.iter().all(|byte| *byte == 0)
     }
 

@@ -166,6 +166,10 @@ pub struct WalOptions {
     /// With several logs: the kind of the records that they insert by themselves, which say nothing but that the logs are
     /// synchronized.
     pub synchronization_kind: u8,
+    /// The generation that rings have to be of, or the next one, if they hold an end of the log: one that is older has been put
+    /// back, and lacks what has been hardened since. Zero, the default, if there are no generations. See
+    /// [`crate::Logs::stamp_rings`].
+    pub generation: u64,
 }
 
 impl Default for WalOptions {
@@ -186,6 +190,7 @@ impl Default for WalOptions {
             read_observer: None,
             shared_synchronizations: false,
             synchronization_kind: 0,
+            generation: 0,
         }
     }
 }

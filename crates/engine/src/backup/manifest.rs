@@ -170,6 +170,8 @@ mod tests {
                 next_txn: TxnId::new(12),
                 written: 1,
                 groups: 3,
+                generation: 4,
+                is_clean: false,
                 logs,
             };
             let (begun, complete) = (Timestamp::from_micros(5), Timestamp::from_micros(6));

@@ -25,6 +25,7 @@ use super::point::Point;
 use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
 use crate::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
+use crate::generation::Stamp;
 use crate::open::{DATA, DOUBLE_WRITE, clear, new_identity};
 use crate::page::{self, PageDefect};
 use crate::timestamp::Timestamp;
@@ -181,7 +182,9 @@ impl Restore {
         let total = manifest.data_bytes;
         copy_pages(&*self.backup, target, total, |copied| progress(CopyProgress { copied, pages: total }))?;
         target.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
-        let database = new_identity(target);
+        let stamp = Stamp { database: new_identity(target), generation: 1 };
+        stamp.write(&*target.open(DATA, OpenMode::Existing)?)?;
+        let Stamp { database, generation } = stamp;
         let mut before = total;
         for (chain, end) in chains.iter().zip(&point.ends) {
             let mut written = 0;
@@ -197,7 +200,7 @@ impl Restore {
             1 => control.logs,
             _ => SeveralLogs { complete: Gsn::new(point.end.get() - 1), is_cutting: true, ..control.logs },
         };
-        ControlFile::create(target, Control { database, logs, ..control })?;
+        ControlFile::create(target, Control { database, logs, generation, is_clean: false, ..control })?;
         target.remove(RESTORING)?;
         target.sync_directory("")?;
         Ok(RestoreReport {

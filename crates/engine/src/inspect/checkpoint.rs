@@ -35,6 +35,10 @@ pub struct ControlSlot {
     pub written: u64,
     /// So many groups of pages have an allocation bitmap, if not more.
     pub groups: u64,
+    /// What the other files are stamped with; 0 in a database of a format before there were stamps.
+    pub generation: u64,
+    /// Whether the database was closed in order, and nothing was written since.
+    pub is_clean: bool,
     /// Number of logs.
     pub logs: u16,
     /// Of several logs, the GSN up to which all are complete.
@@ -142,9 +146,22 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
 
 impl From<Control> for ControlSlot {
     fn from(control: Control) -> Self {
-        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups, logs } = control;
-        let (logs, complete) = (logs.count, logs.complete);
-        Self { sequence, database, checkpoint, redo, oldest, next_txn, written, groups, logs, complete }
+        let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups, .. } = control;
+        let Control { generation, is_clean, logs, .. } = control;
+        Self {
+            sequence,
+            database,
+            checkpoint,
+            redo,
+            oldest,
+            next_txn,
+            written,
+            groups,
+            generation,
+            is_clean,
+            logs: logs.count,
+            complete: logs.complete,
+        }
     }
 }
 
@@ -171,6 +188,8 @@ impl fmt::Display for CheckpointReport {
             writeln!(f, "log needed from: {}", slot.oldest)?;
             writeln!(f, "next transaction: {}", slot.next_txn.get())?;
             writeln!(f, "groups of pages: {}", slot.groups.max(1))?;
+            let closed = if slot.is_clean { "closed in order" } else { "in use, or not closed in order" };
+            writeln!(f, "generation: {}, {closed}", slot.generation)?;
             if slot.logs > 1 {
                 writeln!(f, "logs: {}, complete up to {}", slot.logs, slot.complete)?;
             }

@@ -208,6 +208,7 @@ fn describe_image(image: &[u8]) -> String {
         Some(PageType::Overflow) => format!("image of an overflow page of {table} ({size} bytes)"),
         Some(PageType::Bitmap) => format!("image of an allocation bitmap ({size} bytes)"),
         Some(PageType::Free) => format!("image of a free page ({size} bytes)"),
+        Some(PageType::Stamp) => format!("image of a stamp ({size} bytes)"),
         None => format!("image of a page of unknown type ({size} bytes)"),
     }
 }

@@ -10,6 +10,7 @@ use super::{describe, text};
 use crate::bitmap;
 use crate::check::Link;
 use crate::error::{Error, Result};
+use crate::generation::Stamp;
 use crate::open::DATA;
 use crate::overflow::{PAGE_CONTENT, Reference};
 use crate::page::{self, Node, PageType, SlotFlags};
@@ -19,7 +20,7 @@ use crate::page::{self, Node, PageType, SlotFlags};
 pub struct PageReport {
     /// The page that was asked for.
     pub page: PageId,
-    /// Its type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, or `unknown` with a number.
+    /// Its type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, `stamp`, or `unknown` with a number.
     pub page_type: String,
     /// Its height above the leaves of its tree.
     pub level: u8,
@@ -64,6 +65,10 @@ fn report(id: PageId, bytes: &[u8]) -> PageReport {
         Some(PageType::Bitmap) => bitmap_lines(bytes, id, &mut defects),
         Some(PageType::Overflow) => overflow_lines(bytes, &mut defects),
         Some(PageType::Free) => Vec::new(),
+        Some(PageType::Stamp) => {
+            let stamp = Stamp::of_page(bytes);
+            vec![format!("database {}, generation {}", text::hex(&stamp.database), stamp.generation)]
+        }
         None => bytes.chunks(32).take(8).map(text::hex).collect(),
     };
     PageReport {
@@ -74,6 +79,7 @@ fn report(id: PageId, bytes: &[u8]) -> PageReport {
             Some(PageType::Leaf) => "leaf".to_owned(),
             Some(PageType::Inner) => "inner".to_owned(),
             Some(PageType::Overflow) => "overflow".to_owned(),
+            Some(PageType::Stamp) => "stamp".to_owned(),
             None => format!("unknown {}", bytes[4]),
         },
         level: page::level(bytes),

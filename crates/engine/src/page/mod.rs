@@ -59,6 +59,8 @@ pub(crate) enum PageType {
     Inner = 3,
     /// A piece of a value that is too large for a leaf.
     Overflow = 4,
+    /// What tells of which generation the file is: page 0 (see `generation.rs`).
+    Stamp = 5,
 }
 
 impl PageType {
@@ -70,6 +72,7 @@ impl PageType {
             2 => Some(Self::Leaf),
             3 => Some(Self::Inner),
             4 => Some(Self::Overflow),
+            5 => Some(Self::Stamp),
             _ => None,
         }
     }

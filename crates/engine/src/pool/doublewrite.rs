@@ -9,34 +9,50 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `DURADBLW` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version, 2 |
 //! | 12 | 4 | CRC-32C of the bytes from 16 to the end of the last page |
 //! | 16 | 4 | number of pages, at most 128 |
 //! | 20 | 4 | page size |
-//! | 24 | 8 each | page ids |
+//! | 24 | 16 | database id |
+//! | 40 | 8 | generation (see `generation.rs`) |
+//! | 48 | 8 each | page ids |
 //! | 4096 | page size each | the pages, sealed, in the order of their ids above |
 //!
 //! All numbers are little-endian. The area is valid when magic, version, page size, count and CRC fit; an invalid one is
-//! ignored. Its pages are always the last ones written in place: a later write of a page would have replaced the area.
+//! ignored. Its pages are always the last ones written in place: a later write of a page would have replaced the area. In
+//! version 1, the ids were at 24, and there was no stamp.
+//!
+//! # Whether a copy is used
+//! The area is looked at only if the database was not closed in order, and is of the generation that counts. Then a page that
+//! fails its checksum in place gets its copy back. One that is whole in place stays: it has changed since, or the batch did not
+//! get that far, and redo brings it up to date. One that *is* its copy is written again, durably: it may never have reached
+//! the medium, if the sync behind it failed, and the area is about to be used for other pages.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
+use duramen_types::planted::{Bug, is_on};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, crc32c};
 
 use super::PoolError;
 use super::page_table::PageTable;
+use crate::generation::Stamp;
 use crate::page;
 
 /// Most pages in a batch.
 pub(super) const BATCH_PAGES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"DURADBLW";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version without stamps.
+const UNSTAMPED: u32 = 1;
 const CRC: usize = 12;
 const CHECKED: usize = 16;
 const PAGE_SIZE_FIELD: usize = 20;
-const IDS: usize = 24;
+const DATABASE: usize = 24;
+const GENERATION: usize = 40;
+const IDS: usize = 48;
+const UNSTAMPED_IDS: usize = 24;
 const PAGES: usize = BLOCK_SIZE;
 
 const _: () = assert!(IDS + 8 * BATCH_PAGES <= PAGES, "the ids fit into the header block");
@@ -45,6 +61,7 @@ const _: () = assert!(IDS + 8 * BATCH_PAGES <= PAGES, "the ids fit into the head
 #[derive(Debug)]
 pub(super) struct Area {
     file: Arc<dyn File>,
+    stamp: Stamp,
     staging: AlignedBuf,
     ids: Vec<PageId>,
 }
@@ -55,7 +72,19 @@ impl Area {
     /// An empty batch for the area in `file`, whose space is reserved so that writing it cannot run out of space.
     pub(super) fn new(file: Arc<dyn File>) -> Result<Self, PoolError> {
         file.allocate(Self::LEN as u64)?;
-        Ok(Self { file, staging: AlignedBuf::zeroed(Self::LEN), ids: Vec::with_capacity(BATCH_PAGES) })
+        Ok(Self {
+            file,
+            stamp: Stamp::default(),
+            staging: AlignedBuf::zeroed(Self::LEN),
+            ids: Vec::with_capacity(BATCH_PAGES),
+        })
+    }
+
+    /// What is written from now on is of this generation. The area holds no pages then: the last ones are durable in place.
+    pub(super) fn set_stamp(&mut self, stamp: Stamp) -> Result<(), PoolError> {
+        self.clear();
+        self.stamp = stamp;
+        self.write()
     }
 
     /// Empties the batch.
@@ -92,6 +121,8 @@ impl Area {
         put_u32(header, 8, VERSION);
         put_u32(header, CHECKED, self.ids.len() as u32);
         put_u32(header, PAGE_SIZE_FIELD, PAGE_SIZE as u32);
+        header[DATABASE..GENERATION].copy_from_slice(&self.stamp.database);
+        header[GENERATION..IDS].copy_from_slice(&self.stamp.generation.to_le_bytes());
         for (slot, id) in header[IDS..].chunks_exact_mut(8).zip(&self.ids) {
             slot.copy_from_slice(&id.get().to_le_bytes());
         }
@@ -115,63 +146,88 @@ impl Area {
     }
 }
 
-/// Restores the pages that a crash tore while they were written in place; to be called before anything else reads
-/// `data`. Returns their number. May be repeated, and interrupted at any point.
-///
-/// # Errors
-/// Those of the disk, except that what is missing at the end of a file is not one.
-pub(crate) fn recover(data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
-    let Some(area) = read_area(doublewrite)? else { return Ok(0) };
-    // It can be read, but whoever wrote it may have ended before that was durable, or seen it fail; then no page of it has
-    // been touched in place, and none may be before the copies are safe. Where it is durable the same is written over it,
-    // which no power cut can tear.
-    doublewrite.write_durable(&[&area], 0)?;
-    let mut in_place = AlignedBuf::zeroed(PAGE_SIZE);
-    let mut repaired = 0;
-    for (index, copy) in area[PAGES..].chunks_exact(PAGE_SIZE).enumerate() {
-        let id = PageId::new(u64_at(&area, IDS + 8 * index));
-        if id.is_zero() || id >= PageTable::LIMIT || page::verify(copy, id).is_err() {
-            continue;
-        }
-        let offset = id.get() * PAGE_SIZE as u64;
-        let whole = match data.read_at(&mut in_place, offset) {
-            Ok(()) => page::verify(&in_place, id).is_ok(),
-            Err(error) if error.kind == std::io::ErrorKind::UnexpectedEof => false,
-            Err(error) => return Err(error.into()),
-        };
-        // A page that reads whole is written again, too: the copy is what was last written in place, and that may never
-        // have reached the medium, if the sync behind it failed. The area is about to be used for other pages.
-        data.allocate(offset + PAGE_SIZE as u64)?;
-        data.write_at(&[copy], offset)?;
-        if !whole {
-            reach(Probe::TornPageRepaired);
-        }
-        repaired += usize::from(!whole);
-    }
-    data.sync()?;
-    Ok(repaired)
+/// A valid area, as an earlier process has left it.
+pub(crate) struct FoundArea {
+    /// Header and pages.
+    bytes: AlignedBuf,
 }
 
-/// The area up to its last page, if it is valid.
-fn read_area(file: &dyn File) -> Result<Option<AlignedBuf>, PoolError> {
-    let len = file.len()?;
-    if len < PAGES as u64 {
-        return Ok(None);
+impl FoundArea {
+    /// Reads the area, if it is valid.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn read(file: &dyn File) -> Result<Option<Self>, PoolError> {
+        let len = file.len()?;
+        if len < PAGES as u64 {
+            return Ok(None);
+        }
+        let mut header = AlignedBuf::zeroed(PAGES);
+        file.read_at(&mut header, 0)?;
+        let count = u32_at(&header, CHECKED) as usize;
+        if &header[..8] != MAGIC
+            || ![UNSTAMPED, VERSION].contains(&u32_at(&header, 8))
+            || u32_at(&header, PAGE_SIZE_FIELD) as usize != PAGE_SIZE
+            || count > BATCH_PAGES
+            || len < (PAGES + count * PAGE_SIZE) as u64
+        {
+            return Ok(None);
+        }
+        let mut bytes = AlignedBuf::zeroed(PAGES + count * PAGE_SIZE);
+        file.read_at(&mut bytes, 0)?;
+        Ok((crc32c(&bytes[CHECKED..]) == u32_at(&bytes, CRC)).then_some(Self { bytes }))
     }
-    let mut header = AlignedBuf::zeroed(PAGES);
-    file.read_at(&mut header, 0)?;
-    let count = u32_at(&header, CHECKED) as usize;
-    if &header[..8] != MAGIC
-        || u32_at(&header, 8) != VERSION
-        || u32_at(&header, PAGE_SIZE_FIELD) as usize != PAGE_SIZE
-        || count > BATCH_PAGES
-        || len < (PAGES + count * PAGE_SIZE) as u64
-    {
-        return Ok(None);
+
+    fn is_stamped(&self) -> bool {
+        u32_at(&self.bytes, 8) != UNSTAMPED
     }
-    let mut area = AlignedBuf::zeroed(PAGES + count * PAGE_SIZE);
-    file.read_at(&mut area, 0)?;
-    Ok((crc32c(&area[CHECKED..]) == u32_at(&area, CRC)).then_some(area))
+
+    /// Of which database and generation it is; of none, if it is from before there were generations.
+    pub(crate) fn stamp(&self) -> Stamp {
+        if !self.is_stamped() {
+            return Stamp::default();
+        }
+        let database = self.bytes[DATABASE..GENERATION].try_into().expect("sixteen bytes");
+        Stamp { database, generation: u64_at(&self.bytes, GENERATION) }
+    }
+
+    /// Restores the pages that a crash tore while they were written in place; to be called before anything else reads
+    /// `data`. Returns their number. May be repeated, and interrupted at any point.
+    ///
+    /// # Errors
+    /// Those of the disk, except that what is missing at the end of a file is not one.
+    pub(crate) fn put_back(&self, data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
+        // It can be read, but whoever wrote it may have ended before that was durable, or seen it fail; then no page of it
+        // has been touched in place, and none may be before the copies are safe. Where it is durable the same is written over
+        // it, which no power cut can tear.
+        doublewrite.write_durable(&[&self.bytes], 0)?;
+        let ids = if self.is_stamped() { IDS } else { UNSTAMPED_IDS };
+        let mut in_place = AlignedBuf::zeroed(PAGE_SIZE);
+        let mut repaired = 0;
+        for (index, copy) in self.bytes[PAGES..].chunks_exact(PAGE_SIZE).enumerate() {
+            let id = PageId::new(u64_at(&self.bytes, ids + 8 * index));
+            if id.is_zero() || id >= PageTable::LIMIT || page::verify(copy, id).is_err() {
+                continue;
+            }
+            let offset = id.get() * PAGE_SIZE as u64;
+            let whole = match data.read_at(&mut in_place, offset) {
+                Ok(()) => page::verify(&in_place, id).is_ok(),
+                Err(error) if error.kind == std::io::ErrorKind::UnexpectedEof => false,
+                Err(error) => return Err(error.into()),
+            };
+            if whole && in_place[..] != *copy && !is_on(Bug::StaleAreaPutBack) {
+                continue;
+            }
+            data.allocate(offset + PAGE_SIZE as u64)?;
+            data.write_at(&[copy], offset)?;
+            if !whole {
+                reach(Probe::TornPageRepaired);
+            }
+            repaired += usize::from(!whole);
+        }
+        data.sync()?;
+        Ok(repaired)
+    }
 }
 
 fn put_u32(bytes: &mut [u8], offset: usize, value: u32) {

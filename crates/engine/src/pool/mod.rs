@@ -62,7 +62,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
 use duramen_types::Gsn;
 
-pub(crate) use doublewrite::recover as recover_double_write;
+pub(crate) use doublewrite::FoundArea;
 pub(crate) use error::{Damage, Interrupt, PoolError, Restart};
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 pub(crate) use on_touch::RedoOnTouch;
@@ -179,8 +179,8 @@ impl Pool {
     /// Fewest frames a pool can work with.
     pub(crate) const MIN_FRAMES: usize = if cfg!(loom) { 1 } else { 64 };
 
-    /// Makes a pool over `data`, with `doublewrite` as its double-write area; call [`recover_double_write`] on the two
-    /// before. No thread is started: see [`Pool::start_cleaner`].
+    /// Makes a pool over `data`, with `doublewrite` as its double-write area, whose pages have been put back ([`FoundArea`]).
+    /// No thread is started: see [`Pool::start_cleaner`].
     ///
     /// # Errors
     /// [`PoolError::TooSmall`], or the disk's when the length of `data` cannot be found out.

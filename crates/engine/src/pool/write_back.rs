@@ -23,6 +23,7 @@ use duramen_types::{Gsn, PageId};
 use super::doublewrite::{Area, BATCH_PAGES};
 use super::frames::FrameId;
 use super::{Pool, PoolError};
+use crate::generation::Stamp;
 use crate::page;
 
 /// The state of writing.
@@ -64,6 +65,31 @@ impl WriteBack {
 }
 
 impl Pool {
+    /// Stamps the data file and the double-write area, durably. No page is being written meanwhile.
+    ///
+    /// # Errors
+    /// The disk's, after which the pool is poisoned.
+    pub(crate) fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
+        self.stamp_and(stamp, || {})
+    }
+
+    /// As [`Pool::stamp`], and nothing is written from then on: the database is closed.
+    ///
+    /// # Errors
+    /// As [`Pool::stamp`].
+    pub(crate) fn stamp_last(&self, stamp: Stamp) -> Result<(), PoolError> {
+        self.stamp_and(stamp, || self.poison("the database is closed"))
+    }
+
+    fn stamp_and(&self, stamp: Stamp, then: impl FnOnce()) -> Result<(), PoolError> {
+        let mut batch = self.write_back.batch.lock();
+        self.check_poison()?;
+        let stamped = stamp.write(&*self.data).map_err(PoolError::from).and_then(|()| batch.area.set_stamp(stamp));
+        stamped.inspect_err(|error| self.poison(&error.to_string()))?;
+        then();
+        Ok(())
+    }
+
     /// Notes that the page in `frame`, which the caller holds exclusively, is about to change by a record that is not yet
     /// in the log, or by the record `redone`.
     #[inline]

@@ -72,6 +72,9 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Forgets the records below `gsn`: nothing needs them any more.
     fn recycle_below(&self, gsn: Gsn) -> Result<()>;
 
+    /// What the scheme keeps outside of the log's own files is of this generation from now on, durably.
+    fn stamp(&self, generation: u64);
+
     /// Keeps the logs, for a copy of them.
     fn hold_logs(&self) -> LogsHold;
 

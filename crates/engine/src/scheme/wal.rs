@@ -139,6 +139,10 @@ impl StorageScheme for WalScheme {
         Ok(self.logs.recycle_below(gsn)?)
     }
 
+    fn stamp(&self, generation: u64) {
+        self.logs.stamp_rings(generation);
+    }
+
     fn hold_logs(&self) -> LogsHold {
         self.logs.hold()
     }

@@ -80,7 +80,7 @@ fn garbage_in_the_double_write_area_is_ignored() {
         fixture.disk.flip_bit("doublewrite", rng.random_range(0..bytes), rng.random_range(0..8));
         let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
         let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
-        assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 0);
+        assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 0);
     }
     assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 0);
 }
@@ -95,10 +95,10 @@ fn pages_torn_in_place_are_restored_once() {
     }
     let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
     let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
-    assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 3);
-    assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 0);
+    assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 3);
+    assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 0);
     data.set_len(5 * PAGE_SIZE as u64).unwrap();
-    assert_eq!(recover_double_write(&*data, &*doublewrite).unwrap(), 6, "pages beyond the end are missing, too");
+    assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 6, "pages beyond the end are missing, too");
     assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 0);
 }
 
@@ -124,7 +124,7 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
         let data = disk.open("data", OpenMode::Existing).unwrap();
         let doublewrite = disk.open("doublewrite", OpenMode::Existing).unwrap();
         disk.crash_at(disk.operations() + operation);
-        if recover_double_write(&*data, &*doublewrite).is_ok() {
+        if put_back(&*data, &*doublewrite).is_ok() {
             assert!(operation > 10, "each page is written in place");
             return;
         }

@@ -8,12 +8,12 @@ mod stress;
 
 use std::collections::HashMap;
 
-use duramen_io::{Disk, OpenMode, SimDisk};
+use duramen_io::{Disk, File, OpenMode, SimDisk};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
-use super::{Exclusive, Pool, PoolConfig, PoolError, WalRule, recover_double_write};
+use super::{Exclusive, FoundArea, Pool, PoolConfig, PoolError, WalRule};
 use crate::page::{self, PageBytes, PageType};
 
 /// A log that keeps nothing but which GSNs changed which page, and hardens no more than it is asked to.
@@ -58,6 +58,11 @@ impl WalRule for TestLog {
     }
 }
 
+/// What opening does with the double-write area.
+fn put_back(data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
+    FoundArea::read(doublewrite)?.map_or(Ok(0), |area| area.put_back(data, doublewrite))
+}
+
 /// A pool, its disk and its log.
 struct Fixture<D = SimDisk> {
     disk: D,
@@ -87,7 +92,7 @@ impl<D: Disk> Fixture<D> {
     fn open(disk: D, config: PoolConfig, log: Arc<TestLog>) -> Result<Self, PoolError> {
         let data = disk.open("data", OpenMode::Existing)?;
         let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
-        recover_double_write(&*data, &*doublewrite)?;
+        put_back(&*data, &*doublewrite)?;
         let pool = Pool::new(config, data, doublewrite, Arc::clone(&log) as Arc<dyn WalRule>)?;
         Ok(Self { disk, log, pool })
     }
