@@ -207,6 +207,7 @@ impl Core {
     fn take_checkpoint(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
         self.health.check()?;
         self.store.pool.flush_before(flush_before)?;
+        self.store.pool.write_versions()?;
         self.set_room_aside(standing)?;
         let before = *standing;
         let mut tails = Vec::new();

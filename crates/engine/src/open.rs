@@ -27,7 +27,7 @@ use crate::lock::LockManager;
 use crate::metrics::Counters;
 use crate::options::{CommitMode, Options};
 use crate::page;
-use crate::pool::{FoundArea, Pool, PoolConfig, WalRule};
+use crate::pool::{FoundArea, Pool, PoolConfig, Versions, WalRule};
 use crate::record::Kind;
 use crate::recovery::progress::{Gauge, RecoveryPass};
 use crate::recovery::{self, BackgroundRecovery};
@@ -38,6 +38,8 @@ use crate::space::{Space, blank_bitmap};
 pub(crate) const DATA: &str = "data";
 /// Copies of the pages that are being written.
 pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
+/// Which versions pages have, at least. One that is not there is made; nothing is known then.
+const VERSIONS: &str = "versions";
 /// The log's directory.
 pub(crate) const LOG: &str = "log";
 /// Present while a database is being made.
@@ -156,7 +158,7 @@ pub(crate) fn clear(disk: &dyn Disk) -> Result<()> {
             disk.sync_directory(&log)?;
         }
     }
-    for name in [CONTROL_NEW, DOUBLE_WRITE, DATA] {
+    for name in [CONTROL_NEW, DOUBLE_WRITE, VERSIONS, DATA] {
         if disk.exists(name)? {
             disk.remove(name)?;
         }
@@ -180,7 +182,9 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     let stamp = Stamp { database, generation: 1 };
     stamp.write(&*data)?;
     data.sync()?;
-    disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
+    for name in [DOUBLE_WRITE, VERSIONS] {
+        disk.open(name, OpenMode::CreateNew)?;
+    }
 
     // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
     let on_files = WalOptions { device: LogDevice::File, archive: None, ..wal_options(options, 0) };
@@ -312,6 +316,10 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;
     let double_write = disk.open(DOUBLE_WRITE, OpenMode::Existing)?;
+    let versions = match disk.open(VERSIONS, OpenMode::Existing) {
+        Err(error) if error.is_not_found() => disk.open(VERSIONS, OpenMode::CreateNew)?,
+        opened => opened?,
+    };
     control.check_data(&*data)?;
     let repaired = repair_torn_pages(&control, &*data, &*double_write)?;
     // What is seen need not be durable, if the process that wrote it has ended, or has seen a sync fail.
@@ -332,7 +340,8 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         ..PoolConfig::default()
     };
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
-    let pool = Pool::new(config, Arc::clone(&data), double_write, rule)?;
+    let versions = Versions::open(versions, control.database)?;
+    let pool = Pool::new(config, Arc::clone(&data), double_write, Some(versions), rule)?;
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {
         locks = locks.with_wait_limit(limit);

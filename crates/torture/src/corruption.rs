@@ -5,13 +5,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use duramen::{Db, Error, Options};
+use duramen::Options;
 use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_sync::Arc;
 use duramen_types::PAGE_SIZE;
 
 use crate::client::{Client, OnError};
 use crate::harness::{Budget, Coverage, Tally, guarded};
+use crate::judge::judge;
 use crate::model::Model;
 use crate::rng::Rng;
 use crate::variant::Variant;
@@ -170,55 +171,8 @@ impl Specimen {
             phase.enter(format!("[torture bit-flips --seed {}{closed} --damage {damage}]", specimen.seed));
             let disk = specimen.disk.image();
             apply(&disk, &damage).map_err(|error| format!("cannot do the damage: {error}"))?;
-            specimen.judge(&disk)
+            judge(&disk, &specimen.options, &specimen.acceptable, specimen.seed)
         })
-    }
-
-    fn judge(&self, disk: &SimDisk) -> Result<u64, String> {
-        let honest = |error: Error| match error {
-            Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::WrongVersion { .. } => Ok(1),
-            // The first failure is repeated as the reason of all later ones.
-            Error::Poisoned { .. } | Error::Io { .. } => Ok(1),
-            other => Err(format!("the damage is reported as: {other}")),
-        };
-        let db = match Db::open_on(Arc::new(disk.clone()), self.options.clone()) {
-            Ok(db) => db,
-            Err(error) => return honest(error),
-        };
-        let found = match Model::read_from(&db) {
-            Ok(found) => found,
-            Err(error) => return honest(error),
-        };
-        if !self.acceptable.contains(&found) {
-            let newest = self.acceptable.last().and_then(|model| model.difference(&found)).unwrap_or_default();
-            return Err(format!("wrong contents without an error: {newest}"));
-        }
-        match db.check() {
-            Ok(report) if report.is_ok() => {}
-            Ok(_) => return Ok(1),
-            Err(error) => return honest(error),
-        }
-        // All is well so far, so it must go on well, or find the damage then.
-        let mut client = Client::with(db, disk, &self.options, found);
-        let workload = workloads::named("mixed").expect("the workload exists");
-        let script = workload.script(self.seed, &client.oracle.committed);
-        match client.run(&script, |_| OnError::Stop) {
-            Ok(()) => {}
-            Err(crate::client::Stop::Wrong(text)) => return Err(format!("working on: {text}")),
-            Err(crate::client::Stop::Error { error, .. }) => return honest(*error),
-        }
-        let committed = client.oracle.committed.clone();
-        if let Err(error) = client.close() {
-            return honest(error);
-        }
-        let reopened = Db::open_on(Arc::new(disk.clone()), self.options.clone());
-        match reopened.and_then(|db| Model::read_from(&db)) {
-            Ok(found) => match committed.difference(&found) {
-                None => Ok(2),
-                Some(difference) => Err(format!("working on, then reopened: {difference}")),
-            },
-            Err(error) => honest(error),
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! | crashes | [`crash`] | the power goes off at any disk operation, in recovery too; every state the disk may be in; with the end of the log in files or in persistent memory ([`world`]) |
 //! | I/O errors | [`faults`] | any disk operation fails, once or from then on; the disk or the log fills up; failed syncs drop data |
 //! | corruption | [`corruption`] | any bit of a closed database flips, any file is lost or cut |
+//! | misplaced | [`misplaced`] | files, rings and pages are those of another time, of another database, or of each other |
 //! | restore | [`restore`] | a database that is archived is restored from a backup, after crashes, to its end and to moments before |
 //! | isolation | [`isolation`] | every interleaving of the known anomalies; random histories checked for cycles |
 //! | the log alone | [`log`] | many threads insert and harden, with crashes in between; for simulations |
@@ -22,8 +23,10 @@ pub mod faults;
 pub mod harness;
 pub mod hunt;
 pub mod isolation;
+pub mod judge;
 pub mod log;
 pub mod matrix;
+pub mod misplaced;
 pub mod model;
 pub mod oracle;
 pub mod parts;

@@ -19,6 +19,7 @@ use duramen_torture::faults::{self, Case, FAULTS};
 use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::hunt::{hunt, places};
 use duramen_torture::matrix::Combination;
+use duramen_torture::misplaced::{self, Album, Misplaced};
 use duramen_torture::parts::{self, Extent, Part, Situation};
 use duramen_torture::restore;
 use duramen_torture::rng::fresh_seed;
@@ -109,6 +110,14 @@ enum Suite {
         /// One damage: flip:FILE:BYTE:BIT, remove:FILE, cut:FILE:BYTES, swap:FILE:PAGE:PAGE.
         #[arg(long)]
         damage: Option<Damage>,
+    },
+    /// Files, rings and pages are those of another time, of another database, or of each other.
+    Misplaced {
+        /// One thing: stale:FILES:MOMENT, foreign:FILES, exchanged:FILE:FILE, stale-page:FILE:PAGE:MOMENT,
+        /// foreign-page:FILE:PAGE, exchanged-pages:FILE:PAGE:PAGE, stale-ring:LOG:MOMENT, foreign-ring:LOG,
+        /// exchanged-rings:LOG:LOG.
+        #[arg(long)]
+        what: Option<Misplaced>,
     },
     /// Deliberate defects of durability are noticed.
     Planted {
@@ -234,6 +243,7 @@ impl Suite {
             Self::Crash { .. } => "crash",
             Self::IoErrors { .. } => "io-errors",
             Self::BitFlips { .. } => "bit-flips",
+            Self::Misplaced { .. } => "misplaced",
             Self::Planted { .. } => "planted",
             #[cfg(machine)]
             Self::Sim(_) => "sim",
@@ -264,6 +274,13 @@ impl Suite {
                 chosen(workload).into_iter().flat_map(|workload| io_errors(workload, sick)).collect()
             }
             Self::BitFlips { crashed, damage } => bit_flips(crashed, damage),
+            Self::Misplaced { what } => vec![Part::new("misplaced", move |situation, budget, progress| match &what {
+                Some(what) => Tally::of(Album::make(situation.seed).and_then(|album| album.try_one(what))),
+                None => {
+                    let most = if situation.extent.is_all() { usize::MAX } else { 5000 };
+                    misplaced::sweep(situation.seed, 25, most, budget, progress)
+                }
+            })],
             Self::Restore => vec![Part::new("restore", |situation, budget, progress| {
                 let histories = if situation.extent.is_all() { 10_000 } else { 500 };
                 situation.each_seed(histories, budget, progress, restore::try_history)

@@ -115,6 +115,23 @@ impl World {
         !self.memories.is_empty() && self.disk.crashed_in().is_some()
     }
 
+    /// Number of rings.
+    pub fn ring_count(&self) -> usize {
+        self.memories.len()
+    }
+
+    /// A copy in which each ring number `to` is as ring number `from` of another world was, if both worlds have them.
+    pub fn with_rings_of(&self, from: &[(usize, &World, usize)]) -> Self {
+        let mut copy = self.crash_image(&CrashChoice::Everything);
+        let power = power_of(&copy.disk);
+        for &(to, other, number) in from {
+            if let (Some(ring), Some(source)) = (copy.memories.get_mut(to), other.memories.get(number)) {
+                *ring = source.crash_image(Survivors::Everything, power.clone());
+            }
+        }
+        copy
+    }
+
     fn devices(&self) -> u64 {
         self.memories.len() as u64 + 1
     }

@@ -84,6 +84,8 @@ bugs! {
         GenerationIgnored,
         /// Opening writes all pages back that it finds in the double-write area, whatever that is.
         StaleAreaPutBack,
+        /// A page is taken that is older than what is known to be on disk.
+        VersionsNotCompared,
         /// A descent enters a child whose fences are not what the parent says.
         FencesNotCompared,
     }

@@ -184,16 +184,15 @@ impl NvmRing {
         self.region.persist(GENERATION, 8);
     }
 
-    /// Refuses a ring in use that was put back: what was hardened since is not in it.
-    fn check_generation(&self) -> Result<()> {
-        let (found, named) = (u64::from_le(self.region.read_word(GENERATION)), self.generation);
-        if named == 0 || found == named || found == named.saturating_add(1) || is_on(Bug::GenerationIgnored) {
-            return Ok(());
-        }
-        let older = if found < named { "the ring" } else { "the database" };
-        Err(self.refuse(format!(
-            "the ring is of generation {found}, and the database of {named}: {older} is an older copy; put back what was there"
-        )))
+    /// Whether the ring is of the generation that counts, or of the next. One that is not was put back: what was hardened since
+    /// is not in it.
+    fn is_of_generation(&self) -> bool {
+        let (found, named) = (self.found_generation(), self.generation);
+        named == 0 || found == named || found == named.saturating_add(1) || is_on(Bug::GenerationIgnored)
+    }
+
+    fn found_generation(&self) -> u64 {
+        u64::from_le(self.region.read_word(GENERATION))
     }
 
     fn set_state(&self, state: State) {
@@ -225,6 +224,14 @@ impl NvmRing {
             (_, true) if expected != 0 && header.number != expected => {
                 missing(format!("this one has the number {:016x}", header.number))
             }
+            (_, true) if expected != 0 && !self.is_of_generation() => {
+                let (found, named) = (self.found_generation(), self.generation);
+                let older = if found < named { "the ring" } else { "the database" };
+                Err(self.refuse(format!(
+                    "the ring is of generation {found}, and the database of {named}: {older} is an older copy of what was \
+                     there; put that back"
+                )))
+            }
             (State::InUse, true) if expected != 0 => {
                 if header.ring_bytes != self.ring_bytes {
                     let bytes = header.ring_bytes;
@@ -232,7 +239,6 @@ impl NvmRing {
                         format!("the ring in use has {bytes} bytes; open and close the log with that size first");
                     return Err(WalError::InvalidOption { option: "ring_bytes", reason });
                 }
-                self.check_generation()?;
                 let end = self.end_of_records(identity, header.destaged)?;
                 Ok(Found { number: header.number, tail: Some((header.destaged, end)) })
             }

@@ -32,7 +32,7 @@ use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId, crc32c};
+use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
 
 use super::PoolError;
 use super::page_table::PageTable;
@@ -129,6 +129,11 @@ impl Area {
         let crc = crc32c(&self.staging[CHECKED..end]);
         put_u32(&mut self.staging, CRC, crc);
         Ok(self.file.write_durable(&[&self.staging[..end]], 0)?)
+    }
+
+    /// The pages, each with the GSN of its copy.
+    pub(super) fn pages(&self) -> impl Iterator<Item = (PageId, Gsn)> {
+        self.ids.iter().copied().zip(self.staging[PAGES..].chunks_exact(PAGE_SIZE).map(page::gsn))
     }
 
     /// The pages with their places in the data file, neighbours joined.

@@ -28,7 +28,7 @@ use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{PAGE_SIZE, PageId};
+use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use super::error::Damage;
 use super::frames::FrameId;
@@ -270,7 +270,8 @@ impl Pool {
 
     /// Checks bytes that were read for the page. By the WAL rule the log has every change that is on disk: a page that
     /// says otherwise, and the log, do not belong together. The log that counts for a page that this pool has not written
-    /// is the one that was there when the pool was made; it may have grown past what was lost.
+    /// is the one that was there when the pool was made; it may have grown past what was lost. Nor may a page be older than it
+    /// is known to have been.
     fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), PoolError> {
         page::verify(bytes, id).map_err(|defect| {
             let damage = if defect == PageDefect::Blank { Damage::Blank } else { Damage::Other };
@@ -279,6 +280,15 @@ impl Pool {
         if page::gsn(bytes) >= self.log_end && !self.table.is_written(id) {
             let defect = "it has changes that the log does not have: the log has lost its end";
             return Err(self.corrupt(id, Damage::AheadOfLog, defect.to_owned()));
+        }
+        let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
+        if page::gsn(bytes) < least && !is_on(Bug::VersionsNotCompared) {
+            let (found, defect) = (page::gsn(bytes), "an older version of the page is in its place");
+            return Err(self.corrupt(
+                id,
+                Damage::Other,
+                format!("{defect}: that of {found}, where {least} was written"),
+            ));
         }
         Ok(())
     }

@@ -34,7 +34,8 @@
 //! nobody knows what is on disk: the pool is *poisoned*, writes nothing more and fails every request to write; reading
 //! goes on as long as there are clean frames. A full disk shows in [`Pool::reserve_page`] and poisons nothing. A page
 //! that fails its check is [`PoolError::Corrupt`], with the place. So is one from before the pool was made that has a
-//! larger GSN than the log had by then: the log, or the page, is not the one that was there.
+//! larger GSN than the log had by then: the log, or the page, is not the one that was there. So is one that is older than it
+//! was when it was last written (`versions.rs`).
 
 mod cleaner;
 mod copy;
@@ -48,6 +49,7 @@ mod latch;
 mod on_touch;
 mod page_table;
 mod recovery_gsn;
+mod versions;
 mod write_back;
 
 #[cfg(all(test, loom))]
@@ -66,6 +68,7 @@ pub(crate) use doublewrite::FoundArea;
 pub(crate) use error::{Damage, Interrupt, PoolError, Restart};
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 pub(crate) use on_touch::RedoOnTouch;
+pub(crate) use versions::Versions;
 
 use cleaner::CleanerState;
 use frames::{FrameId, Frames};
@@ -166,6 +169,8 @@ pub(crate) struct Pool {
     cleaner: CleanerState,
     /// What pages on disk lack, if the database was opened before they had been redone.
     unredone: OnceLock<Arc<dyn RedoOnTouch>>,
+    /// Which versions pages have on disk, at least, if that is kept.
+    versions: Option<Versions>,
     /// End of the log when the pool was made: nothing that was on disk by then is newer.
     log_end: Gsn,
     poisoned: AtomicBool,
@@ -188,6 +193,7 @@ impl Pool {
         config: PoolConfig,
         data: Arc<dyn File>,
         doublewrite: Arc<dyn File>,
+        versions: Option<Versions>,
         wal_rule: Arc<dyn WalRule>,
     ) -> Result<Arc<Self>, PoolError> {
         if config.frames < Self::MIN_FRAMES {
@@ -210,6 +216,7 @@ impl Pool {
             growth: Growth::new(data.len()?),
             cleaner: CleanerState::new(),
             unredone: OnceLock::new(),
+            versions,
             log_end: wal_rule.end(),
             poisoned: AtomicBool::new(false),
             poison_reason: OnceLock::new(),

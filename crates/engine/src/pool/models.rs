@@ -90,7 +90,7 @@ fn model(ask: impl Fn(&Pool, &Pages) + Copy + Send + Sync + 'static) {
         let file = Arc::new(Pages { in_frame: AtomicU64::new(0) });
         let data = Arc::clone(&file) as Arc<dyn File>;
         let config = PoolConfig { frames: 1, ..PoolConfig::default() };
-        let pool = Pool::new(config, Arc::clone(&data), data, Arc::new(NoLog)).unwrap();
+        let pool = Pool::new(config, Arc::clone(&data), data, None, Arc::new(NoLog)).unwrap();
         pool.find_or_load(ONE).unwrap();
         let other = {
             let pool = Arc::clone(&pool);

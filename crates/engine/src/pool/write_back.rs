@@ -22,7 +22,7 @@ use duramen_types::{Gsn, PageId};
 
 use super::doublewrite::{Area, BATCH_PAGES};
 use super::frames::FrameId;
-use super::{Pool, PoolError};
+use super::{Pool, PoolError, Versions};
 use crate::generation::Stamp;
 use crate::page;
 
@@ -71,6 +71,16 @@ impl Pool {
     /// The disk's, after which the pool is poisoned.
     pub(crate) fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
         self.stamp_and(stamp, || {})
+    }
+
+    /// Writes down which versions of pages are on disk by now.
+    ///
+    /// # Errors
+    /// The disk's, after which the pool is poisoned.
+    pub(crate) fn write_versions(&self) -> Result<(), PoolError> {
+        self.check_poison()?;
+        let written = self.versions.as_ref().map_or(Ok(()), Versions::write);
+        Ok(written.inspect_err(|error| self.poison(&error.to_string()))?)
     }
 
     /// As [`Pool::stamp`], and nothing is written from then on: the database is closed.
@@ -248,6 +258,9 @@ impl Pool {
             if header.recovery_gsn.durable(&header.latch, &self.lot) {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
             }
+        }
+        if let Some(versions) = &self.versions {
+            versions.note(batch.area.pages());
         }
         self.counters.writes.fetch_add(written as u64, Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);

@@ -93,7 +93,7 @@ impl<D: Disk> Fixture<D> {
         let data = disk.open("data", OpenMode::Existing)?;
         let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
         put_back(&*data, &*doublewrite)?;
-        let pool = Pool::new(config, data, doublewrite, Arc::clone(&log) as Arc<dyn WalRule>)?;
+        let pool = Pool::new(config, data, doublewrite, None, Arc::clone(&log) as Arc<dyn WalRule>)?;
         Ok(Self { disk, log, pool })
     }
 

@@ -1,0 +1,328 @@
+//! Files, rings and pages that are whole and in the wrong place: older copies of themselves, those of another database, or
+//! exchanged with each other, as when part of a directory is put back from a copy, or a device loses writes. Checksums do
+//! not show it. Opening and reading must give the right answers or an error that says what is damaged.
+//!
+//! What cannot be told from a crash is not tried: of a database that was not closed, an older end of the log (segments, and
+//! rings of the last generation).
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use duramen::Options;
+use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
+use duramen_sync::Arc;
+use duramen_types::PAGE_SIZE;
+
+use crate::client::{Client, OnError};
+use crate::harness::{Budget, Tally, guarded};
+use crate::judge::judge;
+use crate::model::Model;
+use crate::rng::Rng;
+use crate::variant::Variant;
+use crate::workloads;
+use crate::world::{LogEnd, World};
+
+/// Longest time for one database.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Times that a database is opened before it is damaged.
+const LIVES: usize = 3;
+
+/// A database at several moments, and another one.
+#[derive(Clone)]
+pub struct Album {
+    seed: u64,
+    options: Options,
+    /// As it was at moments of its lives, oldest first; the last one is what is damaged.
+    moments: Arc<Vec<World>>,
+    /// How many of the moments are of earlier lives.
+    earlier: usize,
+    foreign: Arc<World>,
+    contents: Arc<Model>,
+    was_closed: bool,
+}
+
+/// What is in the wrong place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Misplaced {
+    /// Files are as they were at a moment.
+    Stale(Vec<String>, usize),
+    /// Files are those of the other database.
+    Foreign(Vec<String>),
+    /// Two files have each other's contents.
+    Exchanged(String, String),
+    /// A part of a file, as long as a page, is as it was at a moment.
+    StalePage(String, u64, usize),
+    /// A part of a file is that of the other database.
+    ForeignPage(String, u64),
+    /// Two parts of a file have changed places.
+    ExchangedPages(String, u64, u64),
+    /// A ring is as it was at a moment.
+    StaleRing(usize, usize),
+    /// A ring is that of the other database.
+    ForeignRing(usize),
+    /// Two rings have changed places.
+    ExchangedRings(usize, usize),
+}
+
+impl fmt::Display for Misplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale(files, moment) => write!(f, "stale:{}:{moment}", files.join(",")),
+            Self::Foreign(files) => write!(f, "foreign:{}", files.join(",")),
+            Self::Exchanged(one, other) => write!(f, "exchanged:{one}:{other}"),
+            Self::StalePage(file, page, moment) => write!(f, "stale-page:{file}:{page}:{moment}"),
+            Self::ForeignPage(file, page) => write!(f, "foreign-page:{file}:{page}"),
+            Self::ExchangedPages(file, one, other) => write!(f, "exchanged-pages:{file}:{one}:{other}"),
+            Self::StaleRing(ring, moment) => write!(f, "stale-ring:{ring}:{moment}"),
+            Self::ForeignRing(ring) => write!(f, "foreign-ring:{ring}"),
+            Self::ExchangedRings(one, other) => write!(f, "exchanged-rings:{one}:{other}"),
+        }
+    }
+}
+
+impl FromStr for Misplaced {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| digits.parse::<usize>().map_err(|_| format!("`{digits}` is no number"));
+        let page = |digits: &str| number(digits).map(|page| page as u64);
+        let files = |names: &str| names.split(',').map(str::to_owned).collect();
+        Ok(match text.split(':').collect::<Vec<_>>()[..] {
+            ["stale", names, moment] => Self::Stale(files(names), number(moment)?),
+            ["foreign", names] => Self::Foreign(files(names)),
+            ["exchanged", one, other] => Self::Exchanged(one.to_owned(), other.to_owned()),
+            ["stale-page", file, at, moment] => Self::StalePage(file.to_owned(), page(at)?, number(moment)?),
+            ["foreign-page", file, at] => Self::ForeignPage(file.to_owned(), page(at)?),
+            ["exchanged-pages", file, one, other] => Self::ExchangedPages(file.to_owned(), page(one)?, page(other)?),
+            ["stale-ring", ring, moment] => Self::StaleRing(number(ring)?, number(moment)?),
+            ["foreign-ring", ring] => Self::ForeignRing(number(ring)?),
+            ["exchanged-rings", one, other] => Self::ExchangedRings(number(one)?, number(other)?),
+            _ => return Err(format!("`{text}` is nothing that can be misplaced")),
+        })
+    }
+}
+
+impl Album {
+    /// The album that `seed` stands for.
+    ///
+    /// # Errors
+    /// Making it failed.
+    pub fn make(seed: u64) -> Result<Self, String> {
+        guarded(LIMIT, move |phase| {
+            phase.enter(format!("[torture misplaced --seed {seed}] making the database"));
+            let mut rng = Rng::new(seed);
+            let was_closed = rng.percent(60);
+            let end = if rng.percent(60) { LogEnd::Files } else { *rng.pick(&LogEnd::ALL[1..]) };
+            let options = Options {
+                log_segment_bytes: 64 << 10,
+                open_early: rng.percent(50),
+                recovery_threads: *rng.pick(&[None, Some(1), Some(2)]),
+                pool_bytes: *rng.pick(&[64, 256]) * PAGE_SIZE,
+                ..workloads::test_options()
+            };
+            let options = Variant::of(seed).apply(options);
+            let (moments, earlier, contents) = live(&options, end, was_closed, &mut rng.clone())?;
+            let (foreign, ..) = live(&options, end, was_closed, &mut rng)?;
+            let foreign = foreign.into_iter().next_back().expect("there is a last moment");
+            let (moments, foreign, contents) = (Arc::new(moments), Arc::new(foreign), Arc::new(contents));
+            Ok(Self { seed, options, moments, earlier, foreign, contents, was_closed })
+        })
+    }
+
+    fn last(&self) -> &World {
+        self.moments.last().expect("there is a last moment")
+    }
+
+    /// Something to be misplaced, drawn at random.
+    pub fn draw(&self, rng: &mut Rng) -> Misplaced {
+        let names = self.last().disk.file_names();
+        let (log, other): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with("log"));
+        let sets: Vec<Vec<String>> = [
+            vec!["data"],
+            vec!["doublewrite"],
+            vec!["control"],
+            vec!["versions"],
+            vec!["data", "doublewrite"],
+            vec!["data", "control"],
+            vec!["doublewrite", "control"],
+            vec!["data", "doublewrite", "control"],
+        ]
+        .into_iter()
+        .map(|set| set.into_iter().map(str::to_owned).collect())
+        .collect();
+        let segments = |rng: &mut Rng| match rng.within(0..3) {
+            // One, those of one log, or all of them.
+            0 => vec![rng.pick(&log).clone()],
+            1 => {
+                let directory = rng.pick(&log).split('/').next().unwrap_or_default().to_owned() + "/";
+                log.iter().filter(|name| name.starts_with(&directory)).cloned().collect()
+            }
+            _ => log.clone(),
+        };
+        let earlier = rng.within(0..self.earlier);
+        let any = rng.within(0..self.moments.len() - 1);
+        let pages = |file: &str| {
+            self.last().disk.durable_bytes(file).map_or(1, |bytes| (bytes.len() / PAGE_SIZE).max(1)) as u64
+        };
+        let page = |rng: &mut Rng, file: &str| rng.bits() % pages(file);
+        let some = |rng: &mut Rng| rng.pick(&other).clone();
+        let rings = self.last().ring_count();
+        // Behind a crash, an older end of the log may be the end of the log.
+        let log_too = self.was_closed;
+        match rng.within(0..12) {
+            0 | 1 => Misplaced::Stale(rng.pick(&sets).clone(), any),
+            2 if log_too => Misplaced::Stale(segments(rng), earlier),
+            3 if log_too => Misplaced::Stale([rng.pick(&sets).clone(), segments(rng)].concat(), earlier),
+            4 => Misplaced::Foreign(rng.pick(&sets).clone()),
+            5 if log_too => Misplaced::Foreign(segments(rng)),
+            6 => Misplaced::Exchanged(some(rng), some(rng)),
+            7 if log_too => Misplaced::Exchanged(rng.pick(&log).clone(), rng.pick(&log).clone()),
+            8 => Misplaced::StalePage("data".to_owned(), page(rng, "data"), any),
+            9 if rings > 0 => match rng.within(0..3) {
+                0 => Misplaced::ForeignRing(rng.within(0..rings)),
+                1 if rings > 1 => Misplaced::ExchangedRings(0, rng.within(1..rings)),
+                _ => Misplaced::StaleRing(rng.within(0..rings), earlier),
+            },
+            10 if log_too => Misplaced::StalePage(rng.pick(&log).clone(), 0, earlier),
+            10 => Misplaced::ForeignPage("data".to_owned(), page(rng, "data")),
+            _ => {
+                let file = if rng.percent(70) { "data".to_owned() } else { some(rng) };
+                let (one, two) = (page(rng, &file), page(rng, &file));
+                if rng.percent(30) {
+                    Misplaced::ForeignPage(file, one)
+                } else {
+                    Misplaced::ExchangedPages(file, one, two)
+                }
+            }
+        }
+    }
+
+    /// Misplaces something in a copy and looks at the result; tells how far it was right.
+    ///
+    /// # Errors
+    /// A wrong answer, a panic, a hang, or an error that does not say that something is damaged.
+    pub fn try_one(&self, misplaced: &Misplaced) -> Result<u64, String> {
+        let (album, misplaced) = (self.clone(), misplaced.clone());
+        guarded(LIMIT, move |phase| {
+            phase.enter(format!("[torture misplaced --seed {} --what {misplaced}]", album.seed));
+            let world = album.damaged(&misplaced).map_err(|error| format!("cannot do that: {error}"))?;
+            judge(&world.disk, &world.options(&album.options), std::slice::from_ref(&*album.contents), album.seed)
+        })
+    }
+
+    fn damaged(&self, misplaced: &Misplaced) -> duramen_io::Result<World> {
+        let (last, moment) = (self.last(), |at: usize| &self.moments[at.min(self.moments.len() - 1)]);
+        let world = last.with_rings_of(&match *misplaced {
+            Misplaced::StaleRing(ring, at) => vec![(ring, moment(at), ring)],
+            Misplaced::ForeignRing(ring) => vec![(ring, &*self.foreign, ring)],
+            Misplaced::ExchangedRings(one, other) => vec![(one, last, other), (other, last, one)],
+            _ => Vec::new(),
+        });
+        let of = |world: &World, file: &str| world.disk.durable_bytes(file);
+        let page_of = |bytes: Option<Vec<u8>>, page: u64| {
+            bytes.and_then(|bytes| bytes.get(page as usize * PAGE_SIZE..)?.get(..PAGE_SIZE).map(<[u8]>::to_vec))
+        };
+        let put = |file: &str, page: u64, bytes: Option<Vec<u8>>| match (of(&world, file), bytes) {
+            (Some(mut whole), Some(bytes)) => {
+                whole[page as usize * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&bytes);
+                replace(&world.disk, file, Some(&whole))
+            }
+            _ => Ok(()),
+        };
+        match misplaced {
+            Misplaced::Stale(files, at) => {
+                files.iter().try_for_each(|file| replace(&world.disk, file, of(moment(*at), file).as_deref()))?;
+            }
+            Misplaced::Foreign(files) => {
+                files.iter().try_for_each(|file| replace(&world.disk, file, of(&self.foreign, file).as_deref()))?;
+            }
+            Misplaced::Exchanged(one, other) => {
+                replace(&world.disk, one, of(last, other).as_deref())?;
+                replace(&world.disk, other, of(last, one).as_deref())?;
+            }
+            Misplaced::StalePage(file, page, at) => put(file, *page, page_of(of(moment(*at), file), *page))?,
+            Misplaced::ForeignPage(file, page) => put(file, *page, page_of(of(&self.foreign, file), *page))?,
+            Misplaced::ExchangedPages(file, one, other) => {
+                put(file, *one, page_of(of(last, file), *other))?;
+                put(file, *other, page_of(of(last, file), *one))?;
+            }
+            _ => {}
+        }
+        Ok(world)
+    }
+}
+
+/// Gives a file other contents; without any, it is as if it had not been there.
+fn replace(disk: &SimDisk, name: &str, contents: Option<&[u8]>) -> duramen_io::Result<()> {
+    let directory = name.split_once('/').map_or("", |(directory, _)| directory);
+    if disk.exists(name)? {
+        disk.remove(name)?;
+    }
+    if let Some(contents) = contents {
+        if !directory.is_empty() && !disk.exists(directory)? {
+            disk.create_directory(directory)?;
+        }
+        let file = disk.open(name, OpenMode::CreateNew)?;
+        if !contents.is_empty() {
+            let mut bytes = AlignedBuf::zeroed(contents.len());
+            bytes.copy_from_slice(contents);
+            file.write_at(&[&bytes], 0)?;
+        }
+        file.sync()?;
+    }
+    disk.sync_directory(directory)
+}
+
+/// The lives of a database: moments of it, how many of them are of earlier lives than the last, and what it holds in the end.
+fn live(options: &Options, end: LogEnd, is_closed: bool, rng: &mut Rng) -> Result<(Vec<World>, usize, Model), String> {
+    let mut world = World::new(SimDisk::new(rng.bits()), end, options);
+    let (mut moments, mut earlier, mut contents) = (Vec::new(), 0, Model::default());
+    let all = ["mixed", "tables", "keys", "splits", "merges", "overflow", "ghosts"];
+    for life in 0..LIVES {
+        earlier = moments.len();
+        let mut client =
+            Client::open(&world.disk, &world.options(options), contents).map_err(|error| error.to_string())?;
+        for _ in 0..2 {
+            let workload = workloads::named(rng.pick::<&str>(&all)).expect("the workload exists");
+            let script = workload.script(rng.bits(), &client.oracle.committed);
+            client.run(&script, |_| OnError::Stop).map_err(|stop| format!("{stop:?}"))?;
+            moments.push(world.crash_image(&CrashChoice::Everything));
+        }
+        contents = client.oracle.committed.clone();
+        let closes = if life + 1 == LIVES { is_closed } else { rng.percent(50) };
+        if closes {
+            client.close().map_err(|error| error.to_string())?;
+        } else {
+            world.disk.crash();
+            drop(client);
+        }
+        world = world.crash_image(&CrashChoice::Everything);
+        moments.push(world.crash_image(&CrashChoice::Everything));
+    }
+    Ok((moments, earlier, contents))
+}
+
+/// Makes albums from `seed` on, and misplaces so many things in each of them.
+pub fn sweep(seed: u64, each: usize, most: usize, budget: &Budget, progress: &mut dyn FnMut(&Tally, usize)) -> Tally {
+    let mut tally = Tally::default();
+    for seed in seed.. {
+        let album = match Album::make(seed) {
+            Ok(album) => album,
+            Err(failure) => {
+                tally.failures.push(failure);
+                return tally;
+            }
+        };
+        let mut rng = Rng::new(seed ^ 5);
+        for _ in 0..each {
+            if budget.is_spent(&tally) || tally.points as usize >= most {
+                return tally;
+            }
+            tally.add(Tally::of(album.try_one(&album.draw(&mut rng))));
+            progress(&tally, most);
+        }
+    }
+    tally
+}
