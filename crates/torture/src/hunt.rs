@@ -14,6 +14,7 @@ use crate::crash::{Only, Thoroughness, count_operations, try_point};
 use crate::harness::{Budget, Coverage, forget_engine_panics};
 use crate::isolation::anomalies::{self, Setting};
 use crate::isolation::lists::{Shape, try_history};
+use crate::misplaced::Album;
 use crate::rng::Rng;
 use crate::workloads;
 use crate::world::LogEnd;
@@ -27,6 +28,8 @@ pub enum Suite {
     FlipsOfClosed,
     /// Bits of the log of a crashed database flip.
     FlipsOfLog,
+    /// Files, rings and pages in the wrong place.
+    Misplaced,
     /// Random programs interleaved.
     Programs,
     /// Random histories of lists.
@@ -39,6 +42,7 @@ impl fmt::Display for Suite {
             Self::Crash(workload) => write!(f, "crash sweep, {workload}"),
             Self::FlipsOfClosed => f.write_str("bit flips, closed"),
             Self::FlipsOfLog => f.write_str("bit flips, log"),
+            Self::Misplaced => f.write_str("misplaced"),
             Self::Programs => f.write_str("random programs"),
             Self::Lists => f.write_str("list histories"),
         }
@@ -59,7 +63,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
 
 /// The suites that are most likely to notice a bug with the end of the log at this place.
 fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
-    use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Programs};
+    use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Misplaced, Programs};
     match bug {
         Bug::SkipLogSync | Bug::AcknowledgeBeforeFlush | Bug::SkipRedo => vec![Crash("bank"), Crash("mixed")],
         Bug::IgnoreLogChecksum => vec![FlipsOfLog, Crash("recycle"), Crash("mixed")],
@@ -87,6 +91,9 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         // Of two seeds, one opens early.
         Bug::PageNotRedoneOnTouch => vec![Crash("mixed"), Crash("bank"), Crash("steal")],
         Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
+        Bug::GenerationIgnored | Bug::StaleAreaPutBack | Bug::VersionsNotCompared | Bug::FencesNotCompared => {
+            vec![Misplaced; 8]
+        }
         // Threads that seldom commit, such as the engine's own, are waited for.
         Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],
         // Threads that share a ring: what one has not made durable, another acknowledges.
@@ -199,6 +206,20 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
             (0..60).find_map(|_| {
                 let damage = specimen.random_flip(&mut rng)?;
                 try_one(&|| specimen.try_damage(&damage))
+            })
+        }
+        Suite::Misplaced => {
+            let album = match Album::make(seed) {
+                Ok(album) => album,
+                Err(unrelated) => {
+                    hunted.unrelated.push(unrelated);
+                    return None;
+                }
+            };
+            let mut rng = Rng::new(seed);
+            (0..40).find_map(|_| {
+                let misplaced = album.draw(&mut rng);
+                try_one(&|| album.try_one(&misplaced))
             })
         }
         Suite::Programs => try_one(&|| {

@@ -6,7 +6,7 @@ use duramen_io::Fault;
 use duramen_torture::faults::Case;
 use duramen_torture::harness::{Budget, Coverage, Tally};
 use duramen_torture::rng::{Rng, announced_seed};
-use duramen_torture::{corruption, faults, workloads};
+use duramen_torture::{corruption, faults, misplaced, workloads};
 
 /// Each test takes every third workload, so that they run side by side.
 fn io_errors(third: usize) {
@@ -90,4 +90,14 @@ fn full_logs() {
         }
     }
     assert!(refused > 0, "no transaction was too large");
+}
+
+/// What is whole and in the wrong place: files, rings and pages of another time, of another database, or of each other.
+#[test]
+fn misplaced_files_rings_and_pages() {
+    let seed = announced_seed("misplaced");
+    let budget = Budget::lasting(Duration::from_secs(20));
+    let tally = misplaced::sweep(seed, 10, 400, &budget, &mut |_, _| {});
+    println!("misplaced: {tally}");
+    tally.assert_clean(50);
 }

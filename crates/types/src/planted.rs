@@ -86,7 +86,7 @@ bugs! {
         StaleAreaPutBack,
         /// A page is taken that is older than what is known to be on disk.
         VersionsNotCompared,
-        /// A descent enters a child whose fences are not what the parent says.
+        /// A page is taken whatever its version is, and a descent enters it whatever its fences are.
         FencesNotCompared,
     }
     concurrency {

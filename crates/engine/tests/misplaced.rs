@@ -1,0 +1,175 @@
+//! Files and pages that are whole and not the ones that were there: what a partial restore from a copy leaves, or a device
+//! that loses writes. The suite `torture misplaced` tries many more.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use duramen::{Db, Error, Options};
+
+const PAGE: usize = 8192;
+
+fn options(open_early: bool) -> Options {
+    Options {
+        pool_bytes: 1 << 20,
+        log_buffer_bytes: 1 << 20,
+        log_segment_bytes: 1 << 20,
+        open_early,
+        ..Options::default()
+    }
+}
+
+fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// Gives each of these rows a value that begins so.
+fn put(home: &Path, rows: std::ops::Range<u32>, version: u8) {
+    let db = Db::open(home, options(false)).unwrap();
+    let table = db.open_table("t").or_else(|_| db.create_table("t")).unwrap();
+    let mut txn = db.begin();
+    for row in rows {
+        txn.put(&table, &key(row), &[version; 100]).unwrap();
+    }
+    txn.commit().unwrap();
+    db.close().unwrap();
+}
+
+fn read(home: &Path, open_early: bool) -> Result<Vec<u8>, Error> {
+    let db = Db::open(home, options(open_early))?;
+    let table = db.open_table("t")?;
+    let mut txn = db.begin();
+    let rows = txn.scan(&table, ..).map(|row| row.map(|(_, value)| value[0])).collect::<Result<_, _>>()?;
+    txn.commit()?;
+    Ok(rows)
+}
+
+/// Runs `work`, which may not end.
+fn limited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(Duration::from_secs(20)).expect("it ends within 20 seconds")
+}
+
+/// A leaf had once ended where the search for what comes behind it led back to it: a scan went round in circles and took
+/// memory until there was none.
+#[test]
+fn a_scan_does_not_go_round_in_circles() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    put(home.path(), 0..2_000, 1);
+    let before = std::fs::read(&data).unwrap();
+    // All but the first leaf are merged away, more or less.
+    let db = Db::open(home.path(), options(false)).unwrap();
+    let table = db.open_table("t").unwrap();
+    for from in (0..1_900).step_by(100) {
+        let mut txn = db.begin();
+        for row in (from..from + 100).filter(|row| row % 10 != 0) {
+            txn.delete(&table, &key(row)).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    db.close().unwrap();
+    let after = std::fs::read(&data).unwrap();
+    let is_leaf = |bytes: &[u8], page: usize| bytes.get(page * PAGE + 4) == Some(&2);
+    let changed = |page: &usize| before[page * PAGE..][..PAGE] != after[page * PAGE..][..PAGE];
+    let pages = before.len().min(after.len()) / PAGE;
+    let leaves: Vec<usize> =
+        (3..pages).filter(changed).filter(|page| is_leaf(&before, *page) && is_leaf(&after, *page)).collect();
+    assert!(leaves.len() > 3, "{leaves:?}");
+    let mut noticed = 0;
+    for leaf in leaves.into_iter().take(8) {
+        let copy = copy_of(home.path());
+        let mut damaged = after.clone();
+        damaged[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
+        std::fs::write(copy.path().join("data"), damaged).unwrap();
+        // Nothing but its fences tells that the page is older.
+        let _ = std::fs::remove_file(copy.path().join("versions"));
+        std::fs::write(copy.path().join("doublewrite"), []).unwrap();
+        noticed += usize::from(limited(move || match read(copy.path(), false) {
+            Err(Error::Corrupt { page, reason, .. }) => {
+                assert!(page.is_some() && reason.contains("another version of the page"), "{reason}");
+                true
+            }
+            other => other.is_err(),
+        }));
+    }
+    assert!(noticed > 0);
+}
+
+fn copy_of(home: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::create_dir(copy.path().join("log")).unwrap();
+    for directory in ["", "log"] {
+        for entry in std::fs::read_dir(home.join(directory)).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_file() {
+                std::fs::copy(&entry, copy.path().join(entry.strip_prefix(home).unwrap())).unwrap();
+            }
+        }
+    }
+    copy
+}
+
+/// A page put back from a copy, of the same shape: nothing about it was wrong but its age.
+#[test]
+fn an_older_page_is_refused() {
+    for open_early in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let data = home.path().join("data");
+        put(home.path(), 0..1_000, 1);
+        let before = std::fs::read(&data).unwrap();
+        put(home.path(), 0..1_000, 2);
+        let mut after = std::fs::read(&data).unwrap();
+        let leaf = (3..).find(|page| after[page * PAGE + 4] == 2 && before[page * PAGE + 4] == 2).unwrap();
+        after[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
+        std::fs::write(&data, after).unwrap();
+        let error = limited(move || read(home.path(), open_early)).map(|rows| rows[0]).unwrap_err();
+        assert!(matches!(&error, Error::Corrupt { page: Some(page), .. } if page.get() == leaf as u64), "{error}");
+        assert!(error.to_string().contains("older version"), "{error}");
+    }
+}
+
+/// Opening wrote the pages of an older double-write area over newer ones.
+#[test]
+fn an_older_double_write_area_does_no_harm_to_a_closed_database() {
+    for (open_early, foreign) in [(false, false), (true, false), (false, true)] {
+        let home = tempfile::tempdir().unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let area = home.path().join("doublewrite");
+        put(home.path(), 0..1_000, 1);
+        put(other.path(), 0..1_000, 7);
+        let older = std::fs::read(if foreign { other.path().join("doublewrite") } else { area.clone() }).unwrap();
+        put(home.path(), 0..1_000, 2);
+        std::fs::write(&area, older).unwrap();
+        assert!(read(home.path(), open_early).unwrap() == vec![2; 1_000]);
+    }
+}
+
+/// Older pages with an older double-write area beside a newer log were taken for the database: counters of 450 read as 200.
+#[test]
+fn older_files_are_refused_by_name() {
+    for open_early in [false, true] {
+        for (stale, blamed) in [
+            (&["data", "doublewrite"][..], "data"),
+            (&["data"], "data"),
+            (&["data", "doublewrite", "versions"], "data"),
+            (&["control"], "control"),
+            (&["control", "versions"], "control"),
+        ] {
+            let home = tempfile::tempdir().unwrap();
+            put(home.path(), 0..1_000, 1);
+            let older: Vec<_> = stale
+                .iter()
+                .map(|name| home.path().join(name))
+                .map(|path| (std::fs::read(&path).unwrap(), path))
+                .collect();
+            put(home.path(), 0..1_000, 2);
+            for (bytes, path) in older {
+                std::fs::write(path, bytes).unwrap();
+            }
+            let error = read(home.path(), open_early).map(|rows| rows[0]).unwrap_err();
+            assert!(matches!(&error, Error::Corrupt { file, .. } if file.ends_with(blamed)), "{stale:?}: {error}");
+            assert!(error.to_string().contains("older copy"), "{stale:?}: {error}");
+        }
+    }
+}
