@@ -340,7 +340,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         ..PoolConfig::default()
     };
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
-    let versions = Versions::open(versions, control.database)?;
+    let versions = Versions::open(versions, control.database, data.len()?)?;
     let pool = Pool::new(config, Arc::clone(&data), double_write, Some(versions), rule)?;
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {

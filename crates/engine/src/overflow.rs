@@ -122,7 +122,9 @@ impl Store {
 
     /// Reads a value. The caller holds a lock that keeps the chain in place.
     pub(crate) fn read_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
-        let mut value = Vec::with_capacity(reference.len as usize);
+        // The length is believed as far as pages of the chain are found.
+        const AT_FIRST: usize = 1 << 20;
+        let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
         let mut id = reference.head;
         for place in 0..reference.pages() {
             let page = self.pool.shared(id)?;

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::{BLOCK_SIZE, Gsn, PageId, crc32c_append};
+use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c_append};
 
 /// Pages in a block.
 const PAGES: usize = (BLOCK_SIZE - GSNS) / 8;
@@ -53,12 +53,13 @@ struct Noted {
 }
 
 impl Versions {
-    /// What the file of a database says.
+    /// What the file of a database says about the pages of a data file of this length.
     ///
     /// # Errors
     /// Those of the disk.
-    pub(crate) fn open(file: Arc<dyn File>, database: [u8; 16]) -> duramen_io::Result<Self> {
-        let blocks = file.len()? as usize / BLOCK_SIZE;
+    pub(crate) fn open(file: Arc<dyn File>, database: [u8; 16], data_bytes: u64) -> duramen_io::Result<Self> {
+        let pages = (data_bytes / PAGE_SIZE as u64) as usize;
+        let blocks = (file.len()? as usize / BLOCK_SIZE).min(pages.div_ceil(PAGES));
         let mut gsns = Vec::with_capacity(blocks * PAGES);
         let mut buffer = AlignedBuf::zeroed(blocks.min(CHUNK) * BLOCK_SIZE);
         for first in (0..blocks).step_by(CHUNK) {
@@ -140,22 +141,29 @@ mod tests {
     use super::*;
     use duramen_io::{Disk, OpenMode, SimDisk};
 
+    /// Length of a data file with many pages.
+    const ALL: u64 = 300_000 * PAGE_SIZE as u64;
+
     #[test]
     fn what_was_noted_is_there_again_and_damage_only_forgets() {
         let disk = SimDisk::new(1);
         let file = disk.open("versions", OpenMode::CreateNew).unwrap();
         let at = |page: u64| PageId::new(page);
-        let versions = Versions::open(Arc::clone(&file), [7; 16]).unwrap();
+        let versions = Versions::open(Arc::clone(&file), [7; 16], ALL).unwrap();
         assert_eq!(versions.least(at(3)), Gsn::ZERO);
         let pages = [(1, 50), (2, 70), (510, 9), (511, 10), (200_000, 11)];
         versions.note(pages.iter().map(|&(page, gsn)| (at(page), Gsn::new(gsn))));
         versions.note([(at(2), Gsn::new(60))].into_iter());
         versions.write().unwrap();
-        let again = || Versions::open(Arc::clone(&file), [7; 16]).unwrap();
+        let again = || Versions::open(Arc::clone(&file), [7; 16], ALL).unwrap();
         for (page, gsn) in pages {
             assert_eq!(again().least(at(page)), Gsn::new(gsn), "{page}");
         }
-        assert_eq!(Versions::open(Arc::clone(&file), [8; 16]).unwrap().least(at(2)), Gsn::ZERO, "of another database");
+        assert_eq!(
+            Versions::open(Arc::clone(&file), [8; 16], ALL).unwrap().least(at(2)),
+            Gsn::ZERO,
+            "of another database"
+        );
         disk.flip_bit("versions", 20, 3);
         assert_eq!((again().least(at(2)), again().least(at(511))), (Gsn::ZERO, Gsn::new(10)));
         let written = disk.operations();
@@ -167,12 +175,12 @@ mod tests {
     fn a_full_disk_is_no_failure() {
         let disk = SimDisk::new(1);
         let file = disk.open("versions", OpenMode::CreateNew).unwrap();
-        let versions = Versions::open(Arc::clone(&file), [7; 16]).unwrap();
+        let versions = Versions::open(Arc::clone(&file), [7; 16], ALL).unwrap();
         disk.set_capacity(0);
         versions.note([(PageId::new(2), Gsn::new(60))].into_iter());
         versions.write().unwrap();
         disk.set_capacity(1 << 20);
         versions.write().unwrap();
-        assert_eq!(Versions::open(file, [7; 16]).unwrap().least(PageId::new(2)), Gsn::new(60));
+        assert_eq!(Versions::open(file, [7; 16], ALL).unwrap().least(PageId::new(2)), Gsn::new(60));
     }
 }
