@@ -209,7 +209,11 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
             })
         }
         Suite::Misplaced => {
-            let album = match Album::make(seed) {
+            // What an area is left with matters, too.
+            let guard = plant(bug);
+            let album = Album::make(seed);
+            drop(guard);
+            let album = match album {
                 Ok(album) => album,
                 Err(unrelated) => {
                     hunted.unrelated.push(unrelated);

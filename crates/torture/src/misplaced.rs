@@ -145,6 +145,7 @@ impl Album {
             vec!["control"],
             vec!["versions"],
             vec!["doublewrite", "versions"],
+            vec!["doublewrite", "versions"],
             vec!["data", "versions"],
             vec!["data", "doublewrite"],
             vec!["data", "doublewrite", "versions"],

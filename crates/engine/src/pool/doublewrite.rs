@@ -82,7 +82,9 @@ impl Area {
 
     /// What is written from now on is of this generation. The area holds no pages then: the last ones are durable in place.
     pub(super) fn set_stamp(&mut self, stamp: Stamp) -> Result<(), PoolError> {
-        self.clear();
+        if !is_on(Bug::StaleAreaPutBack) {
+            self.clear();
+        }
         self.stamp = stamp;
         self.write()
     }
