@@ -191,6 +191,20 @@ fn the_end_of_the_log_may_be_in_persistent_memory() {
     duramen(&["check", arg(&several.dir)]).exits_with(0);
 }
 
+// `--region` with the name of the data file overwrote the catalog with zeros.
+#[test]
+fn a_region_that_is_a_file_of_the_database_is_refused() {
+    let home = Home::populated();
+    let data = home.dir.join("data");
+    let before = std::fs::read(&data).unwrap();
+    let words = ["`log_device`", arg(&data), "name another file"];
+    let more = ["--log-device", "nvm", "--ring-mb", "1", "--region", arg(&data), "--transactions", "5"];
+    duramen(&home.bench(&more)).exits_with(2).says(&words);
+    duramen(&["check", arg(&home.dir), "--log-device", "nvm", "--region", arg(&data)]).exits_with(2).says(&words);
+    assert!(std::fs::read(&data).unwrap() == before, "it has not been touched");
+    duramen(&["check", arg(&home.dir)]).exits_with(0);
+}
+
 #[test]
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();

@@ -58,6 +58,8 @@ impl Db {
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.validate()?;
         let path = path.as_ref();
+        // Before the directory is made.
+        open::check_places(path, &options)?;
         if !options.create && !path.exists() {
             return Err(Error::NotADatabase { path: path.into(), reason: "the directory does not exist".into() });
         }

@@ -273,15 +273,37 @@ impl From<WalError> for Error {
             WalError::Region { error: PmemError::Busy { location } } => {
                 Self::AlreadyOpen { path: location.into(), reason: "another program has the region open".into() }
             }
-            WalError::Region { .. } | WalError::WrongRing { .. } | WalError::RingNeeded { .. } => {
+            WalError::WrongRing { location, reason } => Self::NotADatabase {
+                path: location.into(),
+                reason: format!("the log's ring there cannot be used: {reason}"),
+            },
+            WalError::Region { .. } | WalError::RingNeeded { .. } => {
                 Self::NotADatabase { path: "log".into(), reason: error.to_string() }
             }
             WalError::WrongArchive { .. } => Self::InvalidOption { option: "archive", reason: error.to_string() },
-            WalError::InvalidOption { .. } | WalError::OlderLogs { .. } => {
-                Self::InvalidOption { option: "log", reason: error.to_string() }
-            }
+            WalError::InvalidOption { option, reason } => Self::InvalidOption { option: option_of(option), reason },
+            WalError::OlderLogs { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
             other => Self::Poisoned { reason: other.to_string() },
         }
+    }
+}
+
+/// The option of [`crate::Options`] that is an option of the log.
+fn option_of(log_option: &'static str) -> &'static str {
+    match log_option {
+        "ring_bytes" => "log_buffer_bytes",
+        "array_slots" => "log_array_slots",
+        "arrays" => "log_arrays",
+        "slot_pool" => "log_slot_pool",
+        "segment_bytes" => "log_segment_bytes",
+        "max_bytes" => "log_max_bytes",
+        "device" => "log_device",
+        "insert" => "log_insert",
+        "group_commit.transactions" => "group_commit_transactions",
+        "group_commit.bytes" => "group_commit_bytes",
+        "group_commit.time" => "group_commit_time",
+        // These have the same name.
+        other => other,
     }
 }
 

@@ -5,6 +5,8 @@
 //! exists; last the mark goes. A directory with the mark and no control file holds nothing and is made anew. One with
 //! data and neither is refused: something is missing that was there.
 
+use std::path::Path;
+
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
@@ -50,6 +52,9 @@ const FIRST_TXN: TxnId = TxnId::new(1);
 /// Opens the database on `disk`, or makes one where nothing is.
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
     options.validate()?;
+    if let Some(home) = disk.directory() {
+        check_places(&home, &options)?;
+    }
     let home = disk.lock()?;
     match state_of(&*disk)? {
         State::Database => {
@@ -64,13 +69,30 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
                 reason: "there is no database, and the option `create` is off".into(),
             });
         }
-        State::Empty => create(&*disk, &disk, &options)?,
-        State::HalfMade => {
-            clear(&*disk)?;
+        state => {
+            Logs::check_regions(&wal_options(&options), options.logs)?;
+            if let Some(archive) = &options.archive {
+                archive.made()?;
+            }
+            if matches!(state, State::HalfMade) {
+                clear(&*disk)?;
+            }
             create(&*disk, &disk, &options)?;
         }
     }
     start(disk, home, options)
+}
+
+/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of the database in `home`.
+pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
+    let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
+    let named = match &options.log_device {
+        LogDevice::Nvm(nvm) => nvm.further.len() + 1,
+        LogDevice::File => 1,
+    };
+    // A database that exists may have more logs than the options say.
+    let count = options.logs.max(u16::try_from(named).unwrap_or(MAX_LOGS));
+    Ok(wal_options(options).check_places(home, &files, count)?)
 }
 
 enum State {

@@ -69,7 +69,7 @@ impl LogDevice {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NvmOptions {
     /// The file or device. A file is made if it is not there; one that is must have a page of 4096 bytes more than
-    /// [`WalOptions::ring_bytes`], at least.
+    /// [`WalOptions::ring_bytes`], at least, and be a ring already or hold nothing but zeros in so many bytes.
     pub source: Source,
     /// The same of the second log and further ones, if there are several. Without it, their files have the name of the first
     /// with the number of the log behind it.
