@@ -149,6 +149,15 @@ pub enum Error {
         /// Which operation on which file failed, and what the system said.
         reason: String,
     },
+    /// The database could not be opened, or a closed one not be looked into, because of a disk or the operating system. It is
+    /// as it was: what was acknowledged is kept.
+    #[error("the database {path} could not be opened: {reason}; put that right and open it again", path = path.display())]
+    OpenFailed {
+        /// The database's directory.
+        path: PathBuf,
+        /// Which operation on which file failed, and what the system said.
+        reason: String,
+    },
     /// An earlier failure of the disk put the database out of service. Reopen it: everything acknowledged is there.
     #[error("the database failed earlier ({reason}); close and reopen it: everything acknowledged is kept")]
     Poisoned {
@@ -240,6 +249,7 @@ impl From<PoolError> for Error {
                 option: "pool_bytes",
                 reason: format!("{frames} pages are too few; at least {minimum} are needed"),
             },
+            PoolError::NoMemory { .. } => Self::Io { reason: error.to_string() },
             PoolError::Poisoned { reason } | PoolError::Log { reason } => Self::Poisoned { reason },
         }
     }
@@ -249,7 +259,9 @@ impl From<WalError> for Error {
     fn from(error: WalError) -> Self {
         match error {
             WalError::Disk(error) => error.into(),
-            WalError::Full { .. } => Self::Full { reason: error.to_string() },
+            WalError::Full { wanted, cause } => {
+                Self::Full { reason: format!("the log cannot set {wanted} more bytes aside: {cause}") }
+            }
             WalError::Corrupt { segment, offset, reason } => {
                 Self::Corrupt { file: format!("log/{segment:016x}.log"), offset, page: None, reason }
             }
@@ -283,6 +295,7 @@ impl From<WalError> for Error {
             WalError::WrongArchive { .. } => Self::InvalidOption { option: "archive", reason: error.to_string() },
             WalError::InvalidOption { option, reason } => Self::InvalidOption { option: option_of(option), reason },
             WalError::OlderLogs { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
+            WalError::System { .. } => Self::Io { reason: error.to_string() },
             other => Self::Poisoned { reason: other.to_string() },
         }
     }
@@ -316,6 +329,20 @@ fn page_suffix(page: Option<PageId>) -> String {
 }
 
 impl Error {
+    /// The same, met when the database in `path` was opened, or looked into: nothing is out of service, and no transaction can
+    /// be run again.
+    pub(crate) fn in_opening(self, path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        match self {
+            Self::Io { reason } | Self::Poisoned { reason } => Self::OpenFailed { path, reason },
+            Self::Full { reason } => {
+                Self::OpenFailed { path, reason: format!("no room: {reason} (make room, or raise the limit)") }
+            }
+            Self::AlreadyOpen { reason, .. } => Self::AlreadyOpen { path, reason },
+            other => other,
+        }
+    }
+
     /// Whether running the same transaction again can succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. })

@@ -11,7 +11,7 @@ use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, Known, LogDevice, Logs, MAX_LOGS, ReadObserver, WalOptions};
+use duramen_wal::{Known, LogDevice, Logs, MAX_LOGS, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
@@ -25,11 +25,10 @@ use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::lock::LockManager;
 use crate::metrics::Counters;
-use crate::options::{CommitMode, Options};
+use crate::options::Options;
 use crate::page;
 use crate::pool::{Pool, PoolConfig, WalRule, recover_double_write};
 use crate::record::Kind;
-use crate::recovery::progress::{Gauge, RecoveryPass};
 use crate::recovery::{self, BackgroundRecovery};
 use crate::scheme::WalScheme;
 use crate::space::{Space, blank_bitmap};
@@ -70,7 +69,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
             });
         }
         state => {
-            Logs::check_regions(&wal_options(&options), options.logs)?;
+            Logs::check_regions(&options.of_log(), options.logs)?;
             if let Some(archive) = &options.archive {
                 archive.made()?;
             }
@@ -92,7 +91,7 @@ pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     };
     // A database that exists may have more logs than the options say.
     let count = options.logs.max(u16::try_from(named).unwrap_or(MAX_LOGS));
-    Ok(wal_options(options).check_places(home, &files, count)?)
+    Ok(options.of_log().check_places(home, &files, count)?)
 }
 
 enum State {
@@ -201,7 +200,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     disk.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
 
     // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
-    let on_files = WalOptions { device: LogDevice::File, archive: None, ..wal_options(options) };
+    let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
     let logs = Logs::create(shared, &on_files, options.logs, database)?;
     let mut tails = Vec::new();
     let log =
@@ -257,33 +256,6 @@ pub(crate) fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 
-/// The options of each log.
-fn wal_options(options: &Options) -> WalOptions {
-    WalOptions {
-        insert: options.log_insert,
-        device: options.log_device.clone(),
-        ring_bytes: options.log_buffer_bytes,
-        array_slots: options.log_array_slots,
-        arrays: options.log_arrays,
-        slot_pool: options.log_slot_pool,
-        segment_bytes: options.log_segment_bytes,
-        max_bytes: options.log_max_bytes,
-        archive: options.archive.clone(),
-        read_observer: options.recovery_observer.as_ref().map(|observer| {
-            let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
-            ReadObserver::new(move |bytes| gauge.add(bytes))
-        }),
-        shared_synchronizations: options.commit == CommitMode::Pipelined,
-        synchronization_kind: Kind::Synchronization as u8,
-        group_commit: GroupCommit {
-            transactions: options.group_commit_transactions,
-            bytes: options.group_commit_bytes,
-            time: options.group_commit_time,
-        },
-        ..WalOptions::default()
-    }
-}
-
 /// Opens the logs of an existing database.
 fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Logs> {
     let control = control_file.control;
@@ -296,7 +268,7 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
     };
-    let found = Logs::find(disk, &wal_options(options), count, control.database, &known, options.recovery_threads)?;
+    let found = Logs::find(disk, &options.of_log(), count, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
         // Made once: see `FoundLogs`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };

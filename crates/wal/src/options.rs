@@ -103,6 +103,20 @@ impl NvmOptions {
         }
     }
 
+    fn validate(&self) -> Result<()> {
+        const LONGEST: Duration = Duration::from_secs(1);
+        let invalid = |reason: &str| Err(WalError::InvalidOption { option: "device", reason: reason.to_owned() });
+        let Timing { write, barrier, read, .. } = self.timing;
+        if [write, barrier, read].into_iter().any(|time| time > LONGEST) {
+            return invalid("each of the times that memory is made to take must be at most a second");
+        }
+        let mut sources = self.further.iter().chain([&self.source]);
+        if sources.any(|source| matches!(source, Source::File(path) if path.as_os_str().is_empty())) {
+            return invalid("the path of a region is empty; name a file or device");
+        }
+        Ok(())
+    }
+
     /// The options for the ring of one of several logs.
     pub(crate) fn of_log(&self, log: LogId) -> Result<Self> {
         let number = log.get();
@@ -229,6 +243,9 @@ impl WalOptions {
         }
         if self.group_commit.bytes == 0 {
             return invalid("group_commit.bytes", "it must be at least 1");
+        }
+        if let LogDevice::Nvm(nvm) = &self.device {
+            nvm.validate()?;
         }
         Ok(())
     }
