@@ -57,7 +57,7 @@ impl Db {
     /// [`Error::Corrupt`] for what cannot be opened, [`Error::InvalidOption`], [`Error::OpenFailed`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.validate()?;
-        let path = path.as_ref();
+        let path = open::named(path.as_ref())?;
         // Before the directory is made.
         open::check_places(path, &options)?;
         if !options.create && !path.exists() {

@@ -296,8 +296,16 @@ impl From<WalError> for Error {
             WalError::InvalidOption { option, reason } => Self::InvalidOption { option: option_of(option), reason },
             WalError::OlderLogs { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
             WalError::System { .. } => Self::Io { reason: error.to_string() },
-            other => Self::Poisoned { reason: other.to_string() },
+            other => Self::Poisoned { reason: why_log_failed(&other) },
         }
+    }
+}
+
+/// What stopped the log, without what to do about it: that is another thing where a database is around the log.
+pub(crate) fn why_log_failed(error: &WalError) -> String {
+    match error {
+        WalError::Failed { first } => format!("the log stopped after a failure: {first}"),
+        other => other.to_string(),
     }
 }
 

@@ -82,6 +82,15 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
     start(disk, home, options)
 }
 
+/// Refuses a path that names nothing: it would be an error of the system that names nothing, either.
+pub(crate) fn named(path: &Path) -> Result<&Path> {
+    if path.as_os_str().is_empty() {
+        let reason = "it is empty; name a directory (`.` is the current one)".to_owned();
+        return Err(Error::InvalidOption { option: "path", reason });
+    }
+    Ok(path)
+}
+
 /// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of the database in `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];

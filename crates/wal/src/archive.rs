@@ -23,10 +23,11 @@
 //! archive is refused that is another log's, lacks a segment that the log has recycled already, or is ahead of the log or
 //! not like it in its last segment, as after a database was put back from a copy.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen_io::{AlignedBuf, Disk, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
+use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
@@ -103,7 +104,12 @@ impl Archive {
     /// Keeps others from writing to it.
     pub(crate) fn take(&self) -> Result<Arc<ArchiveInUse>> {
         let disk = self.disk()?;
-        let lock = disk.lock()?;
+        let lock = disk.lock().map_err(|error| match error.kind {
+            ErrorKind::ResourceBusy => {
+                DiskError { reason: format!("the archive `{}` is in use ({})", disk.location(), error.reason), ..error }
+            }
+            _ => error,
+        })?;
         Ok(Arc::new(ArchiveInUse { disk, bell: Bell::new(), lock }))
     }
 }
