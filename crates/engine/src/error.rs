@@ -149,9 +149,11 @@ pub enum Error {
         /// Which operation on which file failed, and what the system said.
         reason: String,
     },
-    /// The database could not be opened, or a closed one not be looked into, because of a disk or the operating system. It is
-    /// as it was: what was acknowledged is kept.
-    #[error("the database {path} could not be opened: {reason}; put that right and open it again", path = path.display())]
+    /// The database could not be opened, or a closed one not be looked into, because of a disk or the operating system.
+    /// It is as it was: what was acknowledged is kept.
+    #[error(
+        "the database {path} could not be opened: {reason}; put that right and open it again", path = path.display()
+    )]
     OpenFailed {
         /// The database's directory.
         path: PathBuf,
@@ -337,8 +339,8 @@ fn page_suffix(page: Option<PageId>) -> String {
 }
 
 impl Error {
-    /// The same, met when the database in `path` was opened, or looked into: nothing is out of service, and no transaction can
-    /// be run again.
+    /// The same, met when the database in `path` was opened, or looked into: nothing is out of service, and no
+    /// transaction can be run again.
     pub(crate) fn in_opening(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         match self {

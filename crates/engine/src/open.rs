@@ -91,7 +91,8 @@ pub(crate) fn named(path: &Path) -> Result<&Path> {
     Ok(path)
 }
 
-/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of the database in `home`.
+/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of the database in
+/// `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
     let named = match &options.log_device {

@@ -34,10 +34,24 @@ pub enum CommitMode {
 /// What a transaction sees of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
-    /// As if transactions ran one after another; phantoms are locked out.
+    /// Strictly serializable: as if serializable transactions ran one after another, phantoms locked out, in an order
+    /// that respects real time. A transaction that begins after the commit of another was acknowledged (after
+    /// [`crate::Txn::commit`] returned, or the [`crate::Commit`] was done) comes after it.
+    ///
+    /// This is about transactions whose commits were acknowledged. Locks may be released before a commit is hardened
+    /// ([`CommitMode`]), so what a transaction has read is certain only when its own commit is acknowledged: a crash
+    /// before may take back what it has read, and takes back the reader, too. After a crash the order is as before,
+    /// without what was not committed; a commit that was in flight, or failed because of the disk, is in it or has
+    /// never happened. With [`CommitMode::Async`] all this holds until a crash, which may take acknowledged
+    /// transactions away, the latest of the order.
     #[default]
     Serializable,
-    /// Each read sees the latest committed value; two reads may differ.
+    /// Each read sees the latest committed value; two reads may differ, of the same record, too.
+    ///
+    /// A scan is many reads at many moments: each few records are as they were together at one moment, and those that
+    /// follow are read later. So what a scan returns need never have been there all at once; a record that is moved
+    /// meanwhile (deleted under one key and inserted under another) may be seen twice or not at all, and a sum over
+    /// accounts may count a transfer half. Whoever needs the table at one moment uses [`Isolation::Serializable`].
     ReadCommitted,
 }
 
@@ -92,8 +106,8 @@ names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-commi
 pub struct Options {
     /// Make a new database when the directory is empty or missing (default yes).
     pub create: bool,
-    /// Memory for pages, in bytes (default 256 MiB, at least 64 pages, at most [`Options::MOST_POOL_BYTES`]). If the system does
-    /// not give so much, the database is not opened.
+    /// Memory for pages, in bytes (default 256 MiB, at least 64 pages, at most [`Options::MOST_POOL_BYTES`]). If the
+    /// system does not give so much, the database is not opened.
     pub pool_bytes: usize,
     /// When a commit releases its locks and is acknowledged.
     pub commit: CommitMode,

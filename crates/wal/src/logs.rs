@@ -123,7 +123,8 @@ impl Logs {
         Self::new(logs, Gsn::ZERO, Vec::new())
     }
 
-    /// Checks, before anything is made, that the regions which are there for the rings of `count` new logs can be taken.
+    /// Checks, before anything is made, that the regions which are there for the rings of `count` new logs can be
+    /// taken.
     ///
     /// # Errors
     /// [`WalError::Region`], [`WalError::WrongRing`].

@@ -196,8 +196,8 @@ impl NvmRing {
         let is_own = header.database == identity.database && header.log == identity.log.get();
         match (header.state, is_own) {
             (State::InUse, false) => {
-                let reason = "another log uses the ring, and it may be the only copy of that log's end; name another file or \
-                              device, or open and close the database that it belongs to";
+                let reason = "another log uses the ring, and it may be the only copy of that log's end; name another \
+                              file or device, or open and close the database that it belongs to";
                 Err(self.refuse(reason.to_owned()))
             }
             (_, false) if expected != 0 => missing("this one belonged to another log".to_owned()),

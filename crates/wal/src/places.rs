@@ -1,7 +1,7 @@
 //! Where the archive and the rings of a database may lie: not where they would ruin its files, or each other.
 //!
-//! Files are told by what the system says that they are, a device and a number on it, so that links and other names are seen
-//! through; names in a directory are told as well, for files that are still to be made.
+//! Files are told by what the system says that they are, a device and a number on it, so that links and other names are
+//! seen through; names in a directory are told as well, for files that are still to be made.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -34,8 +34,8 @@ impl Identity {
 }
 
 impl WalOptions {
-    /// Checks, before anything is made, that the archive and the rings of `count` logs of the database in the directory `home`
-    /// can lie where they are to lie. `files` are the names of the database's own files in `home`.
+    /// Checks, before anything is made, that the archive and the rings of `count` logs of the database in the directory
+    /// `home` can lie where they are to lie. `files` are the names of the database's own files in `home`.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`].
@@ -51,7 +51,8 @@ impl WalOptions {
             let invalid = |reason| Err(WalError::InvalidOption { option: "device", reason });
             if let Some(file) = file_at(&path, home, files, archive.as_deref()) {
                 return invalid(format!(
-                    "the region `{}` is the file `{}` of the database or of its archive, or would become one; name another file",
+                    "the region `{}` is the file `{}` of the database or of its archive, or would become one; name \
+                     another file",
                     path.display(),
                     file.display()
                 ));
@@ -94,7 +95,8 @@ fn log_directories(home: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     (0..MAX_LOGS).map(move |log| home.join(directory(LogId::new(log))))
 }
 
-/// Refuses an archive in the database's directory, or the other way round: the one would take the other's files for its own.
+/// Refuses an archive in the database's directory, or the other way round: the one would take the other's files for its
+/// own.
 fn check_archive(home: &Path, archive: &Path) -> Result<()> {
     let (home, archive) = (resolved(home), resolved(archive));
     let relation = if is_same(&home, &archive) {

@@ -125,8 +125,8 @@ impl Ring {
     }
 }
 
-/// Fails if the system would not give `size` bytes. It says so of memory that is reserved; shared memory it gives page by page,
-/// and ends the process when there is no more.
+/// Fails if the system would not give `size` bytes. It says so of memory that is reserved; shared memory it gives page
+/// by page, and ends the process when there is no more.
 fn probe(size: usize) -> io::Result<()> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping where the system likes; the result is checked.

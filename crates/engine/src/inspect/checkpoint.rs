@@ -84,8 +84,8 @@ impl CheckpointReport {
 /// Reads the control file of a closed database, and the tables of the checkpoint that it names.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::OpenFailed`] when it cannot be read. Any other
-/// damage is in the report.
+/// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::OpenFailed`] when it cannot be read.
+/// Any other damage is in the report.
 pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
     let slots =
         read_slots(&*disk).map_err(|error| error.in_opening(disk.location()))?.map(|slot| slot.map(ControlSlot::from));

@@ -89,8 +89,8 @@ impl Iterator for LogEntries {
 /// recovery does, at the first position that holds no intact record.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`], [`Error::Corrupt`] and [`Error::OpenFailed`]
-/// when the control file or the log's segments cannot be read.
+/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`], [`Error::Corrupt`] and
+/// [`Error::OpenFailed`] when the control file or the log's segments cannot be read.
 pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
     log_of(disk, LogId::ZERO, from)
 }
