@@ -271,7 +271,8 @@ pub(crate) enum Inspect {
         /// Number of the page
         page: u64,
     },
-    /// Print a table's shape and its first keys (opens the database, which recovers it)
+    /// Print a table's shape and its first keys (opens the database, which recovers it; in memory, where nothing can be
+    /// written)
     Table {
         /// Directory of the database
         dir: PathBuf,

@@ -1,11 +1,12 @@
 //! Opens databases for the subcommands.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
 use duramen::pmem::{Source, Survive};
 use duramen::{Archive, Db, LogDevice, NvmOptions, Options, RecoveryObserver};
-use duramen_io::{Backend, Disk, DiskLock, RealDisk, RealDiskOptions};
+use duramen_io::{Disk, DiskLock, ReadOnlyDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex};
 
@@ -84,11 +85,24 @@ pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
 /// The files of a closed database, for reading; nobody else can open it while the guard lives.
 pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
     require_database(dir)?;
-    let disk = RealDisk::open(dir, RealDiskOptions { backend: Backend::Syscalls, direct: false })?;
-    let lock = disk.lock().map_err(|error| {
-        Failure::Run(format!("the database {} is in use: {}; close it first", dir.display(), error.reason))
+    let disk = ReadOnlyDisk::open(dir)?;
+    let lock = disk.lock().map_err(|error| match error.kind {
+        ErrorKind::ResourceBusy => {
+            Failure::Run(format!("the database {} is in use: {}; close it first", dir.display(), error.reason))
+        }
+        _ => error.into(),
     })?;
     Ok((Arc::new(disk), lock))
+}
+
+/// As [`open_existing`], to look into it: where nothing can be written, it is recovered in memory.
+pub(crate) fn open_to_inspect(dir: &Path, open: &OpenArgs) -> Result<Db> {
+    if !ReadOnlyDisk::is_all_there_is(dir) {
+        return open_existing(dir, open);
+    }
+    require_database(dir)?;
+    let options = Options { create: false, ..options(dir, open)? };
+    Ok(Db::open_on(Arc::new(ReadOnlyDisk::open(dir)?), options)?)
 }
 
 fn require_database(dir: &Path) -> Result<()> {

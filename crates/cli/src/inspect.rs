@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
-use duramen::inspect;
+use duramen::{Db, inspect};
 use duramen_types::{LogId, Lsn, PageId, Place};
 
 use crate::args::{Inspect, InspectArgs, OpenArgs};
-use crate::database::{closed_disk, open_existing};
-use crate::failure::Result;
+use crate::database::{closed_disk, open_to_inspect};
+use crate::failure::{Failure, Result};
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
 const OPEN: OpenArgs = OpenArgs::with_pool(64);
@@ -69,8 +69,11 @@ fn place(place: Place) -> String {
 }
 
 fn table(dir: &Path, name: &str, keys: usize, out: &mut dyn Write) -> Result<()> {
-    let db = open_existing(dir, &OPEN)?;
-    let table = db.open_table(name)?;
+    let db = open_to_inspect(dir, &OPEN)?;
+    let table = db.open_table(name).map_err(|error| match error {
+        duramen::Error::NoSuchTable { name } => no_such_table(dir, &name, &db),
+        other => other.into(),
+    })?;
     writeln!(out, "{}", inspect::table(&db, &table)?)?;
     let mut txn = db.begin();
     for entry in txn.scan(&table, ..).take(keys) {
@@ -79,6 +82,21 @@ fn table(dir: &Path, name: &str, keys: usize, out: &mut dyn Write) -> Result<()>
     }
     txn.commit()?;
     Ok(db.close()?)
+}
+
+/// What there is instead of a table.
+fn no_such_table(dir: &Path, name: &str, db: &Db) -> Failure {
+    const SHOWN: usize = 20;
+    let names = db.list().unwrap_or_default();
+    let some: Vec<_> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    let (some, dir) = (some.join(", "), dir.display());
+    Failure::Run(match names.len() {
+        0 => format!("there is no table `{name}` in {dir}, which has no tables"),
+        1..=SHOWN => {
+            format!("there is no table `{name}` in {dir}; there are {some} (`duramen stats {dir}` lists tables)")
+        }
+        _ => format!("there is no table `{name}` in {dir}; there are {some} and more; `duramen stats {dir}` lists all"),
+    })
 }
 
 /// A key as text when it is text, else in hexadecimal.

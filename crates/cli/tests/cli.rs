@@ -191,6 +191,20 @@ fn the_end_of_the_log_may_be_in_persistent_memory() {
     duramen(&["check", arg(&several.dir)]).exits_with(0);
 }
 
+// `--region` with the name of the data file overwrote the catalog with zeros.
+#[test]
+fn a_region_that_is_a_file_of_the_database_is_refused() {
+    let home = Home::populated();
+    let data = home.dir.join("data");
+    let before = std::fs::read(&data).unwrap();
+    let words = ["`log_device`", arg(&data), "name another file"];
+    let more = ["--log-device", "nvm", "--ring-mb", "1", "--region", arg(&data), "--transactions", "5"];
+    duramen(&home.bench(&more)).exits_with(2).says(&words);
+    duramen(&["check", arg(&home.dir), "--log-device", "nvm", "--region", arg(&data)]).exits_with(2).says(&words);
+    assert!(std::fs::read(&data).unwrap() == before, "it has not been touched");
+    duramen(&["check", arg(&home.dir)]).exits_with(0);
+}
+
 #[test]
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();
@@ -318,4 +332,128 @@ fn check_tells_lost_acknowledgements() {
 
     std::fs::write(&ledger, [7; 64]).unwrap();
     duramen(&["check", dir, "--ledger", arg(&ledger)]).exits_with(1).says(&["record 0"]);
+}
+
+/// A process that may write nothing in `home`: another user's, if this is the superuser's, whom nothing stops.
+fn without_rights(home: &Home, args: &[&str]) -> Ran {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    fn set(path: &std::path::Path, writable: bool) {
+        let is_directory = path.is_dir();
+        if is_directory && writable {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        if is_directory {
+            std::fs::read_dir(path).unwrap().for_each(|entry| set(&entry.unwrap().path(), writable));
+        }
+        let mode = if is_directory { 0o555 } else { 0o444 } | if writable { 0o200 } else { 0 };
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    set(home._root.path(), false);
+    let mut command = command(args);
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(65_534);
+    }
+    let ran = command.output().unwrap().into();
+    set(home._root.path(), true);
+    ran
+}
+
+// Where nothing can be written, every `inspect` said "in use", or that the database was out of service.
+#[test]
+fn a_database_is_inspected_where_nothing_can_be_written() {
+    let home = Home::populated();
+    let dir = arg(&home.dir);
+    // One that was closed, and one that is to be recovered.
+    for crashed in [false, true] {
+        if crashed {
+            let mut args = home.bench(&["--seconds", "60"]);
+            args.retain(|arg| *arg != "--json");
+            let mut running = command(&args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            let mut progress = BufReader::new(running.stderr.take().unwrap()).lines();
+            assert!(progress.by_ref().map_while(Result::ok).any(|line| line.starts_with("running")));
+            running.kill().unwrap();
+            running.wait().unwrap();
+        }
+        let before = contents(&home.dir);
+        let ran = without_rights(&home, &["inspect", "checkpoint", dir]).exits_with(0);
+        assert!(ran.stdout.contains("checkpoint"), "{ran:#?}");
+        let ran = without_rights(&home, &["inspect", "log", dir, "--limit", "5"]).exits_with(0);
+        assert!(ran.stdout.starts_with("         lsn"), "{ran:#?}");
+        let ran = without_rights(&home, &["inspect", "page", dir, "2"]).exits_with(0);
+        assert!(ran.stdout.contains("leaf"), "{ran:#?}");
+        let ran = without_rights(&home, &["inspect", "table", dir, "tpcb_branch", "--keys", "5"]).exits_with(0);
+        assert!(ran.stdout.contains("0x0000000000000001  100 bytes"), "{ran:#?}");
+        // What has to write says why it cannot.
+        for args in [&["check", dir][..], &["stats", dir]] {
+            let ran =
+                without_rights(&home, args).exits_with(1).says(&[dir, "could not be opened", "Permission denied"]);
+            let wrong = ["out of service", "transaction again", "in use"];
+            assert!(!wrong.iter().any(|words| ran.stderr.contains(words)), "{ran:#?}");
+        }
+        assert!(contents(&home.dir) == before, "nothing has been changed");
+    }
+    // Nothing is made where it could be, either.
+    std::fs::remove_file(home.dir.join("lock")).unwrap();
+    duramen(&["inspect", "checkpoint", dir]).exits_with(0);
+    assert!(!home.dir.join("lock").exists());
+    duramen(&["check", dir]).exits_with(0);
+}
+
+/// Every file below `dir` with its contents.
+fn contents(dir: &std::path::Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.push((path.clone(), std::fs::read(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+// A pool that the system has no memory for ended the process, and one of an absurd size was a panic.
+#[test]
+fn too_much_memory_is_refused() {
+    let home = Home::populated();
+    let dir = arg(&home.dir);
+    duramen(&["check", dir, "--pool-mb", "1000000000"]).exits_with(2).says(&["`pool_bytes`", "8 TiB"]);
+    let limited = format!("ulimit -v 4000000; exec '{}' check '{dir}' --pool-mb 100000", env!("CARGO_BIN_EXE_duramen"));
+    let ran: Ran = std::process::Command::new("sh").args(["-c", &limited]).output().unwrap().into();
+    ran.exits_with(1).says(&[dir, "could not be opened", "104857600000 bytes of memory", "`pool_bytes`"]);
+    duramen(&["check", dir]).exits_with(0);
+}
+
+// A table that was looked for in vain was to be made with `create_table`, which no command does.
+#[test]
+fn a_table_that_is_not_there_is_told_with_what_to_do() {
+    let home = Home::populated();
+    let dir = arg(&home.dir);
+    let ran = duramen(&["inspect", "table", dir, "nothing"]).exits_with(1);
+    let ran = ran.says(&["no table `nothing`", dir, "`tpcb_branch`", "duramen stats"]);
+    assert!(!ran.stderr.contains("create_table"), "{ran:#?}");
+}
+
+#[test]
+fn an_archive_lies_beside_the_database() {
+    let home = Home::new();
+    let inside = home.dir.join("archive");
+    let cases = [
+        (arg(&inside), "lies in the database's directory"),
+        (arg(&home.dir), "is the database's own directory"),
+        (arg(home.dir.parent().unwrap()), "contains the database's directory"),
+    ];
+    for made in [false, true] {
+        for (archive, words) in cases {
+            let ran = duramen(&home.bench(&["--archive", archive, "--transactions", "5"])).exits_with(2);
+            ran.says(&["`archive`", archive, words, "beside it"]);
+            assert!(!inside.exists() && home.dir.exists() == made, "nothing has been made");
+        }
+        duramen(&home.bench(&["--transactions", "5"])).exits_with(0);
+    }
+    let beside = home.dir.with_extension("archive");
+    duramen(&home.bench(&["--transactions", "5", "--archive", arg(&beside)])).exits_with(0);
 }

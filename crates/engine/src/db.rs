@@ -54,15 +54,18 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`] when someone has it open, [`Error::NotADatabase`], [`Error::WrongVersion`] and
-    /// [`Error::Corrupt`] for what cannot be opened, [`Error::InvalidOption`], [`Error::Full`], [`Error::Io`].
+    /// [`Error::Corrupt`] for what cannot be opened, [`Error::InvalidOption`], [`Error::OpenFailed`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.validate()?;
-        let path = path.as_ref();
+        let path = open::named(path.as_ref())?;
+        // Before the directory is made.
+        open::check_places(path, &options)?;
         if !options.create && !path.exists() {
             return Err(Error::NotADatabase { path: path.into(), reason: "the directory does not exist".into() });
         }
         let backend = if options.io_uring { Backend::Auto } else { Backend::Syscalls };
-        let disk = RealDisk::open(path, RealDiskOptions { backend, direct: options.direct_io })?;
+        let disk = RealDisk::open(path, RealDiskOptions { backend, direct: options.direct_io })
+            .map_err(|error| Error::from(error).in_opening(path))?;
         Self::open_on(Arc::new(disk), options)
     }
 
@@ -74,8 +77,7 @@ impl Db {
         let path = disk.location();
         match open::open(disk, options) {
             Ok(core) => Ok(Self(Arc::new(Opened(References::new(core))))),
-            Err(Error::AlreadyOpen { reason, .. }) => Err(Error::AlreadyOpen { path: path.into(), reason }),
-            Err(error) => Err(error),
+            Err(error) => Err(error.in_opening(path)),
         }
     }
 

@@ -149,6 +149,17 @@ pub enum Error {
         /// Which operation on which file failed, and what the system said.
         reason: String,
     },
+    /// The database could not be opened, or a closed one not be looked into, because of a disk or the operating system.
+    /// It is as it was: what was acknowledged is kept.
+    #[error(
+        "the database {path} could not be opened: {reason}; put that right and open it again", path = path.display()
+    )]
+    OpenFailed {
+        /// The database's directory.
+        path: PathBuf,
+        /// Which operation on which file failed, and what the system said.
+        reason: String,
+    },
     /// An earlier failure of the disk put the database out of service. Reopen it: everything acknowledged is there.
     #[error("the database failed earlier ({reason}); close and reopen it: everything acknowledged is kept")]
     Poisoned {
@@ -240,6 +251,7 @@ impl From<PoolError> for Error {
                 option: "pool_bytes",
                 reason: format!("{frames} pages are too few; at least {minimum} are needed"),
             },
+            PoolError::NoMemory { .. } => Self::Io { reason: error.to_string() },
             PoolError::Poisoned { reason } | PoolError::Log { reason } => Self::Poisoned { reason },
         }
     }
@@ -249,7 +261,9 @@ impl From<WalError> for Error {
     fn from(error: WalError) -> Self {
         match error {
             WalError::Disk(error) => error.into(),
-            WalError::Full { .. } => Self::Full { reason: error.to_string() },
+            WalError::Full { wanted, cause } => {
+                Self::Full { reason: format!("the log cannot set {wanted} more bytes aside: {cause}") }
+            }
             WalError::Corrupt { segment, offset, reason } => {
                 Self::Corrupt { file: format!("log/{segment:016x}.log"), offset, page: None, reason }
             }
@@ -273,15 +287,46 @@ impl From<WalError> for Error {
             WalError::Region { error: PmemError::Busy { location } } => {
                 Self::AlreadyOpen { path: location.into(), reason: "another program has the region open".into() }
             }
-            WalError::Region { .. } | WalError::WrongRing { .. } | WalError::RingNeeded { .. } => {
+            WalError::WrongRing { location, reason } => Self::NotADatabase {
+                path: location.into(),
+                reason: format!("the log's ring there cannot be used: {reason}"),
+            },
+            WalError::Region { .. } | WalError::RingNeeded { .. } => {
                 Self::NotADatabase { path: "log".into(), reason: error.to_string() }
             }
             WalError::WrongArchive { .. } => Self::InvalidOption { option: "archive", reason: error.to_string() },
-            WalError::InvalidOption { .. } | WalError::OlderLogs { .. } => {
-                Self::InvalidOption { option: "log", reason: error.to_string() }
-            }
-            other => Self::Poisoned { reason: other.to_string() },
+            WalError::InvalidOption { option, reason } => Self::InvalidOption { option: option_of(option), reason },
+            WalError::OlderLogs { .. } => Self::InvalidOption { option: "log", reason: error.to_string() },
+            WalError::System { .. } => Self::Io { reason: error.to_string() },
+            other => Self::Poisoned { reason: why_log_failed(&other) },
         }
+    }
+}
+
+/// What stopped the log, without what to do about it: that is another thing where a database is around the log.
+pub(crate) fn why_log_failed(error: &WalError) -> String {
+    match error {
+        WalError::Failed { first } => format!("the log stopped after a failure: {first}"),
+        other => other.to_string(),
+    }
+}
+
+/// The option of [`crate::Options`] that is an option of the log.
+fn option_of(log_option: &'static str) -> &'static str {
+    match log_option {
+        "ring_bytes" => "log_buffer_bytes",
+        "array_slots" => "log_array_slots",
+        "arrays" => "log_arrays",
+        "slot_pool" => "log_slot_pool",
+        "segment_bytes" => "log_segment_bytes",
+        "max_bytes" => "log_max_bytes",
+        "device" => "log_device",
+        "insert" => "log_insert",
+        "group_commit.transactions" => "group_commit_transactions",
+        "group_commit.bytes" => "group_commit_bytes",
+        "group_commit.time" => "group_commit_time",
+        // These have the same name.
+        other => other,
     }
 }
 
@@ -294,6 +339,20 @@ fn page_suffix(page: Option<PageId>) -> String {
 }
 
 impl Error {
+    /// The same, met when the database in `path` was opened, or looked into: nothing is out of service, and no
+    /// transaction can be run again.
+    pub(crate) fn in_opening(self, path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        match self {
+            Self::Io { reason } | Self::Poisoned { reason } => Self::OpenFailed { path, reason },
+            Self::Full { reason } => {
+                Self::OpenFailed { path, reason: format!("no room: {reason} (make room, or raise the limit)") }
+            }
+            Self::AlreadyOpen { reason, .. } => Self::AlreadyOpen { path, reason },
+            other => other,
+        }
+    }
+
     /// Whether running the same transaction again can succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. })

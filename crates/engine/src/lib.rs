@@ -40,7 +40,8 @@
 //!
 //! # Promises
 //! * What [`Txn::commit`] has acknowledged survives any crash: process, system, power.
-//! * Serializable transactions behave as if they had run one after another, phantoms included.
+//! * Serializable transactions are strictly serializable: they behave as if they had run one after another, phantoms
+//!   included, in an order that respects real time ([`Isolation`] says it in full).
 //! * After a failed write or sync the database refuses further work until it is reopened; nothing acknowledged is lost.
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
 //!

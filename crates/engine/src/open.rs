@@ -5,12 +5,14 @@
 //! exists; last the mark goes. A directory with the mark and no control file holds nothing and is made anew. One with
 //! data and neither is refused: something is missing that was there.
 
+use std::path::Path;
+
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{GroupCommit, Known, LogDevice, Logs, MAX_LOGS, ReadObserver, WalOptions};
+use duramen_wal::{Known, LogDevice, Logs, MAX_LOGS, WalOptions};
 
 use crate::active::ActiveTxns;
 use crate::bitmap;
@@ -25,11 +27,10 @@ use crate::generation::Stamp;
 use crate::health::Health;
 use crate::lock::LockManager;
 use crate::metrics::Counters;
-use crate::options::{CommitMode, Options};
+use crate::options::Options;
 use crate::page;
 use crate::pool::{FoundArea, Pool, PoolConfig, Versions, WalRule};
 use crate::record::Kind;
-use crate::recovery::progress::{Gauge, RecoveryPass};
 use crate::recovery::{self, BackgroundRecovery};
 use crate::scheme::WalScheme;
 use crate::space::{Space, blank_bitmap};
@@ -54,6 +55,9 @@ const FIRST_TXN: TxnId = TxnId::new(1);
 /// Opens the database on `disk`, or makes one where nothing is.
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
     options.validate()?;
+    if let Some(home) = disk.directory() {
+        check_places(&home, &options)?;
+    }
     let home = disk.lock()?;
     match state_of(&*disk)? {
         State::Database => {
@@ -68,13 +72,40 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
                 reason: "there is no database, and the option `create` is off".into(),
             });
         }
-        State::Empty => create(&*disk, &disk, &options)?,
-        State::HalfMade => {
-            clear(&*disk)?;
+        state => {
+            Logs::check_regions(&options.of_log(), options.logs)?;
+            if let Some(archive) = &options.archive {
+                archive.made()?;
+            }
+            if matches!(state, State::HalfMade) {
+                clear(&*disk)?;
+            }
             create(&*disk, &disk, &options)?;
         }
     }
     start(disk, home, options)
+}
+
+/// Refuses a path that names nothing: it would be an error of the system that names nothing, either.
+pub(crate) fn named(path: &Path) -> Result<&Path> {
+    if path.as_os_str().is_empty() {
+        let reason = "it is empty; name a directory (`.` is the current one)".to_owned();
+        return Err(Error::InvalidOption { option: "path", reason });
+    }
+    Ok(path)
+}
+
+/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of the database in
+/// `home`.
+pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
+    let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
+    let named = match &options.log_device {
+        LogDevice::Nvm(nvm) => nvm.further.len() + 1,
+        LogDevice::File => 1,
+    };
+    // A database that exists may have more logs than the options say.
+    let count = options.logs.max(u16::try_from(named).unwrap_or(MAX_LOGS));
+    Ok(options.of_log().check_places(home, &files, count)?)
 }
 
 enum State {
@@ -187,7 +218,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
     }
 
     // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
-    let on_files = WalOptions { device: LogDevice::File, archive: None, ..wal_options(options, 0) };
+    let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
     let logs = Logs::create(shared, &on_files, options.logs, database)?;
     let mut tails = Vec::new();
     let log =
@@ -245,34 +276,6 @@ pub(crate) fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 
-/// The options of each log; rings that hold an end of one are of this generation.
-fn wal_options(options: &Options, generation: u64) -> WalOptions {
-    WalOptions {
-        insert: options.log_insert,
-        device: options.log_device.clone(),
-        ring_bytes: options.log_buffer_bytes,
-        array_slots: options.log_array_slots,
-        arrays: options.log_arrays,
-        slot_pool: options.log_slot_pool,
-        segment_bytes: options.log_segment_bytes,
-        max_bytes: options.log_max_bytes,
-        archive: options.archive.clone(),
-        read_observer: options.recovery_observer.as_ref().map(|observer| {
-            let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
-            ReadObserver::new(move |bytes| gauge.add(bytes))
-        }),
-        shared_synchronizations: options.commit == CommitMode::Pipelined,
-        synchronization_kind: Kind::Synchronization as u8,
-        generation,
-        group_commit: GroupCommit {
-            transactions: options.group_commit_transactions,
-            bytes: options.group_commit_bytes,
-            time: options.group_commit_time,
-        },
-        ..WalOptions::default()
-    }
-}
-
 /// Opens the logs of an existing database.
 fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Logs> {
     let control = control_file.control;
@@ -285,7 +288,7 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
     };
-    let wal_options = wal_options(options, control.generation);
+    let wal_options = WalOptions { generation: control.generation, ..options.of_log() };
     let found = Logs::find(disk, &wal_options, count, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
         // Made once: see `FoundLogs`.

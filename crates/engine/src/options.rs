@@ -7,9 +7,11 @@ use std::time::Duration;
 pub use duramen_wal::{Archive, InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
 
 use duramen_types::PAGE_SIZE;
+use duramen_wal::{GroupCommit, ReadObserver, WalOptions};
 
 use crate::error::{Error, Result};
-use crate::recovery::progress::RecoveryObserver;
+use crate::record::Kind;
+use crate::recovery::progress::{Gauge, RecoveryObserver, RecoveryPass};
 
 /// When a commit releases its locks and when it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,10 +34,24 @@ pub enum CommitMode {
 /// What a transaction sees of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
-    /// As if transactions ran one after another; phantoms are locked out.
+    /// Strictly serializable: as if serializable transactions ran one after another, phantoms locked out, in an order
+    /// that respects real time. A transaction that begins after the commit of another was acknowledged (after
+    /// [`crate::Txn::commit`] returned, or the [`crate::Commit`] was done) comes after it.
+    ///
+    /// This is about transactions whose commits were acknowledged. Locks may be released before a commit is hardened
+    /// ([`CommitMode`]), so what a transaction has read is certain only when its own commit is acknowledged: a crash
+    /// before may take back what it has read, and takes back the reader, too. After a crash the order is as before,
+    /// without what was not committed; a commit that was in flight, or failed because of the disk, is in it or has
+    /// never happened. With [`CommitMode::Async`] all this holds until a crash, which may take acknowledged
+    /// transactions away, the latest of the order.
     #[default]
     Serializable,
-    /// Each read sees the latest committed value; two reads may differ.
+    /// Each read sees the latest committed value; two reads may differ, of the same record, too.
+    ///
+    /// A scan is many reads at many moments: each few records are as they were together at one moment, and those that
+    /// follow are read later. So what a scan returns need never have been there all at once; a record that is moved
+    /// meanwhile (deleted under one key and inserted under another) may be seen twice or not at all, and a sum over
+    /// accounts may count a transfer half. Whoever needs the table at one moment uses [`Isolation::Serializable`].
     ReadCommitted,
 }
 
@@ -90,7 +106,8 @@ names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-commi
 pub struct Options {
     /// Make a new database when the directory is empty or missing (default yes).
     pub create: bool,
-    /// Memory for pages, in bytes (default 256 MiB, at least 64 pages).
+    /// Memory for pages, in bytes (default 256 MiB, at least 64 pages, at most [`Options::MOST_POOL_BYTES`]). If the
+    /// system does not give so much, the database is not opened.
     pub pool_bytes: usize,
     /// When a commit releases its locks and is acknowledged.
     pub commit: CommitMode,
@@ -197,12 +214,42 @@ impl Options {
     /// Fewest pages a pool can work with.
     pub const MIN_POOL_PAGES: usize = 64;
 
+    /// Most memory that a pool can have, in bytes.
+    pub const MOST_POOL_BYTES: usize = 8 << 40;
+
     /// Most threads that recovery can be told to use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
 
     /// Memory that recovery may use beside the pool, in bytes: [`Options::redo_memory_bytes`], or its default.
     pub(crate) fn redo_memory(&self) -> usize {
         self.redo_memory_bytes.unwrap_or(if self.open_early { 1 << 30 } else { 64 << 20 })
+    }
+
+    /// The options of each log.
+    pub(crate) fn of_log(&self) -> WalOptions {
+        WalOptions {
+            insert: self.log_insert,
+            device: self.log_device.clone(),
+            ring_bytes: self.log_buffer_bytes,
+            array_slots: self.log_array_slots,
+            arrays: self.log_arrays,
+            slot_pool: self.log_slot_pool,
+            segment_bytes: self.log_segment_bytes,
+            max_bytes: self.log_max_bytes,
+            archive: self.archive.clone(),
+            read_observer: self.recovery_observer.as_ref().map(|observer| {
+                let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
+                ReadObserver::new(move |bytes| gauge.add(bytes))
+            }),
+            shared_synchronizations: self.commit == CommitMode::Pipelined,
+            synchronization_kind: Kind::Synchronization as u8,
+            group_commit: GroupCommit {
+                transactions: self.group_commit_transactions,
+                bytes: self.group_commit_bytes,
+                time: self.group_commit_time,
+            },
+            ..WalOptions::default()
+        }
     }
 
     /// Refuses what makes no sense.
@@ -214,6 +261,10 @@ impl Options {
         if self.pool_bytes < Self::MIN_POOL_PAGES * PAGE_SIZE {
             return wrong("pool_bytes", format!("at least {} bytes are needed", Self::MIN_POOL_PAGES * PAGE_SIZE));
         }
+        if self.pool_bytes > Self::MOST_POOL_BYTES {
+            return wrong("pool_bytes", format!("must be at most {} bytes (8 TiB)", Self::MOST_POOL_BYTES));
+        }
+        self.of_log().validate()?;
         if self.checkpoint_bytes > self.log_max_bytes / 2 {
             return wrong("checkpoint_bytes", "must be at most half of `log_max_bytes`".into());
         }
@@ -236,12 +287,6 @@ impl Options {
                 "recovery_threads",
                 format!("must be at least 1 and at most {}", Self::MOST_RECOVERY_THREADS),
             );
-        }
-        if self.group_commit_transactions == 0 {
-            return wrong("group_commit_transactions", "must be at least 1".into());
-        }
-        if self.group_commit_time > Duration::from_secs(10) {
-            return wrong("group_commit_time", "must be at most 10 seconds: so long does a lonely commit wait".into());
         }
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; leave it out for no limit".into());

@@ -102,7 +102,7 @@ fn opening_needs_the_archive_that_it_is_given() {
     assert!(!archive.list("log").unwrap().is_empty(), "a new archive would do as well");
     archive.fail_at(archive.operations(), Fault::Eio, true);
     let refused = Db::open_on(Arc::new(disk.clone()), options(1, &archive)).unwrap_err();
-    assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    assert!(matches!(refused, Error::OpenFailed { .. }), "{refused}");
     archive.clear_faults();
     let db = Db::open_on(Arc::new(disk.clone()), Options { archive: None, ..options(1, &archive) }).unwrap();
     let table = db.open_table("rows").unwrap();

@@ -1,6 +1,7 @@
 //! A disk whose durable writes take longer than they do: for measuring what the latency of a log device does to a database
 //! (Aether, sections 3 and 4, varies it from 0 to 10 ms), and for tests that want a commit to be on its way for a while.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,6 +105,10 @@ impl Disk for DelayDisk {
 
     fn location(&self) -> String {
         self.inner.location()
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        self.inner.directory()
     }
 }
 

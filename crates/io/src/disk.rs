@@ -1,6 +1,7 @@
 //! The traits every kind of disk implements.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What goes wrong on a disk: which file, what was tried, what the system said.
@@ -107,6 +108,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Where the home is, for messages.
     fn location(&self) -> String;
+
+    /// The directory of the operating system that the home is, if it is one.
+    fn directory(&self) -> Option<PathBuf> {
+        None
+    }
 }
 
 /// One open file. Offsets, lengths and buffer addresses are multiples of [`duramen_types::BLOCK_SIZE`] for reads and

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | [`RealDisk`] | a directory of the operating system, read and written with direct I/O |
 //! | [`SimDisk`] | a directory in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request |
+//! | [`ReadOnlyDisk`] | a directory of the operating system in which nothing is changed |
 //! | [`DelayDisk`] | another disk, whose durable writes take longer |
 //!
-//! One conformance suite runs over the first two.
+//! One conformance suite runs over the first three.
 //!
 //! # What a disk promises, and what not
 //! - A completed [`File::sync`] makes all earlier writes to that file and its length durable.
@@ -31,7 +32,8 @@
 //!
 //! # Locks
 //! The counters are atomics. The simulated disk has one mutex, held for one operation at a time; the real one has a
-//! mutex around its pool of idle rings, held to take or return one. No call waits for another call's transfer.
+//! mutex around its pool of idle rings, held to take or return one. No call waits for another call's transfer, but in a
+//! directory that is only read, where one for each file is held for a read (behind one for the names, never before it).
 
 mod buffer;
 mod checks;
@@ -40,6 +42,7 @@ mod delay;
 mod disk;
 mod gentle;
 mod huge_pages;
+mod read_only;
 mod real;
 mod sim;
 
@@ -48,5 +51,6 @@ pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 pub use gentle::allocate_gently;
 pub use huge_pages::{HUGE_PAGE, prefer_huge_pages};
+pub use read_only::ReadOnlyDisk;
 pub use real::{Backend, RealDisk, RealDiskOptions};
 pub use sim::{CrashChoice, Fault, Pace, SimDisk};

@@ -3,13 +3,21 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use duramen_io::{AlignedBuf, Backend, Disk, File, OpenMode, RealDisk, RealDiskOptions, SimDisk};
+use duramen_io::{AlignedBuf, Backend, Disk, File, OpenMode, ReadOnlyDisk, RealDisk, RealDiskOptions, SimDisk};
 use duramen_types::BLOCK_SIZE;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Runs `check` over a fresh disk of every kind.
 fn on_every_disk(check: impl Fn(&dyn Disk)) {
+    on_every_disk_to_write_to(&check);
+    let home = tempfile::tempdir().unwrap();
+    check(&ReadOnlyDisk::open(home.path()).unwrap());
+    assert_eq!(home.path().read_dir().unwrap().count(), 0, "nothing has been made");
+}
+
+/// Runs `check` over a fresh disk of every kind that keeps what is written.
+fn on_every_disk_to_write_to(check: impl Fn(&dyn Disk)) {
     check(&SimDisk::new(1));
     for backend in [Backend::Syscalls, Backend::Auto, Backend::IoUring] {
         for direct in [true, false] {
@@ -220,7 +228,7 @@ fn missing_and_existing_files_are_told_apart() {
 
 #[test]
 fn the_home_is_locked_once() {
-    on_every_disk(|disk| {
+    on_every_disk_to_write_to(|disk| {
         let held = disk.lock().unwrap();
         let error = disk.lock().unwrap_err();
         assert_eq!(error.kind, ErrorKind::ResourceBusy);
@@ -318,4 +326,48 @@ fn a_full_device_is_told_apart() {
     let error = file.write_at(&[&pattern(1, 1)], 8192).unwrap_err();
     assert!(error.is_full(), "{error}");
     assert!(error.to_string().contains("write 4096 bytes at offset 8192 of"), "{error}");
+}
+
+#[test]
+fn a_directory_that_is_only_read_stays_as_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let real = RealDisk::open(home.path(), RealDiskOptions::default()).unwrap();
+    real.create_directory("log").unwrap();
+    let contents = [("data", pattern(4, 1)), ("old", pattern(1, 2)), ("log/one", pattern(2, 3))];
+    for (name, contents) in &contents {
+        create(&real, name).write_at(&[contents], 0).unwrap();
+    }
+    let held = real.lock().unwrap();
+    let disk = ReadOnlyDisk::open(home.path()).unwrap();
+    let error = disk.lock().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::ResourceBusy);
+    assert!(error.to_string().contains(&format!("open in process {}", std::process::id())), "{error}");
+    drop(held);
+    let readers = [disk.lock().unwrap(), ReadOnlyDisk::open(home.path()).unwrap().lock().unwrap()];
+    assert_eq!(real.lock().unwrap_err().kind, ErrorKind::ResourceBusy, "nobody opens it meanwhile");
+    drop(readers);
+
+    let data = disk.open("data", OpenMode::Existing).unwrap();
+    assert_eq!(&read(&*data, 4, 0)[..], &contents[0].1[..]);
+    data.write_at(&[&pattern(1, 9)], BLOCK).unwrap();
+    data.set_len(3 * BLOCK).unwrap();
+    data.allocate(5 * BLOCK).unwrap();
+    let again = read(&*disk.open("data", OpenMode::Existing).unwrap(), 5, 0);
+    assert_eq!(&again[..BLOCK_SIZE], &contents[0].1[..BLOCK_SIZE]);
+    assert_eq!(&again[BLOCK_SIZE..2 * BLOCK_SIZE], &pattern(1, 9)[..]);
+    assert_eq!(&again[2 * BLOCK_SIZE..3 * BLOCK_SIZE], &contents[0].1[2 * BLOCK_SIZE..3 * BLOCK_SIZE]);
+    assert!(again[3 * BLOCK_SIZE..].iter().all(|byte| *byte == 0));
+    disk.rename("log/one", "log/two").unwrap();
+    create(&disk, "log/three");
+    disk.remove("old").unwrap();
+    assert_eq!(disk.list("log").unwrap(), ["three", "two"]);
+    assert_eq!(disk.list("").unwrap(), ["data"]);
+    assert_eq!(&read(&*disk.open("log/two", OpenMode::Existing).unwrap(), 2, 0)[..], &contents[2].1[..]);
+    for name in ["old", "log/one"] {
+        assert!(!disk.exists(name).unwrap() && disk.open(name, OpenMode::Existing).unwrap_err().is_not_found());
+    }
+    for (name, contents) in &contents {
+        assert_eq!(std::fs::read(home.path().join(name)).unwrap(), contents[..], "{name}");
+    }
+    assert_eq!((real.list("").unwrap(), real.list("log").unwrap().len()), (vec!["data".into(), "old".into()], 1));
 }

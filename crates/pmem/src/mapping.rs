@@ -50,6 +50,7 @@ impl Mapping {
     /// Maps a file or a device.
     pub(crate) fn file(path: &Path, mode: Mode, len: usize, ring_from: usize) -> Result<(Self, Finding)> {
         let location = path.display().to_string();
+        check_kind(path, &location)?;
         let (file, is_new) = open(path, mode, &location)?;
         lock(&file, &location)?;
         let metadata = file.metadata().map_err(|error| system("look at", &location, &error))?;
@@ -150,6 +151,23 @@ impl Drop for Mapping {
 
 fn system(operation: &'static str, location: &str, error: &std::io::Error) -> PmemError {
     PmemError::System { operation, location: location.to_owned(), reason: error.to_string() }
+}
+
+/// Refuses what is no memory to be shared, before it is opened: that alone has effects on some devices.
+fn check_kind(path: &Path, location: &str) -> Result<()> {
+    let Ok(metadata) = path.metadata() else { return Ok(()) };
+    let kind = metadata.file_type();
+    if kind.is_file() || kind.is_char_device() && is_dax(metadata.rdev()) {
+        return Ok(());
+    }
+    let reason = "it is neither a file nor a device of persistent memory (DAX); name one of these".to_owned();
+    Err(PmemError::System { operation: "map", location: location.to_owned(), reason })
+}
+
+/// Whether the system says that the character device is persistent memory.
+fn is_dax(device: libc::dev_t) -> bool {
+    let link = format!("/sys/dev/char/{}:{}/subsystem", libc::major(device), libc::minor(device));
+    Path::new(&link).canonicalize().is_ok_and(|subsystem| subsystem.ends_with("dax"))
 }
 
 fn open(path: &Path, mode: Mode, location: &str) -> Result<(File, bool)> {

@@ -157,7 +157,7 @@ pub fn compare(db: &Db, candidates: &[Model]) -> Result<Model, String> {
 }
 
 fn is_disk_failure(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Poisoned { .. })
+    matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::OpenFailed { .. })
 }
 
 /// Runs `steps` until the end or the crash, and leaves the disk without power.

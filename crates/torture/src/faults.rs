@@ -60,8 +60,12 @@ struct Ended {
 /// Whether `error` is a fair report of `fault`, or of its consequences.
 fn is_fair(error: &Error, fault: Fault) -> bool {
     match fault {
-        Fault::Eio | Fault::FailedSync => matches!(error, Error::Io { .. } | Error::Poisoned { .. }),
-        Fault::Enospc => matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::Full { .. }),
+        Fault::Eio | Fault::FailedSync => {
+            matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::OpenFailed { .. })
+        }
+        Fault::Enospc => {
+            matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::OpenFailed { .. } | Error::Full { .. })
+        }
         // These are no errors: the disk goes on with the rest.
         Fault::ShortRead | Fault::ShortWrite => false,
     }

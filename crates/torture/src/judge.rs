@@ -59,7 +59,7 @@ fn honest(error: &Error) -> Result<u64, String> {
     match error {
         Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::WrongVersion { .. } => Ok(1),
         // The first failure is repeated as the reason of all later ones.
-        Error::Poisoned { .. } | Error::Io { .. } => Ok(1),
+        Error::Poisoned { .. } | Error::Io { .. } | Error::OpenFailed { .. } => Ok(1),
         other => Err(format!("the damage is reported as: {other}")),
     }
 }

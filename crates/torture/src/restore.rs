@@ -106,7 +106,10 @@ impl History {
     }
 
     fn is_of_the_crash(&self, error: &Error) -> Result<(), String> {
-        let is_dead = matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::CopyFailed { .. });
+        let is_dead = matches!(
+            error,
+            Error::Io { .. } | Error::Poisoned { .. } | Error::OpenFailed { .. } | Error::CopyFailed { .. }
+        );
         match self.world.disk.crashed_in() {
             Some(_) if is_dead => Ok(()),
             Some(_) => Err(format!("a dead disk is reported as: {error}")),

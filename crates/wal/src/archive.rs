@@ -23,10 +23,11 @@
 //! archive is refused that is another log's, lacks a segment that the log has recycled already, or is ahead of the log or
 //! not like it in its last segment, as after a database was put back from a copy.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen_io::{AlignedBuf, Disk, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
+use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
@@ -51,40 +52,76 @@ pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
 /// Where the logs of a database are archived: a directory of its own, on another device than theirs at best.
 #[derive(Clone, Debug)]
-pub struct Archive {
-    disk: Arc<dyn Disk>,
+pub struct Archive(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    Disk(Arc<dyn Disk>),
+    /// Not opened yet.
+    Directory(PathBuf),
 }
 
 impl Archive {
     /// The archive in `disk`.
     pub fn on(disk: Arc<dyn Disk>) -> Self {
-        Self { disk }
+        Self(Place::Disk(disk))
     }
 
-    /// The archive in the directory `path`, which is made if it is not there.
+    /// The archive in the directory `path`, which is made when the log is opened, if it is not there.
+    ///
+    /// # Errors
+    /// [`WalError::InvalidOption`] for an empty path.
+    pub fn at(path: impl AsRef<Path>) -> Result<Self> {
+        // As it is meant now, wherever the process goes.
+        let path = std::path::absolute(path)
+            .map_err(|error| WalError::InvalidOption { option: "archive", reason: error.to_string() })?;
+        Ok(Self(Place::Directory(path)))
+    }
+
+    /// Its directory in the operating system, if it has one.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        match &self.0 {
+            Place::Disk(disk) => disk.directory(),
+            Place::Directory(path) => Some(path.clone()),
+        }
+    }
+
+    /// The archive with its directory, which is made if it is not there.
     ///
     /// # Errors
     /// [`WalError::Disk`].
-    pub fn at(path: impl AsRef<Path>) -> Result<Self> {
-        Ok(Self::on(Arc::new(RealDisk::open(path.as_ref(), RealDiskOptions::default())?)))
+    pub fn made(&self) -> Result<Self> {
+        Ok(Self::on(self.disk()?))
     }
 
-    /// Where it is.
-    pub fn disk(&self) -> &Arc<dyn Disk> {
-        &self.disk
+    fn disk(&self) -> Result<Arc<dyn Disk>> {
+        Ok(match &self.0 {
+            Place::Disk(disk) => Arc::clone(disk),
+            Place::Directory(path) => Arc::new(RealDisk::open(path, RealDiskOptions::default())?),
+        })
     }
 
     /// Keeps others from writing to it.
     pub(crate) fn take(&self) -> Result<Arc<ArchiveInUse>> {
-        let lock = self.disk.lock()?;
-        Ok(Arc::new(ArchiveInUse { disk: Arc::clone(&self.disk), bell: Bell::new(), lock }))
+        let disk = self.disk()?;
+        let lock = disk.lock().map_err(|error| match error.kind {
+            ErrorKind::ResourceBusy => {
+                DiskError { reason: format!("the archive `{}` is in use ({})", disk.location(), error.reason), ..error }
+            }
+            _ => error,
+        })?;
+        Ok(Arc::new(ArchiveInUse { disk, bell: Bell::new(), lock }))
     }
 }
 
-/// Two are equal if they are the same handle.
+/// Two are equal if they are the same handle, or have the same path.
 impl PartialEq for Archive {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.disk, &other.disk)
+        match (&self.0, &other.0) {
+            (Place::Disk(one), Place::Disk(other)) => Arc::ptr_eq(one, other),
+            (Place::Directory(one), Place::Directory(other)) => one == other,
+            _ => false,
+        }
     }
 }
 

@@ -107,6 +107,7 @@ mod nvm;
 mod observer;
 mod options;
 mod passive;
+mod places;
 mod read_ahead;
 mod reader;
 mod record;

@@ -26,8 +26,10 @@
 //! that it always had. `Logs` with one log only passes calls on.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use duramen_io::Disk;
+use duramen_pmem::Source;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, References};
 use duramen_types::planted::{Bug, is_on};
@@ -42,7 +44,8 @@ use crate::group::Group;
 use crate::hardened::{Hardened, Part};
 use crate::insert::InsertDesign;
 use crate::merge::MergedScanner;
-use crate::options::WalOptions;
+use crate::nvm::NvmRing;
+use crate::options::{LogDevice, WalOptions};
 use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::requests::Ask;
 use crate::scan::Scanner;
@@ -101,6 +104,9 @@ impl Logs {
     /// As [`Wal::create`]; [`WalError::InvalidOption`] for a count that cannot be.
     pub fn create(disk: &Arc<dyn Disk>, options: &WalOptions, count: u16, database: [u8; 16]) -> Result<Self> {
         check(options, count)?;
+        if let Some(home) = disk.directory() {
+            options.check_places(&home, &[], count)?;
+        }
         let passive = passive_of_several(options);
         let common = common_floor(passive.as_deref());
         // One log takes it itself.
@@ -115,6 +121,26 @@ impl Logs {
         };
         let logs = (0..count).map(create).collect::<Result<Vec<_>>>()?;
         Self::new(logs, Gsn::ZERO, Vec::new())
+    }
+
+    /// Checks, before anything is made, that the regions which are there for the rings of `count` new logs can be
+    /// taken.
+    ///
+    /// # Errors
+    /// [`WalError::Region`], [`WalError::WrongRing`].
+    pub fn check_regions(options: &WalOptions, count: u16) -> Result<()> {
+        check(options, count)?;
+        let LogDevice::Nvm(nvm) = &options.device else { return Ok(()) };
+        for log in (0..count).map(LogId::new) {
+            let nvm = nvm.of_log(log)?;
+            // A file without length is what an interrupted creation has left.
+            let is_there =
+                |path: &Path| path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0);
+            if matches!(&nvm.source, Source::File(path) if is_there(path)) {
+                NvmRing::open(&nvm, options.ring_bytes, 0, true)?.find(&Identity::one_of([0; 16], log, count), 0)?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn new(logs: Vec<Wal>, complete: Gsn, marks: Vec<Marks>) -> Result<Self> {

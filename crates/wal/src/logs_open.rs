@@ -95,6 +95,9 @@ impl Logs {
         threads: Option<usize>,
     ) -> Result<FoundLogs> {
         check(options, count)?;
+        if let Some(home) = disk.directory() {
+            options.check_places(&home, &[], count)?;
+        }
         assert_eq!(known.from.len(), usize::from(count), "each log is read from a position");
         if count == 1 {
             return Ok(FoundLogs {

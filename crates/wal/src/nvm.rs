@@ -28,6 +28,8 @@
 //! not opened without it; and a ring in use is not given to another log. When the log is closed in order, everything is
 //! de-staged and both are free.
 //!
+//! A region that has no header is only taken if all of it is zero: anything else may be somebody's.
+//!
 //! # Recovery
 //! The log goes on in the ring from the de-staged position, up to the first position that holds no valid record. That part is
 //! made durable, since it may not be if only the process has ended, and written to the segments, from the beginning of its
@@ -216,7 +218,8 @@ impl NvmRing {
         let is_own = header.database == identity.database && header.log == identity.log.get();
         match (header.state, is_own) {
             (State::InUse, false) => {
-                let reason = "another log uses the ring; choose another region, or close that log first";
+                let reason = "another log uses the ring, and it may be the only copy of that log's end; name another \
+                              file or device, or open and close the database that it belongs to";
                 Err(self.refuse(reason.to_owned()))
             }
             (_, false) if expected != 0 => missing("this one belonged to another log".to_owned()),
@@ -259,6 +262,7 @@ impl NvmRing {
     /// part of the log's last block before the end. `found` is what was in the ring.
     pub(crate) fn take(&self, identity: &Identity, found: &Found, end: Lsn, block: &[u8]) {
         let kept = end.get() - block.len() as u64;
+        self.claim();
         // What the ring holds from its de-staged position on is erased only when that position has moved.
         let held = found.tail.map_or(kept, |(from, _)| from.get() / RING * RING);
         self.erase(end.get(), held + self.ring_bytes);
@@ -290,6 +294,16 @@ impl NvmRing {
         self.set_state(State::InUse);
     }
 
+    /// Marks a blank region as a ring, durably, before anything else is put into it: from then on it is not blank.
+    fn claim(&self) {
+        let mut magic = [0; 8];
+        self.region.read(0, &mut magic);
+        if magic != MAGIC {
+            self.region.store(0, &[&MAGIC]);
+            self.region.persist(0, MAGIC.len());
+        }
+    }
+
     /// Overwrites `[from, to)` with zeros, durably.
     fn erase(&self, from: u64, to: u64) {
         static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
@@ -312,7 +326,7 @@ impl NvmRing {
             _ => return Err(self.refuse(not_a_ring())),
         };
         if state == State::Blank && (fixed[..8] == MAGIC || self.is_blank()) {
-            // Or a header was being written when the power went off.
+            // Or the ring was being taken when the power went off.
             return Ok(None);
         }
         if state == State::Blank || fixed[..8] != MAGIC {
@@ -346,14 +360,12 @@ impl NvmRing {
         }))
     }
 
-    /// Whether the header's page is as a new region has it, but for what may have been written of a header.
+    /// Whether all of it is zero.
     fn is_blank(&self) -> bool {
-        let mut page = [0; RING as usize];
-        self.region.read(0, &mut page);
-        page[8..FIXED].fill(0);
-        page[DESTAGED as usize..DESTAGED as usize + 8].fill(0);
-        page[GENERATION as usize..GENERATION as usize + 8].fill(0);
-        page.iter().all(|byte| *byte == 0)
+        static ZEROS: [u8; RING as usize] = [0; RING as usize];
+        // SAFETY: the log is not open yet, so nobody writes to the region.
+        let all = unsafe { self.region.bytes(0, region_bytes(self.ring_bytes as usize) as usize) };
+        all.chunks(ZEROS.len()).all(|block| *block == ZEROS[..block.len()])
     }
 
     /// Where the records end that follow each other from `from`.
@@ -401,7 +413,9 @@ struct RingHeader {
 }
 
 fn not_a_ring() -> String {
-    "it holds something that is no ring of a log; choose another region, or fill this one with zeros".to_owned()
+    "it is neither blank nor a ring of a log; name another file or device, or fill this one with zeros if nobody needs \
+     what it holds"
+        .to_owned()
 }
 
 /// A number for a new ring. It need only be different.

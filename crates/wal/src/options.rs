@@ -69,7 +69,7 @@ impl LogDevice {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NvmOptions {
     /// The file or device. A file is made if it is not there; one that is must have a page of 4096 bytes more than
-    /// [`WalOptions::ring_bytes`], at least.
+    /// [`WalOptions::ring_bytes`], at least, and be a ring already or hold nothing but zeros in so many bytes.
     pub source: Source,
     /// The same of the second log and further ones, if there are several. Without it, their files have the name of the first
     /// with the number of the log behind it.
@@ -101,6 +101,20 @@ impl NvmOptions {
             timing: Timing::NONE,
             drain: DrainBy::default(),
         }
+    }
+
+    fn validate(&self) -> Result<()> {
+        const LONGEST: Duration = Duration::from_secs(1);
+        let invalid = |reason: &str| Err(WalError::InvalidOption { option: "device", reason: reason.to_owned() });
+        let Timing { write, barrier, read, .. } = self.timing;
+        if [write, barrier, read].into_iter().any(|time| time > LONGEST) {
+            return invalid("each of the times that memory is made to take must be at most a second");
+        }
+        let mut sources = self.further.iter().chain([&self.source]);
+        if sources.any(|source| matches!(source, Source::File(path) if path.as_os_str().is_empty())) {
+            return invalid("the path of a region is empty; name a file or device");
+        }
+        Ok(())
     }
 
     /// The options for the ring of one of several logs.
@@ -234,6 +248,9 @@ impl WalOptions {
         }
         if self.group_commit.bytes == 0 {
             return invalid("group_commit.bytes", "it must be at least 1");
+        }
+        if let LogDevice::Nvm(nvm) = &self.device {
+            nvm.validate()?;
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ impl Ring {
     /// Maps a ring of `size` bytes, a power of two and a multiple of the system's page size.
     pub(crate) fn new(size: usize) -> io::Result<Self> {
         assert!(size.is_power_of_two() && size >= 4096, "a ring is a power of two of whole pages");
+        probe(size)?;
         // SAFETY: the name is a valid C string; the result is checked.
         let memory = unsafe { libc::memfd_create(c"duramen-log-buffer".as_ptr(), libc::MFD_CLOEXEC) };
         if memory < 0 {
@@ -122,6 +123,21 @@ impl Ring {
         // SAFETY: as in `bytes`, and the caller excludes everyone else.
         unsafe { std::slice::from_raw_parts_mut(self.at(lsn, len), len) }
     }
+}
+
+/// Fails if the system would not give `size` bytes. It says so of memory that is reserved; shared memory it gives page
+/// by page, and ends the process when there is no more.
+fn probe(size: usize) -> io::Result<()> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping where the system likes; the result is checked.
+    let memory =
+        unsafe { libc::mmap(std::ptr::null_mut(), size, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it has just been mapped, and nobody has its address.
+    unsafe { libc::munmap(memory, size) };
+    Ok(())
 }
 
 impl Drop for Ring {

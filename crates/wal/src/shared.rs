@@ -205,7 +205,7 @@ impl Shared {
     fn volatile_ring(options: &WalOptions, files: &SegmentFiles, end: Lsn) -> Result<Ring> {
         let ring = Ring::new(options.ring_bytes).map_err(|error| WalError::System {
             what: format!("{} bytes of memory for the log buffer", options.ring_bytes),
-            reason: error.to_string(),
+            reason: format!("{error}; ask for a smaller one"),
         })?;
         let block = last_block(files, end)?;
         let start = Lsn::new(end.get() - block.len() as u64);

@@ -367,7 +367,10 @@ fn regions_that_will_not_do_are_refused() {
     assert!(matches!(missing, WalError::Region { error: PmemError::Missing { .. } }), "{missing}");
     std::fs::write(&path, vec![b'x'; REGION as usize]).unwrap();
     let foreign = Wal::open(arc(&disk), with(Survive::Process, RING), DATABASE, None).unwrap_err();
-    assert!(matches!(&foreign, WalError::WrongRing { reason, .. } if reason.contains("no ring")), "{foreign}");
+    assert!(
+        matches!(&foreign, WalError::WrongRing { reason, .. } if reason.contains("neither blank nor a ring")),
+        "{foreign}"
+    );
     std::fs::rename(&moved, &path).unwrap();
     Wal::open(arc(&disk), with(Survive::Process, RING), DATABASE, None).unwrap().close().unwrap();
 }

@@ -28,7 +28,7 @@ use duramen_wal::LogsHold;
 use crate::core::Core;
 use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::open::{DATA, clear, log_directories};
+use crate::open::{DATA, clear, log_directories, named};
 use crate::pool::PoolError;
 use crate::timestamp::Timestamp;
 use manifest::Manifest;
@@ -75,7 +75,7 @@ impl Db {
     /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
     /// [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
-        let disk = RealDisk::open(path.as_ref(), RealDiskOptions::default()).map_err(failed)?;
+        let disk = RealDisk::open(named(path.as_ref())?, RealDiskOptions::default()).map_err(failed)?;
         self.backup_to(&disk, progress)
     }
 

@@ -26,7 +26,7 @@ use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
 use crate::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
 use crate::generation::Stamp;
-use crate::open::{DATA, DOUBLE_WRITE, clear, new_identity};
+use crate::open::{DATA, DOUBLE_WRITE, clear, named, new_identity};
 use crate::page::{self, PageDefect};
 use crate::timestamp::Timestamp;
 
@@ -140,7 +140,8 @@ impl Restore {
     /// - [`Error::Corrupt`], [`Error::WrongVersion`], [`Error::NotADatabase`] for pieces that cannot be used.
     /// - [`Error::CopyFailed`] when a disk fails or is full.
     pub fn into_directory(self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<RestoreReport> {
-        let disk = RealDisk::open(path.as_ref(), RealDiskOptions::default()).map_err(|error| of_copy(error.into()))?;
+        let disk =
+            RealDisk::open(named(path.as_ref())?, RealDiskOptions::default()).map_err(|error| of_copy(error.into()))?;
         self.into_disk(&disk, progress)
     }
 
@@ -243,11 +244,11 @@ impl Restore {
 }
 
 fn existing(path: &Path, what: &str) -> Result<Arc<dyn Disk>> {
-    if !path.is_dir() {
+    if !named(path)?.is_dir() {
         let reason = format!("the directory of the {what} does not exist");
         return Err(Error::NotABackup { path: path.into(), reason });
     }
-    Ok(Arc::new(RealDisk::open(path, RealDiskOptions::default())?))
+    Ok(Arc::new(RealDisk::open(path, RealDiskOptions::default()).map_err(|error| of_copy(error.into()))?))
 }
 
 /// Refuses a directory that holds anything but what an interrupted restore has left.

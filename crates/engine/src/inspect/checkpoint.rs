@@ -88,10 +88,11 @@ impl CheckpointReport {
 /// Reads the control file of a closed database, and the tables of the checkpoint that it names.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::Io`] when it cannot be read. Any other
-/// damage is in the report.
+/// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::OpenFailed`] when it cannot be read.
+/// Any other damage is in the report.
 pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
-    let slots = read_slots(&*disk)?.map(|slot| slot.map(ControlSlot::from));
+    let slots =
+        read_slots(&*disk).map_err(|error| error.in_opening(disk.location()))?.map(|slot| slot.map(ControlSlot::from));
     let tables = Err("no slot of the control file is intact".to_owned());
     let mut report = CheckpointReport { slots, tables };
     if let Some(&slot) = report.current() {

@@ -37,6 +37,8 @@ pub struct LogEntries {
     scanner: Scanner,
     failed: bool,
     ring: Option<u64>,
+    /// Where the database is, for messages.
+    path: String,
 }
 
 impl LogEntries {
@@ -77,7 +79,7 @@ impl Iterator for LogEntries {
         if self.failed {
             return None;
         }
-        let entry = self.read();
+        let entry = self.read().map_err(|error| error.in_opening(&self.path));
         self.failed = entry.is_err();
         entry.transpose()
     }
@@ -87,8 +89,8 @@ impl Iterator for LogEntries {
 /// recovery does, at the first position that holds no intact record.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`], [`Error::Corrupt`] and [`Error::Io`]
-/// when the control file or the log's segments cannot be read.
+/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`], [`Error::Corrupt`] and
+/// [`Error::OpenFailed`] when the control file or the log's segments cannot be read.
 pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
     log_of(disk, LogId::ZERO, from)
 }
@@ -98,6 +100,11 @@ pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
 /// # Errors
 /// As [`log()`]; [`Error::NotADatabase`] when there is no such log.
 pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
+    let path = disk.location();
+    open(disk, log, from).map_err(|error| error.in_opening(path))
+}
+
+fn open(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
     let reader = match ControlFile::open(&*disk) {
         Ok(file) => LogReader::open_one_of(&*disk, file.control.database, log, file.control.logs.count)?,
         // The log's own segments say whose they are.
@@ -108,5 +115,5 @@ pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogE
         WalError::OutOfRange { .. } => Error::InvalidOption { option: "from", reason: error.to_string() },
         other => other.into(),
     })?;
-    Ok(LogEntries { scanner, failed: false, ring: reader.ring() })
+    Ok(LogEntries { scanner, failed: false, ring: reader.ring(), path: disk.location() })
 }

@@ -41,8 +41,12 @@ pub struct PageReport {
 /// Reads a page of a closed database, damaged or not.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] when the data file has no such page; [`Error::Io`] when it cannot be read.
+/// [`Error::InvalidOption`] when the data file has no such page; [`Error::OpenFailed`] when it cannot be read.
 pub fn page(disk: Arc<dyn Disk>, page: PageId) -> Result<PageReport> {
+    read(&*disk, page).map_err(|error| error.in_opening(disk.location()))
+}
+
+fn read(disk: &dyn Disk, page: PageId) -> Result<PageReport> {
     let file = disk.open(DATA, OpenMode::Existing)?;
     let pages = file.len()? / PAGE_SIZE as u64;
     if page.get() >= pages {

@@ -1,7 +1,7 @@
 //! What goes wrong in the pool, and how a reader learns that it has to start over.
 
 use duramen_io::DiskError;
-use duramen_types::PageId;
+use duramen_types::{PAGE_SIZE, PageId};
 
 /// An operation of the pool failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -36,6 +36,12 @@ pub(crate) enum PoolError {
         frames: usize,
         /// Fewest frames allowed.
         minimum: usize,
+    },
+    /// The system does not give so much memory.
+    #[error("the system does not give {} bytes of memory for the buffer pool; lower `pool_bytes`", frames * PAGE_SIZE)]
+    NoMemory {
+        /// Frames asked for.
+        frames: usize,
     },
     /// A write or sync failed earlier, so that nobody knows what is on disk; the pool writes nothing more.
     #[error("the buffer pool stopped writing: {reason}; reopen the database")]

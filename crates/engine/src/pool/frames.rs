@@ -1,6 +1,6 @@
 //! The memory of the pool: page frames, and a header for each.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use duramen_io::{HUGE_PAGE, prefer_huge_pages};
@@ -73,21 +73,22 @@ impl Frames {
     /// Allocates `count` frames of zeros. If there are many, they start at a huge page, and the system is asked for such:
     /// memory is then in use from the first frame of each on.
     ///
-    /// # Panics
-    /// When there is no memory, as every allocation.
-    pub(super) fn new(count: usize) -> Self {
-        let len = count.checked_mul(PAGE_SIZE).expect("the pool is smaller than the address space");
+    /// `None` when the system does not give so much memory.
+    pub(super) fn new(count: usize) -> Option<Self> {
+        let len = count.checked_mul(PAGE_SIZE)?;
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { BLOCK_SIZE };
         // Asking for a byte-aligned, longer piece lets the allocator take fresh zero pages from the system untouched.
-        let layout = Layout::array::<u8>(len + align).expect("the pool is smaller than the address space");
+        let layout = Layout::array::<u8>(len.checked_add(align)?).ok()?;
+        let mut headers = Vec::new();
+        headers.try_reserve_exact(count).ok()?;
         // SAFETY: the size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        headers.extend((0..count).map(|_| CachePadded::new(Header::new())));
         let skip = memory.as_ptr().align_offset(align);
         // SAFETY: `skip < align`, and the allocation is `align` bytes longer than the frames.
         let start = unsafe { memory.add(skip) };
         prefer_huge_pages(start, len);
-        Self { memory, layout, start, headers: (0..count).map(|_| CachePadded::new(Header::new())).collect() }
+        Some(Self { memory, layout, start, headers: headers.into() })
     }
 
     /// Number of frames.

@@ -188,7 +188,7 @@ impl Pool {
     /// No thread is started: see [`Pool::start_cleaner`].
     ///
     /// # Errors
-    /// [`PoolError::TooSmall`], or the disk's when the length of `data` cannot be found out.
+    /// [`PoolError::TooSmall`], [`PoolError::NoMemory`], or the disk's when the length of `data` cannot be found out.
     pub(crate) fn new(
         config: PoolConfig,
         data: Arc<dyn File>,
@@ -200,7 +200,7 @@ impl Pool {
             return Err(PoolError::TooSmall { frames: config.frames, minimum: Self::MIN_FRAMES });
         }
         assert!(config.frames < PageTable::FRAME_LIMIT, "frames are counted in 31 bits");
-        let frames = Frames::new(config.frames);
+        let frames = Frames::new(config.frames).ok_or(PoolError::NoMemory { frames: config.frames })?;
         let mut free: Vec<FrameId> = frames.ids().collect();
         free.reverse();
         let rule = Arc::clone(&wal_rule);

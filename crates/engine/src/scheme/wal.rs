@@ -4,10 +4,10 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalStats, log_of_seat};
+use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalError, WalStats, log_of_seat};
 
 use super::StorageScheme;
-use crate::error::Result;
+use crate::error::{Result, why_log_failed};
 use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
 
@@ -190,15 +190,15 @@ impl WalRule for WalScheme {
             return Ok(());
         }
         reach(Probe::WalRuleForcedFlush);
-        let failed = |reason: String| PoolError::Log { reason };
+        let failed = |error: WalError| PoolError::Log { reason: why_log_failed(&error) };
         if self.logs.count() == 1 || self.logs.are_hardened_together() {
-            return self.logs.harden_at_once(gsn, None).map_err(|failure| failed(failure.to_string()));
+            return self.logs.harden_at_once(gsn, None).map_err(failed);
         }
         // What a page holds must be in the logs after any crash; that all logs are hardened up to there is not enough, for
         // recovery would not know.
-        let inserted = self.logs.synchronize(gsn).map_err(|error| failed(error.to_string()))?;
+        let inserted = self.logs.synchronize(gsn).map_err(failed)?;
         let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.place()));
-        hardened.map_err(|failure| failed(failure.to_string()))
+        hardened.map_err(failed)
     }
 
     fn end(&self) -> Gsn {

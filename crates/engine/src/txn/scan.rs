@@ -62,6 +62,10 @@ struct Batch {
 impl Txn {
     /// The records whose keys lie in `range`, in ascending order.
     ///
+    /// With [`Isolation::Serializable`] they are those of one moment, and stay so until the transaction ends. With
+    /// [`Isolation::ReadCommitted`] the scan is many reads at many moments: each record is as committed when it was
+    /// read, but what is returned need never have been there all at once.
+    ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
     /// # let home = tempfile::tempdir().unwrap();
@@ -84,7 +88,7 @@ impl Txn {
         Scan { tree: Some(tree), ..Scan::new(self, None, .., Direction::Forward) }
     }
 
-    /// The records whose keys lie in `range`, in descending order.
+    /// The records whose keys lie in `range`, in descending order. As to what is seen, see [`Txn::scan`].
     pub fn scan_rev<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Backward)
     }

@@ -234,6 +234,10 @@ impl Disk for RealDisk {
     fn location(&self) -> String {
         self.home.display().to_string()
     }
+
+    fn directory(&self) -> Option<PathBuf> {
+        Some(self.home.clone())
+    }
 }
 
 fn describe(operation: &str, path: &Path, error: &Error) -> DiskError {
