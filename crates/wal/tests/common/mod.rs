@@ -35,6 +35,7 @@ pub fn options(insert: InsertDesign) -> WalOptions {
         read_observer: None,
         shared_synchronizations: false,
         synchronization_kind: 0,
+        generation: 0,
     }
 }
 
