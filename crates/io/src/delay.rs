@@ -14,7 +14,7 @@ use crate::disk::{Disk, DiskCounters, DiskLock, File, OpenMode, Result};
 const SLACK: Duration = Duration::from_micros(60);
 
 /// Another disk, with a latency added to whatever makes data of the files in one directory durable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DelayDisk {
     inner: Arc<dyn Disk>,
     directory: String,
@@ -58,6 +58,10 @@ impl DelayDisk {
 }
 
 impl Disk for DelayDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let inner = self.inner.open(name, mode)?;
         if !name.starts_with(&self.directory) {

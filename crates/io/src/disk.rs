@@ -13,14 +13,17 @@ pub struct DiskError {
     pub file: String,
     /// What the system said.
     pub reason: String,
-    /// The kind of failure, for callers that act on it.
+    /// The kind of failure, for callers that act on it. [`std::io::ErrorKind::WouldBlock`] stands for a refusal that
+    /// passes ([`DiskError::is_passing`]).
     pub kind: std::io::ErrorKind,
 }
 
 impl DiskError {
     /// Describes `error`, which the system returned when it was asked to `operation` the `file`.
     pub(crate) fn system(operation: impl Into<String>, file: impl Into<String>, error: &std::io::Error) -> Self {
-        Self { operation: operation.into(), file: file.into(), reason: error.to_string(), kind: error.kind() }
+        let is_out_of_handles = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        let kind = if is_out_of_handles { std::io::ErrorKind::WouldBlock } else { error.kind() };
+        Self { operation: operation.into(), file: file.into(), reason: error.to_string(), kind }
     }
 
     /// Describes a failure that a disk found itself.
@@ -46,6 +49,12 @@ impl DiskError {
     /// Whether the disk (or quota) is full.
     pub fn is_full(&self) -> bool {
         matches!(self.kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+    }
+
+    /// Whether nothing has failed and the same can succeed later: the process, or the system, may not have more files
+    /// open at this moment.
+    pub fn is_passing(&self) -> bool {
+        self.kind == std::io::ErrorKind::WouldBlock
     }
 
     /// Whether the file is not there.
@@ -74,6 +83,9 @@ pub enum OpenMode {
 /// part (whole 512-byte sectors), in any order; a created, renamed or removed name and a changed length are durable
 /// after the directory or the file has been synced.
 pub trait Disk: Send + Sync + fmt::Debug {
+    /// Another handle of the same disk, for a component that opens files later.
+    fn handle(&self) -> Arc<dyn Disk>;
+
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
 

@@ -62,6 +62,7 @@ fn is_fair(error: &Error, fault: Fault) -> bool {
     match fault {
         Fault::Eio | Fault::FailedSync => matches!(error, Error::Io { .. } | Error::Poisoned { .. }),
         Fault::Enospc => matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::Full { .. }),
+        Fault::TooManyFiles => matches!(error, Error::TooManyFiles { .. }),
         // These are no errors: the disk goes on with the rest.
         Fault::ShortRead | Fault::ShortWrite => false,
     }

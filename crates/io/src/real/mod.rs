@@ -55,8 +55,8 @@ impl Default for RealDiskOptions {
     }
 }
 
-/// A directory of the operating system.
-#[derive(Debug)]
+/// A directory of the operating system; clones are handles of the same disk.
+#[derive(Clone, Debug)]
 pub struct RealDisk {
     home: PathBuf,
     direct: bool,
@@ -142,6 +142,10 @@ fn accepts_direct(path: &Path) -> Result<bool> {
 }
 
 impl Disk for RealDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         assert_name(name);
         let path = self.path(name);

@@ -81,7 +81,7 @@ impl State {
             }
             Verdict::Fail(Fault::ShortRead | Fault::ShortWrite) => reach(Probe::ShortTransfer),
             Verdict::Fail(Fault::FailedSync) => reach(Probe::SyncFailed),
-            Verdict::Fail(Fault::Eio | Fault::Enospc) => reach(Probe::OperationFailed),
+            Verdict::Fail(Fault::Eio | Fault::Enospc | Fault::TooManyFiles) => reach(Probe::OperationFailed),
         }
         Ok(verdict)
     }
@@ -176,7 +176,7 @@ impl State {
                 self.inode_mut(id).write_cached(first, blocks);
                 return Err(fault_error(fault, &operation(), &file));
             }
-            Verdict::Fail(fault @ (Fault::Enospc | Fault::ShortRead)) => {
+            Verdict::Fail(fault @ (Fault::Enospc | Fault::TooManyFiles | Fault::ShortRead)) => {
                 return Err(fault_error(fault, &operation(), &file));
             }
             Verdict::Fail(Fault::ShortWrite) => count = (count / 2).max(1),
@@ -273,6 +273,7 @@ pub(super) fn fault_error(fault: Fault, operation: &str, file: &str) -> DiskErro
     let (reason, kind) = match fault {
         Fault::Eio => ("Input/output error (simulated)", ErrorKind::Other),
         Fault::Enospc => ("No space left on device (simulated)", ErrorKind::StorageFull),
+        Fault::TooManyFiles => ("Too many open files (simulated)", ErrorKind::WouldBlock),
         Fault::FailedSync => ("Input/output error during sync (simulated)", ErrorKind::Other),
         Fault::ShortRead | Fault::ShortWrite => unreachable!("short transfers are continued, not reported"),
     };
