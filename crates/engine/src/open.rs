@@ -287,6 +287,8 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
 fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> Result<Arc<Core>> {
     let opening = clock::Instant::now();
     let mut control_file = ControlFile::open(&*disk)?;
+    // The directory's lock does not keep out an opener that finds the same files elsewhere.
+    control_file.file().lock()?;
     control_file.settle()?;
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;

@@ -98,6 +98,10 @@ impl Disk for DelayDisk {
         self.inner.lock()
     }
 
+    fn verify_home(&self) -> Result<()> {
+        self.inner.verify_home()
+    }
+
     fn counters(&self) -> DiskCounters {
         self.inner.counters()
     }
@@ -155,6 +159,14 @@ impl File for DelayFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.inner.set_len(len)
+    }
+
+    fn verify_name(&self) -> Result<()> {
+        self.inner.verify_name()
+    }
+
+    fn lock(&self) -> Result<()> {
+        self.inner.lock()
     }
 
     fn path(&self) -> String {

@@ -111,6 +111,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// [`std::io::ErrorKind::ResourceBusy`]. Released when the guard is dropped or the process ends.
     fn lock(&self) -> Result<DiskLock>;
 
+    /// Checks that where the home was found is still where it is, and so for its subdirectories. Nobody but the system can
+    /// move a directory away from under a disk: others have nothing to check.
+    fn verify_home(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// What was done so far.
     fn counters(&self) -> DiskCounters;
 
@@ -159,6 +165,18 @@ pub trait File: Send + Sync + fmt::Debug {
 
     /// Cuts or extends (with a hole) the file to exactly `len` bytes. Durable after [`File::sync`].
     fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Checks that the name by which it was opened still leads to this file. See [`Disk::verify_home`].
+    fn verify_name(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes the file for this handle until it is closed; another handle that has it is an error of kind
+    /// [`std::io::ErrorKind::ResourceBusy`]. Beside [`Disk::lock`], for a file that may be moved to another directory. A disk
+    /// whose files cannot be has nothing to do.
+    fn lock(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// The file's path, for messages.
     fn path(&self) -> String;

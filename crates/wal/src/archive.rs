@@ -237,6 +237,8 @@ impl Archiver {
         let (disk, log) = (&self.archive.disk, self.files.identity.log);
         let lsn = Lsn::new(self.files.geometry.base(number));
         let from = self.files.file(number, lsn)?;
+        // What has been put in the archive's place lacks what came before.
+        disk.verify_home()?;
         let name = copy_name(log, number);
         if disk.exists(&name)? {
             disk.remove(&name)?;

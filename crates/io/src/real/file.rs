@@ -9,9 +9,10 @@ use duramen_sync::Arc;
 use duramen_sync::atomic::Ordering;
 use duramen_types::BLOCK_SIZE;
 
-use super::Shared;
+use super::home::moved;
 use super::sys::{self, Durability};
 use super::uring::Failed;
+use super::{Shared, lock, names};
 use crate::checks::{assert_aligned, assert_parts_aligned};
 use crate::{AlignedBuf, DiskError, File, Result};
 
@@ -24,6 +25,9 @@ pub(super) struct RealFile {
     pub(super) disk: Arc<Shared>,
     pub(super) file: fs::File,
     pub(super) path: PathBuf,
+    /// Where it was opened, and by which name.
+    pub(super) directory: Arc<fs::File>,
+    pub(super) name: String,
 }
 
 impl RealFile {
@@ -154,6 +158,24 @@ impl File for RealFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.file.set_len(len).map_err(|error| self.error(format!("set the length to {len} of"), &error))
+    }
+
+    fn verify_name(&self) -> Result<()> {
+        let own = names::identity(&self.file).map_err(|error| self.error("look for", &error))?;
+        match names::find(self.directory.as_fd(), &self.name) {
+            Ok((found, _)) if found == own => Ok(()),
+            Ok(_) => Err(moved(&self.path, "another file is in its place")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(moved(&self.path, "it is not there any more")),
+            Err(error) => Err(self.error("look for", &error)),
+        }
+    }
+
+    fn lock(&self) -> Result<()> {
+        match lock::try_lock(&self.file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(lock::busy(&self.path, lock::holder(&self.file))),
+            Err(error) => Err(self.error("lock", &error)),
+        }
     }
 
     fn path(&self) -> String {

@@ -18,7 +18,7 @@ pub(super) enum Durability {
 }
 
 /// Calls `call` until it is not interrupted, and turns the C convention into a result.
-fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
+pub(super) fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
     loop {
         match usize::try_from(call()) {
             Ok(count) => return Ok(count),

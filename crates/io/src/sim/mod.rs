@@ -308,8 +308,8 @@ impl Disk for SimDisk {
         assert_name(from);
         assert_name(to);
         assert_eq!(directory_of(from), directory_of(to), "renames stay within their directory");
-        let file = path(from);
-        let operation = format!("rename to `{to}`");
+        let (old, file) = (path(from), path(to));
+        let operation = format!("rename `{old}` to");
         self.shared.state.lock().change_names(Kind::Other, &operation, &file, |state| {
             let inode = *state.names.files.get(from).ok_or_else(|| not_found(&operation, &file))?;
             if from != to {
