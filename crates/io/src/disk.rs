@@ -46,9 +46,17 @@ impl DiskError {
         )
     }
 
-    /// Whether the disk (or quota) is full.
+    /// Whether space could not be set aside: the disk or quota is full, or a file may not be as long as that. Nothing is lost.
+    /// A write or sync that finds no space is none of these: it has failed like any other.
     pub fn is_full(&self) -> bool {
-        matches!(self.kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        use std::io::ErrorKind;
+        matches!(self.kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+    }
+
+    /// The same for a write or a sync: whatever the reason, nobody knows what is on the disk now.
+    pub(crate) fn of_write(self) -> Self {
+        let kind = if self.is_full() { std::io::ErrorKind::Other } else { self.kind };
+        Self { kind, ..self }
     }
 
     /// Whether nothing has failed and the same can succeed later: the process, or the system, may not have more files

@@ -122,3 +122,44 @@ fn the_lock_does_not_depend_on_files() {
     drop(file);
     again.lock().unwrap();
 }
+
+/// A file system that reports more bytes than it was asked for made the writer panic.
+#[test]
+fn impossible_counts_are_errors() {
+    assert_eq!(sys::checked(4096, 4096).unwrap(), 4096);
+    assert_eq!(sys::checked(0, 4096).unwrap(), 0);
+    let error = sys::checked(4097, 4096).unwrap_err().to_string();
+    assert_eq!(error, "the system says that it has transferred 4097 bytes, and was asked for 4096");
+}
+
+/// A read that stops inside a block of a file that goes on was "the file ends at byte 12288".
+#[test]
+fn a_short_read_inside_a_block_says_what_was_read() {
+    let home = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(home.path(), RealDiskOptions { direct: false, ..Default::default() }).unwrap();
+    let file = disk.open("data", OpenMode::CreateNew).unwrap();
+    file.set_len(3 * BLOCK_SIZE as u64).unwrap();
+    let place = disk.home.place("open", "data").unwrap();
+    let (directory, name) = (place.directory, "data".to_owned());
+    let handle = names::open(directory.as_fd(), "data", libc::O_RDONLY, 0).unwrap();
+    let file = RealFile { disk: Arc::clone(&disk.shared), file: handle, path: place.path, directory, name };
+    let short = |done| Error::new(ErrorKind::UnexpectedEof, sys::Ended { done });
+    let error = file.read_error(2 * BLOCK_SIZE, 4096, &short(5000)).to_string();
+    assert!(error.contains("cannot read 8192 bytes at offset 4096 of `"), "{error}");
+    assert!(error.ends_with("/data`: the system stopped after 5000 bytes, though the file has 12288"), "{error}");
+    let error = file.read_error(2 * BLOCK_SIZE, 8192, &short(4096)).to_string();
+    assert!(error.ends_with("the file ends at byte 12288"), "{error}");
+}
+
+/// A full disk and a limit on the length of files are refusals when space is set aside, and failures of a write or sync.
+#[test]
+fn refusals_and_failures_are_told_apart() {
+    for code in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
+        let error = DiskError::system("allocate 1 bytes for", "data", &Error::from_raw_os_error(code));
+        assert!(error.is_full(), "{error}");
+        assert!(!error.of_write().is_full());
+    }
+    for code in [libc::EMFILE, libc::ENFILE] {
+        assert!(DiskError::system("open", "data", &Error::from_raw_os_error(code)).is_passing());
+    }
+}

@@ -6,7 +6,8 @@ pub enum Fault {
     /// The device reports an error. A read returns nothing. A write leaves a part of its blocks written, un-synced. A
     /// sync or durable write fails as with [`Fault::FailedSync`]. Everything else has no effect.
     Eio,
-    /// The device is full: writes, extensions and new names fail without effect. To have a device fill up for real,
+    /// The device is full: writes, extensions and new names fail without effect; only the latter two are refusals
+    /// ([`DiskError::is_full`](crate::DiskError::is_full)). To have a device fill up for real,
     /// see [`SimDisk::set_capacity`](super::SimDisk::set_capacity).
     Enospc,
     /// Too many files are open: opening, creating and listing fail without effect.

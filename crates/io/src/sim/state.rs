@@ -177,7 +177,7 @@ impl State {
                 return Err(fault_error(fault, &operation(), &file));
             }
             Verdict::Fail(fault @ (Fault::Enospc | Fault::TooManyFiles | Fault::ShortRead)) => {
-                return Err(fault_error(fault, &operation(), &file));
+                return Err(fault_error(fault, &operation(), &file).of_write());
             }
             Verdict::Fail(Fault::ShortWrite) => count = (count / 2).max(1),
             Verdict::Proceed => {}
@@ -186,7 +186,7 @@ impl State {
             count = self.inode(id).blocks_that_fit(first, count, self.blocks_free());
             if count == 0 {
                 reach(Probe::DiskFull);
-                return Err(fault_error(Fault::Enospc, &operation(), &file));
+                return Err(fault_error(Fault::Enospc, &operation(), &file).of_write());
             }
         }
         let inode = self.inode_mut(id);

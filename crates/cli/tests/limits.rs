@@ -1,4 +1,4 @@
-//! Databases of many log segments, under a low limit on open files.
+//! Databases under low limits of the system: on open files, and on the size of files.
 
 mod common;
 
@@ -56,4 +56,19 @@ fn many_segments_need_few_open_files() {
         limited(&bench).exits_with(0);
         limited(&["check", arg(&dir)]).exits_with(0);
     }
+}
+
+/// A file that may not become as long as it should is a full disk (the limit on the size of files, or that of the file
+/// system): the database went out of service.
+#[test]
+fn a_limit_on_the_size_of_files_is_no_failure_of_the_disk() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("db");
+    let mut command = Command::new("sh");
+    // 20 MB, or 40 MB with some shells; a segment has more.
+    command.args(["-c", "trap '' XFSZ; ulimit -f 40000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_duramen")]);
+    command.args(["bench", "tpcb", "--dir", arg(&dir), "--rows-per-unit", "200", "--transactions", "10"]);
+    let ran = Ran::from(command.output().unwrap()).exits_with(1);
+    let ran = ran.says(&["no room", "cannot allocate", ".spare`: File too large"]);
+    assert!(!ran.stderr.contains("out of service"), "{ran:#?}");
 }
