@@ -206,6 +206,7 @@ impl Core {
 
     fn take_checkpoint(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
         self.health.check()?;
+        self.verify_files()?;
         self.store.pool.flush_before(flush_before)?;
         self.store.pool.write_versions()?;
         self.set_room_aside(standing)?;
@@ -263,6 +264,14 @@ impl Core {
             *standing += used;
         }
         Ok(())
+    }
+
+    /// Checks that the database is still in its directory: what is moved away while it is open has all that was acknowledged,
+    /// and whoever looks for the database where it was must not take what is there for it.
+    fn verify_files(&self) -> Result<()> {
+        self.disk.verify_home()?;
+        self.control.lock().file().verify_name()?;
+        Ok(self.store.pool.verify_file()?)
     }
 
     /// The dirty page table: pages that recovery has not redone yet, and those that are dirty in the pool. In this order, for

@@ -294,6 +294,11 @@ impl ControlFile {
         }
     }
 
+    /// The file.
+    pub(crate) fn file(&self) -> &dyn File {
+        &*self.file
+    }
+
     /// Makes what the file says durable: it can be read, but whoever wrote it may have seen the write fail.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.put(self.control)

@@ -143,6 +143,13 @@ pub enum Error {
         /// What is full.
         reason: String,
     },
+    /// The process, or the system, may not have more files open at this moment. Nothing of the operation took effect, and
+    /// nothing is broken: it can succeed later.
+    #[error("{reason}; close other files or raise the limit (`ulimit -n`), and try again")]
+    TooManyFiles {
+        /// Which file could not be opened.
+        reason: String,
+    },
     /// The disk failed. The database is out of service until it is reopened.
     #[error("{reason}; the database is out of service until it is reopened")]
     Io {
@@ -231,6 +238,8 @@ impl From<DiskError> for Error {
     fn from(error: DiskError) -> Self {
         if error.is_full() {
             Self::Full { reason: error.to_string() }
+        } else if error.is_passing() {
+            Self::TooManyFiles { reason: error.to_string() }
         } else if error.kind == std::io::ErrorKind::ResourceBusy {
             Self::AlreadyOpen { path: error.file.into(), reason: error.reason }
         } else {

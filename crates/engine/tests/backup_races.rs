@@ -30,6 +30,9 @@ struct TornFile {
 }
 
 impl Disk for TornDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
     fn open(&self, name: &str, mode: OpenMode) -> DiskResult<Arc<dyn File>> {
         let inner = self.inner.open(name, mode)?;
         let is_torn = Arc::clone(&self.is_torn);

@@ -15,7 +15,7 @@ use crate::disk::{Disk, DiskCounters, DiskLock, File, OpenMode, Result};
 const SLACK: Duration = Duration::from_micros(60);
 
 /// Another disk, with a latency added to whatever makes data of the files in one directory durable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DelayDisk {
     inner: Arc<dyn Disk>,
     directory: String,
@@ -59,6 +59,10 @@ impl DelayDisk {
 }
 
 impl Disk for DelayDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let inner = self.inner.open(name, mode)?;
         if !name.starts_with(&self.directory) {
@@ -93,6 +97,10 @@ impl Disk for DelayDisk {
 
     fn lock(&self) -> Result<DiskLock> {
         self.inner.lock()
+    }
+
+    fn verify_home(&self) -> Result<()> {
+        self.inner.verify_home()
     }
 
     fn counters(&self) -> DiskCounters {
@@ -156,6 +164,14 @@ impl File for DelayFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.inner.set_len(len)
+    }
+
+    fn verify_name(&self) -> Result<()> {
+        self.inner.verify_name()
+    }
+
+    fn lock(&self) -> Result<()> {
+        self.inner.lock()
     }
 
     fn path(&self) -> String {

@@ -14,14 +14,17 @@ pub struct DiskError {
     pub file: String,
     /// What the system said.
     pub reason: String,
-    /// The kind of failure, for callers that act on it.
+    /// The kind of failure, for callers that act on it. [`std::io::ErrorKind::WouldBlock`] stands for a refusal that
+    /// passes ([`DiskError::is_passing`]).
     pub kind: std::io::ErrorKind,
 }
 
 impl DiskError {
     /// Describes `error`, which the system returned when it was asked to `operation` the `file`.
     pub(crate) fn system(operation: impl Into<String>, file: impl Into<String>, error: &std::io::Error) -> Self {
-        Self { operation: operation.into(), file: file.into(), reason: error.to_string(), kind: error.kind() }
+        let is_out_of_handles = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        let kind = if is_out_of_handles { std::io::ErrorKind::WouldBlock } else { error.kind() };
+        Self { operation: operation.into(), file: file.into(), reason: error.to_string(), kind }
     }
 
     /// Describes a failure that a disk found itself.
@@ -44,9 +47,23 @@ impl DiskError {
         )
     }
 
-    /// Whether the disk (or quota) is full.
+    /// Whether space could not be set aside: the disk or quota is full, or a file may not be as long as that. Nothing is lost.
+    /// A write or sync that finds no space is none of these: it has failed like any other.
     pub fn is_full(&self) -> bool {
-        matches!(self.kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        use std::io::ErrorKind;
+        matches!(self.kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+    }
+
+    /// The same for a write or a sync: whatever the reason, nobody knows what is on the disk now.
+    pub(crate) fn of_write(self) -> Self {
+        let kind = if self.is_full() { std::io::ErrorKind::Other } else { self.kind };
+        Self { kind, ..self }
+    }
+
+    /// Whether nothing has failed and the same can succeed later: the process, or the system, may not have more files
+    /// open at this moment.
+    pub fn is_passing(&self) -> bool {
+        self.kind == std::io::ErrorKind::WouldBlock
     }
 
     /// Whether the file is not there.
@@ -75,6 +92,9 @@ pub enum OpenMode {
 /// part (whole 512-byte sectors), in any order; a created, renamed or removed name and a changed length are durable
 /// after the directory or the file has been synced.
 pub trait Disk: Send + Sync + fmt::Debug {
+    /// Another handle of the same disk, for a component that opens files later.
+    fn handle(&self) -> Arc<dyn Disk>;
+
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
 
@@ -99,6 +119,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Takes the home for one opener; a second one, of this or another process, gets an error of kind
     /// [`std::io::ErrorKind::ResourceBusy`]. Released when the guard is dropped or the process ends.
     fn lock(&self) -> Result<DiskLock>;
+
+    /// Checks that where the home was found is still where it is, and so for its subdirectories. Nobody but the system can
+    /// move a directory away from under a disk: others have nothing to check.
+    fn verify_home(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// What was done so far.
     fn counters(&self) -> DiskCounters;
@@ -153,6 +179,18 @@ pub trait File: Send + Sync + fmt::Debug {
 
     /// Cuts or extends (with a hole) the file to exactly `len` bytes. Durable after [`File::sync`].
     fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Checks that the name by which it was opened still leads to this file. See [`Disk::verify_home`].
+    fn verify_name(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes the file for this handle until it is closed; another handle that has it is an error of kind
+    /// [`std::io::ErrorKind::ResourceBusy`]. Beside [`Disk::lock`], for a file that may be moved to another directory. A disk
+    /// whose files cannot be has nothing to do.
+    fn lock(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// The file's path, for messages.
     fn path(&self) -> String;

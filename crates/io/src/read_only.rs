@@ -24,10 +24,10 @@ use crate::disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Resul
 const LOCK_FILE: &str = "lock";
 
 /// A directory of the operating system in which nothing is changed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ReadOnlyDisk {
     home: PathBuf,
-    names: Mutex<Names>,
+    names: Arc<Mutex<Names>>,
     counters: Arc<Counters>,
 }
 
@@ -70,7 +70,7 @@ impl ReadOnlyDisk {
     pub fn open(path: &Path) -> Result<Self> {
         let home =
             path.canonicalize().map_err(|error| DiskError::system("find", path.display().to_string(), &error))?;
-        Ok(Self { home, names: Mutex::default(), counters: Arc::default() })
+        Ok(Self { home, names: Arc::default(), counters: Arc::default() })
     }
 
     /// Whether the system does not let this process write in the directory `path`.
@@ -78,6 +78,18 @@ impl ReadOnlyDisk {
         let Ok(name) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
         // SAFETY: the name is a C string.
         unsafe { libc::access(name.as_ptr(), libc::W_OK) != 0 }
+    }
+
+    /// The error of a reader while somebody has the database open.
+    fn busy(&self) -> DiskError {
+        let mut text = String::new();
+        // The number is only a hint, and so is the file.
+        let _ = fs::File::open(self.path(LOCK_FILE)).and_then(|file| file.take(32).read_to_string(&mut text));
+        let reason = match text.trim().parse::<u32>() {
+            Ok(process) => format!("the database is open in process {process}"),
+            Err(_) => "the database is open elsewhere".to_owned(),
+        };
+        DiskError::new("lock", self.home.display().to_string(), reason, ErrorKind::ResourceBusy)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -118,6 +130,10 @@ impl ReadOnlyDisk {
 }
 
 impl Disk for ReadOnlyDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         assert_name(name);
         let mut names = self.names.lock();
@@ -216,25 +232,20 @@ impl Disk for ReadOnlyDisk {
     }
 
     fn lock(&self) -> Result<DiskLock> {
-        let mut file = match fs::File::open(self.path(LOCK_FILE)) {
-            // Nobody has it open: who has makes one.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(DiskLock::new(())),
-            opened => opened.map_err(|error| self.fail("lock", LOCK_FILE, &error))?,
-        };
-        match file.try_lock_shared() {
-            Ok(()) => Ok(DiskLock::new(file)),
-            Err(fs::TryLockError::Error(error)) => Err(self.fail("lock", LOCK_FILE, &error)),
-            Err(fs::TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let _ = (&mut file).take(32).read_to_string(&mut text);
-                let reason = match text.trim().parse::<u32>() {
-                    Ok(process) => format!("the database is open in process {process}"),
-                    Err(_) => "the database is open elsewhere".to_owned(),
-                };
-                let path = self.path(LOCK_FILE).display().to_string();
-                Err(DiskError::new("lock", path, reason, ErrorKind::ResourceBusy))
+        // An opener locks the directory as well as the file, which may have been removed.
+        let mut locked = Vec::new();
+        for name in ["", LOCK_FILE] {
+            let file = match fs::File::open(self.path(name)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                opened => opened.map_err(|error| self.fail("lock", name, &error))?,
+            };
+            match file.try_lock_shared() {
+                Ok(()) => locked.push(file),
+                Err(fs::TryLockError::Error(error)) => return Err(self.fail("lock", name, &error)),
+                Err(fs::TryLockError::WouldBlock) => return Err(self.busy()),
             }
         }
+        Ok(DiskLock::new(locked))
     }
 
     fn counters(&self) -> DiskCounters {

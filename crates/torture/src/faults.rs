@@ -66,6 +66,7 @@ fn is_fair(error: &Error, fault: Fault) -> bool {
         Fault::Enospc => {
             matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::OpenFailed { .. } | Error::Full { .. })
         }
+        Fault::TooManyFiles => matches!(error, Error::TooManyFiles { .. }),
         // These are no errors: the disk goes on with the rest.
         Fault::ShortRead | Fault::ShortWrite => false,
     }

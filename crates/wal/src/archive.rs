@@ -273,7 +273,9 @@ impl Archiver {
     fn copy(&self, number: u64) -> Result<()> {
         let (disk, log) = (&self.archive.disk, self.files.identity.log);
         let lsn = Lsn::new(self.files.geometry.base(number));
-        let from = self.files.file(number).ok_or(WalError::MissingSegment { segment: number, lsn })?;
+        let from = self.files.file(number, lsn)?;
+        // What has been put in the archive's place lacks what came before.
+        disk.verify_home()?;
         let name = copy_name(log, number);
         if disk.exists(&name)? {
             disk.remove(&name)?;
@@ -334,7 +336,8 @@ fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn)
     if files.geometry.base(last + 1) > end.get() {
         return Err(other());
     }
-    if let Some(own) = files.file(last) {
+    if files.has(last) {
+        let own = files.file(last, Lsn::new(files.geometry.base(last)))?;
         // Where histories part, everything behind is different, so the end of the segment tells.
         let len = (segment_bytes - BLOCK).min(CHUNK_BYTES);
         let (mut one, mut two) = (AlignedBuf::zeroed(len as usize), AlignedBuf::zeroed(len as usize));
@@ -399,8 +402,11 @@ impl Shared {
     pub(crate) fn recycle_archived(&self) {
         let Some(archiver) = self.archiver.as_ref().filter(|_| !self.space.has_failed()) else { return };
         self.segments.retention.archived(archiver.admits());
-        if let Err(error) = self.segments.recycle_admitted() {
-            self.fail(error);
+        match self.segments.recycle_admitted() {
+            // The archiver comes again.
+            Err(error) if error.is_passing() => {}
+            Err(error) => self.fail(error),
+            Ok(()) => {}
         }
     }
 

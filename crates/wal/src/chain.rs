@@ -13,12 +13,12 @@
 
 use std::collections::BTreeMap;
 
-use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_io::{AlignedBuf, Disk, OpenMode};
 use duramen_sync::Arc;
 use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::files::SegmentFiles;
+use crate::files::{OpenFiles, SegmentFiles};
 use crate::record::{HEADER_BYTES, Identity, RecordRef, seal};
 use crate::recover::open_segment;
 use crate::scan::Scanner;
@@ -83,14 +83,15 @@ pub struct Cut {
     pub gap: Option<u64>,
 }
 
-/// Segments by their numbers.
-type Found = BTreeMap<u64, (Arc<dyn File>, SegmentHeader)>;
+/// Segments by their numbers, and where they are.
+type Found = BTreeMap<u64, (Arc<OpenFiles>, SegmentHeader)>;
 
 /// What a piece has at its end, in one segment.
 #[derive(Debug)]
 struct Stretch<'p> {
+    log: LogId,
     number: u64,
-    file: &'p Arc<dyn File>,
+    home: &'p OpenFiles,
     from: u64,
     to: u64,
 }
@@ -98,15 +99,16 @@ struct Stretch<'p> {
 impl Stretch<'_> {
     /// Whether `log` has the same bytes, or has recycled them. Where histories part, all that follows is different.
     fn has_been_in(&self, log: &Found, geometry: Geometry) -> Result<bool> {
-        let Some((own, _)) = log.get(&self.number) else {
+        let Some((home, _)) = log.get(&self.number) else {
             return Ok(log.first_key_value().is_some_and(|(first, _)| self.number < *first));
         };
+        let (own, file) = (home.segment(self.log, self.number)?, self.home.segment(self.log, self.number)?);
         let (mut one, mut two) = (AlignedBuf::zeroed(WINDOW_BYTES as usize), AlignedBuf::zeroed(WINDOW_BYTES as usize));
         let mut window = self.from / BLOCK * BLOCK;
         while window < self.to {
             let len = (self.to.next_multiple_of(BLOCK) - window).min(WINDOW_BYTES) as usize;
             own.read_at(&mut one[..len], geometry.offset(window))?;
-            self.file.read_at(&mut two[..len], geometry.offset(window))?;
+            file.read_at(&mut two[..len], geometry.offset(window))?;
             let compared = (self.from.max(window) - window) as usize..(self.to - window).min(len as u64) as usize;
             if one[compared.clone()] != two[compared] {
                 return Ok(false);
@@ -120,7 +122,7 @@ impl Stretch<'_> {
 /// The segments of `identity` in `disk`.
 fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     let mut found = BTreeMap::new();
-    let directory = directory(identity.log);
+    let (home, directory) = (OpenFiles::of(disk.handle()), directory(identity.log));
     if disk.exists(&directory)? {
         for name in disk.list(&directory)? {
             if let LogFile::Segment(number) = classify(&name) {
@@ -128,7 +130,7 @@ fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
                 if !header.is_of(identity) {
                     return Err(WalError::WrongDatabase { file: file.path() });
                 }
-                found.insert(number, (file, header));
+                found.insert(number, (Arc::clone(&home), header));
             }
         }
     }
@@ -173,21 +175,24 @@ impl LogChain {
         {
             return Err(WalError::RingNeeded { location: disk.location(), number: header.ring });
         }
-        for (number, (file, header)) in backup.iter().chain(&archive).chain(&log) {
+        for (number, (home, header)) in backup.iter().chain(&archive).chain(&log) {
             if header.segment_bytes != geometry.segment_bytes {
-                let reason = format!("`{}` has {} bytes, others not", file.path(), header.segment_bytes);
+                let (location, name) = (home.disk().location(), segment_name(identity.log, *number));
+                let reason = format!("`{location}/{name}` has {} bytes, others not", header.segment_bytes);
                 return Err(WalError::Corrupt { segment: *number, offset: 0, reason });
             }
         }
         remove_stale(&mut log, geometry);
         if let Some(disk) = pieces.log.filter(|_| !log.is_empty() && count > 1) {
-            let whole = archive.last_key_value().map(|(&number, (file, _))| {
-                ("archive", Stretch { number, file, from: geometry.base(number), to: geometry.base(number + 1) })
+            let log_id = identity.log;
+            let whole = archive.last_key_value().map(|(&number, (home, _))| {
+                let (from, to) = (geometry.base(number), geometry.base(number + 1));
+                ("archive", Stretch { log: log_id, number, home, from, to })
             });
             let number = geometry.segment_of(end.get().max(start.get() + 1) - 1);
-            let cut = backup.get(&number).map(|(file, _)| {
+            let cut = backup.get(&number).map(|(home, _)| {
                 let from = geometry.base(number).max(start.get());
-                ("backup", Stretch { number, file, from, to: end.get().max(from) })
+                ("backup", Stretch { log: log_id, number, home, from, to: end.get().max(from) })
             });
             for (than, stretch) in whole.into_iter().chain(cut) {
                 if !stretch.has_been_in(&log, geometry)? {
@@ -204,16 +209,16 @@ impl LogChain {
         for number in first..=last {
             let (is_archived, in_backup) = (archive.contains_key(&number), geometry.base(number) < end.get());
             let is_cut = in_backup && geometry.base(number + 1) > end.get();
-            if let Some((file, _)) = archive.remove(&number).or_else(|| log.remove(&number)) {
+            if let Some((home, _)) = archive.remove(&number).or_else(|| log.remove(&number)) {
                 if is_archived {
                     certain = certain.max(geometry.base(number + 1));
                 }
-                live.insert(number, file);
+                live.insert(number, home);
                 continue;
             }
             match backup.remove(&number) {
-                Some((file, _)) if in_backup || number == first => {
-                    live.insert(number, file);
+                Some((home, _)) if in_backup || number == first => {
+                    live.insert(number, home);
                     if !is_cut {
                         continue;
                     }
@@ -307,7 +312,7 @@ impl LogChain {
         let start = self.backup.0;
         disk.create_directory(&directory)?;
         disk.sync_directory("")?;
-        let mut made = BTreeMap::new();
+        let (home, mut made) = (OpenFiles::of(disk.handle()), BTreeMap::new());
         let numbers = geometry.segment_of(start.get())..=geometry.segment_of(cut.get().max(start.get() + 1) - 1);
         for number in numbers.clone() {
             let file = disk.open(&segment_name(own.log, number), OpenMode::CreateNew)?;
@@ -316,7 +321,7 @@ impl LogChain {
                 file.allocate(geometry.segment_bytes)?;
             }
             SegmentHeader::of_copy(&identity, number, start, geometry.segment_bytes).write(&*file)?;
-            made.insert(number, file);
+            made.insert(number, Arc::clone(&home));
         }
         let made = SegmentFiles::new(identity, geometry, made);
         let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.files), start);
@@ -346,7 +351,12 @@ impl LogChain {
             let whole = if is_last { window + len as u64 } else { to / BLOCK * BLOCK };
             for (from, behind) in made.pieces(window, whole) {
                 let part = &bytes[(from - window) as usize..(behind - window) as usize];
-                made.file_at(from)?.write_at(&[part], geometry.offset(from))?;
+                let file = made.file_at(from)?;
+                file.write_at(&[part], geometry.offset(from))?;
+                if behind == geometry.base(geometry.segment_of(from) + 1) {
+                    // It is complete, and may be closed: whatever fails later would not be told here.
+                    file.sync()?;
+                }
             }
             sealed = bytes[(to / BLOCK * BLOCK - window) as usize..(to - window) as usize].to_vec();
             at = to;

@@ -77,14 +77,14 @@ pub(crate) fn find_buffer(
         && from < to
     {
         let limits = limits(options, in_ring.number);
-        let segments = Segments::new(Arc::clone(disk), Arc::clone(&found.files), found.start, limits);
+        let segments = Segments::new(Arc::clone(&found.home), Arc::clone(&found.files), found.start, limits);
         // What is in the ring has been acknowledged: it must find room.
         segments.lift_limit(true);
         let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
         let last = found.files.span().map(|(_, last)| last);
         writer.write(&ring, &segments, from.get(), to.get())?;
         // A segment that is made takes the place of a spare with its number.
-        found.spares.retain(|spare| Some(*spare) <= last || found.files.file(*spare).is_none());
+        found.spares.retain(|spare| Some(*spare) <= last || !found.files.has(*spare));
     }
     Ok(Some(Buffer { ring, found: in_ring }))
 }
@@ -274,7 +274,7 @@ impl Shared {
             self.advance();
             let hardened = self.space.hardened();
             let turn = self.destaging.lock();
-            if self.space.durable() < hardened && !self.space.has_failed() {
+            while self.space.durable() < hardened && !self.space.has_failed() {
                 let _guard = FailOnPanic(self);
                 self.write_out();
             }

@@ -192,6 +192,15 @@ pub enum WalError {
 pub type Result<T> = std::result::Result<T, WalError>;
 
 impl WalError {
+    /// Whether nothing has failed and the same can succeed later: the process may not have more files open at this moment.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Disk(error) => error.is_passing(),
+            Self::InLog { error, .. } => error.is_passing(),
+            _ => false,
+        }
+    }
+
     /// The same, told of a log that is not the first. What says nothing about a place stays as it is.
     pub(crate) fn in_log(self, log: LogId) -> Self {
         match self {

@@ -65,7 +65,8 @@ impl Flusher {
         (self.flushes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time.
+    /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time. After an
+    /// error that passes, nothing has been written, and it can be tried again.
     pub(crate) fn flush(&self, space: &Space, ring: &Ring, segments: &Segments) -> Result<bool> {
         let from = space.durable();
         // What others have streamed can be read when it is durable.
@@ -87,6 +88,10 @@ impl Flusher {
             nvm.set_destaged(to);
         }
         space.set_durable(to);
+        let first = self.files.geometry.segment_of(to.get());
+        if first != self.files.geometry.segment_of(from.get()) {
+            self.files.write_from(first);
+        }
         Ok(true)
     }
 
@@ -95,6 +100,9 @@ impl Flusher {
         let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
         // Nothing to do for what was inserted under a reservation.
         segments.ensure(end, to - from)?;
+        // All of them before anything is written: a file that cannot be opened at this moment does no harm.
+        let pieces = self.files.pieces(start, end).map(|piece| Ok((piece, self.files.file_at(piece.0)?)));
+        let pieces = pieces.collect::<Result<Vec<_>>>()?;
         // SAFETY: everything below `to` is released, so nobody fills it in any more, and nobody reuses it before it is
         // durable; the part of the first block below `from` is kept too (see `space`).
         let stable = unsafe { ring.bytes(Lsn::new(start), (to - start) as usize) };
@@ -104,8 +112,7 @@ impl Flusher {
             let block = scratch.insert(AlignedBuf::zeroed(BLOCK as usize));
             block[..rest.len()].copy_from_slice(rest);
         }
-        for (piece_start, piece_end) in self.files.pieces(start, end) {
-            let file = self.files.file_at(piece_start)?;
+        for ((piece_start, piece_end), file) in pieces {
             let whole = &blocks[(piece_start - start) as usize..(piece_end.min(full) - start) as usize];
             let last = scratch.as_deref().filter(|_| piece_end > full);
             write_piece(&*file, self.files.geometry.offset(piece_start), whole, last)?;

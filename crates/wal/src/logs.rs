@@ -40,6 +40,7 @@ use crate::archiving::Archiving;
 use crate::clock::Clock;
 use crate::copy::LogsHold;
 use crate::error::{Result, WalError};
+use crate::files::OpenFiles;
 use crate::group::Group;
 use crate::hardened::{Hardened, Part};
 use crate::insert::InsertDesign;
@@ -111,12 +112,13 @@ impl Logs {
         let common = common_floor(passive.as_deref());
         // One log takes it itself.
         let archive = options.archive.as_ref().filter(|_| count > 1).map(Archive::take).transpose()?;
+        let home = OpenFiles::of(Arc::clone(disk));
         let create = |log| {
             let identity = Identity::one_of(database, LogId::new(log), count);
             let clock = || Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())).with_common(common.clone());
             let one_of =
                 (count > 1).then(|| OneOf { clock: clock(), passive: passive.clone(), archive: archive.clone() });
-            Wal::create_one_of(Arc::clone(disk), options.clone(), identity, one_of)
+            Wal::create_one_of(Arc::clone(&home), options.clone(), identity, one_of)
                 .map_err(|error| error.in_log(LogId::new(log)))
         };
         let logs = (0..count).map(create).collect::<Result<Vec<_>>>()?;

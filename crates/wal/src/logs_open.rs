@@ -21,6 +21,7 @@ use crate::archive::Archive;
 use crate::clock::Clock;
 use crate::destage::{check_end, empty_ring, find_buffer};
 use crate::error::{Result, WalError};
+use crate::files::OpenFiles;
 use crate::logs::{Logs, Marks, check, mark_step};
 use crate::observer::Meter;
 use crate::options::WalOptions;
@@ -172,7 +173,7 @@ impl FoundLogs {
                 passive: passive.clone(),
                 archive: archive.clone(),
             };
-            let wal = log.start(&self.disk, &self.options, is_cut, floor, one_of);
+            let wal = log.start(&self.options, is_cut, floor, one_of);
             wals.push(wal.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
         Logs::new(wals, self.complete, marks)
@@ -183,7 +184,6 @@ impl FoundLog {
     /// Removes what is not to be in the log any more and brings it into service, with GSNs from `floor` on.
     fn start(
         mut self,
-        disk: &Arc<dyn Disk>,
         options: &WalOptions,
         is_cut: bool,
         floor: Gsn,
@@ -199,7 +199,7 @@ impl FoundLog {
             self.end.erase_behind(files)?;
         }
         let one_of = one_of(Clock::new(self.cut, floor));
-        Wal::start_found(Arc::clone(disk), options.clone(), &self.found, self.cut, Some(one_of), self.buffer)
+        Wal::start_found(options.clone(), &self.found, self.cut, Some(one_of), self.buffer)
     }
 }
 
@@ -212,11 +212,12 @@ fn read_all(
     known: &Known<'_>,
     threads: Option<usize>,
 ) -> Result<Vec<Reading>> {
+    let home = OpenFiles::of(Arc::clone(disk));
     let mut found = Vec::new();
     for log in (0..count).map(LogId::new) {
         let identity = Identity::one_of(database, log, count);
         let from = known.from[usize::from(log.get())];
-        let one = recover::find(&**disk, log, Some(identity), Some(from)).map_err(|error| error.in_log(log))?;
+        let one = recover::find(&home, log, Some(identity), Some(from)).map_err(|error| error.in_log(log))?;
         found.push(one);
     }
     let from = |log: u16| known.from[usize::from(log)].get();

@@ -5,7 +5,7 @@ use duramen_sync::Arc;
 use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::files::SegmentFiles;
+use crate::files::{OpenFiles, SegmentFiles};
 use crate::record::Identity;
 use crate::recover;
 use crate::scan::Scanner;
@@ -26,7 +26,7 @@ impl LogReader {
     /// As [`crate::Wal::open`] when the segments do not make a log.
     pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
         let identity = database.map(|database| Identity::new(database, LogId::ZERO));
-        Self::of(recover::find(disk, LogId::ZERO, identity, None)?)
+        Self::of(recover::find(&OpenFiles::of(disk.handle()), LogId::ZERO, identity, None)?)
     }
 
     /// Opens one of the several logs of a database in `disk`.
@@ -34,7 +34,8 @@ impl LogReader {
     /// # Errors
     /// As [`LogReader::open`].
     pub fn open_one_of(disk: &dyn Disk, database: [u8; 16], log: LogId, count: u16) -> Result<Self> {
-        Self::of(recover::find(disk, log, Some(Identity::one_of(database, log, count)), None)?)
+        let identity = Identity::one_of(database, log, count);
+        Self::of(recover::find(&OpenFiles::of(disk.handle()), log, Some(identity), None)?)
     }
 
     fn of(found: recover::Found) -> Result<Self> {

@@ -24,7 +24,7 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::files::SegmentFiles;
+use crate::files::{OpenFiles, SegmentFiles};
 use crate::record::{Header, Identity, RecordRef};
 use crate::scan::Scanner;
 use crate::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
@@ -35,6 +35,8 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// The segments found in a directory.
 #[derive(Debug)]
 pub(crate) struct Found {
+    /// Where they are.
+    pub(crate) home: Arc<OpenFiles>,
     pub(crate) files: Arc<SegmentFiles>,
     /// The log's start.
     pub(crate) start: Lsn,
@@ -64,7 +66,8 @@ pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
 
 /// Finds the segments of the log of `identity` (or of whomever, if `None`), checks their headers and that none is missing
 /// from the one that holds `from`, or the log's start, on. Changes nothing.
-pub(crate) fn find(disk: &dyn Disk, log: LogId, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
+pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
+    let disk = &**home.disk();
     let (mut numbers, mut spares) = (Vec::new(), Vec::new());
     let directory = directory(log);
     if disk.exists(&directory)? {
@@ -77,14 +80,12 @@ pub(crate) fn find(disk: &dyn Disk, log: LogId, identity: Option<Identity>, from
         }
     }
     let mut headers = BTreeMap::new();
-    let mut live: BTreeMap<u64, Arc<dyn File>> = BTreeMap::new();
     for number in numbers {
         let (file, header) = open_segment(disk, log, number)?;
         if identity.is_some_and(|identity| !header.is_of(&identity)) {
             return Err(WalError::WrongDatabase { file: file.path() });
         }
         headers.insert(number, header);
-        live.insert(number, file);
     }
     let Some((_, first)) = headers.first_key_value() else {
         return Err(WalError::NoLog { location: disk.location() });
@@ -105,14 +106,14 @@ pub(crate) fn find(disk: &dyn Disk, log: LogId, identity: Option<Identity>, from
     let start_segment = geometry.segment_of(start.get());
     let holder = if start.get() == geometry.base(last + 1) { last } else { start_segment };
     let needed = from.filter(|from| *from < start).map_or(holder, |from| geometry.segment_of(from.get()));
-    if let Some(segment) = (needed..=holder.max(last)).find(|number| !live.contains_key(number)) {
+    if let Some(segment) = (needed..=holder.max(last)).find(|number| !headers.contains_key(number)) {
         let lsn = Lsn::new(geometry.base(segment)).max(from.unwrap_or(start).min(start));
         return Err(WalError::MissingSegment { segment, lsn });
     }
-    let kept = live.split_off(&needed);
-    let stale = live.into_keys().collect();
-    let files = Arc::new(SegmentFiles::new(identity, geometry, kept));
-    Ok(Found { files, start, spares, stale, ring, headers })
+    let live = headers.range(needed..).map(|(number, _)| (*number, Arc::clone(home))).collect();
+    let stale = headers.range(..needed).map(|(number, _)| *number).collect();
+    let files = Arc::new(SegmentFiles::new(identity, geometry, live));
+    Ok(Found { home: Arc::clone(home), files, start, spares, stale, ring, headers })
 }
 
 /// Opens segment `number` of a log and reads its header.
@@ -173,7 +174,7 @@ pub(crate) fn find_end(
         // The caller knew of a record there.
         let geometry = files.geometry;
         let segment = geometry.segment_of(from.get());
-        if files.file(segment).is_none() {
+        if !files.has(segment) {
             return Err(WalError::MissingSegment { segment, lsn: from });
         }
         let reason = scanner.stopped_because().unwrap_or("there is no record here").to_owned();

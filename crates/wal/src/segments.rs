@@ -12,7 +12,7 @@
 //! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under a reservation has room
 //! on the disk. The limit only grows. The sum may count bytes twice, in `end` and still in `reserved`, never not at all.
 
-use duramen_io::{AlignedBuf, Disk, File, OpenMode, allocate_gently};
+use duramen_io::{AlignedBuf, File, OpenMode, allocate_gently};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +20,7 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::files::SegmentFiles;
+use crate::files::{OpenFiles, SegmentFiles};
 use crate::retention::Retention;
 use crate::segment::{BLOCK, SegmentHeader, directory, segment_name, spare_name};
 
@@ -37,7 +37,7 @@ pub(crate) struct Limits {
 /// The segments of an open log.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    disk: Arc<dyn Disk>,
+    home: Arc<OpenFiles>,
     files: Arc<SegmentFiles>,
     limits: Limits,
     /// What must not be recycled yet.
@@ -77,11 +77,11 @@ impl Growth {
 }
 
 impl Segments {
-    /// Takes over `files`, which are open, and the log's start. There are no spares yet.
-    pub(crate) fn new(disk: Arc<dyn Disk>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
+    /// Takes over `files`, new ones of which are made in `home`, and the log's start. There are no spares yet.
+    pub(crate) fn new(home: Arc<OpenFiles>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
         let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
         Self {
-            disk,
+            home,
             files,
             limits,
             retention: Retention::default(),
@@ -225,24 +225,29 @@ impl Segments {
                 number
             }
         };
-        let file = self.promote(spare, number)?;
-        self.files.insert(number, file);
+        let file = self.promote(spare, number).inspect_err(|_| {
+            // It may be used later, if it has still its name.
+            if self.home.disk().exists(&spare_name(self.log(), spare)).unwrap_or(false) {
+                growth.spares.push(spare);
+            }
+        })?;
+        self.files.insert(number, &self.home, file);
         self.limit.store(geometry.base(number + 1), Ordering::Release);
         Ok(())
     }
 
     /// Makes a spare file that lasts.
     fn make_spare(&self, number: u64, ahead: bool) -> Result<()> {
-        let name = spare_name(self.log(), number);
-        if self.disk.exists(&name)? {
-            self.disk.remove(&name)?;
+        let (name, disk) = (spare_name(self.log(), number), self.home.disk());
+        if disk.exists(&name)? {
+            disk.remove(&name)?;
         }
-        let file = self.disk.open(&name, OpenMode::CreateNew)?;
+        let file = self.home.open(&name, OpenMode::CreateNew)?;
         let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
         let made = allocate_gently(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
         made.map_err(|error| {
             // What is left of it would only take up space; if it cannot be removed either, opening the log does it.
-            let _ = self.disk.remove(&name);
+            let _ = disk.remove(&name);
             error.into()
         })
     }
@@ -250,14 +255,15 @@ impl Segments {
     /// Turns a spare into segment `number`.
     fn promote(&self, spare: u64, number: u64) -> Result<Arc<dyn File>> {
         let (from, to) = (spare_name(self.log(), spare), segment_name(self.log(), number));
-        let file = self.disk.open(&from, OpenMode::Existing)?;
+        let file = self.home.open(&from, OpenMode::Existing)?;
         self.write_header(&*file, number)?;
         drop(file);
-        self.disk.rename(&from, &to)?;
+        self.home.disk().rename(&from, &to)?;
         if !is_on(Bug::SkipDirectorySync) {
-            self.disk.sync_directory(&directory(self.log()))?;
+            self.home.disk().sync_directory(&directory(self.log()))?;
         }
-        Ok(self.disk.open(&to, OpenMode::Existing)?)
+        // If it cannot be opened now, another spare gets the name next time: nothing has been written to this one.
+        Ok(self.home.open(&to, OpenMode::Existing)?)
     }
 
     /// Writes the header of segment `number`, durably.
@@ -269,7 +275,7 @@ impl Segments {
     pub(crate) fn leave_ring(&self) -> Result<()> {
         let _growth = self.growth.lock();
         let last = self.files.span().map_or(0, |(_, last)| last);
-        let file = self.files.file(last).ok_or(WalError::MissingSegment { segment: last, lsn: self.start() })?;
+        let file = self.files.file(last, self.start())?;
         self.write_header_with(&*file, last, 0)
     }
 
@@ -332,7 +338,7 @@ impl Segments {
 
     fn persist_start(&self) -> Result<()> {
         let number = self.start_segment();
-        let file = self.files.file(number).ok_or(WalError::MissingSegment { segment: number, lsn: self.start() })?;
+        let file = self.files.file(number, self.start())?;
         self.write_header(&*file, number)
     }
 
@@ -347,13 +353,13 @@ impl Segments {
             self.files.remove(number);
             let name = segment_name(self.log(), number);
             if growth.spares.len() + spares.len() < self.limits.spare_segments {
-                self.disk.rename(&name, &spare_name(self.log(), number))?;
+                self.home.disk().rename(&name, &spare_name(self.log(), number))?;
                 spares.push(number);
             } else {
-                self.disk.remove(&name)?;
+                self.home.disk().remove(&name)?;
             }
         }
-        self.disk.sync_directory(&directory(self.log()))?;
+        self.home.disk().sync_directory(&directory(self.log()))?;
         // Not earlier: a spare gets another segment's header, which must not turn up under this segment's name.
         growth.spares.append(&mut spares);
         Ok(())
@@ -366,24 +372,24 @@ impl Segments {
         // It can be read, but whoever wrote it may have seen the write fail.
         self.persist_start()?;
         for &number in stale {
-            self.disk.remove(&segment_name(self.log(), number))?;
+            self.home.disk().remove(&segment_name(self.log(), number))?;
         }
         let mut removed = stale.len();
         for &number in spares {
             let name = spare_name(self.log(), number);
-            let file = self.disk.open(&name, OpenMode::Existing)?;
+            let file = self.home.disk().open(&name, OpenMode::Existing)?;
             let whole = file.len()? == self.files.geometry.segment_bytes;
             if whole && growth.spares.len() < self.limits.spare_segments {
                 // Its length need not be durable yet.
                 file.sync()?;
                 growth.spares.push(number);
             } else {
-                self.disk.remove(&name)?;
+                self.home.disk().remove(&name)?;
                 removed += 1;
             }
         }
         if removed > 0 {
-            self.disk.sync_directory(&directory(self.log()))?;
+            self.home.disk().sync_directory(&directory(self.log()))?;
         }
         Ok(())
     }

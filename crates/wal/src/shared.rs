@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use duramen_io::{AlignedBuf, Disk};
+use duramen_io::AlignedBuf;
 use duramen_pmem::Domain;
 use duramen_sync::cost::{self, Category};
-use duramen_sync::{Arc, Mutex, OnceLock};
+use duramen_sync::{Arc, Mutex, OnceLock, thread};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 
@@ -17,7 +17,7 @@ use crate::commit::{CommitQueue, is_settled};
 use crate::daemon::FailOnPanic;
 use crate::destage::Stalled;
 use crate::error::{Result, WalError};
-use crate::files::SegmentFiles;
+use crate::files::{OpenFiles, SegmentFiles};
 use crate::flush::Flusher;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::nvm::Found as InRing;
@@ -60,6 +60,9 @@ pub(crate) struct Shared {
     pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
 }
+
+/// Pause after the system has refused to open a segment that is to be written to.
+const REFUSED: Duration = Duration::from_millis(1);
 
 /// Threads that may share rings without a fence for each record.
 const MAX_THREADS: usize = 1024;
@@ -128,7 +131,7 @@ pub(crate) fn last_block(files: &SegmentFiles, end: Lsn) -> Result<Vec<u8>> {
 impl Shared {
     /// A log in `files` that is to go on at `end`, with a `buffer` in persistent memory if it is to have one.
     pub(crate) fn new(
-        disk: Arc<dyn Disk>,
+        home: Arc<OpenFiles>,
         options: WalOptions,
         files: Arc<SegmentFiles>,
         start: Lsn,
@@ -175,7 +178,8 @@ impl Shared {
         };
         let is_clocked = clock.is_some();
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening);
-        let segments = Segments::new(disk, Arc::clone(&files), start, limits);
+        files.write_from(files.geometry.segment_of(end.get()));
+        let segments = Segments::new(home, Arc::clone(&files), start, limits);
         if let Some(archiver) = &archiver {
             segments.retention.archived(archiver.admits());
         }
@@ -330,6 +334,11 @@ impl Shared {
                 }
                 self.call_archiver();
                 progress
+            }
+            Err(error) if error.is_passing() => {
+                // Whoever waits for the flush waits until a file can be opened.
+                thread::sleep(REFUSED);
+                false
             }
             Err(error) => {
                 self.fail(error);

@@ -10,7 +10,7 @@ use crate::archive::Archiver;
 use crate::daemon::Daemons;
 use crate::destage::{check_end, find_buffer, new_buffer};
 use crate::error::{Result, WalError};
-use crate::files::SegmentFiles;
+use crate::files::{OpenFiles, SegmentFiles};
 use crate::hardened::Hardened;
 use crate::nvm::NvmRing;
 use crate::observer::Meter;
@@ -74,18 +74,19 @@ impl Wal {
     /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`], [`WalError::Region`],
     /// [`WalError::WrongRing`], or what the disk says.
     pub fn create(disk: Arc<dyn Disk>, options: WalOptions, database: [u8; 16]) -> Result<Self> {
-        Self::create_one_of(disk, options, Identity::new(database, LogId::ZERO), None)
+        Self::create_one_of(OpenFiles::of(disk), options, Identity::new(database, LogId::ZERO), None)
     }
 
     /// Makes one of the logs of a database.
     pub(crate) fn create_one_of(
-        disk: Arc<dyn Disk>,
+        home: Arc<OpenFiles>,
         options: WalOptions,
         identity: Identity,
         one_of: Option<OneOf>,
     ) -> Result<Self> {
         options.validate()?;
-        if recover::has_segments(&*disk, identity.log)? {
+        let disk = &**home.disk();
+        if recover::has_segments(disk, identity.log)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
         }
         // What an interrupted creation has left, spares, is removed when the log is first opened, or used up before.
@@ -94,7 +95,7 @@ impl Wal {
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
         let buffer = new_buffer(&options, &identity)?;
-        let shared = Shared::new(disk, options, files, FIRST_LSN, FIRST_LSN, one_of, buffer)?;
+        let shared = Shared::new(home, options, files, FIRST_LSN, FIRST_LSN, one_of, buffer)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -119,7 +120,7 @@ impl Wal {
         if let Some(lsn) = from.filter(|from| *from < FIRST_LSN) {
             return Err(WalError::OutOfRange { lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
-        let mut found = recover::find(&*disk, LogId::ZERO, Some(identity), from)?;
+        let mut found = recover::find(&OpenFiles::of(Arc::clone(&disk)), LogId::ZERO, Some(identity), from)?;
         let buffer = find_buffer(&disk, &options, &identity, &mut found)?;
         let mut meter = Meter::new(options.read_observer.as_ref(), from.unwrap_or(found.start));
         let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |record| meter.pass(record))?;
@@ -127,12 +128,11 @@ impl Wal {
             check_end(buffer, end.end)?;
         }
         end.erase_behind(&found.files)?;
-        Self::start_found(disk, options, &found, end.end, None, buffer)
+        Self::start_found(options, &found, end.end, None, buffer)
     }
 
     /// Brings a log into service that has been found, and has nothing behind `end`.
     pub(crate) fn start_found(
-        disk: Arc<dyn Disk>,
         options: WalOptions,
         found: &Found,
         end: Lsn,
@@ -141,13 +141,12 @@ impl Wal {
     ) -> Result<Self> {
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
-        disk.sync_directory(&directory(found.files.identity.log))?;
-        let shared = Shared::new(disk, options, Arc::clone(&found.files), found.start, end, one_of, buffer)?;
+        found.home.disk().sync_directory(&directory(found.files.identity.log))?;
+        let shared =
+            Shared::new(Arc::clone(&found.home), options, Arc::clone(&found.files), found.start, end, one_of, buffer)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
-        for number in found.writable(end) {
-            if let Some(file) = shared.files.file(number) {
-                shared.segments.write_header(&*file, number)?;
-            }
+        for number in found.writable(end).filter(|number| shared.files.has(*number)) {
+            shared.segments.write_header(&*shared.files.file(number, end)?, number)?;
         }
         Self::start_threads(shared)
     }

@@ -206,6 +206,9 @@ impl GatedFile {
 }
 
 impl Disk for Gated {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
     fn open(&self, name: &str, mode: OpenMode) -> DiskResult<Arc<dyn File>> {
         let file = self.inner.open(name, mode)?;
         let is_gated = name.starts_with("log/");

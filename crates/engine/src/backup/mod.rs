@@ -200,7 +200,7 @@ fn first_log(disk: &dyn Disk) -> Result<Option<String>> {
 /// A disk failed that a copy is read from or written to; the database is none the worse for it.
 fn failed(error: DiskError) -> Error {
     match Error::from(error) {
-        Error::Io { reason } | Error::Full { reason } => Error::CopyFailed { reason },
+        Error::Io { reason } | Error::Full { reason } | Error::TooManyFiles { reason } => Error::CopyFailed { reason },
         other => other,
     }
 }
@@ -208,7 +208,7 @@ fn failed(error: DiskError) -> Error {
 /// As [`failed`], for what has become an error of the engine.
 fn of_copy(error: Error) -> Error {
     match error {
-        Error::Io { reason } | Error::Full { reason } => Error::CopyFailed { reason },
+        Error::Io { reason } | Error::Full { reason } | Error::TooManyFiles { reason } => Error::CopyFailed { reason },
         other => other,
     }
 }

@@ -31,6 +31,14 @@ impl Growth {
 }
 
 impl Pool {
+    /// Checks that the data file still has its name.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub(crate) fn verify_file(&self) -> Result<(), PoolError> {
+        Ok(self.data.verify_name()?)
+    }
+
     /// Makes sure that the data file has a place for the page, so that writing it later cannot run out of space. The
     /// file grows in steps as long as there is space; on a nearly full disk by as little as needed.
     ///

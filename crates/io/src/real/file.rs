@@ -9,9 +9,10 @@ use duramen_sync::Arc;
 use duramen_sync::atomic::Ordering;
 use duramen_types::BLOCK_SIZE;
 
-use super::Shared;
-use super::sys::{self, Durability};
+use super::home::moved;
+use super::sys::{self, Durability, Ended};
 use super::uring::Failed;
+use super::{Shared, lock, names};
 use crate::checks::{assert_aligned, assert_parts_aligned};
 use crate::{AlignedBuf, DiskError, File, Result};
 
@@ -24,6 +25,9 @@ pub(super) struct RealFile {
     pub(super) disk: Arc<Shared>,
     pub(super) file: fs::File,
     pub(super) path: PathBuf,
+    /// Where it was opened, and by which name.
+    pub(super) directory: Arc<fs::File>,
+    pub(super) name: String,
 }
 
 impl RealFile {
@@ -31,15 +35,25 @@ impl RealFile {
         DiskError::system(operation, self.path(), error)
     }
 
-    fn read_error(&self, wanted: usize, offset: u64, error: &Error) -> DiskError {
-        match (error.kind(), self.len()) {
-            (ErrorKind::UnexpectedEof, Ok(len)) => DiskError::end_of_file(wanted, offset, self.path(), len),
-            _ => self.error(format!("read {wanted} bytes at offset {offset} of"), error),
+    pub(super) fn read_error(&self, wanted: usize, offset: u64, error: &Error) -> DiskError {
+        let operation = format!("read {wanted} bytes at offset {offset} of");
+        let ended = error.get_ref().and_then(|inner| inner.downcast_ref::<Ended>());
+        match (ended, self.len()) {
+            (Some(_), Ok(len)) if len < offset + wanted as u64 => {
+                DiskError::end_of_file(wanted, offset, self.path(), len)
+            }
+            (Some(Ended { done }), Ok(len)) => DiskError::new(
+                operation,
+                self.path(),
+                format!("the system stopped after {done} bytes, though the file has {len}"),
+                ErrorKind::UnexpectedEof,
+            ),
+            _ => self.error(operation, error),
         }
     }
 
     fn write_error(&self, bytes: usize, offset: u64, error: &Error) -> DiskError {
-        self.error(format!("write {bytes} bytes at offset {offset} of"), error)
+        self.error(format!("write {bytes} bytes at offset {offset} of"), error).of_write()
     }
 
     /// Writes and syncs in one system call, or in two where the system lacks the one.
@@ -116,8 +130,9 @@ impl File for RealFile {
 
     fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
         let bytes = assert_parts_aligned(parts, offset);
-        self.write_now(parts, offset)
-            .map_err(|error| self.error(format!("write {bytes} bytes durably at offset {offset} of"), &error))?;
+        self.write_now(parts, offset).map_err(|error| {
+            self.error(format!("write {bytes} bytes durably at offset {offset} of"), &error).of_write()
+        })?;
         self.disk.counters.count_write(bytes);
         self.disk.counters.count_sync();
         Ok(())
@@ -138,7 +153,7 @@ impl File for RealFile {
     }
 
     fn sync(&self) -> Result<()> {
-        sys::sync_data(self.file.as_fd()).map_err(|error| self.error("sync", &error))?;
+        sys::sync_data(self.file.as_fd()).map_err(|error| self.error("sync", &error).of_write())?;
         self.disk.counters.count_sync();
         Ok(())
     }
@@ -154,6 +169,24 @@ impl File for RealFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.file.set_len(len).map_err(|error| self.error(format!("set the length to {len} of"), &error))
+    }
+
+    fn verify_name(&self) -> Result<()> {
+        let own = names::identity(&self.file).map_err(|error| self.error("look for", &error))?;
+        match names::find(self.directory.as_fd(), &self.name) {
+            Ok((found, _)) if found == own => Ok(()),
+            Ok(_) => Err(moved(&self.path, "another file is in its place")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(moved(&self.path, "it is not there any more")),
+            Err(error) => Err(self.error("look for", &error)),
+        }
+    }
+
+    fn lock(&self) -> Result<()> {
+        match lock::try_lock(&self.file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(lock::busy(&self.path, lock::holder(&self.file))),
+            Err(error) => Err(self.error("lock", &error)),
+        }
     }
 
     fn path(&self) -> String {

@@ -1,56 +1,108 @@
-//! One opener at a time, by an advisory lock on a file of its own.
+//! One opener at a time, by advisory locks.
+//!
+//! Two of them are taken: of the directory itself, which nobody can remove from under its holder, and of the file `lock` in
+//! it, which has the holder's number and is what earlier versions of this program lock. Each lock belongs to an open
+//! file, so a second opener in this process is kept out, too, and the system releases it when the process ends, however it
+//! ends.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use super::home::Home;
+use super::names::{self, FileId};
 use super::sys;
 use crate::{DiskError, DiskLock, Result};
 
 /// Name of the lock file in the home. [`Disk::list`](crate::Disk::list) does not show it.
 pub(super) const LOCK_FILE: &str = "lock";
 
-/// Holds the lock. The lock belongs to the open file, so a second opener in this process is kept out, too, and the
-/// system releases it when the process ends, however it ends. The file stays: removing it would race with an opener
-/// that has opened it but not locked it yet.
-struct Held(File);
+/// Holds the locks. The file stays: removing it would race with an opener that has opened it but not locked it yet.
+struct Held {
+    file: File,
+    #[allow(dead_code, reason = "held for its drop")]
+    directory: File,
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
         // The number would mislead once nobody holds the lock. A failure is harmless: the number is only a hint.
-        let _ = self.0.set_len(0);
+        let _ = self.file.set_len(0);
     }
 }
 
-/// Takes the lock of the home `directory`.
-pub(super) fn acquire(directory: &Path) -> Result<DiskLock> {
-    let path = directory.join(LOCK_FILE);
-    let named = path.display().to_string();
-    let fail = |error: Error| DiskError::system("lock", &named, &error);
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
-    match sys::try_lock_exclusive(file.as_fd()) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            return Err(DiskError::new("lock", &named, holder(&mut file), ErrorKind::ResourceBusy));
-        }
-        Err(error) => return Err(fail(error)),
+/// Takes the locks of `home`.
+pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
+    let fail = |error: Error| DiskError::system("lock", home.path_of(LOCK_FILE).display().to_string(), &error);
+    let handle = home.handle().as_fd();
+    // A handle of its own: the lock goes with it.
+    let directory = names::open_directory(handle, ".").map_err(fail)?;
+    if !try_lock(&directory).map_err(fail)? {
+        // Opened without being made: the holder's may have been removed.
+        let named = names::open(handle, LOCK_FILE, libc::O_RDONLY, 0).ok().and_then(|file| number_in(&file));
+        return Err(busy(home.path(), named.or_else(|| holder(&directory))));
     }
-    // From here on dropping `held` releases the lock.
+    let mut file = names::open(handle, LOCK_FILE, libc::O_RDWR | libc::O_CREAT, 0o666).map_err(fail)?;
+    if !try_lock(&file).map_err(fail)? {
+        return Err(busy(home.path(), number_in(&file)));
+    }
+    // From here on dropping `held` releases the locks.
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
-    Ok(DiskLock::new(Held(file)))
+    Ok(DiskLock::new(Held { file, directory }))
 }
 
-/// Says who has the lock, as far as the lock file tells.
-fn holder(file: &mut File) -> String {
-    let mut text = String::new();
-    let pid = match file.take(32).read_to_string(&mut text) {
-        Ok(_) => text.trim().parse::<u32>().ok(),
-        Err(_) => None,
-    };
-    match pid {
+/// Takes the lock of an open file of a home for as long as it is open; false if another opener has it.
+pub(super) fn try_lock(file: &File) -> std::io::Result<bool> {
+    match sys::try_lock_exclusive(file.as_fd()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The error of a second opener of what is at `path`.
+pub(super) fn busy(path: &Path, holder: Option<u32>) -> DiskError {
+    let reason = match holder {
         Some(pid) if pid == std::process::id() => "the database is already open in this process".to_owned(),
         Some(pid) => format!("the database is already open in process {pid}"),
         None => "the database is already open elsewhere".to_owned(),
+    };
+    let reason = format!("{reason}, and one opener at a time can use it; removing files does not change that");
+    DiskError::new("lock", path.display().to_string(), reason, ErrorKind::ResourceBusy)
+}
+
+/// The number that the holder has left in the lock file.
+fn number_in(file: &File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// The process that has locked `file`, as far as the system tells.
+pub(super) fn holder(file: &File) -> Option<u32> {
+    let id = names::identity(file).ok()?;
+    holder_in(&fs::read_to_string("/proc/locks").ok()?, id)
+}
+
+/// Finds the holder in the system's list of locks: lines such as `1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF`.
+fn holder_in(locks: &str, (device, number): FileId) -> Option<u32> {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let file = format!("{major:02x}:{minor:02x}:{number}");
+    let is_of_file = |line: &&str| line.contains("FLOCK") && line.split_whitespace().any(|word| word == file);
+    locks.lines().find(is_of_file)?.split_whitespace().nth(4)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_list_of_locks_names_the_holder() {
+        let locks = "1: POSIX  ADVISORY  WRITE 12 08:01:131 0 EOF\n2: FLOCK  ADVISORY  WRITE 4711 08:11:131 0 EOF\n";
+        assert_eq!(holder_in(locks, (libc::makedev(8, 0x11), 131)), Some(4711));
+        assert_eq!(holder_in(locks, (libc::makedev(8, 1), 131)), None, "a lock of another kind");
+        assert_eq!(holder_in(locks, (libc::makedev(8, 0x11), 13)), None);
+        assert_eq!(holder_in("nonsense\n\n", (1, 2)), None);
     }
 }

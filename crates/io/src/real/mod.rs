@@ -3,17 +3,21 @@
 //! Single transfers are `pread` and `pwritev`, durable writes `pwritev2` with `RWF_DSYNC` (one device command on disks
 //! that can write through their cache), batches go through `io_uring` where the kernel has it. Memory mapping is never
 //! used: its errors are signals and its write-back order is the kernel's.
+//!
+//! Names are looked up in handles of the directory and its subdirectories that stay open ([`home`]): what somebody puts in
+//! their place is never touched.
 
 mod file;
+mod home;
 mod lock;
+mod names;
 mod sys;
 #[cfg(test)]
 mod tests;
 mod uring;
 
-use std::fs::{self, OpenOptions};
 use std::io::{Error, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use duramen_sync::Arc;
@@ -24,6 +28,7 @@ use crate::checks::{assert_directory_name, assert_name, directory_of};
 use crate::counters::Counters;
 use crate::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 use file::RealFile;
+use home::Home;
 use lock::LOCK_FILE;
 use uring::RingPool;
 
@@ -55,10 +60,10 @@ impl Default for RealDiskOptions {
     }
 }
 
-/// A directory of the operating system.
-#[derive(Debug)]
+/// A directory of the operating system; clones are handles of the same disk.
+#[derive(Clone, Debug)]
 pub struct RealDisk {
-    home: PathBuf,
+    home: Arc<Home>,
     direct: bool,
     note: Option<String>,
     shared: Arc<Shared>,
@@ -79,9 +84,8 @@ impl RealDisk {
     /// # Errors
     /// The system's; of kind [`ErrorKind::Unsupported`] if `io_uring` was asked for and cannot be had.
     pub fn open(path: &Path, options: RealDiskOptions) -> Result<Self> {
-        let named = path.display().to_string();
-        create_durably(path).map_err(|error| DiskError::system("create the directory", &named, &error))?;
-        let home = path.canonicalize().map_err(|error| DiskError::system("find", &named, &error))?;
+        let home = Home::open(path)?;
+        let named = home.path().display().to_string();
         let rings = match options.backend {
             Backend::Syscalls => None,
             Backend::Auto => RingPool::probe().ok(),
@@ -90,11 +94,14 @@ impl RealDisk {
                 DiskError::new("use io_uring for", &named, reason, ErrorKind::Unsupported)
             })?),
         };
-        let direct = options.direct && accepts_direct(&home.join(LOCK_FILE))?;
+        // Tried with the lock file, which will be needed anyway.
+        let direct = options.direct
+            && names::accepts_direct(home.handle(), LOCK_FILE)
+                .map_err(|error| describe("open", &home.path_of(LOCK_FILE), &error))?;
         let note = (options.direct && !direct)
-            .then(|| format!("the file system of `{}` refuses direct I/O; its cache is used", home.display()));
+            .then(|| format!("the file system of `{named}` refuses direct I/O; its cache is used"));
         let shared = Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true) };
-        Ok(Self { home, direct, note, shared: Arc::new(shared) })
+        Ok(Self { home: Arc::new(home), direct, note, shared: Arc::new(shared) })
     }
 
     /// Whether files bypass the page cache.
@@ -106,100 +113,89 @@ impl RealDisk {
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.home.join(name)
-    }
-}
-
-/// Makes `path` and what it lies in, each of them durable in its parent.
-fn create_durably(path: &Path) -> std::io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    create_durably(parent)?;
-    match fs::create_dir(path) {
-        // Somebody else may be opening the same home.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
-        done => done?,
-    }
-    fs::File::open(parent)?.sync_all()
-}
-
-/// Whether the file system lets files be opened for direct I/O. Tried with the lock file, which will be needed anyway.
-fn accepts_direct(path: &Path) -> Result<bool> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_DIRECT);
-    match options.open(path) {
-        Ok(_) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(error) => Err(DiskError::system("open", path.display().to_string(), &error)),
-    }
 }
 
 impl Disk for RealDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         assert_name(name);
-        let path = self.path(name);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(mode == OpenMode::CreateNew).mode(0o600);
-        if self.direct {
-            options.custom_flags(libc::O_DIRECT);
-        }
-        let operation = if mode == OpenMode::CreateNew { "create" } else { "open" };
-        let file = options.open(&path).map_err(|error| describe(operation, &path, &error))?;
-        Ok(Arc::new(RealFile { disk: Arc::clone(&self.shared), file, path }))
+        let (operation, made) = match mode {
+            OpenMode::CreateNew => ("create", libc::O_CREAT | libc::O_EXCL),
+            OpenMode::Existing => ("open", 0),
+        };
+        let place = self.home.place(operation, name)?;
+        let flags = libc::O_RDWR | made | if self.direct { libc::O_DIRECT } else { 0 };
+        let file = names::open(place.directory.as_fd(), place.name, flags, 0o600);
+        let file = file.map_err(|error| place.fail(operation, &error))?;
+        let (directory, name) = (place.directory, place.name.to_owned());
+        Ok(Arc::new(RealFile { disk: Arc::clone(&self.shared), file, path: place.path, directory, name }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
         assert_name(name);
-        let path = self.path(name);
-        path.try_exists().map_err(|error| describe("look for", &path, &error))
+        let found = match self.home.place("look for", name) {
+            Ok(place) => {
+                names::find(place.directory.as_fd(), place.name).map_err(|error| place.fail("look for", &error))
+            }
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         assert_directory_name(directory);
-        let path = self.path(directory);
-        let fail = |error: Error| describe("list", &path, &error);
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&path).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            let is_directory = entry.file_type().map_err(fail)?.is_dir();
-            let is_lock = directory.is_empty() && entry.file_name() == LOCK_FILE;
-            if !is_directory && !is_lock {
-                names.push(entry.file_name().to_string_lossy().into_owned());
+        let list = || -> std::io::Result<Vec<String>> {
+            let handle = self.home.directory(directory)?;
+            let mut files = Vec::new();
+            for name in names::list(handle.as_fd())? {
+                let is_lock = directory.is_empty() && name == LOCK_FILE;
+                // A link that leads nowhere is something that is there, too.
+                let is_directory = names::find(handle.as_fd(), &name).is_ok_and(|(_, is_directory)| is_directory);
+                if !is_directory && !is_lock {
+                    files.push(name);
+                }
             }
-        }
-        names.sort_unstable();
-        Ok(names)
+            files.sort_unstable();
+            Ok(files)
+        };
+        list().map_err(|error| describe("list", &self.home.path_of(directory), &error))
     }
 
     fn create_directory(&self, name: &str) -> Result<()> {
         assert_name(name);
         assert_directory_name(name);
-        let path = self.path(name);
-        match fs::create_dir(&path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-            done => done.map_err(|error| describe("create the directory", &path, &error)),
+        let (operation, path) = ("create the directory", self.home.path_of(name));
+        match names::make_directory(self.home.handle().as_fd(), name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                match names::find(self.home.handle().as_fd(), name) {
+                    Ok((_, true)) => Ok(()),
+                    _ => Err(home::not_a_directory(&path)),
+                }
+            }
+            done => done.map_err(|error| describe(operation, &path, &error)),
         }
     }
 
     fn remove(&self, name: &str) -> Result<()> {
         assert_name(name);
-        let path = self.path(name);
-        fs::remove_file(&path).map_err(|error| describe("remove", &path, &error))
+        let place = self.home.place("remove", name)?;
+        names::remove(place.directory.as_fd(), place.name).map_err(|error| place.fail("remove", &error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         assert_name(from);
         assert_name(to);
         assert_eq!(directory_of(from), directory_of(to), "renames stay within their directory");
-        let path = self.path(from);
-        fs::rename(&path, self.path(to)).map_err(|error| describe(&format!("rename to `{to}`"), &path, &error))
+        let operation = format!("rename `{}` to", self.home.path_of(from).display());
+        let (old, new) = (self.home.place(&operation, from)?, self.home.place(&operation, to)?);
+        names::rename(old.directory.as_fd(), old.name, new.name).map_err(|error| new.fail(&operation, &error))
     }
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
@@ -207,12 +203,14 @@ impl Disk for RealDisk {
         if is_on(Bug::SkipDirectorySync) {
             return Ok(());
         }
-        let path = self.path(directory);
-        // An interrupted sync is repeated by the standard library.
-        let synced = fs::File::open(&path).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| describe("sync the directory", &path, &error))?;
+        let synced = self.home.directory(directory).and_then(|handle| names::sync(&handle));
+        synced.map_err(|error| describe("sync the directory", &self.home.path_of(directory), &error))?;
         self.shared.counters.count_sync();
         Ok(())
+    }
+
+    fn verify_home(&self) -> Result<()> {
+        self.home.verify()
     }
 
     fn lock(&self) -> Result<DiskLock> {
@@ -232,11 +230,11 @@ impl Disk for RealDisk {
     }
 
     fn location(&self) -> String {
-        self.home.display().to_string()
+        self.home.path().display().to_string()
     }
 
     fn directory(&self) -> Option<PathBuf> {
-        Some(self.home.clone())
+        Some(self.home.path().to_owned())
     }
 }
 

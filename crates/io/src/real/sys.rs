@@ -18,7 +18,7 @@ pub(super) enum Durability {
 }
 
 /// Calls `call` until it is not interrupted, and turns the C convention into a result.
-fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
+pub(super) fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
     loop {
         match usize::try_from(call()) {
             Ok(count) => return Ok(count),
@@ -32,7 +32,23 @@ fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
     }
 }
 
-/// Fills `buf` from `offset`. An error of kind `UnexpectedEof` says that the file ends before that.
+/// A read came to an end before it had all that was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("reading ended after {done} bytes")]
+pub(super) struct Ended {
+    /// Bytes that were read.
+    pub(super) done: usize,
+}
+
+/// Takes the system's word for how many of `asked` bytes were transferred, unless that cannot be.
+pub(super) fn checked(count: usize, asked: usize) -> Result<usize> {
+    if count <= asked {
+        return Ok(count);
+    }
+    Err(Error::other(format!("the system says that it has transferred {count} bytes, and was asked for {asked}")))
+}
+
+/// Fills `buf` from `offset`. When the file ends before that, the error is [`Ended`].
 pub(super) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<()> {
     let mut done = 0;
     while done < buf.len() {
@@ -41,10 +57,10 @@ pub(super) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Resul
         let count = retry(|| unsafe {
             libc::pread(fd.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), (offset + done as u64) as libc::off_t)
         })?;
-        done += count;
+        done += checked(count, rest.len())?;
         // A read that stops inside a block has met the end of the file; direct I/O would refuse to go on from there.
         if count == 0 || !done.is_multiple_of(BLOCK_SIZE) && done < buf.len() {
-            return Err(ErrorKind::UnexpectedEof.into());
+            return Err(Error::new(ErrorKind::UnexpectedEof, Ended { done }));
         }
     }
     Ok(())
@@ -59,6 +75,7 @@ pub(super) fn write_all(fd: BorrowedFd<'_>, parts: &[&[u8]], offset: u64, durabi
     IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
         let now = &rest[..rest.len().min(MAX_SLICES)];
+        let asked = now.iter().map(|slice| slice.len()).sum();
         let (start, count) = (now.as_ptr().cast::<libc::iovec>(), now.len() as libc::c_int);
         // SAFETY: an `IoSlice` is an `iovec` by contract, each one describes readable memory, and `now` outlives the
         // call.
@@ -72,7 +89,7 @@ pub(super) fn write_all(fd: BorrowedFd<'_>, parts: &[&[u8]], offset: u64, durabi
         if written == 0 {
             return Err(ErrorKind::WriteZero.into());
         }
-        at += written as u64;
+        at += checked(written, asked)? as u64;
         IoSlice::advance_slices(&mut rest, written);
     }
     Ok(())

@@ -3,12 +3,19 @@
 //! A ring serves one batch at a time; a batch takes an idle ring from the pool or makes a new one, so there are as many
 //! rings as there were batches at the same time. The ring does the common case only: what it reports as short,
 //! interrupted or to be tried again is finished by the ordinary system calls.
+//!
+//! # Failure
+//! When the system refuses to enter the ring, what it has not taken over is done by the ordinary system calls, and the ring is
+//! given up. What it has taken over it completes nevertheless, and says so in memory that is shared with it: until then the
+//! batch does not return, for the system may still read or write the buffers.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use duramen_sync::Mutex;
-use io_uring::{IoUring, Probe, opcode, types};
+use std::time::Duration;
+
+use duramen_sync::{Mutex, thread};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use super::sys::{self, Durability};
 
@@ -17,6 +24,59 @@ const DEPTH: u32 = 64;
 
 /// Most bytes that one entry of the ring asks for; the rest is continued.
 const MAX_TRANSFER: usize = 1 << 30;
+
+/// Pause between looks for completions in a ring that cannot be entered.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// Asks the system to wait for a completion (`IORING_ENTER_GETEVENTS`).
+const GET_EVENTS: u32 = 1;
+
+/// A ring, as far as a batch needs it.
+trait Ring {
+    /// Adds an entry; there is room.
+    ///
+    /// # Safety
+    /// The entry's buffer and descriptor must stay valid until its completion has been taken, or the ring is dropped without
+    /// the entry having been submitted.
+    unsafe fn push(&mut self, entry: &squeue::Entry);
+
+    /// Submits what has been added and waits for a completion.
+    fn submit_and_wait(&mut self) -> Result<()>;
+
+    /// Waits for a completion and submits nothing.
+    fn wait(&mut self) -> Result<()>;
+
+    /// Number of entries that the system has not taken over: the latest ones.
+    fn unsubmitted(&mut self) -> usize;
+
+    /// The next completion: the entry's mark, and its outcome.
+    fn completed(&mut self) -> Option<(u64, i32)>;
+}
+
+impl Ring for IoUring {
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: as the caller promises.
+        unsafe { self.submission().push(entry) }.expect("the queue has room for as many entries as may be in flight");
+    }
+
+    fn submit_and_wait(&mut self) -> Result<()> {
+        IoUring::submit_and_wait(self, 1).map(|_| ())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        // SAFETY: nothing is submitted, and there is no argument.
+        unsafe { self.submitter().enter::<libc::sigset_t>(0, 1, GET_EVENTS, None) }.map(|_| ())
+    }
+
+    fn unsubmitted(&mut self) -> usize {
+        self.submission().len()
+    }
+
+    fn completed(&mut self) -> Option<(u64, i32)> {
+        let completion = self.completion().next()?;
+        Some((completion.user_data(), completion.result()))
+    }
+}
 
 /// Idle rings.
 pub(super) struct RingPool {
@@ -33,7 +93,7 @@ impl std::fmt::Debug for RingPool {
 trait Transfer {
     fn offset(&self) -> u64;
     fn len(&self) -> usize;
-    fn entry(&mut self, fd: types::Fd) -> io_uring::squeue::Entry;
+    fn entry(&mut self, fd: types::Fd) -> squeue::Entry;
     /// Does what is left after `done` bytes, waiting for it.
     fn finish(&mut self, fd: BorrowedFd<'_>, done: usize) -> Result<()>;
 }
@@ -47,7 +107,7 @@ impl Transfer for (u64, &mut [u8]) {
         self.1.len()
     }
 
-    fn entry(&mut self, fd: types::Fd) -> io_uring::squeue::Entry {
+    fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
         let len = self.1.len().min(MAX_TRANSFER) as u32;
         opcode::Read::new(fd, self.1.as_mut_ptr(), len).offset(self.0).build()
     }
@@ -66,7 +126,7 @@ impl Transfer for (u64, &[u8]) {
         self.1.len()
     }
 
-    fn entry(&mut self, fd: types::Fd) -> io_uring::squeue::Entry {
+    fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
         let len = self.1.len().min(MAX_TRANSFER) as u32;
         opcode::Write::new(fd, self.1.as_ptr(), len).offset(self.0).build()
     }
@@ -110,8 +170,10 @@ impl RingPool {
         let idle = self.idle.lock().pop();
         // A process may run out of rings before it runs out of threads; its batches then go one by one.
         let Some(mut ring) = idle.or_else(|| IoUring::new(DEPTH).ok()) else { return finish_all(fd, batch) };
-        let outcome = run_on(&mut ring, fd, batch);
-        self.idle.lock().push(ring);
+        let (outcome, is_usable) = run_on(&mut ring, fd, batch);
+        if is_usable {
+            self.idle.lock().push(ring);
+        }
         outcome
     }
 }
@@ -124,45 +186,132 @@ fn finish_all<T: Transfer>(fd: BorrowedFd<'_>, batch: &mut [T]) -> std::result::
     batch.iter_mut().try_for_each(|transfer| transfer.finish(fd, 0).map_err(|error| fail(transfer, error)))
 }
 
-/// Runs a batch. Returns, in success as in failure, with nothing in flight: the kernel must not touch the buffers later.
-fn run_on<T: Transfer>(ring: &mut IoUring, fd: BorrowedFd<'_>, batch: &mut [T]) -> std::result::Result<(), Failed> {
-    let (mut next, mut in_flight) = (0, 0);
+/// Runs a batch; returns whether the ring can be used again, too. In success as in failure nothing is in flight then: the
+/// system must not touch the buffers later.
+fn run_on<T: Transfer>(
+    ring: &mut impl Ring,
+    fd: BorrowedFd<'_>,
+    batch: &mut [T],
+) -> (std::result::Result<(), Failed>, bool) {
+    let (mut next, mut in_flight, mut is_usable) = (0, 0, true);
     let mut outcome = Ok(());
     let mut unfinished = Vec::new();
-    while in_flight > 0 || (next < batch.len() && outcome.is_ok()) {
-        while next < batch.len() && in_flight < DEPTH as usize && outcome.is_ok() {
+    while in_flight > 0 || (is_usable && next < batch.len() && outcome.is_ok()) {
+        while is_usable && next < batch.len() && in_flight < DEPTH as usize && outcome.is_ok() {
             let entry = batch[next].entry(types::Fd(fd.as_raw_fd())).user_data(next as u64);
-            // SAFETY: the entry's buffer is borrowed by `batch` until this function returns, which it does with no
-            // entry in flight; the descriptor is borrowed as long.
-            unsafe { ring.submission().push(&entry) }
-                .expect("the queue has room for as many entries as may be in flight");
+            // SAFETY: the entry's buffer is borrowed by `batch` until this function returns, which it does when the entry's
+            // completion has been taken, or with a ring that is not used again; the descriptor is borrowed as long.
+            unsafe { ring.push(&entry) };
             next += 1;
             in_flight += 1;
         }
-        if let Err(error) = ring.submit_and_wait(1) {
-            let passing = [libc::EINTR, libc::EAGAIN, libc::EBUSY];
-            if !error.raw_os_error().is_some_and(|code| passing.contains(&code)) {
-                // The kernel may still own buffers that the caller takes back on return or on unwinding.
-                eprintln!("duramen: io_uring cannot be waited for ({error}) with transfers in flight; aborting");
-                std::process::abort();
+        let entered = if is_usable { ring.submit_and_wait() } else { ring.wait() };
+        let is_passing = |code: i32| [libc::EINTR, libc::EAGAIN, libc::EBUSY].contains(&code);
+        match entered {
+            Err(error) if !error.raw_os_error().is_some_and(is_passing) => {
+                if is_usable {
+                    is_usable = false;
+                    let left = ring.unsubmitted();
+                    unfinished.extend((next - left..next).map(|index| (index, 0)));
+                    in_flight -= left;
+                } else {
+                    thread::sleep(LOOK);
+                }
             }
+            _ => {}
         }
-        for completion in ring.completion() {
+        while let Some((index, result)) = ring.completed() {
             in_flight -= 1;
-            let index = completion.user_data() as usize;
+            let index = index as usize;
             let transfer = &batch[index];
-            match completion.result() {
-                count if count >= 0 && count as usize == transfer.len() => {}
-                count if count >= 0 => unfinished.push((index, count as usize)),
+            match result {
+                count if count >= 0 => match sys::checked(count as usize, transfer.len().min(MAX_TRANSFER)) {
+                    Ok(count) if count == transfer.len() => {}
+                    Ok(count) => unfinished.push((index, count)),
+                    Err(error) => outcome = outcome.and(Err(fail(transfer, error))),
+                },
                 code if [libc::EINTR, libc::EAGAIN].contains(&-code) => unfinished.push((index, 0)),
                 code => outcome = outcome.and(Err(fail(transfer, Error::from_raw_os_error(-code)))),
             }
         }
     }
-    outcome?;
-    for (index, done) in unfinished {
-        let transfer = &mut batch[index];
-        transfer.finish(fd, done).map_err(|error| fail(transfer, error))?;
+    unfinished.extend((next..batch.len()).map(|index| (index, 0)));
+    let finished = outcome.and_then(|()| {
+        unfinished.into_iter().try_for_each(|(index, done)| {
+            let transfer = &mut batch[index];
+            transfer.finish(fd, done).map_err(|error| fail(transfer, error))
+        })
+    });
+    (finished, is_usable)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// A ring that the system refuses to enter from some moment on, with what has been added submitted or not.
+    struct Refused {
+        inner: IoUring,
+        entries_left: usize,
+        submits: bool,
     }
-    Ok(())
+
+    impl Ring for Refused {
+        unsafe fn push(&mut self, entry: &squeue::Entry) {
+            // SAFETY: as the caller promises.
+            unsafe { self.inner.push(entry) };
+        }
+
+        fn submit_and_wait(&mut self) -> Result<()> {
+            if self.entries_left > 0 {
+                self.entries_left -= 1;
+                return Ring::submit_and_wait(&mut self.inner);
+            }
+            if self.submits {
+                self.inner.submit().unwrap();
+            }
+            Err(Error::from_raw_os_error(libc::EBADF))
+        }
+
+        fn wait(&mut self) -> Result<()> {
+            Err(Error::from_raw_os_error(libc::EBADF))
+        }
+
+        fn unsubmitted(&mut self) -> usize {
+            self.inner.unsubmitted()
+        }
+
+        fn completed(&mut self) -> Option<(u64, i32)> {
+            self.inner.completed()
+        }
+    }
+
+    /// A ring that could not be entered ended the process.
+    #[test]
+    fn a_batch_is_completed_though_the_ring_cannot_be_entered() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create_new(directory.path().join("data")).unwrap();
+        let parts: Vec<Vec<u8>> = (0..200_u8).map(|number| vec![number; 4096]).collect();
+        let writes: Vec<(u64, &[u8])> =
+            (0..).map(|number| number * 4096).zip(parts.iter().map(|part| &part[..])).collect();
+        file.set_len(0).unwrap();
+        for (entries_left, submits) in [(0, false), (0, true), (1, false), (2, true)] {
+            // A kernel without rings has nothing to refuse.
+            let Ok(inner) = IoUring::new(DEPTH) else { return };
+            file.set_len(0).unwrap();
+            let mut ring = Refused { inner, entries_left, submits };
+            let (outcome, is_usable) = run_on(&mut ring, file.as_fd(), &mut writes.clone());
+            outcome.unwrap();
+            assert!(!is_usable, "{entries_left} {submits}");
+            assert_eq!(std::fs::read(directory.path().join("data")).unwrap(), parts.concat());
+        }
+        // One that fails for another reason is told, and nothing is in flight by then.
+        let Ok(inner) = IoUring::new(DEPTH) else { return };
+        let read_only = std::fs::File::open(directory.path().join("data")).unwrap();
+        let mut ring = Refused { inner, entries_left: 0, submits: true };
+        let (outcome, _) = run_on(&mut ring, read_only.as_fd(), &mut writes.clone());
+        assert_eq!(outcome.unwrap_err().error.raw_os_error(), Some(libc::EBADF));
+    }
 }

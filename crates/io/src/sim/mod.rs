@@ -191,7 +191,7 @@ impl SimDisk {
 
     fn open_existing(state: &mut State, name: &str, file: &str) -> Result<InodeId> {
         const OPERATION: &str = "open";
-        match state.begin(Kind::Other, || OPERATION.into(), file)? {
+        match state.begin(Kind::Open, || OPERATION.into(), file)? {
             Verdict::Crash => Err(crash_error(OPERATION, file)),
             Verdict::Fail(fault) => Err(fault_error(fault, OPERATION, file)),
             Verdict::Proceed => state.names.files.get(name).copied().ok_or_else(|| not_found(OPERATION, file)),
@@ -200,7 +200,7 @@ impl SimDisk {
 
     fn create_new(state: &mut State, name: &str, file: &str) -> Result<InodeId> {
         let inode = state.next_inode;
-        state.change_names(Kind::Grow, "create", file, |state| {
+        state.change_names(Kind::Create, "create", file, |state| {
             if state.names.exists(name) {
                 return Err(DiskError::new("create", file, "it exists already", ErrorKind::AlreadyExists));
             }
@@ -239,6 +239,10 @@ impl SimDisk {
 }
 
 impl Disk for SimDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         assert_name(name);
         let file = path(name);
@@ -262,7 +266,7 @@ impl Disk for SimDisk {
         assert_directory_name(directory);
         let file = path(directory);
         let mut state = self.shared.state.lock();
-        match state.begin(Kind::Other, || "list".into(), &file)? {
+        match state.begin(Kind::Open, || "list".into(), &file)? {
             Verdict::Crash => return Err(crash_error("list", &file)),
             Verdict::Fail(fault) => return Err(fault_error(fault, "list", &file)),
             Verdict::Proceed => {}
@@ -304,8 +308,8 @@ impl Disk for SimDisk {
         assert_name(from);
         assert_name(to);
         assert_eq!(directory_of(from), directory_of(to), "renames stay within their directory");
-        let file = path(from);
-        let operation = format!("rename to `{to}`");
+        let (old, file) = (path(from), path(to));
+        let operation = format!("rename `{old}` to");
         self.shared.state.lock().change_names(Kind::Other, &operation, &file, |state| {
             let inode = *state.names.files.get(from).ok_or_else(|| not_found(&operation, &file))?;
             if from != to {

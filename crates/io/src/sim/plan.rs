@@ -6,9 +6,12 @@ pub enum Fault {
     /// The device reports an error. A read returns nothing. A write leaves a part of its blocks written, un-synced. A
     /// sync or durable write fails as with [`Fault::FailedSync`]. Everything else has no effect.
     Eio,
-    /// The device is full: writes, extensions and new names fail without effect. To have a device fill up for real,
+    /// The device is full: writes, extensions and new names fail without effect; only the latter two are refusals
+    /// ([`DiskError::is_full`](crate::DiskError::is_full)). To have a device fill up for real,
     /// see [`SimDisk::set_capacity`](super::SimDisk::set_capacity).
     Enospc,
+    /// Too many files are open: opening, creating and listing fail without effect.
+    TooManyFiles,
     /// A read system call returns half of what was asked for (at least one block). The disk continues it with a further
     /// operation, as the real one does, so callers never notice.
     ShortRead,
@@ -28,9 +31,13 @@ pub(super) enum Kind {
     WriteDurable,
     Sync,
     SyncDirectory,
-    /// Takes space: a new file or directory, a longer file.
+    /// Opens something that is there: a file, or a directory to list it.
+    Open,
+    /// Makes a new file.
+    Create,
+    /// Takes space otherwise: a new directory, a longer file.
     Grow,
-    /// Everything else: opening and listing, removing and renaming.
+    /// Everything else: removing and renaming.
     Other,
 }
 
@@ -38,7 +45,8 @@ impl Fault {
     fn applies_to(self, kind: Kind) -> bool {
         match self {
             Self::Eio => true,
-            Self::Enospc => matches!(kind, Kind::Write | Kind::WriteDurable | Kind::Grow),
+            Self::Enospc => matches!(kind, Kind::Write | Kind::WriteDurable | Kind::Create | Kind::Grow),
+            Self::TooManyFiles => matches!(kind, Kind::Open | Kind::Create),
             Self::ShortRead => kind == Kind::Read,
             Self::ShortWrite => matches!(kind, Kind::Write | Kind::WriteDurable),
             Self::FailedSync => matches!(kind, Kind::Sync | Kind::SyncDirectory | Kind::WriteDurable),

@@ -81,7 +81,7 @@ impl State {
             }
             Verdict::Fail(Fault::ShortRead | Fault::ShortWrite) => reach(Probe::ShortTransfer),
             Verdict::Fail(Fault::FailedSync) => reach(Probe::SyncFailed),
-            Verdict::Fail(Fault::Eio | Fault::Enospc) => reach(Probe::OperationFailed),
+            Verdict::Fail(Fault::Eio | Fault::Enospc | Fault::TooManyFiles) => reach(Probe::OperationFailed),
         }
         Ok(verdict)
     }
@@ -176,8 +176,8 @@ impl State {
                 self.inode_mut(id).write_cached(first, blocks);
                 return Err(fault_error(fault, &operation(), &file));
             }
-            Verdict::Fail(fault @ (Fault::Enospc | Fault::ShortRead)) => {
-                return Err(fault_error(fault, &operation(), &file));
+            Verdict::Fail(fault @ (Fault::Enospc | Fault::TooManyFiles | Fault::ShortRead)) => {
+                return Err(fault_error(fault, &operation(), &file).of_write());
             }
             Verdict::Fail(Fault::ShortWrite) => count = (count / 2).max(1),
             Verdict::Proceed => {}
@@ -186,7 +186,7 @@ impl State {
             count = self.inode(id).blocks_that_fit(first, count, self.blocks_free());
             if count == 0 {
                 reach(Probe::DiskFull);
-                return Err(fault_error(Fault::Enospc, &operation(), &file));
+                return Err(fault_error(Fault::Enospc, &operation(), &file).of_write());
             }
         }
         let inode = self.inode_mut(id);
@@ -273,6 +273,7 @@ pub(super) fn fault_error(fault: Fault, operation: &str, file: &str) -> DiskErro
     let (reason, kind) = match fault {
         Fault::Eio => ("Input/output error (simulated)", ErrorKind::Other),
         Fault::Enospc => ("No space left on device (simulated)", ErrorKind::StorageFull),
+        Fault::TooManyFiles => ("Too many open files (simulated)", ErrorKind::WouldBlock),
         Fault::FailedSync => ("Input/output error during sync (simulated)", ErrorKind::Other),
         Fault::ShortRead | Fault::ShortWrite => unreachable!("short transfers are continued, not reported"),
     };

@@ -7,7 +7,7 @@ use duramen_io::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result
 use duramen_sync::{Arc, Mutex};
 
 /// A disk that forgets.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct DiscardDisk {
     lengths: Arc<Mutex<BTreeMap<String, u64>>>,
 }
@@ -19,6 +19,10 @@ struct DiscardFile {
 }
 
 impl Disk for DiscardDisk {
+    fn handle(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let mut lengths = self.lengths.lock();
         if mode == OpenMode::CreateNew {

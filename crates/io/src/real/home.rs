@@ -1,0 +1,159 @@
+//! The directory of a [`RealDisk`](super::RealDisk): handles of it and of its subdirectories, which stay open, and names in
+//! them.
+//!
+//! Every name is looked up in a handle. So when somebody moves the directory away and puts another one in its place, the disk
+//! goes on in the one that it was opened in, and touches nothing of the other. [`Home::verify`] tells.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use duramen_sync::{Arc, Mutex};
+
+use super::names::{self, FileId};
+use crate::checks::directory_of;
+use crate::{DiskError, Result};
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Home {
+    path: PathBuf,
+    handle: Arc<File>,
+    /// Subdirectories that have been used.
+    inner: Mutex<BTreeMap<String, Arc<File>>>,
+}
+
+/// A name within one directory.
+pub(super) struct Place<'n> {
+    pub(super) directory: Arc<File>,
+    pub(super) name: &'n str,
+    pub(super) path: PathBuf,
+}
+
+impl Place<'_> {
+    /// Describes a failed operation on it.
+    pub(super) fn fail(&self, operation: &str, error: &Error) -> DiskError {
+        DiskError::system(operation, self.path.display().to_string(), error)
+    }
+}
+
+impl Home {
+    /// Opens `path`; makes it, durably, if it does not exist.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let named = path.display().to_string();
+        if path.as_os_str().is_empty() {
+            let reason = "its path is empty; the current directory is `.`";
+            return Err(DiskError::new("open the directory", named, reason, ErrorKind::InvalidInput));
+        }
+        create_durably(path)?;
+        let fail = |error: Error| DiskError::system("open the directory", &named, &error);
+        let handle = Arc::new(names::open_path(path).map_err(fail)?);
+        let home = Self { path: path.canonicalize().map_err(fail)?, handle, inner: Mutex::new(BTreeMap::new()) };
+        home.verify()?;
+        Ok(home)
+    }
+
+    /// Where it was when it was opened.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn handle(&self) -> &Arc<File> {
+        &self.handle
+    }
+
+    /// Path of `name` (`""` is the directory itself), for messages.
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        if name.is_empty() { self.path.clone() } else { self.path.join(name) }
+    }
+
+    /// The directory `name`, open.
+    pub(super) fn directory(&self, name: &str) -> std::io::Result<Arc<File>> {
+        if name.is_empty() {
+            return Ok(Arc::clone(&self.handle));
+        }
+        let mut inner = self.inner.lock();
+        if let Some(handle) = inner.get(name) {
+            return Ok(Arc::clone(handle));
+        }
+        let handle = Arc::new(names::open_directory(self.handle.as_fd(), name)?);
+        inner.insert(name.to_owned(), Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    /// Where `name` is looked up, to do `operation` with it.
+    pub(super) fn place<'n>(&self, operation: &str, name: &'n str) -> Result<Place<'n>> {
+        let (directory, path) = (directory_of(name), self.path_of(name));
+        let leaf = if directory.is_empty() { name } else { &name[directory.len() + 1..] };
+        match self.directory(directory) {
+            Ok(directory) => Ok(Place { directory, name: leaf, path }),
+            Err(error) => Err(DiskError::system(operation, path.display().to_string(), &error)),
+        }
+    }
+
+    /// Checks that the paths of the directory and of its subdirectories still lead to them.
+    pub(super) fn verify(&self) -> Result<()> {
+        let check = |path: PathBuf, handle: &File, found: std::io::Result<FileId>| {
+            let fail = |error: &Error| DiskError::system("look for", path.display().to_string(), error);
+            let own = names::identity(handle).map_err(|error| fail(&error))?;
+            match found {
+                Ok(id) if id == own => Ok(()),
+                Ok(_) => Err(moved(&path, "another directory is in its place")),
+                Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENOTDIR) => {
+                    Err(moved(&path, "it is not there any more"))
+                }
+                // Whoever has given up the right to look it up goes on.
+                Err(_) => Ok(()),
+            }
+        };
+        check(self.path.clone(), &self.handle, names::identity_of_path(&self.path))?;
+        for (name, handle) in &*self.inner.lock() {
+            let found = names::find(self.handle.as_fd(), name).map(|(id, _)| id);
+            check(self.path_of(name), handle, found)?;
+        }
+        Ok(())
+    }
+}
+
+/// The error of a file or directory that has lost its name since it was opened.
+pub(super) fn moved(path: &Path, what: &str) -> DiskError {
+    let reason = format!(
+        "{what}: somebody has moved or replaced it while it was open. What has been acknowledged is in the files that were \
+         moved, and nothing has been written to what is there now; put them back, or open them where they are"
+    );
+    DiskError::new("go on with", path.display().to_string(), reason, ErrorKind::NotFound)
+}
+
+/// The error of a directory whose name something else has.
+pub(super) fn not_a_directory(path: &Path) -> DiskError {
+    let reason = match fs::read_link(path) {
+        Ok(target) if !path.exists() => format!("it is a link that leads nowhere (to `{}`)", target.display()),
+        Ok(target) => format!("it is a link to `{}`, which is a file", target.display()),
+        Err(_) => "it is a file".to_owned(),
+    };
+    DiskError::new("create the directory", path.display().to_string(), reason, ErrorKind::NotADirectory)
+}
+
+/// Makes `path` and what it lies in, each of them durable in its parent.
+fn create_durably(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create_durably(parent)?;
+    let fail = |error: &Error| DiskError::system("create the directory", path.display().to_string(), error);
+    match fs::create_dir(path) {
+        // Somebody else may be opening the same home.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(not_a_directory(path));
+        }
+        done => done.map_err(|error| fail(&error))?,
+    }
+    fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| fail(&error))
+}
