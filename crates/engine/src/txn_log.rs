@@ -11,7 +11,7 @@
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-use duramen_wal::{Inserted, NewRecord, Record};
+use duramen_wal::{Inserted, NewRecord, RecordRef};
 
 use crate::active::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
 use crate::btree::Tree;
@@ -135,7 +135,7 @@ impl TxnLog {
 
     /// Puts the inverse of an update, which `record` is, into the undo buffer of a transaction that was brought back. They come
     /// latest first, as the log has them; [`Self::end_recall`] follows the last.
-    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &Record, undo: Undo<'_>) {
+    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, undo: Undo<'_>) {
         let start = self.arena.len();
         undo.encode(&mut self.arena);
         let record_bytes = match undo {
@@ -147,13 +147,13 @@ impl TxnLog {
     }
 
     /// As [`Self::recall_update`], for a promise to free pages.
-    pub(crate) fn recall_promise(&mut self, scheme: &dyn StorageScheme, record: &Record, garbage: Garbage) {
+    pub(crate) fn recall_promise(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, garbage: Garbage) {
         let start = self.arena.len();
         garbage.encode(&mut self.arena);
         self.recall(Inverse::Garbage, start, record, scheme.record_bytes(record.payload.len()));
     }
 
-    fn recall(&mut self, inverse: Inverse, start: usize, record: &Record, record_bytes: u64) {
+    fn recall(&mut self, inverse: Inverse, start: usize, record: &RecordRef<'_>, record_bytes: u64) {
         let undo_bytes = undo_bytes(record_bytes, self.arena.len() - start);
         // To be turned round with all others.
         self.arena[start..].reverse();

@@ -43,6 +43,7 @@ use crate::hardened::{Hardened, Part};
 use crate::insert::InsertDesign;
 use crate::merge::MergedScanner;
 use crate::options::WalOptions;
+use crate::read_back::ReadBack;
 use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::requests::Ask;
 use crate::scan::Scanner;
@@ -154,7 +155,7 @@ impl Logs {
         }
     }
 
-    fn log(&self, log: LogId) -> &Wal {
+    pub(crate) fn log(&self, log: LogId) -> &Wal {
         &self.logs[usize::from(log.get())]
     }
 
@@ -448,6 +449,11 @@ impl Logs {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: FIRST_LSN });
         }
         self.log(place.log()).read(place.lsn()).map_err(|error| error.in_log(place.log()))
+    }
+
+    /// For reading the records of transactions, the latest first.
+    pub fn read_back(&self) -> ReadBack<'_> {
+        ReadBack::new(self)
     }
 
     /// Reads the records of all logs in the order of their GSNs, of each from the position given, to where it is hardened
