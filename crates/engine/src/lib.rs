@@ -63,6 +63,7 @@ mod control;
 mod core;
 mod db;
 mod error;
+mod full_log;
 mod garbage;
 mod health;
 pub mod inspect;

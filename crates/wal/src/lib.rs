@@ -98,6 +98,7 @@ mod hardened;
 mod insert;
 mod left_requests;
 mod lock;
+mod log_room;
 mod logs;
 mod logs_open;
 #[cfg(not(loom))]
@@ -146,6 +147,7 @@ pub use options::{GroupCommit, LogDevice, NvmOptions, Sealing, WalOptions};
 pub use read_back::ReadBack;
 pub use reader::LogReader;
 pub use record::{NewRecord, Record, RecordRef};
+pub use retention::Retainer;
 pub use scan::Scanner;
 pub use seat::log_of_seat;
 pub use segment::segment_name;

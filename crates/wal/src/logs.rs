@@ -47,7 +47,7 @@ use crate::read_back::ReadBack;
 use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::requests::Ask;
 use crate::scan::Scanner;
-use crate::shared::{OneOf, common_floor, passive_of_several};
+use crate::shared::{OneOf, Shared, common_floor, passive_of_several};
 use crate::space::Space;
 use crate::stats::WalStats;
 use crate::together::Together;
@@ -157,6 +157,21 @@ impl Logs {
 
     pub(crate) fn log(&self, log: LogId) -> &Wal {
         &self.logs[usize::from(log.get())]
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Shared>] {
+        self.together.all()
+    }
+
+    /// Bytes that the logs count as set aside and nobody is promised.
+    pub(crate) fn unpromised(&self) -> u64 {
+        self.together.shelves.unpromised()
+    }
+
+    /// Gives the logs back what nobody is promised.
+    #[cfg(test)]
+    pub(crate) fn give_back(&self) {
+        self.together.shelves.give_back(self.all());
     }
 
     fn space(&self, log: usize) -> &Space {
