@@ -110,17 +110,17 @@ fn backups_in_a_row_refuse_no_writer() {
     for logs in [1, 2] {
         // Room enough for a transaction that does not get on for some time while others commit.
         let with = Options { log_max_bytes: 3 * LIMIT, commit: CommitMode::Sync, ..options(logs) };
-        let disk = DelayDisk::new(Arc::new(SimDisk::new(4)), "log", Duration::from_millis(2));
+        let disk = DelayDisk::new(Arc::new(SimDisk::new(4)), "log", Duration::from_millis(1));
         let db = Db::open_on(Arc::new(disk), with).unwrap();
         let table = db.create_table("rows").unwrap();
         write(&db, &table, 90_000, 400).unwrap();
         let stop = AtomicBool::new(false);
         let errors = std::thread::scope(|scope| {
             let writers = scope.spawn(|| write_beside_each_other(&db, &table, 3, 20, u32::MAX, &stop));
-            for number in 0..25 {
-                let target = DelayDisk::new(Arc::new(SimDisk::new(100 + number)), "", Duration::from_millis(10));
+            for number in 0..8 {
+                let target = DelayDisk::new(Arc::new(SimDisk::new(100 + number)), "", Duration::from_millis(30));
                 let taken = db.backup_to(&target, |_| {});
-                stop.store(number == 24 || taken.is_err(), Ordering::Relaxed);
+                stop.store(number == 7 || taken.is_err(), Ordering::Relaxed);
                 taken.unwrap();
             }
             writers.join().unwrap()
