@@ -68,6 +68,8 @@ pub(crate) struct TxnSlot {
     first: AtomicU64,
     last: AtomicU64,
     state: AtomicU8,
+    /// Bytes of log that it has set aside.
+    reserved: AtomicU64,
     /// Where it lies in the table.
     stripe: AtomicUsize,
 }
@@ -93,9 +95,19 @@ impl TxnSlot {
         Place::new(self.last.load(Ordering::Relaxed))
     }
 
+    /// Its first record; zero before that.
+    pub(crate) fn first(&self) -> Gsn {
+        Gsn::new(self.first.load(Ordering::Relaxed))
+    }
+
     /// Says that nothing before `first` is needed of the transaction any more.
     pub(crate) fn restart_at(&self, first: Gsn) {
         self.first.store(first.get(), Ordering::Relaxed);
+    }
+
+    /// Says how many bytes of log the transaction has set aside.
+    pub(crate) fn note_reserved(&self, bytes: u64) {
+        self.reserved.store(bytes, Ordering::Relaxed);
     }
 
     fn reset(&self, entry: TxnEntry, stripe: usize) {
@@ -158,6 +170,21 @@ impl ActiveTxns {
         entries
     }
 
+    /// The one with the earliest first record, and how many bytes of log it has set aside.
+    pub(crate) fn oldest(&self) -> Option<(TxnEntry, u64)> {
+        let mut oldest: Option<(TxnEntry, u64)> = None;
+        for slots in self.stripes.iter() {
+            for slot in slots.lock().iter() {
+                let entry = slot.entry();
+                let is_older = oldest.is_none_or(|(oldest, _)| entry.first < oldest.first);
+                if entry.state != TxnState::Over && !entry.first.is_zero() && is_older {
+                    oldest = Some((entry, slot.reserved.load(Ordering::Relaxed)));
+                }
+            }
+        }
+        oldest
+    }
+
     /// Number of transactions entered.
     pub(crate) fn len(&self) -> usize {
         self.stripes.iter().map(|slots| slots.lock().len()).sum()
@@ -198,6 +225,8 @@ mod tests {
         slots[2].last.store(0, Ordering::Relaxed);
         slots[2].first.store(400, Ordering::Relaxed);
         assert_eq!(active.snapshot(), [expected]);
+        slots[0].note_reserved(7);
+        assert_eq!(active.oldest(), Some((expected, 7)));
         active.leave(&slots[0]);
         assert_eq!(active.snapshot(), []);
         assert_eq!(active.len(), 2);

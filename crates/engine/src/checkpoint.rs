@@ -195,6 +195,11 @@ impl Core {
         self.checkpoint_and_note(&mut standing, end)
     }
 
+    /// Bytes of log that are set aside for checkpoints; `None` while one is being taken.
+    pub(crate) fn room_for_checkpoints(&self) -> Option<u64> {
+        self.checkpointer.running.try_lock().map(|standing| *standing)
+    }
+
     fn checkpoint_and_note(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
         let taken = self.take_checkpoint(standing, flush_before);
         // Time passes with the bytes of the busiest of several logs; the others may have as many.

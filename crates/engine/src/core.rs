@@ -17,6 +17,7 @@ use crate::checkpoint::Checkpointer;
 use crate::contexts::{Context, Contexts};
 use crate::control::ControlFile;
 use crate::error::{Error, Result};
+use crate::full_log::FullLog;
 use crate::garbage::Deferred;
 use crate::health::Health;
 use crate::lock::{LockError, LockManager};
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) health: Health,
     pub(crate) counters: Counters,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) full_log: FullLog,
     /// Clean-up that could not be done yet.
     pub(crate) deferred: Mutex<Vec<Deferred>>,
     pub(crate) recovery: OnceLock<RecoveryReport>,
@@ -113,29 +115,11 @@ impl Core {
     /// Sets log space aside for an operation; see [`TxnLog::make_room`].
     #[inline]
     pub(crate) fn make_room(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
-        if log.make_room(self.scheme(), bytes, || self.on_log_full())? {
+        let has_line = || self.full_log.has_line();
+        if log.make_room(self.scheme(), bytes, has_line, |missing| self.set_aside_in_full_log(missing))? {
             // Long transactions grow the log, too. To look where all logs end would be a cache miss or two for each of them.
             self.checkpoint_if_due(log.latest());
         }
-        Ok(())
-    }
-
-    /// Makes room in the log when a reservation was refused: a checkpoint lets it be recycled.
-    pub(crate) fn on_log_full(&self) -> Result<()> {
-        self.scheme().await_archive();
-        // One of those may be what keeps the log from being recycled.
-        self.finish_interrupted()?;
-        self.retry_deferred();
-        let oldest = self.control.lock().control.oldest;
-        if self.active.snapshot().iter().any(|entry| entry.first <= oldest) {
-            return Err(Error::Full {
-                reason: format!(
-                    "the log is full, and a transaction that began at {oldest} keeps it from being recycled"
-                ),
-            });
-        }
-        self.checkpoint_for_room()?;
-        self.scheme().await_archive();
         Ok(())
     }
 }

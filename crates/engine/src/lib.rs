@@ -64,6 +64,7 @@ mod control;
 mod core;
 mod db;
 mod error;
+mod full_log;
 mod garbage;
 mod generation;
 mod health;

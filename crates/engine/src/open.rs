@@ -23,6 +23,7 @@ use crate::contexts::Contexts;
 use crate::control::{CONTROL, CONTROL_NEW, Control, ControlFile, SeveralLogs};
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::full_log::FullLog;
 use crate::generation::Stamp;
 use crate::health::Health;
 use crate::lock::LockManager;
@@ -367,6 +368,7 @@ fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> R
         health: Health::default(),
         counters: Counters::default(),
         checkpointer: Checkpointer::default(),
+        full_log: FullLog::default(),
         deferred: Mutex::new(Vec::new()),
         recovery: OnceLock::new(),
         background: BackgroundRecovery::default(),

@@ -11,7 +11,7 @@
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-use duramen_wal::{Inserted, NewRecord, Record};
+use duramen_wal::{Inserted, NewRecord, RecordRef};
 
 use crate::active::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
 use crate::btree::Tree;
@@ -112,6 +112,18 @@ const fn undo_bytes(record_bytes: u64, inverse_bytes: usize) -> u64 {
     record_bytes + 8 * inverse_bytes as u64
 }
 
+/// What a transaction has asked a full log for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Missing {
+    /// Bytes to be set aside.
+    pub(crate) bytes: u64,
+    pub(crate) txn: TxnId,
+    /// Its first record, or zero.
+    pub(crate) first: Gsn,
+    /// Bytes that it has set aside already.
+    pub(crate) reserved: u64,
+}
+
 /// A place in a transaction to roll back to; by default its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Mark(usize);
@@ -135,7 +147,7 @@ impl TxnLog {
 
     /// Puts the inverse of an update, which `record` is, into the undo buffer of a transaction that was brought back. They come
     /// latest first, as the log has them; [`Self::end_recall`] follows the last.
-    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &Record, undo: Undo<'_>) {
+    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, undo: Undo<'_>) {
         let start = self.arena.len();
         undo.encode(&mut self.arena);
         let record_bytes = match undo {
@@ -147,13 +159,13 @@ impl TxnLog {
     }
 
     /// As [`Self::recall_update`], for a promise to free pages.
-    pub(crate) fn recall_promise(&mut self, scheme: &dyn StorageScheme, record: &Record, garbage: Garbage) {
+    pub(crate) fn recall_promise(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, garbage: Garbage) {
         let start = self.arena.len();
         garbage.encode(&mut self.arena);
         self.recall(Inverse::Garbage, start, record, scheme.record_bytes(record.payload.len()));
     }
 
-    fn recall(&mut self, inverse: Inverse, start: usize, record: &Record, record_bytes: u64) {
+    fn recall(&mut self, inverse: Inverse, start: usize, record: &RecordRef<'_>, record_bytes: u64) {
         let undo_bytes = undo_bytes(record_bytes, self.arena.len() - start);
         // To be turned round with all others.
         self.arena[start..].reverse();
@@ -199,13 +211,15 @@ impl TxnLog {
     }
 
     /// Sets room aside for an operation whose record has up to `bytes` of payload, and for its undo; returns whether the
-    /// log had to be asked. Called without latches: `on_full` may take a checkpoint.
+    /// log had to be asked. Called without latches: if the log is full, `when_full` sets aside what is missing, which may take
+    /// long. So it does for a transaction that has nothing yet, if `has_line` says that others wait for room.
     #[inline]
     pub(crate) fn make_room(
         &mut self,
         scheme: &dyn StorageScheme,
         bytes: usize,
-        on_full: impl FnOnce() -> Result<()>,
+        has_line: impl FnOnce() -> bool,
+        when_full: impl FnOnce(Missing) -> Result<()>,
     ) -> Result<bool> {
         let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(false) };
         if self.txn >= TXN_LIMIT {
@@ -213,22 +227,31 @@ impl TxnLog {
                 reason: "the numbers for transactions are used up: copy the data".to_owned(),
             });
         }
-        // What has become records is no longer to be set aside.
         let step = missing.next_multiple_of(STEP_BYTES);
-        match scheme.reserve(step) {
-            Err(Error::Full { .. }) => {
-                on_full()?;
-                scheme.reserve(step)?;
+        let is_new = self.reserved == 0 && !self.entered;
+        let reserved = if is_new && has_line() { None } else { Some(scheme.reserve(step)) };
+        match reserved {
+            None | Some(Err(Error::Full { .. })) => {
+                self.give_back_used(scheme);
+                let first = if self.entered { self.slot.first() } else { Gsn::ZERO };
+                when_full(Missing { bytes: step, txn: self.txn, first, reserved: self.reserved })?;
             }
-            other => other?,
+            Some(other) => other?,
         }
         self.reserved += step;
-        if self.used > 0 {
-            scheme.unreserve(self.used);
-            self.reserved -= self.used;
-            self.used = 0;
-        }
+        self.give_back_used(scheme);
         Ok(true)
+    }
+
+    /// Gives back what is no longer to be set aside, because it has become records. These may have taken more than was set aside.
+    fn give_back_used(&mut self, scheme: &dyn StorageScheme) {
+        let used = self.used.min(self.reserved);
+        if used > 0 {
+            scheme.unreserve(used);
+            self.reserved -= used;
+            self.used -= used;
+        }
+        self.slot.note_reserved(self.reserved);
     }
 
     /// Counts log that system transactions have taken on this one's behalf.
@@ -249,6 +272,7 @@ impl TxnLog {
     fn reserve(&mut self, scheme: &dyn StorageScheme, bytes: u64) -> Result<()> {
         scheme.reserve(bytes)?;
         self.reserved += bytes;
+        self.slot.note_reserved(self.reserved);
         Ok(())
     }
 
@@ -489,6 +513,7 @@ impl TxnLog {
     /// Gives the log space back that was set aside.
     pub(crate) fn release_room(&mut self, scheme: &dyn StorageScheme) {
         let (reserved, used) = (std::mem::take(&mut self.reserved), std::mem::take(&mut self.used));
+        self.slot.note_reserved(0);
         if reserved > 0 {
             scheme.unreserve(used.min(reserved));
             scheme.unreserve_unused(reserved.saturating_sub(used));

@@ -177,6 +177,8 @@ pub(crate) struct Archiver {
     failure: Mutex<Option<WalError>>,
     copied: AtomicU64,
     failures: AtomicU64,
+    /// Counts the parts of segments that have been copied.
+    parts: AtomicU64,
 }
 
 impl Archiver {
@@ -215,6 +217,7 @@ impl Archiver {
             failure: Mutex::new(None),
             copied: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            parts: AtomicU64::new(0),
         })
     }
 
@@ -250,6 +253,11 @@ impl Archiver {
         (self.copied.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
     }
 
+    /// A number that grows while segments are copied.
+    pub(crate) fn parts(&self) -> u64 {
+        self.parts.load(Ordering::Relaxed)
+    }
+
     /// Why the latest attempt failed.
     pub(crate) fn failure(&self) -> Option<WalError> {
         self.failure.lock().clone()
@@ -261,6 +269,7 @@ impl Archiver {
         self.copy(number)?;
         *self.failure.lock() = None;
         self.copied.fetch_add(1, Ordering::Relaxed);
+        self.parts.fetch_add(1, Ordering::Relaxed);
         self.next.store(number + 1, Ordering::Release);
         Ok(())
     }
@@ -281,7 +290,7 @@ impl Archiver {
             disk.remove(&name)?;
         }
         let to = disk.open(&name, OpenMode::CreateNew)?;
-        let written = copy_segment(&self.files, &*from, &*to, number);
+        let written = self.copy_segment(&*from, &*to, number);
         if let Err(error) = written {
             // What is left of it would only take up space.
             let _ = disk.remove(&name);
@@ -294,22 +303,23 @@ impl Archiver {
         disk.rename(&name, &segment_name(log, number))?;
         Ok(disk.sync_directory(&directory(log))?)
     }
-}
 
-/// Writes the header of segment `number`, and its bytes.
-fn copy_segment(files: &SegmentFiles, from: &dyn File, to: &dyn File, number: u64) -> Result<()> {
-    let segment_bytes = files.geometry.segment_bytes;
-    // Where the log starts is no business of the archive's.
-    SegmentHeader::of_copy(&files.identity, number, FIRST_LSN, segment_bytes).write(to)?;
-    let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
-    let mut at = BLOCK;
-    while at < segment_bytes {
-        let len = (segment_bytes - at).min(CHUNK_BYTES) as usize;
-        from.read_at(&mut chunk[..len], at)?;
-        to.write_at(&[&chunk[..len]], at)?;
-        at += len as u64;
+    /// Writes the header of segment `number`, and its bytes.
+    fn copy_segment(&self, from: &dyn File, to: &dyn File, number: u64) -> Result<()> {
+        let segment_bytes = self.files.geometry.segment_bytes;
+        // Where the log starts is no business of the archive's.
+        SegmentHeader::of_copy(&self.files.identity, number, FIRST_LSN, segment_bytes).write(to)?;
+        let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
+        let mut at = BLOCK;
+        while at < segment_bytes {
+            let len = (segment_bytes - at).min(CHUNK_BYTES) as usize;
+            from.read_at(&mut chunk[..len], at)?;
+            to.write_at(&[&chunk[..len]], at)?;
+            self.parts.fetch_add(1, Ordering::Relaxed);
+            at += len as u64;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Checks that the archive's last segment is the log's, and that the log goes on behind it.
@@ -400,10 +410,18 @@ impl Shared {
 
     /// Recycles what has been archived.
     pub(crate) fn recycle_archived(&self) {
-        let Some(archiver) = self.archiver.as_ref().filter(|_| !self.space.has_failed()) else { return };
+        let Some(archiver) = &self.archiver else { return };
         self.segments.retention.archived(archiver.admits());
+        self.recycle_admitted();
+    }
+
+    /// Recycles what nothing keeps any more.
+    pub(crate) fn recycle_admitted(&self) {
+        if self.space.has_failed() {
+            return;
+        }
         match self.segments.recycle_admitted() {
-            // The archiver comes again.
+            // It is tried again with the next segment that is archived, and at the next checkpoint.
             Err(error) if error.is_passing() => {}
             Err(error) => self.fail(error),
             Ok(()) => {}

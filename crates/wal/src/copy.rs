@@ -32,6 +32,12 @@ impl LogHold {
     /// What is below `lsn` need not be kept any more.
     pub fn keep_from(&self, lsn: Lsn) {
         self.shared.segments.retention.move_hold(self.hold, lsn);
+        self.shared.recycle_admitted();
+    }
+
+    /// Who holds the log has got on with what it is held for: whoever waits for room in it goes on waiting.
+    pub fn note_progress(&self) {
+        self.shared.segments.retention.note_backed_up();
     }
 
     /// Copies the log from `from`, the start of a record that is held, to where it is hardened at this moment, or up to `to`,
@@ -70,6 +76,7 @@ impl LogHold {
                 bytes[kept..].fill(0);
                 copy.write_at(&[bytes], geometry.offset(at))?;
                 at += len;
+                self.note_progress();
                 progress(at - first);
             }
             copy.sync()?;
@@ -91,6 +98,11 @@ impl LogsHold {
     /// What is below these positions, one of each log, need not be kept any more.
     pub fn keep_from(&self, from: &[Lsn]) {
         self.0.iter().zip(from).for_each(|(hold, lsn)| hold.keep_from(*lsn));
+    }
+
+    /// As [`LogHold::note_progress`].
+    pub fn note_progress(&self) {
+        self.0.iter().for_each(LogHold::note_progress);
     }
 
     /// As [`LogHold::copy_to`], for each log from its position in `from` up to that in `to` ([`crate::Logs::ends_before`]).
@@ -115,5 +127,6 @@ impl LogsHold {
 impl Drop for LogHold {
     fn drop(&mut self) {
         self.shared.segments.retention.release(self.hold);
+        self.shared.recycle_admitted();
     }
 }

@@ -47,10 +47,11 @@ use crate::insert::InsertDesign;
 use crate::merge::MergedScanner;
 use crate::nvm::NvmRing;
 use crate::options::{LogDevice, WalOptions};
+use crate::read_back::ReadBack;
 use crate::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::requests::Ask;
 use crate::scan::Scanner;
-use crate::shared::{OneOf, common_floor, passive_of_several};
+use crate::shared::{OneOf, Shared, common_floor, passive_of_several};
 use crate::space::Space;
 use crate::stats::WalStats;
 use crate::together::Together;
@@ -182,8 +183,23 @@ impl Logs {
         }
     }
 
-    fn log(&self, log: LogId) -> &Wal {
+    pub(crate) fn log(&self, log: LogId) -> &Wal {
         &self.logs[usize::from(log.get())]
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Shared>] {
+        self.together.all()
+    }
+
+    /// Bytes that the logs count as set aside and nobody is promised.
+    pub(crate) fn unpromised(&self) -> u64 {
+        self.together.shelves.unpromised()
+    }
+
+    /// Gives the logs back what nobody is promised.
+    #[cfg(test)]
+    pub(crate) fn give_back(&self) {
+        self.together.shelves.give_back(self.all());
     }
 
     fn space(&self, log: usize) -> &Space {
@@ -476,6 +492,11 @@ impl Logs {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: FIRST_LSN });
         }
         self.log(place.log()).read(place.lsn()).map_err(|error| error.in_log(place.log()))
+    }
+
+    /// For reading the records of transactions, the latest first.
+    pub fn read_back(&self) -> ReadBack<'_> {
+        ReadBack::new(self)
     }
 
     /// Reads the records of all logs in the order of their GSNs, of each from the position given, to where it is hardened

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use duramen_sync::Mutex;
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
@@ -15,6 +16,20 @@ use duramen_types::planted::{Bug, is_on};
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
     state: Mutex<State>,
+    /// Counts what backups have copied.
+    backed_up: AtomicU64,
+}
+
+/// What keeps log that could be recycled otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retainer {
+    /// A backup under way.
+    Backup,
+    /// The archive, which does not have it yet.
+    Archive {
+        /// Whether the latest attempt to copy a segment has failed.
+        has_failed: bool,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +49,17 @@ impl State {
     fn admits(&self, lsn: Lsn) -> bool {
         let archived = self.archived.is_none_or(|archived| lsn <= archived) || is_on(Bug::RecycledUnarchived);
         archived && self.holds.values().all(|held| lsn <= *held)
+    }
+
+    fn retainer(&self) -> Option<Retainer> {
+        let latest = *self.wanted.values().next_back()?;
+        if self.holds.values().any(|held| *held < latest) {
+            Some(Retainer::Backup)
+        } else if self.archived.is_some_and(|archived| archived < latest) {
+            Some(Retainer::Archive { has_failed: self.trouble.is_some() })
+        } else {
+            None
+        }
     }
 }
 
@@ -88,18 +114,31 @@ impl Retention {
         self.state.lock().holds.remove(&hold);
     }
 
-    /// What keeps the log from being recycled as far as it was asked for, as a part of a sentence.
+    /// A backup has copied something.
+    pub(crate) fn note_backed_up(&self) {
+        self.backed_up.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number that grows while backups get on.
+    pub(crate) fn backed_up(&self) -> u64 {
+        self.backed_up.load(Ordering::Relaxed)
+    }
+
+    /// What keeps the log from being recycled as far as it was asked for.
+    pub(crate) fn retainer(&self) -> Option<Retainer> {
+        self.state.lock().retainer()
+    }
+
+    /// The same as a part of a sentence.
     pub(crate) fn obstacle(&self) -> Option<String> {
         let state = self.state.lock();
-        let latest = *state.wanted.values().next_back()?;
-        if state.holds.values().any(|held| *held < latest) {
-            Some("a backup under way needs log that could be recycled otherwise".to_owned())
-        } else if state.archived.is_some_and(|archived| archived < latest) {
-            let trouble = state.trouble.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-            Some(format!("log that could be recycled otherwise is not archived yet{trouble}"))
-        } else {
-            None
-        }
+        Some(match state.retainer()? {
+            Retainer::Backup => "a backup under way needs log that could be recycled otherwise".to_owned(),
+            Retainer::Archive { .. } => {
+                let trouble = state.trouble.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+                format!("log that could be recycled otherwise is not archived yet{trouble}")
+            }
+        })
     }
 }
 

@@ -12,6 +12,10 @@ use crate::read_ahead::{HEADROOM, ReadAhead};
 use crate::record::{HEADER_BYTES, Header, RecordRef, decode, is_intact};
 use crate::segment::BLOCK;
 
+mod back;
+
+pub(crate) use back::BackScanner;
+
 /// Bytes read at a time by a scan.
 const WINDOW_BYTES: usize = 1 << 20;
 

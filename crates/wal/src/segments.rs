@@ -131,6 +131,17 @@ impl Segments {
         self.ensure(needed, bytes).inspect_err(|_| self.unreserve(bytes))
     }
 
+    /// Whether the limit of its bytes would let a log that ends at `end` set `bytes` aside if it began at `start` and `returned` bytes
+    /// of those set aside were given back.
+    pub(crate) fn has_room_from(&self, start: Lsn, end: Lsn, bytes: u64, returned: u64) -> bool {
+        let Some((first, last)) = self.files.span() else { return true };
+        let geometry = self.files.geometry;
+        let needed = end.get().saturating_add(self.reserved().saturating_sub(returned)).saturating_add(bytes);
+        let missing = needed.saturating_sub(self.limit.load(Ordering::Acquire)).div_ceil(geometry.data_bytes());
+        let kept = last + 1 - geometry.segment_of(start.get()).clamp(first, last);
+        kept.saturating_add(missing).saturating_mul(geometry.segment_bytes) <= self.limits.max_bytes
+    }
+
     /// Gives `bytes` back.
     pub(crate) fn unreserve(&self, bytes: u64) {
         let before = self.reserved.fetch_sub(bytes, Ordering::AcqRel);

@@ -19,7 +19,7 @@ use crate::passive::Passive;
 use crate::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
 use crate::recover::{self, Found};
 use crate::requests::Ask;
-use crate::scan::Scanner;
+use crate::scan::{BackScanner, Scanner};
 use crate::segment::{Geometry, directory};
 use crate::shared::{Buffer, OneOf, Shared};
 use crate::stats::WalStats;
@@ -271,6 +271,24 @@ impl Wal {
         self.shared.destage()?;
         let mut scanner = Scanner::one(Arc::clone(&self.shared.files), lsn, Some(durable));
         scanner.next()?.map(|record: RecordRef<'_>| record.to_record()).ok_or(outside)
+    }
+
+    /// For [`Wal::read_back`], of one of `logs` logs.
+    pub(crate) fn back_scanner(&self, logs: u16) -> BackScanner {
+        BackScanner::new(Arc::clone(&self.shared.files), logs)
+    }
+
+    /// As [`Wal::read`], for records each of which lies before the one read last.
+    pub(crate) fn read_back<'s>(&self, scanner: &'s mut BackScanner, lsn: Lsn) -> Result<RecordRef<'s>> {
+        let (start, durable) = (self.start(), self.durable());
+        let outside = WalError::OutOfRange { lsn, start, end: durable };
+        if lsn < start || lsn >= durable {
+            return Err(outside);
+        }
+        if !scanner.has(lsn) {
+            self.shared.destage()?;
+        }
+        scanner.read(lsn, start, durable)?.ok_or(outside)
     }
 
     /// Reads the records from `from`, which is the start of one, to where the log is hardened at this moment. From the

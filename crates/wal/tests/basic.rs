@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, LogReader, Sealing, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, Inserted, LogReader, Sealing, Wal, WalError, WalOptions};
 
 #[test]
 fn records_survive_reopening() {
@@ -491,4 +491,23 @@ fn invalid_options_are_refused() {
         assert_eq!(design.to_string().parse::<InsertDesign>().unwrap(), design);
     }
     assert!("fastest".parse::<InsertDesign>().unwrap_err().to_string().contains("fastest"));
+}
+
+/// What a backup had kept was recycled at the next checkpoint only; one backup after the other kept the log that the first had found.
+#[test]
+fn what_a_hold_has_kept_is_recycled_when_it_is_let_go() {
+    let disk = SimDisk::new(1);
+    let wal = create(&disk, InsertDesign::Hybrid);
+    let places: Vec<Inserted> = (0..2_000).map(|number| insert(&wal, number, 400)).collect();
+    wal.wait_hardened(places[1_999].gsn).unwrap();
+    let (one, two) = (wal.hold(), wal.hold());
+    wal.recycle_below(places[500].lsn).unwrap();
+    wal.recycle_below(places[1_500].lsn).unwrap();
+    assert_eq!(wal.start(), FIRST_LSN, "it is held");
+    drop(one);
+    two.keep_from(places[1_000].lsn);
+    assert_eq!(wal.start(), places[500].lsn, "the latest position that is not held");
+    drop(two);
+    assert_eq!(wal.start(), places[1_500].lsn);
+    wal.close().unwrap();
 }

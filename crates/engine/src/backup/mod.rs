@@ -100,8 +100,10 @@ impl Db {
         let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_logs(&hold, disk, &from, &mut |_| {}));
         let pages = core.store.pool.pages_on_disk();
         let data_bytes = pages * PAGE_SIZE as u64;
-        let read_again =
-            core.copy_pages(disk, pages, &mut |copied| progress(CopyProgress { copied, pages: data_bytes }))?;
+        let read_again = core.copy_pages(disk, pages, &mut |copied| {
+            hold.note_progress();
+            progress(CopyProgress { copied, pages: data_bytes });
+        })?;
         let (end, ends) = early.unwrap_or_else(|| {
             let progress = &mut |copied| progress(CopyProgress { copied: data_bytes + copied, pages: data_bytes });
             core.copy_logs(&hold, disk, &from, progress)

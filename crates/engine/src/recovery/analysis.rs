@@ -10,7 +10,7 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Logs, RecordRef};
 
-use super::{malformed, read_in_chain};
+use super::{in_chain, malformed};
 use crate::active::{TxnEntry, TxnState};
 use crate::bitmap;
 use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
@@ -149,7 +149,7 @@ fn behind(page: PageId) -> PageId {
 /// behind that place in a log, and a later one before it in another.
 fn gsn_before(logs: &Logs, from: &[Lsn], last: Place) -> Result<Gsn> {
     let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;
-    if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(logs, last)?.gsn) }
+    if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(in_chain(last, logs.read(last))?.gsn) }
 }
 
 /// What the records of some logs say that the checkpoint does not know.

@@ -1,9 +1,9 @@
 //! The records of one transaction, backwards: from its latest along the places that each record names.
 
 use duramen_types::{Gsn, Place};
-use duramen_wal::{Logs, Record};
+use duramen_wal::{ReadBack, RecordRef};
 
-use super::{malformed, read_in_chain};
+use super::{in_chain, malformed};
 use crate::error::Result;
 use crate::record::{Kind, undo_next};
 
@@ -19,17 +19,17 @@ impl Chain {
         Self { next: last, gsn: Gsn::MAX }
     }
 
-    pub(super) fn next(&mut self, logs: &Logs) -> Result<Option<Record>> {
+    pub(super) fn next<'r>(&mut self, logs: &'r mut ReadBack<'_>) -> Result<Option<RecordRef<'r>>> {
         if self.next.is_zero() {
             return Ok(None);
         }
-        let record = read_in_chain(logs, self.next)?;
+        let record = in_chain(self.next, logs.read(self.next))?;
         if record.gsn >= self.gsn {
             return Err(malformed(record.place()));
         }
         self.gsn = record.gsn;
         self.next = match Kind::from_u8(record.kind) {
-            Some(Kind::Compensation) => undo_next(&record.payload).map_err(|_| malformed(record.place()))?,
+            Some(Kind::Compensation) => undo_next(record.payload).map_err(|_| malformed(record.place()))?,
             _ => record.prev,
         };
         Ok(Some(record))

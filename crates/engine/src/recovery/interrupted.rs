@@ -7,7 +7,7 @@
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
-use duramen_wal::Logs;
+use duramen_wal::ReadBack;
 
 use super::chain::Chain;
 use super::malformed;
@@ -46,14 +46,19 @@ impl Interrupted {
     }
 
     /// Learns from the log what the transaction has still to do.
-    pub(super) fn bring_back(core: &Core, logs: &Logs, entry: TxnEntry, mut context: Box<Context>) -> Result<Self> {
+    pub(super) fn bring_back(
+        core: &Core,
+        logs: &mut ReadBack<'_>,
+        entry: TxnEntry,
+        mut context: Box<Context>,
+    ) -> Result<Self> {
         let mut chain = Chain::new(entry.last);
         if entry.state == TxnState::Committed {
             let mut garbage = Vec::new();
             while let Some(record) = chain.next(logs)? {
                 match Kind::from_u8(record.kind) {
                     Some(Kind::FreeOnCommit) => {
-                        garbage.push(Garbage::decode(&record.payload).map_err(|_| malformed(record.place()))?);
+                        garbage.push(Garbage::decode(record.payload).map_err(|_| malformed(record.place()))?);
                     }
                     Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
                     _ => return Err(malformed(record.place())),
@@ -66,14 +71,14 @@ impl Interrupted {
             match Kind::from_u8(record.kind) {
                 Some(Kind::Compensation) => {}
                 Some(Kind::Update) => {
-                    let undo = Undo::decode(&mut Reader::new(&record.payload)).map_err(malformed)?;
+                    let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
                     if core.options.open_early && !is_on(Bug::LoserUnlocked) {
                         lock(core, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
                     }
                     context.log.recall_update(core.scheme(), &record, undo);
                 }
                 Some(Kind::FreeOnCommit) => {
-                    let garbage = Garbage::decode(&record.payload).map_err(malformed)?;
+                    let garbage = Garbage::decode(record.payload).map_err(malformed)?;
                     context.log.recall_promise(core.scheme(), &record, garbage);
                 }
                 _ => return Err(malformed(Malformed)),

@@ -33,7 +33,7 @@ use duramen_sync::Arc;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
 use duramen_types::{PAGE_SIZE, Place};
-use duramen_wal::{Logs, Record, WalError};
+use duramen_wal::WalError;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -75,9 +75,9 @@ pub(crate) fn micros(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Reads a record that another one names.
-fn read_in_chain(logs: &Logs, place: Place) -> Result<Record> {
-    match logs.read(place) {
+/// What came of reading a record that another one names.
+fn in_chain<T>(place: Place, read: Result<T, WalError>) -> Result<T> {
+    match read {
         // Nothing in an intact log names a place beyond its end.
         Err(WalError::OutOfRange { .. }) => Err(malformed(place)),
         Err(WalError::InLog { error, .. }) if matches!(*error, WalError::OutOfRange { .. }) => Err(malformed(place)),

@@ -5,7 +5,7 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_wal::Logs;
+use duramen_wal::{Logs, ReadBack};
 
 use super::analysis::Analysis;
 use super::interrupted::Interrupted;
@@ -39,10 +39,12 @@ pub(super) fn finish_transactions(
     let (shared, logs, rest, failed) =
         (Arc::clone(core), Arc::clone(logs), Mutex::new(resumed), AtomicBool::new(false));
     let work = move || {
+        // Of one thread, which takes the latest first: the end of the log is read once for many short transactions.
+        let mut logs = logs.read_back();
         while !failed.load(Ordering::Relaxed) {
             let next = rest.lock().pop();
             let Some((entry, context)) = next else { break };
-            let finished = finish_or_leave(&shared, &logs, entry, context);
+            let finished = finish_or_leave(&shared, &mut logs, entry, context);
             failed.fetch_or(finished.is_err(), Ordering::Relaxed);
             finished?;
             done.add(1);
@@ -59,7 +61,7 @@ pub(super) fn finish_transactions(
 }
 
 /// Brings a transaction to its end, or leaves it in a state in which others may run.
-fn finish_or_leave(core: &Core, logs: &Logs, entry: TxnEntry, context: Box<Context>) -> Result<()> {
+fn finish_or_leave(core: &Core, logs: &mut ReadBack<'_>, entry: TxnEntry, context: Box<Context>) -> Result<()> {
     let mut interrupted = Interrupted::bring_back(core, logs, entry, context)?;
     if !core.options.open_early {
         interrupted.reserve_some(core);

@@ -11,7 +11,7 @@ pub(crate) use wal::WalScheme;
 use std::fmt;
 
 use duramen_types::{Gsn, LogId, Lsn, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, LogsHold, NewRecord, WalStats};
+use duramen_wal::{Hardened, Inserted, LogsHold, NewRecord, Retainer, WalStats};
 
 use crate::error::Result;
 
@@ -69,6 +69,16 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Bytes that a record with a payload of this length takes.
     fn record_bytes(&self, payload: usize) -> u64;
 
+    /// Whether the user's limit would let `bytes` of records be set aside if nothing below `gsn` were kept, and `returned` bytes of
+    /// those set aside were given back.
+    fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool;
+
+    /// Bytes of the records from `gsn` on; those of the log that has most of them.
+    fn bytes_from(&self, gsn: Gsn) -> u64;
+
+    /// Bytes that are set aside.
+    fn set_aside(&self) -> u64;
+
     /// Forgets the records below `gsn`: nothing needs them any more.
     fn recycle_below(&self, gsn: Gsn) -> Result<()>;
 
@@ -87,6 +97,15 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// Waits until what may be recycled is archived, or cannot be.
     fn await_archive(&self);
+
+    /// What keeps records that nothing else needs, where there is no room for `bytes`.
+    fn retainer(&self, bytes: u64) -> Option<Retainer>;
+
+    /// A number that grows while what keeps records gets on.
+    fn retainers_progress(&self) -> u64;
+
+    /// Has the archive look what there is to do.
+    fn call_archive(&self);
 
     /// Why the log cannot be archived at present.
     fn archive_failure(&self) -> Option<String>;

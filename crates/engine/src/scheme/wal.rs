@@ -4,7 +4,7 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, WalError, WalStats, log_of_seat};
+use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
 
 use super::StorageScheme;
 use crate::error::{Result, why_log_failed};
@@ -135,6 +135,18 @@ impl StorageScheme for WalScheme {
         self.logs.record_bytes(payload)
     }
 
+    fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool {
+        self.logs.has_room_from(gsn, bytes, returned)
+    }
+
+    fn bytes_from(&self, gsn: Gsn) -> u64 {
+        self.logs.bytes_from(gsn)
+    }
+
+    fn set_aside(&self) -> u64 {
+        self.logs.set_aside()
+    }
+
     fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         Ok(self.logs.recycle_below(gsn)?)
     }
@@ -164,6 +176,18 @@ impl StorageScheme for WalScheme {
 
     fn await_archive(&self) {
         self.logs.await_archive();
+    }
+
+    fn retainer(&self, bytes: u64) -> Option<Retainer> {
+        self.logs.retainer(bytes)
+    }
+
+    fn retainers_progress(&self) -> u64 {
+        self.logs.retainers_progress()
+    }
+
+    fn call_archive(&self) {
+        self.logs.call_archive();
     }
 
     fn archive_failure(&self) -> Option<String> {

@@ -1,0 +1,79 @@
+//! Which remedy is for which full log.
+
+use super::*;
+
+const FREE: View = View {
+    behind_transactions: true,
+    fits_alone: true,
+    is_room_to_come: false,
+    gives_way: false,
+    behind_checkpoint: true,
+    has_interrupted: false,
+    has_deferred: false,
+    in_checkpoint: false,
+    retainer: None,
+};
+
+const KEPT: View = View { behind_transactions: false, fits_alone: false, behind_checkpoint: false, ..FREE };
+const SHARED: View = View { fits_alone: true, ..KEPT };
+
+#[test]
+fn what_stands_in_the_way_is_seen_to() {
+    let archive = |has_failed| Some(Retainer::Archive { has_failed });
+    let expected = [
+        (KEPT, Remedy::Refuse(Culprit::Itself)),
+        (View { is_room_to_come: true, ..KEPT }, Remedy::Refuse(Culprit::Itself)),
+        (View { has_interrupted: true, has_deferred: true, ..KEPT }, Remedy::FinishInterrupted),
+        (View { has_deferred: true, ..KEPT }, Remedy::RetryDeferred),
+        (View { in_checkpoint: true, ..KEPT }, Remedy::AwaitCheckpoint),
+        (View { is_room_to_come: true, gives_way: true, ..SHARED }, Remedy::AwaitOthers),
+        (View { gives_way: true, ..SHARED }, Remedy::Refuse(Culprit::Transactions)),
+        (SHARED, Remedy::LetGiveWay),
+        // A transaction keeps the log, whatever else does.
+        (View { retainer: archive(false), ..KEPT }, Remedy::Refuse(Culprit::Itself)),
+        (View { behind_checkpoint: false, retainer: archive(false), ..FREE }, Remedy::Checkpoint),
+        (View { retainer: archive(false), ..FREE }, Remedy::AwaitCopies),
+        (View { retainer: Some(Retainer::Backup), has_interrupted: true, ..FREE }, Remedy::AwaitCopies),
+        (View { retainer: archive(true), ..FREE }, Remedy::Refuse(Culprit::Log)),
+        (View { in_checkpoint: true, ..FREE }, Remedy::AwaitCheckpoint),
+        (FREE, Remedy::TryAgain),
+    ];
+    for (view, remedy) in expected {
+        assert_eq!(view.remedy(Tried::default()), remedy, "{view:?}");
+    }
+}
+
+/// Each remedy that does not help is given up some time.
+#[test]
+fn nothing_is_tried_for_ever() {
+    let tried = |remedies: &[Remedy]| {
+        let mut tried = Tried::default();
+        remedies.iter().for_each(|remedy| tried.note(*remedy));
+        tried
+    };
+    let deferred = View { has_deferred: true, ..KEPT };
+    assert_eq!(deferred.remedy(tried(&[Remedy::RetryDeferred])), Remedy::Refuse(Culprit::Itself));
+    assert_eq!(FREE.remedy(tried(&[Remedy::TryAgain])), Remedy::Recycle);
+    assert_eq!(FREE.remedy(tried(&[Remedy::TryAgain, Remedy::Recycle])), Remedy::Refuse(Culprit::Log));
+    let others = [Remedy::TryAgain, Remedy::Recycle, Remedy::AwaitCopies];
+    assert_eq!(FREE.remedy(tried(&others)), Remedy::TryAgain, "it was not in a row");
+    let dirty = View { behind_checkpoint: false, ..FREE };
+    let mut often = tried(&[Remedy::Checkpoint; MOST_CHECKPOINTS as usize - 1]);
+    assert_eq!(dirty.remedy(often), Remedy::Checkpoint);
+    assert_eq!(dirty.remedy(Tried { in_vain: true, ..often }), Remedy::Refuse(Culprit::Pages));
+    often.note(Remedy::Checkpoint);
+    assert_eq!(dirty.remedy(often), Remedy::Refuse(Culprit::Log));
+}
+
+#[test]
+fn what_stands_still_is_noticed() {
+    let (mut watch, start) = (Watch::default(), Instant::now());
+    let mut look = |value, millis| watch.unchanged(value, start.after(Duration::from_millis(millis))).as_millis();
+    assert_eq!(look(1, 0), 0);
+    assert_eq!(look(1, 700), 700);
+    assert_eq!(look(1, 1_500), 1_500);
+    assert_eq!(look(2, 1_600), 0, "it has got on");
+    assert_eq!(look(2, 2_000), 400);
+    assert_eq!(look(2, 4_000), 0, "nobody has looked meanwhile");
+    assert_eq!(look(2, 4_900), 900);
+}
