@@ -102,6 +102,14 @@ impl Versions {
     /// Those of the disk.
     pub(crate) fn write(&self) -> duramen_io::Result<()> {
         let unwritten: Vec<usize> = std::mem::take(&mut self.noted.lock().unwritten).into_iter().collect();
+        let Some(last) = unwritten.last() else { return Ok(()) };
+        match self.file.allocate(((last + 1) * BLOCK_SIZE) as u64) {
+            Err(error) if error.is_full() => {
+                self.noted.lock().unwritten.extend(unwritten);
+                return Ok(());
+            }
+            room => room?,
+        }
         let mut buffer = AlignedBuf::zeroed(unwritten.len().min(CHUNK) * BLOCK_SIZE);
         for some in unwritten.chunks(CHUNK) {
             for (number, block) in some.iter().zip(buffer.chunks_exact_mut(BLOCK_SIZE)) {
@@ -118,15 +126,9 @@ impl Versions {
             }
             let blocks = some.iter().zip(buffer.chunks_exact(BLOCK_SIZE));
             let writes: Vec<_> = blocks.map(|(number, block)| ((number * BLOCK_SIZE) as u64, block)).collect();
-            match self.file.write_batch(&writes) {
-                Err(error) if error.is_full() => {
-                    self.noted.lock().unwritten.extend(unwritten);
-                    return Ok(());
-                }
-                written => written?,
-            }
+            self.file.write_batch(&writes)?;
         }
-        if unwritten.is_empty() { Ok(()) } else { self.file.sync() }
+        self.file.sync()
     }
 }
 
