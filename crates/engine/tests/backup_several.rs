@@ -174,6 +174,14 @@ fn logs_are_restored_that_were_left_while_they_were_being_cut() {
     assert!(interrupted > 40 && cut > 0, "{interrupted}, {cut}");
 }
 
+/// The GSN below which the log is not needed, by the control file.
+fn oldest(disk: &SimDisk) -> u64 {
+    let control = disk.durable_bytes("control").unwrap();
+    let number = |at: usize| u64::from_le_bytes(control[at..at + 8].try_into().unwrap());
+    let slots = [0, 4096].map(|slot| (number(slot + 32), number(slot + 56)));
+    slots.into_iter().max().unwrap().1
+}
+
 /// Counts openings that were interrupted, and states they left in which logs are being cut.
 fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
     let world = World::new(3, of_several(Partition::RoundRobin));
@@ -208,7 +216,11 @@ fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
             let control = left.durable_bytes("control").unwrap();
             *cut += u64::from(control[91] + control[4096 + 91] > 0);
             let restore = Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&left));
-            check_rows(&restored(restore, &options).1, &expected);
+            match restore.clone().into_disk(&SimDisk::new(4), |_| {}) {
+                // The opening got as far as its checkpoint, and as it knew of no archive, it recycled what was not there yet.
+                Err(Error::LogGap { .. }) if oldest(&left) > oldest(&crashed) => {}
+                _ => check_rows(&restored(restore, &options).1, &expected),
+            }
         }
     }
 }
