@@ -106,11 +106,15 @@ impl Store {
             if at == 1 {
                 next.page().fetch_ahead();
             }
-            if !is_on(Bug::FencesNotCompared) && !node.is_parent(slot, &Node(next.page()), tree.table) {
+            if !next.is_known_child_of(&current) && !is_on(Bug::FencesNotCompared) {
+                let is_child = node.is_parent(slot, &Node(next.page()), tree.table);
                 // What was compared counts only if neither has changed meanwhile.
                 next.validate()?;
                 current.validate()?;
-                return Err(broken(child, NOT_THE_CHILD).into());
+                if !is_child {
+                    return Err(broken(child, NOT_THE_CHILD).into());
+                }
+                next.note_child_of(&current);
             }
             parent = Some(current);
             current = next;

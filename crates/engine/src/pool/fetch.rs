@@ -317,11 +317,12 @@ impl Pool {
     /// A frame for the page, exclusively latched and entered in the table, its bytes not yet the page's; `None` when
     /// the page is in the pool by now.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
-        self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         self.wal_rule.settle();
         let frame = self.take_frame()?;
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);
+        header.arrival.store(arrival, Ordering::Relaxed);
         if self.table.try_insert(id, frame) {
             // One round of the clock is granted to a page that is read for the first time.
             header.referenced.store(true, Ordering::Relaxed);

@@ -40,6 +40,10 @@ pub(super) struct Header {
     pub(super) recovery_gsn: RecoveryGsn,
     /// Whether the page was used since the eviction clock last passed.
     pub(super) referenced: AtomicBool,
+    /// Which of all pages that were ever brought into a frame this one is. Changed as `page` is.
+    pub(super) arrival: AtomicU64,
+    /// The arrivals of the page and of the one that it was last found to be a child of; see [`super::Optimistic::is_known_child_of`].
+    pub(super) child_of: AtomicU64,
 }
 
 impl Header {
@@ -49,6 +53,8 @@ impl Header {
             page: AtomicU64::new(0),
             recovery_gsn: RecoveryGsn::new(),
             referenced: AtomicBool::new(false),
+            arrival: AtomicU64::new(0),
+            child_of: AtomicU64::new(0),
         }
     }
 }

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 use duramen_sync::Backoff;
+use duramen_sync::atomic::Ordering;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PageId};
 
 use super::Pool;
 use super::error::{PoolError, Restart};
-use super::frames::FrameId;
+use super::frames::{FrameId, Header};
 use super::latch::{Upgrade, Version};
 use crate::page::{self, OptimisticPage};
 
@@ -53,6 +54,30 @@ impl<'a> Optimistic<'a> {
         }
         reach(Probe::OptimisticRestart);
         Err(Restart)
+    }
+
+    /// Whether the page was found to be a child of `parent` since both have come into their frames. What is in memory stays
+    /// consistent, so a page needs to be compared with what its parent says only once.
+    #[inline]
+    pub(crate) fn is_known_child_of(&self, parent: &Self) -> bool {
+        self.header().child_of.load(Ordering::Relaxed) == self.kinship(parent)
+    }
+
+    /// Notes that the page is a child of `parent`; both have been validated since that was found.
+    pub(crate) fn note_child_of(&self, parent: &Self) {
+        self.header().child_of.store(self.kinship(parent), Ordering::Relaxed);
+    }
+
+    /// A number for this pair of pages in these frames: if either is replaced, even in between, it is another one.
+    #[inline]
+    fn kinship(&self, parent: &Self) -> u64 {
+        let arrival = |page: &Self| page.header().arrival.load(Ordering::Relaxed);
+        arrival(parent).rotate_left(32) ^ arrival(self)
+    }
+
+    #[inline]
+    fn header(&self) -> &'a Header {
+        self.pool.frames.header(self.frame)
     }
 
     /// Turns the read into exclusive access, if nothing has changed since it began.
