@@ -17,8 +17,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction holds what this one needs in a way that would make both wait for ever, or the lock wait
-    /// limit passed. Nothing of the operation took effect; abort the transaction and run it again.
+    /// The transaction and others waited for each other, and it was the youngest of them. Nothing of the operation took
+    /// effect; abort the transaction and run it again, as [`crate::Db::run`] does.
     #[error("{txn} was chosen as the victim of a deadlock; abort it and run it again")]
     Deadlock {
         /// The transaction that must give way.

@@ -11,7 +11,8 @@
 //! blocked transaction to a blocked one: it turns an edge to a request into an edge to a holder that runs. Once all
 //! members of a cycle have queued, none of them runs, so none of the edges can go away but by somebody's withdrawal.
 //! Therefore the member that published last begins its search when all edges and all publications of the cycle
-//! are in place, and stay so, and the search, which visits all that can be reached, comes back to it.
+//! are in place, and stay so, and the search, which visits all that can be reached, comes back to it. It is repeated
+//! until it finds no cycle: the end of one victim's wait breaks every cycle through the victim, and makes no edge.
 //!
 //! # What is found is a deadlock
 //! Buckets are read one after the other, so the edges of a path need never have existed together. A cycle is therefore
@@ -40,6 +41,8 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) txn: TxnId,
+    /// As in [`super::TxnLocks::age`].
+    pub(super) age: TxnId,
     pub(super) lock: LockId,
     pub(super) ticket: u64,
 }
@@ -85,7 +88,7 @@ pub(super) struct Detector {
 }
 
 impl Detector {
-    /// Looks for a deadlock that `start` is part of; returns the number of its members.
+    /// Looks for a deadlock that `start` is part of; returns its members.
     ///
     /// `blockers` reads the edges out of a wait from its bucket, and says whether the wait still lasts.
     pub(super) fn search(
@@ -93,10 +96,10 @@ impl Detector {
         start: Wait,
         waits: &Waits,
         mut blockers: impl FnMut(Wait, &mut Vec<TxnId>) -> bool,
-    ) -> Option<usize> {
+    ) -> Option<&[Wait]> {
         while self.find_cycle(start, waits, &mut blockers) {
             if self.confirm(&mut blockers) {
-                return Some(self.cycle.len());
+                return Some(&self.cycle);
             }
             reach(Probe::DeadlockDissolved);
         }
@@ -162,13 +165,18 @@ mod tests {
     /// Transactions 1 and 2 wait for each other, but for the edge out of 2, which is there only in the first
     /// `readings_of_second` readings of it.
     fn search(readings_of_second: usize) -> Option<usize> {
-        let [first, second] =
-            [1, 2].map(|number| Wait { txn: TxnId::new(number), lock: LockId::catalog(), ticket: number });
+        let [first, second] = [1, 2].map(|number| TxnId::new(number)).map(|txn| Wait {
+            txn,
+            age: txn,
+            lock: LockId::catalog(),
+            ticket: 1,
+        });
         let waits = Waits::new();
         waits.publish(first);
         waits.publish(second);
         let mut readings = 0;
-        Detector::default().search(first, &waits, |wait, blockers| {
+        let mut detector = Detector::default();
+        let cycle = detector.search(first, &waits, |wait, blockers| {
             blockers.clear();
             if wait == first {
                 blockers.push(second.txn);
@@ -177,7 +185,8 @@ mod tests {
                 blockers.extend((readings <= readings_of_second).then_some(first.txn));
             }
             true
-        })
+        });
+        cycle.map(<[Wait]>::len)
     }
 
     #[test]

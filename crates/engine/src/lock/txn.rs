@@ -20,14 +20,38 @@ const KEPT_INDEX: usize = 1024;
 
 /// State of the wait of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
 pub(super) enum Outcome {
     /// Still in a queue, or not waiting.
-    Pending = 0,
+    Pending,
     /// The request was granted and is out of the queue.
-    Granted = 1,
+    Granted,
     /// The manager was closed and the request is out of the queue.
-    Closed = 2,
+    Closed,
+    /// The transaction is the victim of a deadlock of so many, and the request is out of the queue.
+    Victim(u32),
+}
+
+impl Outcome {
+    /// Outcomes as numbers; from this one on they are victims, with the number of transactions above it.
+    const VICTIM: u32 = 3;
+
+    fn to_u32(self) -> u32 {
+        match self {
+            Self::Pending => 0,
+            Self::Granted => 1,
+            Self::Closed => 2,
+            Self::Victim(cycle) => Self::VICTIM + cycle,
+        }
+    }
+
+    fn from_u32(raw: u32) -> Self {
+        match raw {
+            0 => Self::Pending,
+            1 => Self::Granted,
+            2 => Self::Closed,
+            victim => Self::Victim(victim - Self::VICTIM),
+        }
+    }
 }
 
 /// Where the thread of a transaction waits.
@@ -43,15 +67,11 @@ pub(super) struct Waiter {
 impl Waiter {
     pub(super) fn set(&self, outcome: Outcome) {
         // Release, for the waiter may see the new state without having taken the bucket's mutex.
-        self.outcome.store(outcome as u32, Ordering::Release);
+        self.outcome.store(outcome.to_u32(), Ordering::Release);
     }
 
     pub(super) fn outcome(&self) -> Outcome {
-        match self.outcome.load(Ordering::Acquire) {
-            0 => Outcome::Pending,
-            1 => Outcome::Granted,
-            _ => Outcome::Closed,
-        }
+        Outcome::from_u32(self.outcome.load(Ordering::Acquire))
     }
 
     /// A wake-up of an earlier wait may still arrive during a later one: whoever parks must look at the outcome again.
@@ -79,6 +99,8 @@ pub(super) struct Inherited {
 #[derive(Debug)]
 pub(crate) struct TxnLocks {
     txn: TxnId,
+    /// The first attempt at what the transaction does: its own number, unless it was run again.
+    age: TxnId,
     held: Vec<(LockId, LockMode)>,
     /// Positions in `held`; either empty or complete.
     index: HashMap<LockId, u32, BuildNumberHasher>,
@@ -95,6 +117,7 @@ impl TxnLocks {
     pub(crate) fn new(txn: TxnId) -> Self {
         Self {
             txn,
+            age: txn,
             held: Vec::new(),
             index: HashMap::default(),
             waiter: None,
@@ -111,7 +134,18 @@ impl TxnLocks {
     pub(crate) fn renew(&mut self, txn: TxnId) {
         assert!(self.held.is_empty(), "the locks of {} were released", self.txn);
         self.txn = txn;
+        self.age = txn;
         self.seen = Gsn::ZERO;
+    }
+
+    /// Makes the transaction as old as `first`, an earlier attempt at the same that is over.
+    pub(crate) fn set_age(&mut self, first: TxnId) {
+        self.age = first;
+    }
+
+    /// The number of its first attempt: of the members of a deadlock the one with the largest is the victim.
+    pub(crate) fn age(&self) -> TxnId {
+        self.age
     }
 
     /// Notes that the transaction may have seen the changes of the commit at `gsn`.

@@ -68,6 +68,11 @@ impl Txn {
         }
     }
 
+    /// Makes it as old as `first`, an earlier attempt at the same.
+    pub(crate) fn set_age(&mut self, first: TxnId) {
+        self.context.as_mut().expect("the transaction is not over").locks.set_age(first);
+    }
+
     /// Its number. No other transaction of this opening has it, nor has any other that has written something.
     pub fn id(&self) -> TxnId {
         self.context().locks.txn()
