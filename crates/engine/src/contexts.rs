@@ -34,6 +34,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// One that belongs to no store and to no transaction.
+    pub(crate) fn unused() -> Box<Self> {
+        Box::new(Self::new())
+    }
+
     fn new() -> Self {
         Self { locks: TxnLocks::new(TxnId::ZERO), log: TxnLog::default(), value: Vec::new(), key: Vec::new() }
     }
@@ -86,7 +91,7 @@ impl Contexts {
 
 impl Store {
     fn take(&mut self) -> Box<Context> {
-        self.contexts.pop().unwrap_or_else(|| Box::new(Context::new()))
+        self.contexts.pop().unwrap_or_else(Context::unused)
     }
 
     fn number(&mut self, next: &AtomicU64) -> TxnId {

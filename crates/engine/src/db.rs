@@ -22,6 +22,11 @@ use duramen_types::TableId;
 
 /// An open database. Cheap to clone; shared by any number of threads.
 ///
+/// It belongs to the process that opened it. In a child that this forks, every call gives [`Error::Forked`], and dropping what
+/// the child has inherited does nothing to the database, and lets the memory be. (This holds for children that the C library's
+/// `fork` makes, not for those of a bare system call.) The directory stays locked as long as the process that opened it has it
+/// open; if that is killed, as long as a child of it lives that has not started another program.
+///
 /// Dropping the last handle without [`Db::close`] stops the database where it is; nothing acknowledged is lost, and the
 /// next opening recovers.
 #[derive(Clone, Debug)]
@@ -33,6 +38,10 @@ struct Opened(References<Core>);
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if self.0.health.is_forked() {
+            // The parts of the database would write when they are dropped, and wait for threads that are not here.
+            return std::mem::forget(Arc::clone(&self.0));
+        }
         self.0.stop();
     }
 }
@@ -83,7 +92,8 @@ impl Db {
         &self.0.0
     }
 
-    /// Begins a transaction of the database's isolation level. It takes no resources until it is used.
+    /// Begins a transaction of the database's isolation level. It takes no resources until it is used. (If the database cannot
+    /// be used, its calls say so.)
     pub fn begin(&self) -> Txn {
         self.begin_with(self.core().options.isolation)
     }
@@ -189,6 +199,7 @@ impl Db {
     /// # Errors
     /// [`Error::Io`] and [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<()> {
+        self.core().health.check_process()?;
         self.core().checkpoint_clean()
     }
 
@@ -201,16 +212,24 @@ impl Db {
     /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on, keeps the log that is not
     /// archived, and tries again; when the log reaches its limit, transactions get [`Error::Full`].
     pub fn archive_failure(&self) -> Option<String> {
+        if let Err(error) = self.core().health.check_process() {
+            return Some(error.to_string());
+        }
         self.core().scheme().archive_failure()
     }
 
     /// Waits until all whole segments of the log are in the archive, or cannot be.
     pub fn await_archive(&self) {
-        self.core().scheme().await_archive();
+        if !self.core().health.is_forked() {
+            self.core().scheme().await_archive();
+        }
     }
 
-    /// What the database has done since it was opened.
+    /// What the database has done since it was opened; in a forked process, nothing.
     pub fn metrics(&self) -> Metrics {
+        if self.core().health.is_forked() {
+            return Metrics::default();
+        }
         self.core().metrics()
     }
 
@@ -230,6 +249,7 @@ impl Db {
     /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was acknowledged is kept.
     pub fn close(self) -> Result<()> {
         let core = self.core();
+        core.health.check_process()?;
         if core.health.is_closed() {
             return Err(Error::Closed);
         }

@@ -94,7 +94,11 @@ impl Txn {
 
     /// Refuses operations of a transaction that can only be aborted, and all of a database that is out of service.
     fn check_usable(&self) -> Result<()> {
-        if self.must_abort { Err(Error::MustAbort) } else { self.core.health.check() }
+        if self.must_abort {
+            self.core.health.check_process().and(Err(Error::MustAbort))
+        } else {
+            self.core.health.check()
+        }
     }
 
     /// Remembers what an error means for the transaction and for the database.
@@ -174,6 +178,9 @@ impl Drop for Txn {
         if self.context.is_some() {
             // An error here has put the database out of service, or the database is closed: recovery will undo.
             let _ = self.abort_now();
+        }
+        if self.core.health.is_forked() {
+            std::mem::forget(self.core.clone());
         }
     }
 }

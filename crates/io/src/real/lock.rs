@@ -5,6 +5,8 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use duramen_sync::Process;
+
 use super::sys;
 use crate::{DiskError, DiskLock, Result};
 
@@ -13,13 +15,17 @@ pub(super) const LOCK_FILE: &str = "lock";
 
 /// Holds the lock. The lock belongs to the open file, so a second opener in this process is kept out, too, and the
 /// system releases it when the process ends, however it ends. The file stays: removing it would race with an opener
-/// that has opened it but not locked it yet.
-struct Held(File);
+/// that has opened it but not locked it yet. A forked child shares the open file: it leaves the lock alone, and does not keep
+/// it when the parent gives it up.
+struct Held(File, Process);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // The number would mislead once nobody holds the lock. A failure is harmless: the number is only a hint.
-        let _ = self.0.set_len(0);
+        if self.1.is_current() {
+            // The number would mislead once nobody holds the lock. A failure is harmless: the number is only a hint.
+            let _ = self.0.set_len(0);
+            sys::unlock(self.0.as_fd());
+        }
     }
 }
 
@@ -38,7 +44,7 @@ pub(super) fn acquire(directory: &Path) -> Result<DiskLock> {
     }
     // From here on dropping `held` releases the lock.
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
-    Ok(DiskLock::new(Held(file)))
+    Ok(DiskLock::new(Held(file, Process::current())))
 }
 
 /// Says who has the lock, as far as the lock file tells.

@@ -16,8 +16,8 @@ use std::io::{Error, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::{Arc, Process};
 use duramen_types::planted::{Bug, is_on};
 
 use crate::checks::{assert_directory_name, assert_name, directory_of};
@@ -71,6 +71,17 @@ struct Shared {
     rings: Option<RingPool>,
     /// Whether `RWF_DSYNC` works, as far as is known.
     dsync: AtomicBool,
+    /// The one that opened the disk. A forked child changes no file: what it knows of them is soon out of date.
+    process: Process,
+}
+
+impl Shared {
+    fn check_process(&self, operation: &str, path: &Path) -> Result<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(describe(operation, path, &Error::other("this process was forked from the one that opened it")))
+    }
 }
 
 impl RealDisk {
@@ -93,7 +104,8 @@ impl RealDisk {
         let direct = options.direct && accepts_direct(&home.join(LOCK_FILE))?;
         let note = (options.direct && !direct)
             .then(|| format!("the file system of `{}` refuses direct I/O; its cache is used", home.display()));
-        let shared = Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true) };
+        let shared =
+            Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true), process: Process::current() };
         Ok(Self { home, direct, note, shared: Arc::new(shared) })
     }
 
@@ -151,6 +163,7 @@ impl Disk for RealDisk {
             options.custom_flags(libc::O_DIRECT);
         }
         let operation = if mode == OpenMode::CreateNew { "create" } else { "open" };
+        self.shared.check_process(operation, &path)?;
         let file = options.open(&path).map_err(|error| describe(operation, &path, &error))?;
         Ok(Arc::new(RealFile { disk: Arc::clone(&self.shared), file, path }))
     }
@@ -191,6 +204,7 @@ impl Disk for RealDisk {
     fn remove(&self, name: &str) -> Result<()> {
         assert_name(name);
         let path = self.path(name);
+        self.shared.check_process("remove", &path)?;
         fs::remove_file(&path).map_err(|error| describe("remove", &path, &error))
     }
 
@@ -199,6 +213,7 @@ impl Disk for RealDisk {
         assert_name(to);
         assert_eq!(directory_of(from), directory_of(to), "renames stay within their directory");
         let path = self.path(from);
+        self.shared.check_process("rename", &path)?;
         fs::rename(&path, self.path(to)).map_err(|error| describe(&format!("rename to `{to}`"), &path, &error))
     }
 
