@@ -10,7 +10,7 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Mutex, MutexGuard, Striped};
 use duramen_types::TxnId;
 
-use crate::lock::TxnLocks;
+use crate::lock::{Age, TxnLocks};
 use crate::txn_log::TxnLog;
 
 /// Stores: a power of two.
@@ -70,6 +70,7 @@ impl Contexts {
         let mut context = store.take();
         drop(store);
         context.locks.renew(txn);
+        context.locks.set_age(Age::now(txn));
         context.log.begin(txn);
         context
     }

@@ -25,7 +25,8 @@ impl Db {
     /// # let home = tempfile::tempdir().unwrap();
     /// # let db = duramen::Db::open(home.path(), duramen::Options::default())?;
     /// let visits = db.create_table("visits")?;
-    /// std::thread::scope(|scope| {
+    /// # use std::thread;
+    /// thread::scope(|scope| {
     ///     let count = |page: &'static [u8]| {
     ///         db.run(|txn| {
     ///             let seen = txn.get_for_update(&visits, page)?.map_or(0, |seen| seen[0]);
@@ -72,7 +73,7 @@ impl Db {
     /// As [`Db::run`].
     pub fn run_with<R>(&self, isolation: Isolation, mut work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
         let mut txn = self.begin_with(isolation);
-        let first = txn.id();
+        let age = txn.age();
         for attempt in 0.. {
             match work(&mut txn) {
                 Ok(value) => match txn.commit() {
@@ -89,7 +90,7 @@ impl Db {
             }
             pause(attempt);
             txn = self.begin_with(isolation);
-            txn.set_age(first);
+            txn.set_age(age);
         }
         unreachable!("the attempts have no last one")
     }

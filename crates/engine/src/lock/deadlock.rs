@@ -33,6 +33,7 @@ use duramen_sync::{CachePadded, Mutex};
 use duramen_types::TxnId;
 
 use super::id::LockId;
+use super::txn::Age;
 use crate::mix::BuildNumberHasher;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
@@ -42,7 +43,7 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 pub(super) struct Wait {
     pub(super) txn: TxnId,
     /// As in [`super::TxnLocks::age`].
-    pub(super) age: TxnId,
+    pub(super) age: Age,
     pub(super) lock: LockId,
     pub(super) ticket: u64,
 }
@@ -160,17 +161,13 @@ impl Detector {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Detector, LockId, TxnId, Wait, Waits};
+    use super::{Age, Detector, LockId, TxnId, Wait, Waits};
 
     /// Transactions 1 and 2 wait for each other, but for the edge out of 2, which is there only in the first
     /// `readings_of_second` readings of it.
     fn search(readings_of_second: usize) -> Option<usize> {
-        let [first, second] = [1, 2].map(|number| TxnId::new(number)).map(|txn| Wait {
-            txn,
-            age: txn,
-            lock: LockId::catalog(),
-            ticket: 1,
-        });
+        let [first, second] =
+            [1, 2].map(|txn| Wait { txn: TxnId::new(txn), age: Age::of(txn), lock: LockId::catalog(), ticket: 1 });
         let waits = Waits::new();
         waits.publish(first);
         waits.publish(second);

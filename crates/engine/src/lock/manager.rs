@@ -19,8 +19,8 @@
 //!   ([`LockManager::restore`]). A lock that it only saw free would go to those behind it in the queue meanwhile, again and again.
 //!
 //! # Victims
-//! The victim of a deadlock is its youngest member. Transactions are as old as their numbers say; one that is run again
-//! may keep the age of its first attempt ([`TxnLocks::set_age`]). The oldest transaction is never a victim, and what it
+//! The victim of a deadlock is its youngest member, the one that has begun last; one that is run again may keep the age of
+//! its first attempt ([`TxnLocks::set_age`]). The oldest transaction is never a victim, and what it
 //! waits for ends: those in its way wait for it, and then one of them is the victim, or they run. So it comes through,
 //! and then the next one. (If the member whose request closed the cycle were the victim, it would be the one that got
 //! furthest, and transactions that run again at once could keep each other from the end for ever.)

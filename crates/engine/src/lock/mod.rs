@@ -28,4 +28,4 @@ mod tests;
 pub(crate) use id::LockId;
 pub(crate) use manager::{LockError, LockManager};
 pub(crate) use mode::LockMode;
-pub(crate) use txn::TxnLocks;
+pub(crate) use txn::{Age, TxnLocks};

@@ -216,7 +216,7 @@ fn a_ring_of_threads_resolves_every_deadlock() {
                 let mut first = None;
                 loop {
                     let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
-                    first = first.or(Some(txn.txn()));
+                    first = first.or(Some(txn.age()));
                     txn.set_age(first.expect("it was set"));
                     let result = own.acquire(&mut txn, record(thread), Exclusive).and_then(|()| {
                         thread::yield_now();

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU32, Ordering};
 use duramen_sync::thread::Parker;
+use duramen_sync::{Arc, clock};
 use duramen_types::{Gsn, TxnId};
 
 use super::id::LockId;
@@ -93,14 +93,36 @@ pub(super) struct Inherited {
     pub(super) in_use: bool,
 }
 
+/// When a transaction has begun, or the first attempt at it. Ages differ, and the youngest is the largest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Age {
+    /// As [`clock::ticks`] told. The numbers of transactions are no order in time: threads take many at once.
+    began: u64,
+    /// The number of the first attempt.
+    txn: TxnId,
+}
+
+impl Age {
+    /// That of a transaction that begins now.
+    #[inline]
+    pub(crate) fn now(txn: TxnId) -> Self {
+        Self { began: clock::ticks(), txn }
+    }
+
+    /// An age that depends on the number alone.
+    #[cfg(test)]
+    pub(super) fn of(txn: u64) -> Self {
+        Self { began: 0, txn: TxnId::new(txn) }
+    }
+}
+
 /// The locks of one transaction, and those that its agent keeps for the next one. Its owner must pass it to
 /// [`super::LockManager::release_all`] when the transaction ends, and to [`super::LockManager::disinherit`] before
 /// dropping it.
 #[derive(Debug)]
 pub(crate) struct TxnLocks {
     txn: TxnId,
-    /// The first attempt at what the transaction does: its own number, unless it was run again.
-    age: TxnId,
+    age: Age,
     held: Vec<(LockId, LockMode)>,
     /// Positions in `held`; either empty or complete.
     index: HashMap<LockId, u32, BuildNumberHasher>,
@@ -117,7 +139,7 @@ impl TxnLocks {
     pub(crate) fn new(txn: TxnId) -> Self {
         Self {
             txn,
-            age: txn,
+            age: Age { began: 0, txn },
             held: Vec::new(),
             index: HashMap::default(),
             waiter: None,
@@ -134,17 +156,19 @@ impl TxnLocks {
     pub(crate) fn renew(&mut self, txn: TxnId) {
         assert!(self.held.is_empty(), "the locks of {} were released", self.txn);
         self.txn = txn;
-        self.age = txn;
+        self.age = Age { began: 0, txn };
         self.seen = Gsn::ZERO;
     }
 
-    /// Makes the transaction as old as `first`, an earlier attempt at the same that is over.
-    pub(crate) fn set_age(&mut self, first: TxnId) {
-        self.age = first;
+    /// Says when the transaction has begun, or that it is as old as an earlier attempt at the same. Without that it is as old as
+    /// its number says.
+    #[inline]
+    pub(crate) fn set_age(&mut self, age: Age) {
+        self.age = age;
     }
 
-    /// The number of its first attempt: of the members of a deadlock the one with the largest is the victim.
-    pub(crate) fn age(&self) -> TxnId {
+    /// When it has begun.
+    pub(crate) fn age(&self) -> Age {
         self.age
     }
 

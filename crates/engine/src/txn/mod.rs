@@ -26,7 +26,7 @@ use crate::catalog::Table;
 use crate::contexts::Context;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{LockId, LockMode};
+use crate::lock::{Age, LockId, LockMode};
 use crate::options::Isolation;
 use crate::txn_log::Mark;
 
@@ -68,9 +68,14 @@ impl Txn {
         }
     }
 
-    /// Makes it as old as `first`, an earlier attempt at the same.
-    pub(crate) fn set_age(&mut self, first: TxnId) {
-        self.context.as_mut().expect("the transaction is not over").locks.set_age(first);
+    /// When it has begun.
+    pub(crate) fn age(&self) -> Age {
+        self.context().locks.age()
+    }
+
+    /// Makes it as old as an earlier attempt at the same.
+    pub(crate) fn set_age(&mut self, age: Age) {
+        self.context.as_mut().expect("the transaction is not over").locks.set_age(age);
     }
 
     /// Its number. No other transaction of this opening has it, nor has any other that has written something.
