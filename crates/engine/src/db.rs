@@ -11,7 +11,7 @@ use crate::change::Change;
 use crate::check::CheckReport;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::LockId;
+use crate::lock::{LockError, LockId, LockMode};
 use crate::metrics::Metrics;
 use crate::open;
 use crate::options::{Isolation, Options};
@@ -150,14 +150,22 @@ impl Db {
     /// get [`Error::NoSuchTable`].
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
+    /// [`Error::TableInUse`] when one of them is open in the calling thread, which would wait for itself, as far as is known: a
+    /// transaction counts as open in the thread that used it last. [`Error::Deadlock`] when one of them waits for something
+    /// that the calling thread has. [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         catalog::check_name(name)?;
         let mut txn = self.begin_catalog()?;
         let found = txn.get_raw(CATALOG, name.as_bytes())?;
         let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
         let tree = catalog::decode(&bytes)?;
-        txn.lock_exclusively(LockId::table(tree.table))?;
+        txn.internal(|core, context| {
+            let locked = core.locks.acquire(&mut context.locks, LockId::table(tree.table), LockMode::Exclusive);
+            locked.map_err(|error| match error {
+                LockError::Deadlock { cycle: 1 } => Error::TableInUse { name: name.to_owned() },
+                error => core.lock_error(context.locks.txn(), error),
+            })
+        })?;
         txn.delete_raw(CATALOG, name.as_bytes())?;
         txn.free_on_commit(Garbage::Tree(tree))?;
         let core = Arc::clone(self.core());

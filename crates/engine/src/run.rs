@@ -53,7 +53,8 @@ impl Db {
     ///
     /// The attempts do not starve: each is as old as the first one, and of the transactions in a deadlock the youngest gives
     /// way. Between attempts there is a pause of a random length, at most 20 microseconds at first and 5 milliseconds later.
-    /// There is no limit to their number.
+    /// There is no limit to their number. Only a transaction that waits for another one that the calling thread itself has open
+    /// gets [`Error::Deadlock`](crate::Error::Deadlock) at once.
     ///
     /// To take the changes back for a reason of its own, `work` can [roll back](Txn::rollback_to) to a savepoint that it has
     /// made at its beginning, and return normally. If it panics, the transaction is rolled back.
@@ -82,7 +83,7 @@ impl Db {
                     Err(error) => return Err(error),
                 },
                 // Its locks go before the pause.
-                Err(error) if error.is_retryable() => drop(txn),
+                Err(error) if error.is_retryable() && !txn.waited_for_own_thread() => drop(txn),
                 Err(error) => {
                     txn.abort()?;
                     return Err(error);

@@ -47,7 +47,7 @@ pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGu
 pub use process::Process;
 pub use references::{Reference, References};
 pub use std::sync::{Arc, OnceLock, Weak};
-pub use stripe::{Striped, stripe};
+pub use stripe::{Striped, stripe, stripe_of};
 
 /// Number of this process; the same in every run on the simulated machine.
 pub fn process_id() -> u32 {

@@ -20,6 +20,11 @@
 //! If all members were, and all edges are there the second time, then all existed together when the second reading
 //! began, because a blocked transaction acquires nothing. Otherwise somebody moved, and the search is repeated.
 //!
+//! # Threads that wait for themselves
+//! A thread that waits blocks every other transaction that it has open (`owners.rs`). These are published with the wait, before
+//! the search: an edge to one of them is an edge to the transaction that waits. A transaction whose thread waits for another one
+//! of the same thread is a cycle by itself.
+//!
 //! # Cost
 //! An edge from a request p to a request q ahead of it is left out where q conflicts with no more modes than p does: all
 //! that q waits for, p waits for too. A cycle that passes from p over q to z has a shorter one beside it, from p to z,
@@ -29,10 +34,11 @@
 use std::collections::HashSet;
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{CachePadded, Mutex};
+use duramen_sync::{Arc, CachePadded, Mutex};
 use duramen_types::TxnId;
 
 use super::id::LockId;
+use super::owners::{Carried, Owner};
 use super::txn::Age;
 use crate::mix::BuildNumberHasher;
 
@@ -48,10 +54,19 @@ pub(super) struct Wait {
     pub(super) ticket: u64,
 }
 
+/// A transaction that does not go on before a wait ends.
+#[derive(Debug)]
+struct Blocked {
+    txn: TxnId,
+    wait: Wait,
+    /// The owner of a transaction that waits only because its thread does, and that thread.
+    by_thread: Option<(Arc<Owner>, u64)>,
+}
+
 /// Who waits on which lock. A stale entry does no harm: the bucket knows whether the wait still lasts.
 #[derive(Debug)]
 pub(super) struct Waits {
-    shards: Box<[CachePadded<Mutex<Vec<Wait>>>]>,
+    shards: Box<[CachePadded<Mutex<Vec<Blocked>>>]>,
 }
 
 impl Waits {
@@ -59,22 +74,35 @@ impl Waits {
         Self { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
-    fn shard(&self, txn: TxnId) -> &Mutex<Vec<Wait>> {
+    fn shard(&self, txn: TxnId) -> &Mutex<Vec<Blocked>> {
         &self.shards[txn.get() as usize % SHARDS]
     }
 
-    pub(super) fn publish(&self, wait: Wait) {
-        self.shard(wait.txn).lock().push(wait);
+    /// Publishes a wait of the calling thread, which has the transactions `carried` open beside the one that waits.
+    pub(super) fn publish(&self, wait: Wait, carried: &[Carried]) {
+        for Carried { txn, owner } in carried {
+            let by_thread = Some((Arc::clone(owner), owner.thread()));
+            self.shard(*txn).lock().push(Blocked { txn: *txn, wait, by_thread });
+        }
+        self.shard(wait.txn).lock().push(Blocked { txn: wait.txn, wait, by_thread: None });
     }
 
-    pub(super) fn withdraw(&self, txn: TxnId) {
-        let mut shard = self.shard(txn).lock();
-        let at = shard.iter().position(|wait| wait.txn == txn).expect("a wait is published once and withdrawn once");
-        shard.swap_remove(at);
+    pub(super) fn withdraw(&self, wait: Wait, carried: &[Carried]) {
+        for txn in carried.iter().map(|carried| carried.txn).chain([wait.txn]) {
+            let mut shard = self.shard(txn).lock();
+            let at = shard.iter().position(|blocked| blocked.txn == txn && blocked.wait == wait);
+            shard.swap_remove(at.expect("a wait is published once and withdrawn once"));
+        }
     }
 
+    /// The wait that has to end before `txn` goes on.
     fn find(&self, txn: TxnId) -> Option<Wait> {
-        self.shard(txn).lock().iter().find(|wait| wait.txn == txn).copied()
+        let shard = self.shard(txn).lock();
+        let is_blocked = |blocked: &&Blocked| {
+            let stays = |(owner, thread): &(Arc<Owner>, u64)| owner.thread() == *thread;
+            blocked.txn == txn && blocked.by_thread.as_ref().is_none_or(stays)
+        };
+        shard.iter().find(is_blocked).map(|blocked| blocked.wait)
     }
 }
 
@@ -99,7 +127,7 @@ impl Detector {
         mut blockers: impl FnMut(Wait, &mut Vec<TxnId>) -> bool,
     ) -> Option<&[Wait]> {
         while self.find_cycle(start, waits, &mut blockers) {
-            if self.confirm(&mut blockers) {
+            if self.confirm(waits, &mut blockers) {
                 return Some(&self.cycle);
             }
             reach(Probe::DeadlockDissolved);
@@ -124,11 +152,18 @@ impl Detector {
                     self.trace(next);
                     return true;
                 }
-                for &blocker in &self.blockers {
-                    if self.seen.insert(blocker)
-                        && let Some(wait) = waits.find(blocker)
-                    {
-                        self.reached.push((wait, next));
+                for at in 0..self.blockers.len() {
+                    if !self.seen.insert(self.blockers[at]) {
+                        continue;
+                    }
+                    match waits.find(self.blockers[at]) {
+                        // Its thread has another transaction open that is waited for.
+                        Some(wait) if wait == start => {
+                            self.trace(next);
+                            return true;
+                        }
+                        Some(wait) => self.reached.push((wait, next)),
+                        None => {}
                     }
                 }
             }
@@ -150,11 +185,12 @@ impl Detector {
     }
 
     /// Reads the cycle a second time.
-    fn confirm(&mut self, blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool) -> bool {
+    fn confirm(&mut self, waits: &Waits, blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool) -> bool {
         (0..self.cycle.len()).all(|at| {
             // Each member was reached from the one behind it, and the last one leads back to the start.
-            let target = self.cycle[(at + self.cycle.len() - 1) % self.cycle.len()].txn;
-            blockers(self.cycle[at], &mut self.blockers) && self.blockers.contains(&target)
+            let target = self.cycle[(at + self.cycle.len() - 1) % self.cycle.len()];
+            let leads_there = |blocker: &TxnId| *blocker == target.txn || waits.find(*blocker) == Some(target);
+            blockers(self.cycle[at], &mut self.blockers) && self.blockers.iter().any(leads_there)
         })
     }
 }
@@ -169,8 +205,8 @@ mod tests {
         let [first, second] =
             [1, 2].map(|txn| Wait { txn: TxnId::new(txn), age: Age::of(txn), lock: LockId::catalog(), ticket: 1 });
         let waits = Waits::new();
-        waits.publish(first);
-        waits.publish(second);
+        waits.publish(first, &[]);
+        waits.publish(second, &[]);
         let mut readings = 0;
         let mut detector = Detector::default();
         let cycle = detector.search(first, &waits, |wait, blockers| {

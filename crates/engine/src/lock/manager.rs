@@ -35,6 +35,9 @@
 //! 3. It unparks the victim and those granted, without the bucket's mutex.
 //! 4. It searches again, for its request may have closed several cycles, and parks when there is none left.
 //!
+//! If a thread waits for another transaction that it has open itself, the one that waits is the victim, for it is the only one
+//! that waits.
+//!
 //! The victim keeps what it holds: it should roll back and release all. It does not wait from step 2 on, so no other
 //! search finds a cycle through it.
 //!
@@ -62,6 +65,7 @@ use super::deadlock::{Detector, Wait, Waits};
 use super::head::Request;
 use super::id::LockId;
 use super::mode::LockMode;
+use super::owners::Owners;
 use super::table::Bucket;
 use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
 use crate::before_waits::BeforeWaits;
@@ -72,7 +76,7 @@ pub(crate) enum LockError {
     /// The transaction is the youngest in a cycle of waiting transactions; after a rollback it may be retried.
     #[error("deadlock: the transaction is the youngest in a cycle of {cycle} that wait for each other")]
     Deadlock {
-        /// Number of transactions in the cycle.
+        /// Number of transactions that wait in the cycle. If it is one, the thread waits for another transaction of its own.
         cycle: usize,
     },
     /// The lock was not granted within the limit.
@@ -123,6 +127,7 @@ pub(crate) struct LockManager {
     /// Whether agents keep intention locks.
     inheritance: bool,
     closed: AtomicBool,
+    owners: Owners,
     waits: Waits,
     detector: Mutex<Detector>,
     counters: CachePadded<Counters>,
@@ -140,6 +145,7 @@ impl LockManager {
             wait_limit: None,
             inheritance: false,
             closed: AtomicBool::new(false),
+            owners: Owners::default(),
             waits: Waits::new(),
             detector: Mutex::new(Detector::default()),
             counters: CachePadded::new(Counters::default()),
@@ -181,6 +187,7 @@ impl LockManager {
     #[inline]
     pub(crate) fn acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError> {
         let _lock = cost::scope(Category::Lock);
+        txn.use_by_thread(&self.owners);
         let held = txn.held(id);
         let Some(mode) = missing(held, mode) else { return Ok(()) };
         if held.is_none() && self.inherits(txn, id, mode) {
@@ -271,17 +278,18 @@ impl LockManager {
 
     /// Waits without using the processor.
     fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
+        let carried = self.owners.carried(wait.txn);
         if !is_on(Bug::WaitPublishedLate) {
-            self.waits.publish(wait);
+            self.waits.publish(wait, &carried);
         }
         self.break_deadlocks(wait);
         if is_on(Bug::WaitPublishedLate) {
-            self.waits.publish(wait);
+            self.waits.publish(wait, &carried);
         }
         #[cfg(test)]
         self.counters.searches.fetch_add(1, Ordering::Relaxed);
         let result = self.park(wait, waiter, start);
-        self.waits.withdraw(wait.txn);
+        self.waits.withdraw(wait, &carried);
         result
     }
 
@@ -422,6 +430,7 @@ impl LockManager {
             self.end_use(txn, &inherited, &mut granted);
         }
         txn.clear_index();
+        txn.end_use();
         // Last, for who waits for one of these locks often goes on to ask for another one.
         wake(&granted);
     }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use duramen_sync::atomic::{AtomicU32, Ordering};
-use duramen_sync::thread::Parker;
+use duramen_sync::thread::{self, Parker};
 use duramen_sync::{Arc, clock};
 use duramen_types::{Gsn, TxnId};
 
 use super::id::LockId;
 use super::inherit::Agent;
 use super::mode::LockMode;
+use super::owners::{Owner, Owners};
 use crate::mix::BuildNumberHasher;
 
 /// Up to this many locks are searched one by one, more through a hash index.
@@ -123,6 +124,11 @@ impl Age {
 pub(crate) struct TxnLocks {
     txn: TxnId,
     age: Age,
+    owner: Arc<Owner>,
+    /// As the owner says it.
+    thread: u64,
+    /// Whether the owner names the transaction.
+    is_open: bool,
     held: Vec<(LockId, LockMode)>,
     /// Positions in `held`; either empty or complete.
     index: HashMap<LockId, u32, BuildNumberHasher>,
@@ -140,6 +146,9 @@ impl TxnLocks {
         Self {
             txn,
             age: Age { began: 0, txn },
+            owner: Arc::default(),
+            thread: 0,
+            is_open: false,
             held: Vec::new(),
             index: HashMap::default(),
             waiter: None,
@@ -158,6 +167,26 @@ impl TxnLocks {
         self.txn = txn;
         self.age = Age { began: 0, txn };
         self.seen = Gsn::ZERO;
+    }
+
+    /// Notes that the calling thread uses the transaction.
+    #[inline]
+    pub(super) fn use_by_thread(&mut self, owners: &Owners) {
+        if self.thread != thread::id() {
+            self.thread = thread::id();
+            owners.enter(&self.owner);
+        }
+        if !self.is_open {
+            self.is_open = true;
+            self.owner.set_txn(self.txn);
+        }
+    }
+
+    /// Notes that the transaction holds no lock any more.
+    #[inline]
+    pub(super) fn end_use(&mut self) {
+        self.is_open = false;
+        self.owner.set_txn(TxnId::ZERO);
     }
 
     /// Says when the transaction has begun, or that it is as old as an earlier attempt at the same. Without that it is as old as

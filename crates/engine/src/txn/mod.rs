@@ -22,11 +22,11 @@ use duramen_sync::Reference;
 use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
 
 use crate::btree::{Store, Tree};
-use crate::catalog::Table;
+use crate::catalog::{Opening, Table};
 use crate::contexts::Context;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{Age, LockId, LockMode};
+use crate::lock::{Age, LockError, LockId, LockMode};
 use crate::options::Isolation;
 use crate::txn_log::Mark;
 
@@ -42,6 +42,7 @@ pub struct Txn {
     context: Option<Box<Context>>,
     isolation: Isolation,
     must_abort: bool,
+    waited_for_own_thread: bool,
     /// Savepoints made so far; each gets the next number.
     savepoints: u64,
     /// Savepoints that a rollback has not passed: number and place.
@@ -51,6 +52,8 @@ pub struct Txn {
 /// A point in a transaction that [`Txn::rollback_to`] returns to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Savepoint {
+    /// Two databases may have transactions of one number.
+    opening: Opening,
     txn: TxnId,
     number: u64,
 }
@@ -63,9 +66,15 @@ impl Txn {
             core,
             isolation,
             must_abort: false,
+            waited_for_own_thread: false,
             savepoints: 0,
             valid_savepoints: Vec::new(),
         }
+    }
+
+    /// Whether it was refused a lock that another transaction of the same thread holds.
+    pub(crate) fn waited_for_own_thread(&self) -> bool {
+        self.waited_for_own_thread
     }
 
     /// When it has begun.
@@ -129,7 +138,11 @@ impl Txn {
         let (core, _, context) = self.parts();
         match core.locks.acquire(&mut context.locks, id, mode) {
             Ok(()) => Ok(()),
-            Err(error) => Err(core.lock_error(context.locks.txn(), error)),
+            Err(error) => {
+                let error_of_txn = core.lock_error(context.locks.txn(), error);
+                self.waited_for_own_thread |= error == LockError::Deadlock { cycle: 1 };
+                Err(error_of_txn)
+            }
         }
     }
 
