@@ -34,19 +34,25 @@ pub(crate) struct TableInner {
     pub(crate) tree: Tree,
     dropped: AtomicBool,
     /// The opening of the database that gave the handle out.
-    opening: Arc<Opening>,
+    opening: Opening,
 }
 
-/// Tells handles of one opening of a database from those of another, by its address.
-#[derive(Debug, Default)]
-struct Opening {
-    /// Gives the type a size, and its instances addresses of their own.
-    _place: u8,
+/// Tells what one opening of a database has given out from what another has, by its address. (What is in it gives it one.)
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opening(Arc<u8>);
+
+impl PartialEq for Opening {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
+
+impl Eq for Opening {}
 
 impl Table {
-    fn new(name: &str, tree: Tree, opening: &Arc<Opening>) -> Self {
-        let (name, opening) = (name.to_owned(), Arc::clone(opening));
+    fn new(name: &str, tree: Tree, opening: &Opening) -> Self {
+        let (name, opening) = (name.to_owned(), opening.clone());
         Self(Arc::new(TableInner { name, tree, dropped: AtomicBool::new(false), opening }))
     }
 
@@ -63,7 +69,7 @@ impl Table {
     /// The tree, unless the table belongs to another database than `handles`. It may have been dropped.
     #[inline]
     pub(crate) fn tree(&self, handles: &Handles) -> Result<Tree> {
-        if !Arc::ptr_eq(&self.0.opening, &handles.opening) {
+        if self.0.opening != handles.opening {
             return Err(Error::ForeignTable { name: self.0.name.clone() });
         }
         Ok(self.0.tree)
@@ -87,7 +93,7 @@ impl Table {
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     tables: Mutex<Vec<Table>>,
-    opening: Arc<Opening>,
+    pub(crate) opening: Opening,
 }
 
 impl Handles {

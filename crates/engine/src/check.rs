@@ -63,6 +63,7 @@ impl CheckReport {
 /// Checks the whole database. No transaction may be writing meanwhile.
 pub(crate) fn check(db: &Db) -> Result<CheckReport> {
     let core = db.core();
+    core.health.check_process()?;
     if core.health.is_closed() {
         return Err(Error::Closed);
     }

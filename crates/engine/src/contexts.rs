@@ -10,7 +10,7 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Mutex, MutexGuard, Striped};
 use duramen_types::TxnId;
 
-use crate::lock::TxnLocks;
+use crate::lock::{Age, TxnLocks};
 use crate::txn_log::TxnLog;
 
 /// Stores: a power of two.
@@ -34,6 +34,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// One that belongs to no store and to no transaction.
+    pub(crate) fn unused() -> Box<Self> {
+        Box::new(Self::new())
+    }
+
     fn new() -> Self {
         Self { locks: TxnLocks::new(TxnId::ZERO), log: TxnLog::default(), value: Vec::new(), key: Vec::new() }
     }
@@ -65,6 +70,7 @@ impl Contexts {
         let mut context = store.take();
         drop(store);
         context.locks.renew(txn);
+        context.locks.set_age(Age::now(txn));
         context.log.begin(txn);
         context
     }
@@ -86,7 +92,7 @@ impl Contexts {
 
 impl Store {
     fn take(&mut self) -> Box<Context> {
-        self.contexts.pop().unwrap_or_else(|| Box::new(Context::new()))
+        self.contexts.pop().unwrap_or_else(Context::unused)
     }
 
     fn number(&mut self, next: &AtomicU64) -> TxnId {

@@ -61,8 +61,11 @@ impl Core {
         &*self.store.scheme
     }
 
-    /// Working memory for a new transaction, which gets its number.
+    /// Working memory for a new transaction, which gets its number. In a forked process, where it can do nothing, it has none.
     pub(crate) fn context(&self) -> Box<Context> {
+        if self.health.is_forked() {
+            return Context::unused();
+        }
         self.contexts.begin(&self.next_txn)
     }
 

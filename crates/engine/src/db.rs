@@ -11,7 +11,7 @@ use crate::change::Change;
 use crate::check::CheckReport;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::LockId;
+use crate::lock::{LockError, LockId, LockMode};
 use crate::metrics::Metrics;
 use crate::open;
 use crate::options::{Isolation, Options};
@@ -21,6 +21,11 @@ use crate::txn::Txn;
 use duramen_types::TableId;
 
 /// An open database. Cheap to clone; shared by any number of threads.
+///
+/// It belongs to the process that opened it. In a child that this forks, every call gives [`Error::Forked`], and dropping what
+/// the child has inherited does nothing to the database, and lets the memory be. (This holds for children that the C library's
+/// `fork` makes, not for those of a bare system call.) The directory stays locked as long as the process that opened it has it
+/// open; if that is killed, as long as a child of it lives that has not started another program.
 ///
 /// Dropping the last handle without [`Db::close`] stops the database where it is; nothing acknowledged is lost, and the
 /// next opening recovers.
@@ -33,6 +38,10 @@ struct Opened(References<Core>);
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if self.0.health.is_forked() {
+            // The parts of the database would write when they are dropped, and wait for threads that are not here.
+            return std::mem::forget(Arc::clone(&self.0));
+        }
         self.0.stop();
     }
 }
@@ -85,7 +94,8 @@ impl Db {
         &self.0.0
     }
 
-    /// Begins a transaction of the database's isolation level. It takes no resources until it is used.
+    /// Begins a transaction of the database's isolation level. It takes no resources until it is used. (If the database cannot
+    /// be used, its calls say so.)
     pub fn begin(&self) -> Txn {
         self.begin_with(self.core().options.isolation)
     }
@@ -142,14 +152,22 @@ impl Db {
     /// get [`Error::NoSuchTable`].
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
+    /// [`Error::TableInUse`] when one of them is open in the calling thread, which would wait for itself, as far as is known: a
+    /// transaction counts as open in the thread that used it last. [`Error::Deadlock`] when one of them waits for something
+    /// that the calling thread has. [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         catalog::check_name(name)?;
         let mut txn = self.begin_catalog()?;
         let found = txn.get_raw(CATALOG, name.as_bytes())?;
         let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
         let tree = catalog::decode(&bytes)?;
-        txn.lock_exclusively(LockId::table(tree.table))?;
+        txn.internal(|core, context| {
+            let locked = core.locks.acquire(&mut context.locks, LockId::table(tree.table), LockMode::Exclusive);
+            locked.map_err(|error| match error {
+                LockError::Deadlock { cycle: 1 } => Error::TableInUse { name: name.to_owned() },
+                error => core.lock_error(context.locks.txn(), error),
+            })
+        })?;
         txn.delete_raw(CATALOG, name.as_bytes())?;
         txn.free_on_commit(Garbage::Tree(tree))?;
         let core = Arc::clone(self.core());
@@ -191,6 +209,7 @@ impl Db {
     /// # Errors
     /// [`Error::Io`] and [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<()> {
+        self.core().health.check_process()?;
         self.core().checkpoint_clean()
     }
 
@@ -203,16 +222,24 @@ impl Db {
     /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on, keeps the log that is not
     /// archived, and tries again; when the log reaches its limit, transactions get [`Error::Full`].
     pub fn archive_failure(&self) -> Option<String> {
+        if let Err(error) = self.core().health.check_process() {
+            return Some(error.to_string());
+        }
         self.core().scheme().archive_failure()
     }
 
     /// Waits until all whole segments of the log are in the archive, or cannot be.
     pub fn await_archive(&self) {
-        self.core().scheme().await_archive();
+        if !self.core().health.is_forked() {
+            self.core().scheme().await_archive();
+        }
     }
 
-    /// What the database has done since it was opened.
+    /// What the database has done since it was opened; in a forked process, nothing.
     pub fn metrics(&self) -> Metrics {
+        if self.core().health.is_forked() {
+            return Metrics::default();
+        }
         self.core().metrics()
     }
 
@@ -232,6 +259,7 @@ impl Db {
     /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was acknowledged is kept.
     pub fn close(self) -> Result<()> {
         let core = self.core();
+        core.health.check_process()?;
         if core.health.is_closed() {
             return Err(Error::Closed);
         }

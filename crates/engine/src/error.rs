@@ -17,8 +17,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction holds what this one needs in a way that would make both wait for ever, or the lock wait
-    /// limit passed. Nothing of the operation took effect; abort the transaction and run it again.
+    /// The transaction and others waited for each other, and it was the youngest of them. Nothing of the operation took
+    /// effect; abort the transaction and run it again, as [`crate::Db::run`] does.
+    ///
+    /// A thread that has several transactions open may wait for itself. The one that would wait gets this error, too; running it
+    /// again helps only when the other one has ended. A transaction counts as open in the thread that used it last: one that was
+    /// handed to another thread, from the first call there on in that one.
     #[error("{txn} was chosen as the victim of a deadlock; abort it and run it again")]
     Deadlock {
         /// The transaction that must give way.
@@ -80,6 +84,14 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// The calling thread has a transaction open that uses the table to be dropped, and would wait for itself.
+    #[error(
+        "the calling thread has a transaction open that uses the table `{name}`; end it before the table is dropped"
+    )]
+    TableInUse {
+        /// The table's name.
+        name: String,
+    },
     /// A table name must have 1 to 255 bytes.
     #[error("a table name has 1 to {limit} bytes; `{name}` has {len}", len = name.len())]
     BadTableName {
@@ -88,7 +100,7 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A savepoint of another transaction, or one that a rollback has passed.
+    /// A savepoint of another transaction or database, or one that a rollback has passed.
     #[error("the savepoint does not belong to this transaction or was rolled back over")]
     NoSuchSavepoint,
     /// An option makes no sense.
@@ -229,6 +241,10 @@ pub enum Error {
         /// Its number.
         segment: u64,
     },
+    /// This process is a fork of the one that opened the database, and must not touch it: the files and the threads are
+    /// the parent's. Dropping what belongs to the database is allowed, does nothing to it, and gives no memory back.
+    #[error("this process was forked from the one that opened the database; use it there, or open it after the fork")]
+    Forked,
     /// The database has been closed.
     #[error("the database is closed")]
     Closed,

@@ -1,29 +1,46 @@
-//! Whether the database is fit for writing.
+//! Whether the database is fit for use.
 
-use duramen_sync::OnceLock;
 use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::{OnceLock, Process};
 
 use crate::error::{Error, Result};
 
 /// The first failure of the disk, and whether the database was closed. After a failed write or sync nobody knows what is
-/// on disk: the database is out of service until it has been reopened and recovered.
+/// on disk: the database is out of service until it has been reopened and recovered. In a fork of the process that has opened
+/// it, it is out of service for good: nothing of it is touched there, not even a mutex, since the thread that held it may not
+/// be there.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     unfit: AtomicBool,
     failure: OnceLock<String>,
     closed: AtomicBool,
+    /// The one that opened the database.
+    process: Process,
 }
 
 impl Health {
     /// Refuses what an unfit or closed database must not do.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.unfit.load(Ordering::Acquire) { Err(self.reason()) } else { Ok(()) }
+        if self.unfit.load(Ordering::Acquire) || self.is_forked() { Err(self.reason()) } else { Ok(()) }
+    }
+
+    /// Refuses what a forked process must not do.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
+    }
+
+    /// Whether this is not the process that opened the database.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.process.is_current()
     }
 
     #[cold]
     fn reason(&self) -> Error {
         match self.failure.get() {
+            _ if self.is_forked() => Error::Forked,
             Some(reason) => Error::Poisoned { reason: reason.clone() },
             None => Error::Closed,
         }

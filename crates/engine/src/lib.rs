@@ -22,21 +22,20 @@
 //! # }
 //! ```
 //!
-//! Transactions that get in each other's way wait; one that would wait for ever gets [`Error::Deadlock`], is aborted and
-//! run again:
+//! Transactions that get in each other's way wait. If some wait for each other, the youngest gets [`Error::Deadlock`], and
+//! has to be aborted and run again. [`Db::run`] does that, until the transaction comes through:
 //!
 //! ```
 //! # fn transfer(db: &duramen::Db, accounts: &duramen::Table) -> duramen::Result<()> {
-//! loop {
-//!     let mut txn = db.begin();
-//!     let result = txn.put(accounts, b"alice", b"90").and_then(|()| txn.put(accounts, b"bob", b"30"));
-//!     match result.and_then(|()| txn.commit()) {
-//!         Err(error) if error.is_retryable() => continue,
-//!         other => return other,
-//!     }
-//! }
+//! db.run(|txn| {
+//!     txn.put(accounts, b"alice", b"90")?;
+//!     txn.put(accounts, b"bob", b"30")
+//! })
 //! # }
 //! ```
+//!
+//! A loop around [`Db::begin`] that runs a transaction again if [`Error::is_retryable`] says so makes progress, too; but
+//! each attempt is a new, young transaction, and one thread may wait for long while others go on.
 //!
 //! # Promises
 //! * What [`Txn::commit`] has acknowledged survives any crash: process, system, power.
@@ -79,6 +78,7 @@ mod page;
 mod pool;
 mod record;
 mod recovery;
+mod run;
 mod scheme;
 mod space;
 mod timestamp;

@@ -16,7 +16,7 @@ pub struct Metrics {
     pub commits: u64,
     /// Transactions aborted, by their user or by dropping them.
     pub aborts: u64,
-    /// Transactions refused a lock because of a deadlock.
+    /// Transactions that were the victim of a deadlock.
     pub deadlocks: u64,
     /// Transactions that have written and are not over, at this moment; those that the last crash has interrupted are among them.
     pub writing: u64,

@@ -22,12 +22,22 @@ pub fn random() -> u64 {
     })
 }
 
-/// A number that no other thread of the process has at the same time: the address of a variable of the thread's own.
+/// A number above zero that no other thread of the process has or has had: they count up.
 #[cfg(not(loom))]
 #[inline]
 pub fn id() -> u64 {
     thread_local! {
-        static OWN: Cell<u8> = const { Cell::new(0) };
+        static OWN: Cell<u64> = const { Cell::new(0) };
     }
-    OWN.with(|own| std::ptr::from_ref(own) as u64)
+    OWN.with(|own| if own.get() == 0 { number(own) } else { own.get() })
+}
+
+#[cfg(not(loom))]
+#[cold]
+fn number(own: &Cell<u64>) -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
+    own.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
+    own.get()
 }

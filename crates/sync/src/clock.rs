@@ -128,8 +128,10 @@ fn measure_rate() -> u64 {
     rate.max(1)
 }
 
+/// A number that grows with time, as [`Ticks`] counts it: for telling what was earlier, and cheaper than [`Instant::now`]. The
+/// counters of two processors may be some ticks apart.
 #[inline]
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(any(loom, machine))))]
     // SAFETY: every processor of this architecture has the instruction.
     let now = unsafe { std::arch::x86_64::_rdtsc() };

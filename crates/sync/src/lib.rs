@@ -33,6 +33,7 @@ mod imp;
 #[cfg(not(loom))]
 mod plain_cell;
 pub mod probe;
+mod process;
 mod references;
 mod seat;
 mod stripe;
@@ -43,9 +44,10 @@ pub mod word;
 pub use backoff::{Backoff, Retry, stagger};
 pub use crossbeam_utils::CachePadded;
 pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
+pub use process::Process;
 pub use references::{Reference, References};
 pub use std::sync::{Arc, OnceLock, Weak};
-pub use stripe::{Striped, stripe};
+pub use stripe::{Striped, stripe, stripe_of};
 
 /// Number of this process; the same in every run on the simulated machine.
 pub fn process_id() -> u32 {

@@ -58,6 +58,8 @@ probes! {
     LockConverted,
     /// A transaction was the victim of a deadlock.
     DeadlockVictim,
+    /// The victim of a deadlock was another transaction than the one whose request closed it.
+    SleepingVictim,
     /// A cycle was gone when it was read again.
     DeadlockDissolved,
     /// A request was withdrawn, and one behind it was granted.

@@ -36,11 +36,17 @@ impl<T, const N: usize> Striped<T, N> {
 /// A number below `of`, a power of two: the same for a thread each time, and mostly another one for each of a few threads.
 #[inline]
 pub fn stripe(of: usize) -> usize {
-    // Fibonacci hashing: numbers of threads are addresses, or count up.
+    stripe_of(thread::id(), of)
+}
+
+/// The stripe of the thread with this number.
+#[inline]
+pub fn stripe_of(thread: u64, of: usize) -> usize {
+    // Fibonacci hashing: numbers of threads count up.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     debug_assert!(of.is_power_of_two(), "stripes are found with a shift");
     // Two shifts: by 64 at once, if there is one stripe, would be none.
-    (thread::id().wrapping_mul(SPREAD) >> (63 - of.ilog2()) >> 1) as usize
+    (thread.wrapping_mul(SPREAD) >> (63 - of.ilog2()) >> 1) as usize
 }
 
 #[cfg(all(test, not(loom)))]
@@ -53,7 +59,6 @@ mod tests {
     fn threads_spread_over_all_stripes() {
         assert_eq!(stripe(1), 0);
         assert_eq!(stripe(64), stripe(64));
-        // Side by side: what has ended gives its number to the next.
         let barrier = std::sync::Barrier::new(64);
         let used: BTreeSet<usize> = std::thread::scope(|scope| {
             let look = || {

@@ -105,7 +105,7 @@ mod simulation {
     /// One of each kind that needs few seeds; `torture sim --planted` looks for all.
     fn planted_bugs_are_noticed() {
         let bugs = [Bug::SlotReusedEarly, Bug::DelegatedReleaseForgotten, Bug::HandOffLost, Bug::WaitPublishedLate];
-        for bug in bugs.into_iter().chain([Bug::ReadNotValidated, Bug::TellerNotRung]) {
+        for bug in bugs.into_iter().chain([Bug::VictimNotWoken, Bug::ReadNotValidated, Bug::TellerNotRung]) {
             let hunted = hunt(bug, 1, 2000, |_| {});
             assert!(hunted.unrelated.is_empty(), "these fail without {bug:?} too: {:?}", hunted.unrelated);
             assert!(hunted.caught.is_some(), "{bug:?} was not noticed in {} seeds", hunted.seeds);

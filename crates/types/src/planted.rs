@@ -120,6 +120,8 @@ bugs! {
         EarlyReleaseNotTold,
         /// Of several waiters that are granted a lock together, one is not woken.
         HandOffLost,
+        /// The victim of a deadlock, whose wait somebody else has ended, is not woken.
+        VictimNotWoken,
         /// A request that is withdrawn does not grant those behind it.
         WaiterForgotten,
         /// An inherited lock in use is not marked when somebody waits for it.

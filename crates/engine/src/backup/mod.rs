@@ -75,6 +75,7 @@ impl Db {
     /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
     /// [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
+        self.core().health.check_process()?;
         let disk = RealDisk::open(named(path.as_ref())?, RealDiskOptions::default()).map_err(failed)?;
         self.backup_to(&disk, progress)
     }

@@ -11,13 +11,19 @@
 //! blocked transaction to a blocked one: it turns an edge to a request into an edge to a holder that runs. Once all
 //! members of a cycle have queued, none of them runs, so none of the edges can go away but by somebody's withdrawal.
 //! Therefore the member that published last begins its search when all edges and all publications of the cycle
-//! are in place, and stay so, and the search, which visits all that can be reached, comes back to it.
+//! are in place, and stay so, and the search, which visits all that can be reached, comes back to it. It is repeated
+//! until it finds no cycle: the end of one victim's wait breaks every cycle through the victim, and makes no edge.
 //!
 //! # What is found is a deadlock
 //! Buckets are read one after the other, so the edges of a path need never have existed together. A cycle is therefore
 //! read twice. Every wait has its own ticket; a member that is seen in the same wait both times was blocked in between.
 //! If all members were, and all edges are there the second time, then all existed together when the second reading
 //! began, because a blocked transaction acquires nothing. Otherwise somebody moved, and the search is repeated.
+//!
+//! # Threads that wait for themselves
+//! A thread that waits blocks every other transaction that it has open (`owners.rs`). These are published with the wait, before
+//! the search: an edge to one of them is an edge to the transaction that waits. A transaction whose thread waits for another one
+//! of the same thread is a cycle by itself.
 //!
 //! # Cost
 //! An edge from a request p to a request q ahead of it is left out where q conflicts with no more modes than p does: all
@@ -28,10 +34,12 @@
 use std::collections::HashSet;
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{CachePadded, Mutex};
+use duramen_sync::{Arc, CachePadded, Mutex};
 use duramen_types::TxnId;
 
 use super::id::LockId;
+use super::owners::{Carried, Owner};
+use super::txn::Age;
 use crate::mix::BuildNumberHasher;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
@@ -40,14 +48,25 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) txn: TxnId,
+    /// As in [`super::TxnLocks::age`].
+    pub(super) age: Age,
     pub(super) lock: LockId,
     pub(super) ticket: u64,
+}
+
+/// A transaction that does not go on before a wait ends.
+#[derive(Debug)]
+struct Blocked {
+    txn: TxnId,
+    wait: Wait,
+    /// The owner of a transaction that waits only because its thread does, and that thread.
+    by_thread: Option<(Arc<Owner>, u64)>,
 }
 
 /// Who waits on which lock. A stale entry does no harm: the bucket knows whether the wait still lasts.
 #[derive(Debug)]
 pub(super) struct Waits {
-    shards: Box<[CachePadded<Mutex<Vec<Wait>>>]>,
+    shards: Box<[CachePadded<Mutex<Vec<Blocked>>>]>,
 }
 
 impl Waits {
@@ -55,22 +74,35 @@ impl Waits {
         Self { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
-    fn shard(&self, txn: TxnId) -> &Mutex<Vec<Wait>> {
+    fn shard(&self, txn: TxnId) -> &Mutex<Vec<Blocked>> {
         &self.shards[txn.get() as usize % SHARDS]
     }
 
-    pub(super) fn publish(&self, wait: Wait) {
-        self.shard(wait.txn).lock().push(wait);
+    /// Publishes a wait of the calling thread, which has the transactions `carried` open beside the one that waits.
+    pub(super) fn publish(&self, wait: Wait, carried: &[Carried]) {
+        for Carried { txn, owner } in carried {
+            let by_thread = Some((Arc::clone(owner), owner.thread()));
+            self.shard(*txn).lock().push(Blocked { txn: *txn, wait, by_thread });
+        }
+        self.shard(wait.txn).lock().push(Blocked { txn: wait.txn, wait, by_thread: None });
     }
 
-    pub(super) fn withdraw(&self, txn: TxnId) {
-        let mut shard = self.shard(txn).lock();
-        let at = shard.iter().position(|wait| wait.txn == txn).expect("a wait is published once and withdrawn once");
-        shard.swap_remove(at);
+    pub(super) fn withdraw(&self, wait: Wait, carried: &[Carried]) {
+        for txn in carried.iter().map(|carried| carried.txn).chain([wait.txn]) {
+            let mut shard = self.shard(txn).lock();
+            let at = shard.iter().position(|blocked| blocked.txn == txn && blocked.wait == wait);
+            shard.swap_remove(at.expect("a wait is published once and withdrawn once"));
+        }
     }
 
+    /// The wait that has to end before `txn` goes on.
     fn find(&self, txn: TxnId) -> Option<Wait> {
-        self.shard(txn).lock().iter().find(|wait| wait.txn == txn).copied()
+        let shard = self.shard(txn).lock();
+        let is_blocked = |blocked: &&Blocked| {
+            let stays = |(owner, thread): &(Arc<Owner>, u64)| owner.thread() == *thread;
+            blocked.txn == txn && blocked.by_thread.as_ref().is_none_or(stays)
+        };
+        shard.iter().find(is_blocked).map(|blocked| blocked.wait)
     }
 }
 
@@ -85,7 +117,7 @@ pub(super) struct Detector {
 }
 
 impl Detector {
-    /// Looks for a deadlock that `start` is part of; returns the number of its members.
+    /// Looks for a deadlock that `start` is part of; returns its members.
     ///
     /// `blockers` reads the edges out of a wait from its bucket, and says whether the wait still lasts.
     pub(super) fn search(
@@ -93,10 +125,10 @@ impl Detector {
         start: Wait,
         waits: &Waits,
         mut blockers: impl FnMut(Wait, &mut Vec<TxnId>) -> bool,
-    ) -> Option<usize> {
+    ) -> Option<&[Wait]> {
         while self.find_cycle(start, waits, &mut blockers) {
-            if self.confirm(&mut blockers) {
-                return Some(self.cycle.len());
+            if self.confirm(waits, &mut blockers) {
+                return Some(&self.cycle);
             }
             reach(Probe::DeadlockDissolved);
         }
@@ -120,11 +152,18 @@ impl Detector {
                     self.trace(next);
                     return true;
                 }
-                for &blocker in &self.blockers {
-                    if self.seen.insert(blocker)
-                        && let Some(wait) = waits.find(blocker)
-                    {
-                        self.reached.push((wait, next));
+                for at in 0..self.blockers.len() {
+                    if !self.seen.insert(self.blockers[at]) {
+                        continue;
+                    }
+                    match waits.find(self.blockers[at]) {
+                        // Its thread has another transaction open that is waited for.
+                        Some(wait) if wait == start => {
+                            self.trace(next);
+                            return true;
+                        }
+                        Some(wait) => self.reached.push((wait, next)),
+                        None => {}
                     }
                 }
             }
@@ -146,29 +185,31 @@ impl Detector {
     }
 
     /// Reads the cycle a second time.
-    fn confirm(&mut self, blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool) -> bool {
+    fn confirm(&mut self, waits: &Waits, blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool) -> bool {
         (0..self.cycle.len()).all(|at| {
             // Each member was reached from the one behind it, and the last one leads back to the start.
-            let target = self.cycle[(at + self.cycle.len() - 1) % self.cycle.len()].txn;
-            blockers(self.cycle[at], &mut self.blockers) && self.blockers.contains(&target)
+            let target = self.cycle[(at + self.cycle.len() - 1) % self.cycle.len()];
+            let leads_there = |blocker: &TxnId| *blocker == target.txn || waits.find(*blocker) == Some(target);
+            blockers(self.cycle[at], &mut self.blockers) && self.blockers.iter().any(leads_there)
         })
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Detector, LockId, TxnId, Wait, Waits};
+    use super::{Age, Detector, LockId, TxnId, Wait, Waits};
 
     /// Transactions 1 and 2 wait for each other, but for the edge out of 2, which is there only in the first
     /// `readings_of_second` readings of it.
     fn search(readings_of_second: usize) -> Option<usize> {
         let [first, second] =
-            [1, 2].map(|number| Wait { txn: TxnId::new(number), lock: LockId::catalog(), ticket: number });
+            [1, 2].map(|txn| Wait { txn: TxnId::new(txn), age: Age::of(txn), lock: LockId::catalog(), ticket: 1 });
         let waits = Waits::new();
-        waits.publish(first);
-        waits.publish(second);
+        waits.publish(first, &[]);
+        waits.publish(second, &[]);
         let mut readings = 0;
-        Detector::default().search(first, &waits, |wait, blockers| {
+        let mut detector = Detector::default();
+        let cycle = detector.search(first, &waits, |wait, blockers| {
             blockers.clear();
             if wait == first {
                 blockers.push(second.txn);
@@ -177,7 +218,8 @@ mod tests {
                 blockers.extend((readings <= readings_of_second).then_some(first.txn));
             }
             true
-        })
+        });
+        cycle.map(<[Wait]>::len)
     }
 
     #[test]

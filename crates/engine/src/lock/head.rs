@@ -37,8 +37,6 @@ pub(super) struct Request {
     pub(super) mode: LockMode,
     /// The mode that the transaction holds while it waits: present in conversions only.
     pub(super) held: Option<LockMode>,
-    /// Whether the lock shall only be seen to be grantable, not be held.
-    pub(super) instant: bool,
     /// Tells this wait from every other wait of the same transaction.
     pub(super) ticket: u64,
     pub(super) waiter: Arc<Waiter>,
@@ -167,7 +165,8 @@ impl Head {
         self.counts[holder.mode.index()] += 1;
     }
 
-    fn convert(&mut self, txn: TxnId, held: LockMode, mode: LockMode) {
+    /// Makes `txn` hold the lock in `mode`, weaker or stronger than `held`.
+    pub(super) fn convert(&mut self, txn: TxnId, held: LockMode, mode: LockMode) {
         let inline = self.holders.min(INLINE_HOLDERS);
         let holder = self.inline[..inline]
             .iter_mut()
@@ -235,9 +234,8 @@ impl Head {
                 at += 1;
                 continue;
             }
-            let Request { txn, instant, waiter, .. } = self.queue.remove(at);
+            let Request { txn, waiter, .. } = self.queue.remove(at);
             match held {
-                _ if instant => {}
                 Some(held) => {
                     reach(Probe::LockConverted);
                     self.convert(txn, held, mode);

@@ -58,7 +58,7 @@ impl Seen {
     }
 }
 
-/// Runs each on a thread of its own; at most one may meet a deadlock, any other error is a failure.
+/// Runs each on a thread of its own; the last one is the youngest and may meet a deadlock, any other error is a failure.
 fn cross<const N: usize>(seen: &Seen, locks: [[(u32, LockMode); 2]; N]) {
     let manager = Arc::new(LockManager::new(1));
     let others: Vec<_> = (1..N)
@@ -70,8 +70,9 @@ fn cross<const N: usize>(seen: &Seen, locks: [[(u32, LockMode); 2]; N]) {
     let mut results = vec![two(&manager, 1, locks[0])];
     results.extend(others.into_iter().map(|other| other.join().expect("no panic")));
     assert!(manager.is_empty());
-    let victims = results.iter().filter(|&&result| result != Ok(())).count();
-    assert!(victims == 0 || victims == 1 && results.contains(&Err(LockError::Deadlock { cycle: N })), "{results:?}");
+    let (youngest, older) = results.split_last().expect("there are some");
+    assert!(older.iter().all(|result| *result == Ok(())), "only the youngest gives way: {results:?}");
+    assert!([Ok(()), Err(LockError::Deadlock { cycle: N })].contains(youngest), "{results:?}");
     seen.add(&manager);
 }
 
@@ -124,6 +125,80 @@ fn crossed_locks_have_at_most_one_victim() {
 fn a_cycle_of_three_has_at_most_one_victim() {
     let locks = [[(1, Exclusive), (2, Shared)], [(2, Exclusive), (3, Shared)], [(3, Exclusive), (1, Shared)]];
     crossed("three", Some(3), locks, true);
+}
+
+/// The oldest inserts into a gap that two others guard, which wait for its row: its request closes two cycles, and it wakes
+/// both victims, in whatever state of their waits they are.
+#[test]
+fn one_request_ends_the_waits_of_several_victims() {
+    let seen = Arc::new(Seen::default());
+    let all = Arc::clone(&seen);
+    model(Some(2), move || {
+        let manager = Arc::new(LockManager::new(1));
+        let mut oldest = TxnLocks::new(TxnId::new(1));
+        assert!(manager.try_acquire(&mut oldest, record(2), Exclusive));
+        let others = [2, 3].map(|number| {
+            let mut txn = TxnLocks::new(TxnId::new(number));
+            assert!(manager.try_acquire(&mut txn, record(1), Shared));
+            let own = Arc::clone(&manager);
+            let other = thread::spawn("other", move || {
+                let result = own.acquire(&mut txn, record(2), Exclusive);
+                own.release_all(&mut txn);
+                result
+            });
+            other.expect("a thread starts")
+        });
+        assert_eq!(manager.acquire(&mut oldest, record(1), Exclusive), Ok(()));
+        manager.release_all(&mut oldest);
+        for other in others {
+            assert_eq!(other.join().expect("no panic"), Err(LockError::Deadlock { cycle: 2 }));
+        }
+        assert!(manager.is_empty());
+        all.add(&manager);
+    });
+    let [runs, victims] = [&seen.runs, &seen.victims].map(|count| count.load(Relaxed));
+    println!("several victims: {runs} runs, {victims} victims");
+    assert_eq!(victims, 2 * runs);
+}
+
+/// The manager is closed while the oldest of two that wait for each other ends the wait of the other one, and that has one
+/// outcome.
+#[test]
+fn a_victim_of_a_manager_that_is_closed_has_one_outcome() {
+    let outcomes: Arc<[AtomicUsize; 3]> = Arc::default();
+    let all = Arc::clone(&outcomes);
+    model(Some(2), move || {
+        let manager = Arc::new(LockManager::new(1));
+        let mut txns = [1, 2].map(|number| TxnLocks::new(TxnId::new(number)));
+        for (number, txn) in (1..).zip(&mut txns) {
+            assert!(manager.try_acquire(txn, record(number), Exclusive));
+        }
+        let [mut oldest, mut youngest] = txns;
+        let own = Arc::clone(&manager);
+        let other = thread::spawn("other", move || {
+            let result = own.acquire(&mut youngest, record(1), Exclusive);
+            own.release_all(&mut youngest);
+            result
+        });
+        let own = Arc::clone(&manager);
+        let closer = thread::spawn("closer", move || own.close());
+        let result = manager.acquire(&mut oldest, record(2), Exclusive);
+        manager.release_all(&mut oldest);
+        let other = other.expect("a thread starts").join().expect("no panic");
+        closer.expect("a thread starts").join().expect("no panic");
+        let at = match (result, other) {
+            (Ok(()), Err(LockError::Deadlock { cycle: 2 })) => 0,
+            (Ok(()) | Err(LockError::Closed), Err(LockError::Closed)) => 1,
+            // It was a victim, and the oldest met the closing before the lock was released.
+            (Err(LockError::Closed), Ok(()) | Err(LockError::Deadlock { cycle: 2 })) => 2,
+            other => panic!("{other:?}"),
+        };
+        all[at].fetch_add(1, Relaxed);
+        assert!(manager.is_empty());
+    });
+    let outcomes: Vec<_> = outcomes.iter().map(|count| count.load(Relaxed)).collect();
+    println!("closed: {outcomes:?} victims, closed, victims or owners of a lock while the oldest was refused");
+    assert!(outcomes[0] > 0 && outcomes[1] > 0);
 }
 
 #[test]

@@ -13,19 +13,38 @@
 //!   waiters. It unparks them when it has let go of the mutex. The woken transaction owns the lock already; nobody can
 //!   get in between, and no wake-up is lost, because a parker keeps one that comes early.
 //! - *Inherited locks* stay with the agent that runs one transaction after another; `inherit.rs` has their protocol.
-//! - *Instant requests* take part in all of this, but leave the queue without becoming holders. What they saw may have
-//!   changed when the call returns: the caller looks again with [`LockManager::check_instant`] under the page latch that
-//!   keeps the answer true.
+//! - *Looks*: [`LockManager::is_grantable`] tells whether a request would have to wait, and takes nothing. An insertion looks
+//!   so at the lock of its gap, under the page latch that keeps the answer true. If it would have to wait it gives up the
+//!   latch, acquires the lock and keeps it over the next look until the record is in, and then goes back to what it held
+//!   ([`LockManager::restore`]). A lock that it only saw free would go to those behind it in the queue meanwhile, again and again.
 //!
-//! The victim of a deadlock is the transaction whose request closed it: it runs, so that nobody has to be interrupted,
-//! and of the members it is the one that has waited least. Its request is withdrawn and it keeps what it holds: it
-//! should roll back and release all. Two transactions cannot be victims of one cycle, because the search and the
-//! withdrawal of the victim happen under one hold of the detector's mutex.
+//! # Victims
+//! The victim of a deadlock is its youngest member, the one that has begun last; one that is run again may keep the age of
+//! its first attempt ([`TxnLocks::set_age`]). The oldest transaction is never a victim, and what it
+//! waits for ends: those in its way wait for it, and then one of them is the victim, or they run. So it comes through,
+//! and then the next one. (If the member whose request closed the cycle were the victim, it would be the one that got
+//! furthest, and transactions that run again at once could keep each other from the end for ever.)
+//!
+//! The searcher, whose request closed the cycle, ends the wait of the victim, which may be itself:
+//!
+//! 1. It holds the detector's mutex from the search on. So two searchers do not choose victims of one cycle.
+//! 2. Under the mutex of the victim's bucket it takes the request out of the queue and sets the outcome. The request has
+//!    to be of the same wait, by its ticket: a member may have left by its wait limit, or because the manager was closed,
+//!    and the cycle with it. A grant, the wait limit, [`LockManager::close`] and a searcher all take the request
+//!    out of the queue under this mutex: one of them does, and sets the only outcome. What was behind the request is granted.
+//! 3. It unparks the victim and those granted, without the bucket's mutex.
+//! 4. It searches again, for its request may have closed several cycles, and parks when there is none left.
+//!
+//! If a thread waits for another transaction that it has open itself, the one that waits is the victim, for it is the only one
+//! that waits.
+//!
+//! The victim keeps what it holds: it should roll back and release all. It does not wait from step 2 on, so no other
+//! search finds a cycle through it.
 //!
 //! # Lock order
 //! The detector's mutex, then one bucket mutex, or one mutex of the published waits, at a time. Nothing is taken under
-//! the last two kinds. No call but [`LockManager::acquire`] and [`LockManager::acquire_instant`] waits for anything else
-//! than these mutexes; those two must not be made while a page latch is held.
+//! the last two kinds. No call but [`LockManager::acquire`] waits for anything else than these mutexes; it must not be
+//! made while a page latch is held.
 //!
 //! # Failure behaviour
 //! After an error the request has left the queue without a trace, and the locks held before are still held, in the same
@@ -46,6 +65,7 @@ use super::deadlock::{Detector, Wait, Waits};
 use super::head::Request;
 use super::id::LockId;
 use super::mode::LockMode;
+use super::owners::Owners;
 use super::table::Bucket;
 use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
 use crate::before_waits::BeforeWaits;
@@ -53,10 +73,10 @@ use crate::before_waits::BeforeWaits;
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    /// To wait would have closed a cycle of waiting transactions; after a rollback the transaction may be retried.
-    #[error("deadlock: waiting would close a cycle of {cycle} transactions")]
+    /// The transaction is the youngest in a cycle of waiting transactions; after a rollback it may be retried.
+    #[error("deadlock: the transaction is the youngest in a cycle of {cycle} that wait for each other")]
     Deadlock {
-        /// Number of transactions in the cycle.
+        /// Number of transactions that wait in the cycle. If it is one, the thread waits for another transaction of its own.
         cycle: usize,
     },
     /// The lock was not granted within the limit.
@@ -72,7 +92,7 @@ pub(crate) enum LockError {
 pub(crate) struct LockMetrics {
     /// Requests that had to wait, whatever came of it.
     pub(crate) waits: u64,
-    /// Waits refused because of a deadlock.
+    /// Waits ended because of a deadlock.
     pub(crate) deadlocks: u64,
     /// Waits that reached the limit.
     pub(crate) timeouts: u64,
@@ -86,7 +106,7 @@ struct Counters {
     deadlocks: AtomicU64,
     timeouts: AtomicU64,
     wait_nanos: AtomicU64,
-    /// Searches for a deadlock that have come to an end: from then on the transaction is no victim.
+    /// Searches for a deadlock that have come to an end.
     #[cfg(test)]
     searches: AtomicU64,
 }
@@ -107,6 +127,7 @@ pub(crate) struct LockManager {
     /// Whether agents keep intention locks.
     inheritance: bool,
     closed: AtomicBool,
+    owners: Owners,
     waits: Waits,
     detector: Mutex<Detector>,
     counters: CachePadded<Counters>,
@@ -124,6 +145,7 @@ impl LockManager {
             wait_limit: None,
             inheritance: false,
             closed: AtomicBool::new(false),
+            owners: Owners::default(),
             waits: Waits::new(),
             detector: Mutex::new(Detector::default()),
             counters: CachePadded::new(Counters::default()),
@@ -164,7 +186,30 @@ impl LockManager {
     /// Those of [`LockError`], all of them for requests only that have to wait.
     #[inline]
     pub(crate) fn acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError> {
-        self.request(txn, id, mode, false)
+        let _lock = cost::scope(Category::Lock);
+        txn.use_by_thread(&self.owners);
+        let held = txn.held(id);
+        let Some(mode) = missing(held, mode) else { return Ok(()) };
+        if held.is_none() && self.inherits(txn, id, mode) {
+            return Ok(());
+        }
+        let mut bucket = self.bucket(id).lock();
+        if !bucket.try_grant(txn.txn(), id, held, mode) {
+            // Read under the bucket's mutex: either this sees the manager closed, or closing it will see the request.
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(LockError::Closed);
+            }
+            let (ticket, waiter) = txn.begin_wait();
+            bucket.enqueue(id, Request { txn: txn.txn(), mode, held, ticket, waiter: Arc::clone(&waiter) });
+            drop(bucket);
+            self.wait(Wait { txn: txn.txn(), age: txn.age(), lock: id, ticket }, &waiter)?;
+            bucket = self.bucket(id).lock();
+        }
+        let pre_committed = bucket.pre_committed;
+        drop(bucket);
+        txn.saw(pre_committed);
+        note(txn, id, held, mode);
+        Ok(())
     }
 
     /// As [`Self::acquire`], but gives up instead of waiting; returns whether the lock is held in `mode` now.
@@ -190,51 +235,9 @@ impl LockManager {
 
     /// Whether [`Self::acquire`] would not wait at this moment. Takes nothing.
     #[inline]
-    pub(crate) fn check_instant(&self, txn: &TxnLocks, id: LockId, mode: LockMode) -> bool {
+    pub(crate) fn is_grantable(&self, txn: &TxnLocks, id: LockId, mode: LockMode) -> bool {
         let held = txn.held(id);
         missing(held, mode).is_none_or(|mode| self.bucket(id).lock().is_grantable(id, held, mode))
-    }
-
-    /// Waits until [`Self::acquire`] would be granted, and takes nothing: a lock that is held stays held as it is.
-    ///
-    /// # Errors
-    /// As [`Self::acquire`].
-    pub(crate) fn acquire_instant(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError> {
-        self.request(txn, id, mode, true)
-    }
-
-    #[inline]
-    fn request(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode, instant: bool) -> Result<(), LockError> {
-        let _lock = cost::scope(Category::Lock);
-        let held = txn.held(id);
-        let Some(mode) = missing(held, mode) else { return Ok(()) };
-        if held.is_none() && !instant && self.inherits(txn, id, mode) {
-            return Ok(());
-        }
-        let mut bucket = self.bucket(id).lock();
-        let granted = match instant {
-            true => bucket.is_grantable(id, held, mode),
-            false => bucket.try_grant(txn.txn(), id, held, mode),
-        };
-        if !granted {
-            // Read under the bucket's mutex: either this sees the manager closed, or closing it will see the request.
-            if self.closed.load(Ordering::Relaxed) {
-                return Err(LockError::Closed);
-            }
-            let (ticket, waiter) = txn.begin_wait();
-            let request = Request { txn: txn.txn(), mode, held, instant, ticket, waiter: Arc::clone(&waiter) };
-            bucket.enqueue(id, request);
-            drop(bucket);
-            self.wait(Wait { txn: txn.txn(), lock: id, ticket }, &waiter)?;
-            bucket = self.bucket(id).lock();
-        }
-        let pre_committed = bucket.pre_committed;
-        drop(bucket);
-        txn.saw(pre_committed);
-        if !instant {
-            note(txn, id, held, mode);
-        }
-        Ok(())
     }
 
     /// Uses an inherited lock that covers `mode`, if there is one; `txn` does not hold the lock yet.
@@ -261,11 +264,7 @@ impl LockManager {
         while waiter.outcome() == Outcome::Pending && !backoff.is_long() {
             backoff.snooze();
         }
-        let result = match waiter.outcome() {
-            Outcome::Granted => Ok(()),
-            Outcome::Closed => Err(LockError::Closed),
-            Outcome::Pending => self.sleep(wait, waiter, start),
-        };
+        let result = result_of(waiter.outcome()).unwrap_or_else(|| self.sleep(wait, waiter, start));
         let counters = &self.counters;
         counters.waits.fetch_add(1, Ordering::Relaxed);
         counters.wait_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -277,39 +276,32 @@ impl LockManager {
         result
     }
 
-    /// Waits without using the processor, unless that would close a cycle.
+    /// Waits without using the processor.
     fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
+        let carried = self.owners.carried(wait.txn);
         if !is_on(Bug::WaitPublishedLate) {
-            self.waits.publish(wait);
+            self.waits.publish(wait, &carried);
         }
-        let deadlock = self.refuse_deadlock(wait);
+        self.break_deadlocks(wait);
         if is_on(Bug::WaitPublishedLate) {
-            self.waits.publish(wait);
+            self.waits.publish(wait, &carried);
         }
         #[cfg(test)]
         self.counters.searches.fetch_add(1, Ordering::Relaxed);
-        let result = match deadlock {
-            Some(cycle) => {
-                reach(Probe::DeadlockVictim);
-                Err(LockError::Deadlock { cycle })
-            }
-            None => self.park(wait, waiter, start),
-        };
-        self.waits.withdraw(wait.txn);
+        let result = self.park(wait, waiter, start);
+        self.waits.withdraw(wait, &carried);
         result
     }
 
     fn park(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
         loop {
-            match waiter.outcome() {
-                Outcome::Granted => return Ok(()),
-                Outcome::Closed => return Err(LockError::Closed),
-                Outcome::Pending => {}
+            if let Some(result) = result_of(waiter.outcome()) {
+                return result;
             }
             match self.wait_limit.map(|limit| limit.saturating_sub(start.elapsed())) {
                 None => waiter.parker().park(),
                 // If the request has left the queue just now, the outcome is set.
-                Some(Duration::ZERO) if self.withdraw(wait) => return Err(LockError::Timeout),
+                Some(Duration::ZERO) if self.withdraw(wait, None) => return Err(LockError::Timeout),
                 Some(Duration::ZERO) => {}
                 Some(left) => {
                     waiter.parker().park_timeout(left);
@@ -318,25 +310,45 @@ impl LockManager {
         }
     }
 
-    /// Withdraws the request if it is part of a deadlock, and returns the number of transactions in that.
-    fn refuse_deadlock(&self, wait: Wait) -> Option<usize> {
+    /// Ends the wait of the youngest member of each deadlock that `wait` is part of.
+    fn break_deadlocks(&self, wait: Wait) {
         let mut detector = self.detector.lock();
-        let cycle = detector.search(wait, &self.waits, |wait, blockers| {
+        while let Some(cycle) = detector.search(wait, &self.waits, |wait, blockers| {
             self.bucket(wait.lock).lock().blockers(wait.txn, wait.lock, wait.ticket, blockers)
-        })?;
-        // A member of the cycle may have given up since, by its wait limit; then the lock can have been granted.
-        self.withdraw(wait).then_some(cycle)
+        }) {
+            let victim = *cycle.iter().max_by_key(|member| member.age).expect("a cycle has members");
+            // A member may have left since, by its wait limit; then there is no cycle any more.
+            if self.withdraw(victim, Some(Outcome::Victim(cycle.len() as u32))) {
+                reach(Probe::DeadlockVictim);
+                if victim != wait {
+                    reach(Probe::SleepingVictim);
+                }
+            }
+        }
     }
 
-    /// Takes the request out of the queue; returns whether it was still there.
-    fn withdraw(&self, wait: Wait) -> bool {
+    /// Takes the request out of the queue; returns whether it was still there. Its transaction is woken with `outcome`, if
+    /// it does not withdraw the request itself.
+    fn withdraw(&self, wait: Wait, outcome: Option<Outcome>) -> bool {
         let mut granted = Vec::new();
-        let withdrawn = self.bucket(wait.lock).lock().withdraw(wait.txn, wait.lock, &mut granted);
+        let withdrawn = {
+            let mut bucket = self.bucket(wait.lock).lock();
+            let request = bucket.withdraw(wait.txn, wait.lock, wait.ticket, &mut granted);
+            if let (Some(request), Some(outcome)) = (&request, outcome) {
+                request.waiter.set(outcome);
+            }
+            request
+        };
         if !granted.is_empty() {
             reach(Probe::GrantedByWithdrawal);
         }
         wake(&granted);
-        withdrawn
+        if let (Some(request), Some(_)) = (&withdrawn, outcome)
+            && !is_on(Bug::VictimNotWoken)
+        {
+            request.waiter.parker().unpark();
+        }
+        withdrawn.is_some()
     }
 
     /// Releases a lock, in whichever mode it is held.
@@ -353,6 +365,21 @@ impl LockManager {
             }
         }
         wake(&granted);
+    }
+
+    /// Goes back to `before`, what the transaction held of the lock until it acquired a stronger mode; `None` for nothing.
+    ///
+    /// # Panics
+    /// If the lock is not held.
+    pub(crate) fn restore(&self, txn: &mut TxnLocks, id: LockId, before: Option<LockMode>) {
+        let Some(before) = before else { return self.release_one(txn, id) };
+        let held = txn.held(id).expect("only a lock that is held is weakened");
+        if held != before {
+            let mut granted = Vec::new();
+            self.bucket(id).lock().weaken(txn.txn(), id, held, before, &mut granted);
+            txn.note(id, before);
+            wake(&granted);
+        }
     }
 
     /// Gives an inherited lock that the transaction uses back to its head.
@@ -403,6 +430,7 @@ impl LockManager {
             self.end_use(txn, &inherited, &mut granted);
         }
         txn.clear_index();
+        txn.end_use();
         // Last, for who waits for one of these locks often goes on to ask for another one.
         wake(&granted);
     }
@@ -466,6 +494,16 @@ impl LockManager {
             timeouts: self.counters.timeouts.load(Ordering::Relaxed),
             wait_nanos: self.counters.wait_nanos.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// How a wait ended, if it has.
+fn result_of(outcome: Outcome) -> Option<Result<(), LockError>> {
+    match outcome {
+        Outcome::Pending => None,
+        Outcome::Granted => Some(Ok(())),
+        Outcome::Closed => Some(Err(LockError::Closed)),
+        Outcome::Victim(cycle) => Some(Err(LockError::Deadlock { cycle: cycle as usize })),
     }
 }
 

@@ -3,6 +3,7 @@
 //! - [`mode`]: the five modes of hierarchical locking and how they combine;
 //! - [`id`]: what can be locked: the catalog, a table, a record, a gap between keys;
 //! - [`txn`]: what one transaction holds;
+//! - [`owners`]: which thread a transaction belongs to;
 //! - [`inherit`]: intention locks that stay with an agent for its next transaction;
 //! - [`head`]: who holds one lock and who waits, and the rule by which requests are granted;
 //! - [`table`]: the locks of one hash bucket;
@@ -15,6 +16,7 @@ mod id;
 mod inherit;
 mod manager;
 mod mode;
+mod owners;
 mod table;
 mod txn;
 
@@ -28,4 +30,4 @@ mod tests;
 pub(crate) use id::LockId;
 pub(crate) use manager::{LockError, LockManager};
 pub(crate) use mode::LockMode;
-pub(crate) use txn::TxnLocks;
+pub(crate) use txn::{Age, TxnLocks};

@@ -84,7 +84,14 @@ fn transact(
         let before = txn.held(record(lock));
         match random.below(8) {
             0 => {
-                manager.acquire_instant(txn, record(lock), mode)?;
+                // As an insertion: a lock that is held for a moment.
+                manager.acquire(txn, record(lock), mode)?;
+                let now = txn.held(record(lock)).expect("it was granted");
+                before.iter().for_each(|before| checker.leave(lock, *before));
+                checker.enter(lock, now);
+                checker.leave(lock, now);
+                before.iter().for_each(|before| checker.enter(lock, *before));
+                manager.restore(txn, record(lock), before);
                 assert_eq!(txn.held(record(lock)), before);
                 continue;
             }
@@ -206,8 +213,11 @@ fn a_ring_of_threads_resolves_every_deadlock() {
         let count = Arc::clone(&done);
         run(size, move |thread| {
             for _ in 0..300 {
+                let mut first = None;
                 loop {
                     let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
+                    first = first.or(Some(txn.age()));
+                    txn.set_age(first.expect("it was set"));
                     let result = own.acquire(&mut txn, record(thread), Exclusive).and_then(|()| {
                         thread::yield_now();
                         own.acquire(&mut txn, record((thread + 1) % size), Exclusive)

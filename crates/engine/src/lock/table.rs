@@ -214,6 +214,24 @@ impl Bucket {
         heads.bury(at);
     }
 
+    /// Makes `txn` hold the lock in the weaker mode `mode`; whoever is granted by that goes to `granted`.
+    pub(super) fn weaken(
+        &mut self,
+        txn: TxnId,
+        id: LockId,
+        held: LockMode,
+        mode: LockMode,
+        granted: &mut Vec<Arc<Waiter>>,
+    ) {
+        if let Some(at) = self.find_lone(id) {
+            self.lone[at] = Some(Lone { id, holder: PackedHolder::new(txn, mode) });
+            return;
+        }
+        let (heads, at) = self.head(id).expect("a held lock is in its bucket");
+        heads.all[at].convert(txn, held, mode);
+        heads.all[at].grant_waiters(granted);
+    }
+
     /// Lets an agent keep the lock of `txn`, which ends; `None` when somebody waits for it: then it is still held.
     pub(super) fn bequeath(&mut self, txn: TxnId, id: LockId, mode: LockMode) -> Option<Arc<Agent>> {
         self.make_head(id).bequeath(txn, mode)
@@ -228,18 +246,24 @@ impl Bucket {
         dismissed
     }
 
-    /// Takes the request of `txn` out of the queue, if it is still there, and says whether it was; whoever is granted
-    /// by that goes to `granted`.
-    pub(super) fn withdraw(&mut self, txn: TxnId, id: LockId, granted: &mut Vec<Arc<Waiter>>) -> bool {
-        let Some((heads, at)) = self.head(id) else { return false };
+    /// Takes the request that `txn` made in the wait `ticket` out of the queue, if that wait still lasts; whoever is
+    /// granted by that goes to `granted`.
+    pub(super) fn withdraw(
+        &mut self,
+        txn: TxnId,
+        id: LockId,
+        ticket: u64,
+        granted: &mut Vec<Arc<Waiter>>,
+    ) -> Option<Request> {
+        let (heads, at) = self.head(id)?;
         let head = &mut heads.all[at];
-        let Some(position) = head.queue.iter().position(|request| request.txn == txn) else { return false };
-        head.queue.remove(position);
+        let position = head.queue.iter().position(|request| request.txn == txn && request.ticket == ticket)?;
+        let request = head.queue.remove(position);
         if !is_on(Bug::WaiterForgotten) {
             head.grant_waiters(granted);
         }
         heads.bury(at);
-        true
+        Some(request)
     }
 
     /// Empties every queue; those who waited go to `evicted`, their outcome set to [`Outcome::Closed`].

@@ -1,4 +1,4 @@
-//! Grants, conversions, queues, instant requests and refusals, each in a small scene of its own.
+//! Grants, conversions, queues, victims and refusals, each in a small scene of its own.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, TableId, TxnId};
 
 use super::LockMode::{self, Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
-use super::{LockError, LockId, LockManager, TxnLocks};
+use super::{Age, LockError, LockId, LockManager, TxnLocks};
 
 const TABLE: TableId = TableId::new(3);
 
@@ -35,15 +35,21 @@ fn wait_until(condition: impl Fn() -> bool) {
 type Blocked = JoinHandle<(TxnLocks, Result<(), LockError>)>;
 
 /// Starts a thread that asks for the lock; returns when it stands in the queue, where `queued` requests are then, and has
-/// found that it closes no cycle.
-fn block(manager: &Arc<LockManager>, mut txn: TxnLocks, id: LockId, mode: LockMode, queued: usize) -> Blocked {
-    let own = Arc::clone(manager);
+/// looked whether it closes a cycle.
+fn block(manager: &Arc<LockManager>, txn: TxnLocks, id: LockId, mode: LockMode, queued: usize) -> Blocked {
     let searches = manager.searches();
+    let thread = ask(manager, txn, id, mode);
+    wait_until(|| manager.queue_len(id) == queued && manager.searches() > searches);
+    thread
+}
+
+/// Starts a thread that asks for the lock.
+fn ask(manager: &Arc<LockManager>, mut txn: TxnLocks, id: LockId, mode: LockMode) -> Blocked {
+    let own = Arc::clone(manager);
     let thread = thread::spawn("blocked", move || {
         let result = own.acquire(&mut txn, id, mode);
         (txn, result)
     });
-    wait_until(|| manager.queue_len(id) == queued && manager.searches() > searches);
     thread.expect("a thread starts")
 }
 
@@ -60,7 +66,7 @@ fn modes_are_granted_together_exactly_when_compatible() {
         for second in LockMode::ALL {
             let (mut a, mut b) = (txn(1), txn(2));
             assert!(manager.try_acquire(&mut a, record(1), first));
-            assert_eq!(manager.check_instant(&b, record(1), second), first.is_compatible(second));
+            assert_eq!(manager.is_grantable(&b, record(1), second), first.is_compatible(second));
             assert_eq!(manager.try_acquire(&mut b, record(1), second), first.is_compatible(second));
             assert!(manager.try_acquire(&mut b, record(2), second), "another lock is not concerned");
             manager.release_all(&mut a);
@@ -81,7 +87,7 @@ fn the_same_lock_again_joins_the_modes_and_is_released_once() {
             manager.acquire(&mut a, record(1), second).expect("nobody else is there");
             assert_eq!(a.held(record(1)), Some(first.join(second)));
             assert_eq!(a.len(), 1);
-            assert_eq!(manager.check_instant(&txn(2), record(1), IntentShared), first.join(second) != Exclusive);
+            assert_eq!(manager.is_grantable(&txn(2), record(1), IntentShared), first.join(second) != Exclusive);
             manager.release_all(&mut a);
             assert!(a.is_empty() && manager.is_empty());
         }
@@ -184,7 +190,7 @@ fn readers_do_not_starve_a_writer() {
     let writer = block(&manager, txn(2), record(1), Exclusive, 1);
     let mut late = txn(3);
     assert!(!manager.try_acquire(&mut late, record(1), Shared), "a reader does not pass a writer that waits");
-    assert!(!manager.check_instant(&late, record(1), IntentShared));
+    assert!(!manager.is_grantable(&late, record(1), IntentShared));
     let (b, c) = (txn(4), txn(5));
     let b = block(&manager, b, record(1), Shared, 2);
     let c = block(&manager, c, record(1), Shared, 3);
@@ -222,7 +228,7 @@ fn many_holders_come_and_go_in_any_order() {
             let mode = if txn.txn().get() % 2 == 0 { IntentShared } else { IntentExclusive };
             manager.acquire(txn, table, mode).expect("intentions agree");
         }
-        assert!(!manager.check_instant(&txn(1000), table, Shared));
+        assert!(!manager.is_grantable(&txn(1000), table, Shared));
         for at in 0..txns.len() {
             let at = (at * (2 * round + 1) + round) % txns.len();
             manager.release_all(&mut txns[at]);
@@ -237,62 +243,59 @@ fn a_check_takes_nothing_and_sees_its_own_locks() {
     let manager = manager();
     let gap = LockId::gap(TABLE, b"m");
     let (mut reader, mut inserter) = (txn(1), txn(2));
-    assert!(manager.check_instant(&inserter, gap, IntentExclusive));
+    assert!(manager.is_grantable(&inserter, gap, IntentExclusive));
     assert!(manager.is_unlocked(gap));
     manager.acquire(&mut reader, gap, Shared).expect("free");
-    assert!(manager.check_instant(&reader, gap, IntentExclusive), "one's own gap lock is no obstacle");
-    assert!(!manager.check_instant(&inserter, gap, IntentExclusive));
+    assert!(manager.is_grantable(&reader, gap, IntentExclusive), "one's own gap lock is no obstacle");
+    assert!(!manager.is_grantable(&inserter, gap, IntentExclusive));
     manager.acquire(&mut inserter, gap, Shared).expect("shared");
-    assert!(!manager.check_instant(&reader, gap, IntentExclusive), "another's is");
+    assert!(!manager.is_grantable(&reader, gap, IntentExclusive), "another's is");
     assert_eq!(reader.held(gap), Some(Shared));
     manager.release_all(&mut reader);
-    assert!(manager.check_instant(&inserter, gap, IntentExclusive));
+    assert!(manager.is_grantable(&inserter, gap, IntentExclusive));
     manager.release_all(&mut inserter);
     assert!(manager.is_empty());
 }
 
 #[test]
-fn an_instant_request_waits_and_keeps_nothing() {
-    let manager = manager();
-    let gap = LockId::gap_end(TABLE);
-    let mut a = txn(1);
-    manager.acquire_instant(&mut a, gap, IntentExclusive).expect("free");
-    assert!(a.is_empty() && manager.is_empty());
-    manager.acquire(&mut a, gap, Shared).expect("free");
-    let own = Arc::clone(&manager);
-    let inserter = thread::spawn("inserter", move || {
-        let mut b = txn(2);
-        let result = own.acquire_instant(&mut b, gap, IntentExclusive);
-        (b, result)
-    });
-    wait_until(|| manager.queue_len(gap) == 1);
-    let behind = block(&manager, txn(3), gap, Exclusive, 2);
-    manager.release_all(&mut a);
-    let b = granted(inserter.expect("a thread starts"));
-    assert!(b.is_empty());
-    // The instant request left the queue without standing in the way of the one behind it.
-    manager.release_all(&mut granted(behind));
-    assert!(manager.is_empty());
+fn an_insertion_holds_its_gap_against_those_behind_it_and_then_restores_it() {
+    for before in [None, Some(Shared)] {
+        let manager = manager();
+        let gap = LockId::gap_end(TABLE);
+        let (mut a, mut b) = (txn(1), txn(2));
+        manager.acquire(&mut a, gap, Shared).expect("free");
+        if let Some(before) = before {
+            manager.acquire(&mut b, gap, before).expect("shared");
+        }
+        let inserter = block(&manager, b, gap, IntentExclusive, 1);
+        let behind = block(&manager, txn(3), gap, Shared, 2);
+        manager.release_all(&mut a);
+        let mut inserter = granted(inserter);
+        assert_eq!(manager.queue_len(gap), 1, "the reader behind it waits for the insertion");
+        assert!(manager.is_grantable(&inserter, gap, IntentExclusive));
+        manager.restore(&mut inserter, gap, before);
+        assert_eq!(inserter.held(gap), before);
+        manager.release_all(&mut granted(behind));
+        assert!(manager.is_grantable(&txn(4), gap, Shared));
+        manager.release_all(&mut inserter);
+        assert!(manager.is_empty());
+    }
 }
 
 #[test]
-fn an_instant_conversion_restores_what_was_held() {
-    let manager = manager();
-    let gap = LockId::gap_end(TABLE);
-    let (mut a, mut b) = (txn(1), txn(2));
-    manager.acquire(&mut a, gap, Shared).expect("free");
-    manager.acquire(&mut b, gap, Shared).expect("shared");
-    let own = Arc::clone(&manager);
-    let inserter = thread::spawn("inserter", move || {
-        let result = own.acquire_instant(&mut b, gap, IntentExclusive);
-        (b, result)
-    });
-    wait_until(|| manager.queue_len(gap) == 1);
+fn a_lone_lock_is_restored() {
+    let (manager, mut a) = (manager(), txn(1));
+    for before in [None, Some(Shared)] {
+        if let Some(before) = before {
+            manager.acquire(&mut a, record(1), before).expect("free");
+        }
+        manager.acquire(&mut a, record(1), Exclusive).expect("nobody else is there");
+        manager.restore(&mut a, record(1), before);
+        assert_eq!(a.held(record(1)), before);
+        assert_eq!(manager.is_grantable(&txn(2), record(1), Exclusive), before.is_none());
+        assert!(manager.is_grantable(&txn(2), record(1), Shared));
+    }
     manager.release_all(&mut a);
-    let mut b = granted(inserter.expect("a thread starts"));
-    assert_eq!(b.held(gap), Some(Shared));
-    assert!(manager.check_instant(&txn(3), gap, Shared));
-    manager.release_all(&mut b);
     assert!(manager.is_empty());
 }
 
@@ -415,10 +418,106 @@ fn cycles_of_every_length_are_found_by_their_last_member() {
     }
 }
 
+/// Transactions of these ages wait for each other in a ring; the one at `last` closes it.
+fn ring(ages: &[u64], last: usize) {
+    let (manager, length) = (manager(), ages.len());
+    let mut txns: Vec<_> = ages.iter().map(|age| Some(txn(*age))).collect();
+    for (number, txn) in txns.iter_mut().flatten().enumerate() {
+        manager.acquire(txn, record(number as u32), Exclusive).expect("free");
+    }
+    let next = |at: usize| record(((at + 1) % length) as u32);
+    let mut blocked: Vec<_> = txns.iter().map(|_| None).collect();
+    for at in (0..length).filter(|at| *at != last) {
+        blocked[at] = Some(block(&manager, txns[at].take().expect("each blocks once"), next(at), Exclusive, 1));
+    }
+    blocked[last] = Some(ask(&manager, txns[last].take().expect("each blocks once"), next(last), Exclusive));
+    let victim = (0..length).max_by_key(|at| ages[*at]).expect("there are some");
+    for step in 0..length {
+        let at = (victim + length - step) % length;
+        let (mut txn, result) = blocked[at].take().expect("each ends once").join().expect("no panic");
+        let expected = if step == 0 { Err(LockError::Deadlock { cycle: length }) } else { Ok(()) };
+        assert_eq!(result, expected, "{at} of {ages:?}, closed by {last}");
+        assert_eq!(txn.held(record(at as u32)), Some(Exclusive), "it keeps what it held");
+        manager.release_all(&mut txn);
+    }
+    assert_eq!(manager.metrics().deadlocks, 1);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn the_youngest_is_the_victim_whoever_closes_the_cycle() {
+    for ages in [&[1, 2][..], &[2, 1], &[1, 2, 3], &[3, 1, 2], &[7, 9, 8, 1], &[5, 4, 3, 2, 1]] {
+        for last in 0..ages.len() {
+            ring(ages, last);
+        }
+    }
+}
+
+#[test]
+fn a_transaction_that_runs_again_is_as_old_as_its_first_attempt() {
+    let manager = manager();
+    let (mut again, mut other) = (txn(9), txn(5));
+    again.set_age(Age::of(3));
+    assert!(again.age() < other.age());
+    manager.acquire(&mut again, record(1), Exclusive).expect("free");
+    manager.acquire(&mut other, record(2), Exclusive).expect("free");
+    let again = block(&manager, again, record(2), Exclusive, 1);
+    assert_eq!(manager.acquire(&mut other, record(1), Exclusive), Err(LockError::Deadlock { cycle: 2 }));
+    manager.release_all(&mut other);
+    let mut locks = granted(again);
+    manager.release_all(&mut locks);
+    locks.renew(TxnId::new(11));
+    assert_eq!(locks.age(), Age::of(11), "the age is that of one transaction");
+    assert!(manager.is_empty());
+}
+
+/// Several transactions guard a gap and wait for the row of one that inserts into it: one request closes a cycle with each.
+#[test]
+fn one_request_may_close_many_cycles() {
+    let (manager, gap) = (manager(), LockId::gap_end(TABLE));
+    let mut oldest = txn(1);
+    manager.acquire(&mut oldest, record(1), Exclusive).expect("free");
+    manager.acquire(&mut oldest, gap, Shared).expect("free");
+    let others: Vec<_> = (2..7)
+        .map(|number| {
+            let mut other = txn(number);
+            manager.acquire(&mut other, gap, Shared).expect("shared");
+            block(&manager, other, record(1), Exclusive, number as usize - 1)
+        })
+        .collect();
+    let oldest = block(&manager, oldest, gap, IntentExclusive, 1);
+    for other in others {
+        let (mut other, result) = other.join().expect("no panic");
+        assert_eq!(result, Err(LockError::Deadlock { cycle: 2 }));
+        manager.release_all(&mut other);
+    }
+    manager.release_all(&mut granted(oldest));
+    assert_eq!(manager.metrics().deadlocks, 5);
+    assert!(manager.is_empty());
+}
+
+#[test]
+fn the_victim_lets_those_behind_it_pass() {
+    let manager = manager();
+    let (mut old, mut young, mut reader) = (txn(1), txn(3), txn(2));
+    manager.acquire(&mut old, record(1), Shared).expect("free");
+    manager.acquire(&mut young, record(2), Exclusive).expect("free");
+    let young = block(&manager, young, record(1), Exclusive, 1);
+    manager.acquire(&mut reader, record(3), Shared).expect("free");
+    let reader = block(&manager, reader, record(1), Shared, 2);
+    let old = block(&manager, old, record(2), Exclusive, 1);
+    let (mut young, result) = young.join().expect("no panic");
+    assert_eq!(result, Err(LockError::Deadlock { cycle: 2 }));
+    manager.release_all(&mut granted(reader));
+    manager.release_all(&mut young);
+    manager.release_all(&mut granted(old));
+    assert!(manager.is_empty());
+}
+
 #[test]
 fn a_cycle_through_a_place_in_the_queue_is_found() {
     let manager = manager();
-    let (mut a, mut b, mut c) = (txn(1), txn(2), txn(3));
+    let (mut a, mut b, mut c) = (txn(4), txn(2), txn(3));
     manager.acquire(&mut a, record(1), Shared).expect("free");
     manager.acquire(&mut c, record(2), Exclusive).expect("free");
     manager.acquire(&mut b, record(3), Shared).expect("free");
@@ -435,7 +534,7 @@ fn a_cycle_through_a_place_in_the_queue_is_found() {
 #[test]
 fn a_cycle_behind_other_requests_is_found() {
     let manager = manager();
-    let (mut a, mut z) = (txn(1), txn(99));
+    let (mut a, mut z) = (txn(100), txn(99));
     manager.acquire(&mut a, record(1), Exclusive).expect("free");
     manager.acquire(&mut z, record(2), SharedIntentExclusive).expect("free");
     let queue: Vec<_> = (2..6_u64).map(|n| block(&manager, txn(n), record(1), Exclusive, n as usize - 1)).collect();
@@ -455,15 +554,10 @@ fn two_inserters_into_a_gap_that_both_guard_are_a_deadlock() {
     let (mut a, mut b) = (txn(1), txn(2));
     manager.acquire(&mut a, gap, Shared).expect("free");
     manager.acquire(&mut b, gap, Shared).expect("shared");
-    let own = Arc::clone(&manager);
-    let inserter = thread::spawn("inserter", move || {
-        let result = own.acquire_instant(&mut a, gap, IntentExclusive);
-        (a, result)
-    });
-    wait_until(|| manager.queue_len(gap) == 1 && manager.searches() == 1);
-    assert_eq!(manager.acquire_instant(&mut b, gap, IntentExclusive), Err(LockError::Deadlock { cycle: 2 }));
+    let inserter = block(&manager, a, gap, IntentExclusive, 1);
+    assert_eq!(manager.acquire(&mut b, gap, IntentExclusive), Err(LockError::Deadlock { cycle: 2 }));
     manager.release_all(&mut b);
-    manager.release_all(&mut granted(inserter.expect("a thread starts")));
+    manager.release_all(&mut granted(inserter));
     assert!(manager.is_empty());
 }
 

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU32, Ordering};
-use duramen_sync::thread::Parker;
+use duramen_sync::thread::{self, Parker};
+use duramen_sync::{Arc, clock};
 use duramen_types::{Gsn, TxnId};
 
 use super::id::LockId;
 use super::inherit::Agent;
 use super::mode::LockMode;
+use super::owners::{Owner, Owners};
 use crate::mix::BuildNumberHasher;
 
 /// Up to this many locks are searched one by one, more through a hash index.
@@ -20,14 +21,38 @@ const KEPT_INDEX: usize = 1024;
 
 /// State of the wait of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
 pub(super) enum Outcome {
     /// Still in a queue, or not waiting.
-    Pending = 0,
+    Pending,
     /// The request was granted and is out of the queue.
-    Granted = 1,
+    Granted,
     /// The manager was closed and the request is out of the queue.
-    Closed = 2,
+    Closed,
+    /// The transaction is the victim of a deadlock of so many, and the request is out of the queue.
+    Victim(u32),
+}
+
+impl Outcome {
+    /// Outcomes as numbers; from this one on they are victims, with the number of transactions above it.
+    const VICTIM: u32 = 3;
+
+    fn to_u32(self) -> u32 {
+        match self {
+            Self::Pending => 0,
+            Self::Granted => 1,
+            Self::Closed => 2,
+            Self::Victim(cycle) => Self::VICTIM + cycle,
+        }
+    }
+
+    fn from_u32(raw: u32) -> Self {
+        match raw {
+            0 => Self::Pending,
+            1 => Self::Granted,
+            2 => Self::Closed,
+            victim => Self::Victim(victim - Self::VICTIM),
+        }
+    }
 }
 
 /// Where the thread of a transaction waits.
@@ -43,15 +68,11 @@ pub(super) struct Waiter {
 impl Waiter {
     pub(super) fn set(&self, outcome: Outcome) {
         // Release, for the waiter may see the new state without having taken the bucket's mutex.
-        self.outcome.store(outcome as u32, Ordering::Release);
+        self.outcome.store(outcome.to_u32(), Ordering::Release);
     }
 
     pub(super) fn outcome(&self) -> Outcome {
-        match self.outcome.load(Ordering::Acquire) {
-            0 => Outcome::Pending,
-            1 => Outcome::Granted,
-            _ => Outcome::Closed,
-        }
+        Outcome::from_u32(self.outcome.load(Ordering::Acquire))
     }
 
     /// A wake-up of an earlier wait may still arrive during a later one: whoever parks must look at the outcome again.
@@ -73,12 +94,41 @@ pub(super) struct Inherited {
     pub(super) in_use: bool,
 }
 
+/// When a transaction has begun, or the first attempt at it. Ages differ, and the youngest is the largest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Age {
+    /// As [`clock::ticks`] told. The numbers of transactions are no order in time: threads take many at once.
+    began: u64,
+    /// The number of the first attempt.
+    txn: TxnId,
+}
+
+impl Age {
+    /// That of a transaction that begins now.
+    #[inline]
+    pub(crate) fn now(txn: TxnId) -> Self {
+        Self { began: clock::ticks(), txn }
+    }
+
+    /// An age that depends on the number alone.
+    #[cfg(test)]
+    pub(super) fn of(txn: u64) -> Self {
+        Self { began: 0, txn: TxnId::new(txn) }
+    }
+}
+
 /// The locks of one transaction, and those that its agent keeps for the next one. Its owner must pass it to
 /// [`super::LockManager::release_all`] when the transaction ends, and to [`super::LockManager::disinherit`] before
 /// dropping it.
 #[derive(Debug)]
 pub(crate) struct TxnLocks {
     txn: TxnId,
+    age: Age,
+    owner: Arc<Owner>,
+    /// As the owner says it.
+    thread: u64,
+    /// Whether the owner names the transaction.
+    is_open: bool,
     held: Vec<(LockId, LockMode)>,
     /// Positions in `held`; either empty or complete.
     index: HashMap<LockId, u32, BuildNumberHasher>,
@@ -95,6 +145,10 @@ impl TxnLocks {
     pub(crate) fn new(txn: TxnId) -> Self {
         Self {
             txn,
+            age: Age { began: 0, txn },
+            owner: Arc::default(),
+            thread: 0,
+            is_open: false,
             held: Vec::new(),
             index: HashMap::default(),
             waiter: None,
@@ -111,7 +165,40 @@ impl TxnLocks {
     pub(crate) fn renew(&mut self, txn: TxnId) {
         assert!(self.held.is_empty(), "the locks of {} were released", self.txn);
         self.txn = txn;
+        self.age = Age { began: 0, txn };
         self.seen = Gsn::ZERO;
+    }
+
+    /// Notes that the calling thread uses the transaction.
+    #[inline]
+    pub(super) fn use_by_thread(&mut self, owners: &Owners) {
+        if self.thread != thread::id() {
+            self.thread = thread::id();
+            owners.enter(&self.owner);
+        }
+        if !self.is_open {
+            self.is_open = true;
+            self.owner.set_txn(self.txn);
+        }
+    }
+
+    /// Notes that the transaction holds no lock any more.
+    #[inline]
+    pub(super) fn end_use(&mut self) {
+        self.is_open = false;
+        self.owner.set_txn(TxnId::ZERO);
+    }
+
+    /// Says when the transaction has begun, or that it is as old as an earlier attempt at the same. Without that it is as old as
+    /// its number says.
+    #[inline]
+    pub(crate) fn set_age(&mut self, age: Age) {
+        self.age = age;
+    }
+
+    /// When it has begun.
+    pub(crate) fn age(&self) -> Age {
+        self.age
     }
 
     /// Notes that the transaction may have seen the changes of the commit at `gsn`.

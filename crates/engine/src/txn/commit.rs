@@ -48,7 +48,7 @@ impl Commit {
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Done(_) => true,
-            State::Hardening(hardened, _) => hardened.is_ready(),
+            State::Hardening(hardened, txn) => txn.core.health.is_forked() || hardened.is_ready(),
         }
     }
 
@@ -62,7 +62,10 @@ impl Commit {
     pub fn wait(self) -> Result<()> {
         match self.0 {
             State::Done(outcome) => outcome.expect("a commit has one outcome"),
-            State::Hardening(hardened, txn) => noted(&txn.core, hardened.wait()),
+            State::Hardening(hardened, txn) => {
+                txn.core.health.check_process()?;
+                noted(&txn.core, hardened.wait())
+            }
         }
     }
 
@@ -76,7 +79,10 @@ impl Commit {
     pub fn on_done(self, call: impl FnOnce(Result<()>) + Send + 'static) {
         match self.0 {
             State::Done(outcome) => call(outcome.expect("a commit has one outcome")),
-            State::Hardening(hardened, txn) => hardened.on_ready(move |outcome| call(noted(&txn.core, outcome))),
+            State::Hardening(hardened, txn) => match txn.core.health.check_process() {
+                Ok(()) => hardened.on_ready(move |outcome| call(noted(&txn.core, outcome))),
+                Err(error) => call(Err(error)),
+            },
         }
     }
 }
@@ -87,9 +93,12 @@ impl Future for Commit {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let outcome = match &mut self.0 {
             State::Done(outcome) => outcome.take().expect("a commit that is done is not polled again"),
-            State::Hardening(hardened, txn) => match Pin::new(hardened).poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(outcome) => noted(&txn.core, outcome),
+            State::Hardening(hardened, txn) => match txn.core.health.check_process() {
+                Err(error) => Err(error),
+                Ok(()) => match Pin::new(hardened).poll(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(outcome) => noted(&txn.core, outcome),
+                },
             },
         };
         self.0 = State::Done(None);

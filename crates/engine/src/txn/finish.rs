@@ -129,6 +129,7 @@ impl Txn {
     /// [`crate::Error::Io`] and others when the rollback could not be completed; the database is out of service then,
     /// and reopening it completes the rollback.
     pub fn abort(mut self) -> Result<()> {
+        self.core.health.check_process()?;
         let seen = self.seen_by_choice();
         if !seen.is_zero() && !self.core.scheme().is_hardened(seen) {
             reach(Probe::AbortWaitedForWriter);
@@ -149,6 +150,10 @@ impl Txn {
 
     pub(super) fn abort_now(&mut self) -> Result<()> {
         let mut context = self.context.take().expect("the transaction is not over");
+        if let Err(error) = self.core.health.check_process() {
+            std::mem::forget(context);
+            return Err(error);
+        }
         self.core.counters.aborted();
         if let Err(error) = self.core.health.check() {
             // Recovery will undo. The locks stay: nobody may see what has not been taken back.

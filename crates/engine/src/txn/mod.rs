@@ -22,11 +22,11 @@ use duramen_sync::Reference;
 use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
 
 use crate::btree::{Store, Tree};
-use crate::catalog::Table;
+use crate::catalog::{Opening, Table};
 use crate::contexts::Context;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{LockId, LockMode};
+use crate::lock::{Age, LockError, LockId, LockMode};
 use crate::options::Isolation;
 use crate::txn_log::Mark;
 
@@ -42,6 +42,7 @@ pub struct Txn {
     context: Option<Box<Context>>,
     isolation: Isolation,
     must_abort: bool,
+    waited_for_own_thread: bool,
     /// Savepoints made so far; each gets the next number.
     savepoints: u64,
     /// Savepoints that a rollback has not passed: number and place.
@@ -51,6 +52,8 @@ pub struct Txn {
 /// A point in a transaction that [`Txn::rollback_to`] returns to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Savepoint {
+    /// Two databases may have transactions of one number.
+    opening: Opening,
     txn: TxnId,
     number: u64,
 }
@@ -63,9 +66,25 @@ impl Txn {
             core,
             isolation,
             must_abort: false,
+            waited_for_own_thread: false,
             savepoints: 0,
             valid_savepoints: Vec::new(),
         }
+    }
+
+    /// Whether it was refused a lock that another transaction of the same thread holds.
+    pub(crate) fn waited_for_own_thread(&self) -> bool {
+        self.waited_for_own_thread
+    }
+
+    /// When it has begun.
+    pub(crate) fn age(&self) -> Age {
+        self.context().locks.age()
+    }
+
+    /// Makes it as old as an earlier attempt at the same.
+    pub(crate) fn set_age(&mut self, age: Age) {
+        self.context.as_mut().expect("the transaction is not over").locks.set_age(age);
     }
 
     /// Its number. No other transaction of this opening has it, nor has any other that has written something.
@@ -89,7 +108,11 @@ impl Txn {
 
     /// Refuses operations of a transaction that can only be aborted, and all of a database that is out of service.
     fn check_usable(&self) -> Result<()> {
-        if self.must_abort { Err(Error::MustAbort) } else { self.core.health.check() }
+        if self.must_abort {
+            self.core.health.check_process().and(Err(Error::MustAbort))
+        } else {
+            self.core.health.check()
+        }
     }
 
     /// Remembers what an error means for the transaction and for the database.
@@ -115,7 +138,11 @@ impl Txn {
         let (core, _, context) = self.parts();
         match core.locks.acquire(&mut context.locks, id, mode) {
             Ok(()) => Ok(()),
-            Err(error) => Err(core.lock_error(context.locks.txn(), error)),
+            Err(error) => {
+                let error_of_txn = core.lock_error(context.locks.txn(), error);
+                self.waited_for_own_thread |= error == LockError::Deadlock { cycle: 1 };
+                Err(error_of_txn)
+            }
         }
     }
 
@@ -169,6 +196,9 @@ impl Drop for Txn {
         if self.context.is_some() {
             // An error here has put the database out of service, or the database is closed: recovery will undo.
             let _ = self.abort_now();
+        }
+        if self.core.health.is_forked() {
+            std::mem::forget(self.core.clone());
         }
     }
 }

@@ -20,13 +20,13 @@ impl Txn {
         self.savepoints += 1;
         let mark = self.context().log.mark();
         self.valid_savepoints.push((self.savepoints, mark));
-        Savepoint { txn: self.id(), number: self.savepoints }
+        Savepoint { opening: self.core.tables.opening.clone(), txn: self.id(), number: self.savepoints }
     }
 
     /// Takes back everything done since `savepoint`. Locks are kept. The savepoint stays valid, later ones do not.
     ///
     /// # Errors
-    /// [`Error::NoSuchSavepoint`] for one of another transaction, or one that an earlier rollback has passed; those that
+    /// [`Error::NoSuchSavepoint`] for one of another transaction or database, or one that an earlier rollback has passed; those that
     /// leave only an abort.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.check_usable()?;
@@ -35,7 +35,7 @@ impl Txn {
     }
 
     fn rollback_to_valid(&mut self, savepoint: &Savepoint) -> Result<()> {
-        if savepoint.txn != self.id() {
+        if savepoint.txn != self.id() || savepoint.opening != self.core.tables.opening {
             return Err(Error::NoSuchSavepoint);
         }
         let at = self

@@ -44,6 +44,21 @@ enum Attempt {
     Done,
     /// Something had to be done without the latch; look again.
     Again,
+    /// The lock on this gap has to be waited for.
+    Gap(LockId),
+}
+
+/// The lock that an insertion holds on its gap from a wait for it until its record is in.
+struct Passage {
+    gap: LockId,
+    /// What the transaction held of it before.
+    before: Option<LockMode>,
+}
+
+impl Passage {
+    fn end(self, core: &Core, context: &mut Context) {
+        core.locks.restore(&mut context.locks, self.gap, self.before);
+    }
 }
 
 impl Txn {
@@ -142,6 +157,25 @@ impl Txn {
     }
 
     fn write_leaf(&mut self, tree: Tree, key: &[u8], payload: &[u8], flags: SlotFlags, expect: Expect) -> Result<()> {
+        let mut passage = None;
+        let result = self.write_leaf_through(tree, key, payload, flags, expect, &mut passage);
+        if let Some(passage) = passage {
+            let (core, _, context) = self.parts();
+            passage.end(core, context);
+        }
+        result
+    }
+
+    /// As [`Self::write_leaf`], which ends the passage.
+    fn write_leaf_through(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        payload: &[u8],
+        flags: SlotFlags,
+        expect: Expect,
+        passage: &mut Option<Passage>,
+    ) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             self.make_room(key.len() + payload.len())?;
@@ -166,6 +200,16 @@ impl Txn {
             match attempt {
                 Attempt::Done => return Ok(()),
                 Attempt::Again => backoff.snooze(),
+                Attempt::Gap(gap) => {
+                    reach(Probe::InsertionWaitedForGap);
+                    // The gap is another one, for somebody has divided the one that this has waited for.
+                    if let Some(passed) = passage.take() {
+                        passed.end(core, context);
+                    }
+                    let before = context.locks.held(gap);
+                    self.lock(gap, LockMode::IntentExclusive)?;
+                    *passage = Some(Passage { gap, before });
+                }
             }
         }
     }
@@ -261,11 +305,8 @@ fn insert_slot<'s>(
     };
     let gap = Txn::gap(tree, next.then_some(&context.key[..]));
     if !is_on(Bug::SkipGapLock) {
-        if !core.locks.check_instant(&context.locks, gap, LockMode::IntentExclusive) {
-            drop(leaf);
-            reach(Probe::InsertionWaitedForGap);
-            let waited = core.locks.acquire_instant(&mut context.locks, gap, LockMode::IntentExclusive);
-            return again(core, context, waited);
+        if !core.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
+            return Ok(Attempt::Gap(gap));
         }
         // The new key divides the gap: who protects the whole goes on to protect both parts.
         let inherits = context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared));

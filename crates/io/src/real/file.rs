@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use duramen_sync::Arc;
-use duramen_sync::atomic::Ordering;
+use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_types::BLOCK_SIZE;
 
 use super::home::moved;
@@ -28,6 +28,17 @@ pub(super) struct RealFile {
     /// Where it was opened, and by which name.
     pub(super) directory: Arc<fs::File>,
     pub(super) name: String,
+    /// Whether this process has locked it.
+    pub(super) is_locked: AtomicBool,
+}
+
+impl Drop for RealFile {
+    fn drop(&mut self) {
+        // A forked child shares the open file, and would keep the lock.
+        if self.is_locked.load(Ordering::Relaxed) && self.disk.process.is_current() {
+            sys::unlock(self.file.as_fd());
+        }
+    }
 }
 
 impl RealFile {
@@ -113,6 +124,8 @@ impl File for RealFile {
         let Some(rings) = self.disk.rings.as_ref().filter(|_| reads.len() > 1) else {
             return reads.iter_mut().try_for_each(|(offset, buf)| self.read_at(buf, *offset));
         };
+        // A child shares the ring of its parent.
+        self.disk.check_process("read", &self.path)?;
         rings
             .read(self.file.as_fd(), reads)
             .map_err(|Failed { offset, len, error }| self.read_error(len, offset, &error))?;
@@ -122,6 +135,7 @@ impl File for RealFile {
 
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
         let bytes = assert_parts_aligned(parts, offset);
+        self.disk.check_process("write", &self.path)?;
         sys::write_all(self.file.as_fd(), parts, offset, Durability::Later)
             .map_err(|error| self.write_error(bytes, offset, &error))?;
         self.disk.counters.count_write(bytes);
@@ -130,6 +144,7 @@ impl File for RealFile {
 
     fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
         let bytes = assert_parts_aligned(parts, offset);
+        self.disk.check_process("write", &self.path)?;
         self.write_now(parts, offset).map_err(|error| {
             self.error(format!("write {bytes} bytes durably at offset {offset} of"), &error).of_write()
         })?;
@@ -145,6 +160,7 @@ impl File for RealFile {
         let Some(rings) = self.disk.rings.as_ref().filter(|_| writes.len() > 1) else {
             return writes.iter().try_for_each(|(offset, buf)| self.write_at(&[buf], *offset));
         };
+        self.disk.check_process("write", &self.path)?;
         rings
             .write(self.file.as_fd(), writes)
             .map_err(|Failed { offset, len, error }| self.write_error(len, offset, &error))?;
@@ -163,11 +179,13 @@ impl File for RealFile {
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
+        self.disk.check_process("allocate space for", &self.path)?;
         self.extend_with_zeros(len.next_multiple_of(BLOCK_SIZE as u64))
             .map_err(|error| self.error(format!("allocate {len} bytes for"), &error))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
+        self.disk.check_process("set the length of", &self.path)?;
         self.file.set_len(len).map_err(|error| self.error(format!("set the length to {len} of"), &error))
     }
 
@@ -183,7 +201,10 @@ impl File for RealFile {
 
     fn lock(&self) -> Result<()> {
         match lock::try_lock(&self.file) {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                self.is_locked.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             Ok(false) => Err(lock::busy(&self.path, lock::holder(&self.file))),
             Err(error) => Err(self.error("lock", &error)),
         }

@@ -10,6 +10,8 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use duramen_sync::Process;
+
 use super::home::Home;
 use super::names::{self, FileId};
 use super::sys;
@@ -18,17 +20,24 @@ use crate::{DiskError, DiskLock, Result};
 /// Name of the lock file in the home. [`Disk::list`](crate::Disk::list) does not show it.
 pub(super) const LOCK_FILE: &str = "lock";
 
-/// Holds the locks. The file stays: removing it would race with an opener that has opened it but not locked it yet.
+/// Holds the locks. They belong to the open files, so a second opener in this process is kept out, too, and the system releases
+/// them when the process ends, however it ends. The file stays: removing it would race with an opener that has opened it but
+/// not locked it yet. A forked child shares the open files: it leaves the locks alone, and does not keep them when the parent
+/// gives them up.
 struct Held {
     file: File,
-    #[allow(dead_code, reason = "held for its drop")]
     directory: File,
+    process: Process,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // The number would mislead once nobody holds the lock. A failure is harmless: the number is only a hint.
-        let _ = self.file.set_len(0);
+        if self.process.is_current() {
+            // The number would mislead once nobody holds the lock. A failure is harmless: the number is only a hint.
+            let _ = self.file.set_len(0);
+            sys::unlock(self.file.as_fd());
+            sys::unlock(self.directory.as_fd());
+        }
     }
 }
 
@@ -49,7 +58,7 @@ pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
     }
     // From here on dropping `held` releases the locks.
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
-    Ok(DiskLock::new(Held { file, directory }))
+    Ok(DiskLock::new(Held { file, directory, process: Process::current() }))
 }
 
 /// Takes the lock of an open file of a home for as long as it is open; false if another opener has it.

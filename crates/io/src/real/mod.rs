@@ -20,8 +20,8 @@ use std::io::{Error, ErrorKind};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::{Arc, Process};
 use duramen_types::planted::{Bug, is_on};
 
 use crate::checks::{assert_directory_name, assert_name, directory_of};
@@ -76,6 +76,17 @@ struct Shared {
     rings: Option<RingPool>,
     /// Whether `RWF_DSYNC` works, as far as is known.
     dsync: AtomicBool,
+    /// The one that opened the disk. A forked child changes no file: what it knows of them is soon out of date.
+    process: Process,
+}
+
+impl Shared {
+    fn check_process(&self, operation: &str, path: &Path) -> Result<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(describe(operation, path, &Error::other("this process was forked from the one that opened it")))
+    }
 }
 
 impl RealDisk {
@@ -100,7 +111,8 @@ impl RealDisk {
                 .map_err(|error| describe("open", &home.path_of(LOCK_FILE), &error))?;
         let note = (options.direct && !direct)
             .then(|| format!("the file system of `{named}` refuses direct I/O; its cache is used"));
-        let shared = Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true) };
+        let shared =
+            Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true), process: Process::current() };
         Ok(Self { home: Arc::new(home), direct, note, shared: Arc::new(shared) })
     }
 
@@ -127,11 +139,12 @@ impl Disk for RealDisk {
             OpenMode::Existing => ("open", 0),
         };
         let place = self.home.place(operation, name)?;
+        self.shared.check_process(operation, &place.path)?;
         let flags = libc::O_RDWR | made | if self.direct { libc::O_DIRECT } else { 0 };
         let file = names::open(place.directory.as_fd(), place.name, flags, 0o600);
         let file = file.map_err(|error| place.fail(operation, &error))?;
-        let (directory, name) = (place.directory, place.name.to_owned());
-        Ok(Arc::new(RealFile { disk: Arc::clone(&self.shared), file, path: place.path, directory, name }))
+        let (directory, name, is_locked) = (place.directory, place.name.to_owned(), AtomicBool::new(false));
+        Ok(Arc::new(RealFile { disk: Arc::clone(&self.shared), file, path: place.path, directory, name, is_locked }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -186,6 +199,7 @@ impl Disk for RealDisk {
     fn remove(&self, name: &str) -> Result<()> {
         assert_name(name);
         let place = self.home.place("remove", name)?;
+        self.shared.check_process("remove", &place.path)?;
         names::remove(place.directory.as_fd(), place.name).map_err(|error| place.fail("remove", &error))
     }
 
@@ -195,6 +209,7 @@ impl Disk for RealDisk {
         assert_eq!(directory_of(from), directory_of(to), "renames stay within their directory");
         let operation = format!("rename `{}` to", self.home.path_of(from).display());
         let (old, new) = (self.home.place(&operation, from)?, self.home.place(&operation, to)?);
+        self.shared.check_process(&operation, &new.path)?;
         names::rename(old.directory.as_fd(), old.name, new.name).map_err(|error| new.fail(&operation, &error))
     }
 

@@ -113,6 +113,12 @@ pub(super) fn try_lock_exclusive(fd: BorrowedFd<'_>) -> Result<()> {
     retry(|| unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } as isize).map(|_| ())
 }
 
+/// Gives the lock up, for all processes that share the open file.
+pub(super) fn unlock(fd: BorrowedFd<'_>) {
+    // SAFETY: the descriptor is open. A failure is of no consequence: closing the file does the same for this process.
+    unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_UN) };
+}
+
 /// Whether `error` says that the system or the file system does not know an operation or flag.
 pub(super) fn is_unsupported(error: &Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS))

@@ -1,0 +1,138 @@
+//! Threads that have several transactions open, and what belongs to which of them.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use duramen::{Db, Error, Options, Result, Table};
+
+fn open() -> (tempfile::TempDir, Db, Table) {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), Options { pool_bytes: 8 << 20, ..Options::default() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    (home, db, table)
+}
+
+/// Runs `work` on a thread of its own; panics if it does not come to an end.
+fn ends(work: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        work();
+        sender.send(()).unwrap();
+    });
+    match receiver.recv_timeout(Duration::from_secs(20)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it waits for ever"),
+        _ => thread.join().unwrap(),
+    }
+}
+
+fn is_deadlock<T>(result: Result<T>) -> bool {
+    matches!(result, Err(Error::Deadlock { .. }))
+}
+
+/// Transactions of two databases may have one number, and their savepoints were taken for each other's.
+#[test]
+fn a_savepoint_of_another_database_is_refused() {
+    let [(_a, first, one), (_b, second, other)] = [open(), open()];
+    let (mut mine, mut foreign) = (first.begin(), second.begin());
+    assert_eq!(mine.id(), foreign.id(), "or this shows nothing");
+    mine.put(&one, b"kept", b"1").unwrap();
+    let savepoint = mine.savepoint();
+    foreign.savepoint();
+    foreign.put(&other, b"kept", b"2").unwrap();
+    assert!(matches!(foreign.rollback_to(&savepoint), Err(Error::NoSuchSavepoint)));
+    assert!(matches!(first.begin().rollback_to(&savepoint), Err(Error::NoSuchSavepoint)));
+    assert_eq!(foreign.get(&other, b"kept").unwrap().as_deref(), Some(&b"2"[..]));
+    mine.put(&one, b"taken back", b"3").unwrap();
+    mine.rollback_to(&savepoint).unwrap();
+    mine.commit().unwrap();
+    foreign.commit().unwrap();
+    assert_eq!(first.run(|txn| Ok(txn.scan(&one, ..).count())).unwrap(), 1);
+}
+
+/// The table's lock was the thread's own, and the internal transaction that was to drop the table waited for it.
+#[test]
+fn a_table_in_use_by_the_calling_thread_is_not_dropped() {
+    ends(|| {
+        let (_home, db, table) = open();
+        let mut txn = db.begin();
+        txn.put(&table, b"key", b"value").unwrap();
+        let dropped = db.drop_table("t");
+        assert!(matches!(&dropped, Err(Error::TableInUse { name }) if name == "t"), "{dropped:?}");
+        txn.put(&table, b"another key", b"value").unwrap();
+        txn.commit().unwrap();
+        db.drop_table("t").unwrap();
+    });
+}
+
+/// Two transactions of one thread, one key: the thread waited for itself.
+#[test]
+fn a_thread_that_waits_for_itself_gets_a_deadlock() {
+    ends(|| {
+        let (_home, db, table) = open();
+        let (mut first, mut second) = (db.begin(), db.begin());
+        first.put(&table, b"key", b"1").unwrap();
+        assert!(is_deadlock(second.put(&table, b"key", b"2")));
+        second.abort().unwrap();
+        assert!(is_deadlock(db.run(|txn| txn.put(&table, b"key", b"3"))), "to run it again would not help");
+        first.commit().unwrap();
+        assert_eq!(db.run(|txn| txn.get(&table, b"key")).unwrap().as_deref(), Some(&b"1"[..]));
+    });
+}
+
+/// A thread waits for another one, and that for another transaction of the first.
+#[test]
+fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {
+    for mine_first in [false, true] {
+        ends(move || {
+            let (_home, db, table) = open();
+            let (mut first, mut second) = (db.begin(), db.begin());
+            first.put(&table, b"a", b"1").unwrap();
+            thread::scope(|scope| {
+                let (ready, go) = mpsc::channel();
+                let (db, table) = (&db, &table);
+                let other = scope.spawn(move || {
+                    let mut other = db.begin();
+                    other.put(table, b"b", b"2").unwrap();
+                    ready.send(()).unwrap();
+                    thread::sleep(Duration::from_millis(if mine_first { 200 } else { 0 }));
+                    let result = other.put(table, b"a", b"2");
+                    drop(other);
+                    is_deadlock(result)
+                });
+                go.recv().unwrap();
+                thread::sleep(Duration::from_millis(if mine_first { 0 } else { 200 }));
+                let mine = second.put(table, b"b", b"1");
+                // The other one has begun last.
+                assert!(mine.is_ok() && other.join().unwrap(), "{mine:?}");
+            });
+            second.commit().unwrap();
+            first.commit().unwrap();
+        });
+    }
+}
+
+/// A transaction that has gone to another thread is that one's, and can be waited for.
+#[test]
+fn a_transaction_that_is_handed_on_is_waited_for() {
+    ends(|| {
+        let (_home, db, table) = open();
+        let mut handed = db.begin();
+        handed.put(&table, b"key", b"1").unwrap();
+        thread::scope(|scope| {
+            let (used, go) = mpsc::channel();
+            let table = &table;
+            scope.spawn(move || {
+                handed.put(table, b"another", b"1").unwrap();
+                used.send(()).unwrap();
+                thread::sleep(Duration::from_millis(100));
+                handed.commit().unwrap();
+            });
+            go.recv().unwrap();
+            let mut mine = db.begin();
+            mine.put(table, b"key", b"2").unwrap();
+            mine.commit().unwrap();
+        });
+        db.drop_table("t").unwrap();
+    });
+}
