@@ -284,9 +284,22 @@ impl ControlFile {
         Ok(Self { file: disk.open(CONTROL, OpenMode::Existing)?, control })
     }
 
+    /// Reads the control file of a database that is going to be used, locked before it is read: the directory's lock does not
+    /// keep out an opener that finds the same files elsewhere.
+    pub(crate) fn open_for_use(disk: &dyn Disk) -> Result<Self> {
+        let file = disk.open(CONTROL, OpenMode::Existing)?;
+        file.lock()?;
+        let slots = slots_of(&*file)?;
+        Self::of_slots(file, slots)
+    }
+
     /// Reads the control file.
     pub(crate) fn open(disk: &dyn Disk) -> Result<Self> {
         let (file, slots) = open_slots(disk)?;
+        Self::of_slots(file, slots)
+    }
+
+    fn of_slots(file: Arc<dyn File>, slots: Slots<Defect>) -> Result<Self> {
         let newest = slots.iter().flatten().max_by_key(|control| control.sequence);
         match newest {
             Some(&control) => Ok(Self { file, control }),
@@ -324,6 +337,12 @@ type Slots<E> = [std::result::Result<Control, E>; 2];
 /// Opens the file and reads both slots.
 fn open_slots(disk: &dyn Disk) -> Result<(Arc<dyn File>, Slots<Defect>)> {
     let file = disk.open(CONTROL, OpenMode::Existing)?;
+    let slots = slots_of(&*file)?;
+    Ok((file, slots))
+}
+
+/// Reads both slots.
+fn slots_of(file: &dyn File) -> Result<Slots<Defect>> {
     let mut blocks = AlignedBuf::zeroed(2 * BLOCK_SIZE);
     if file.len()? < blocks.len() as u64 {
         return Err(Error::Corrupt {
@@ -334,7 +353,7 @@ fn open_slots(disk: &dyn Disk) -> Result<(Arc<dyn File>, Slots<Defect>)> {
         });
     }
     file.read_at(&mut blocks, 0)?;
-    Ok((file, [Control::decode(&blocks[..BLOCK_SIZE]), Control::decode(&blocks[BLOCK_SIZE..])]))
+    Ok([Control::decode(&blocks[..BLOCK_SIZE]), Control::decode(&blocks[BLOCK_SIZE..])])
 }
 
 /// Reads both slots.

@@ -144,11 +144,12 @@ impl Core {
     }
 
     /// Has the control file say that the database was closed in order: no page is being written, nor will be, so that
-    /// opening needs nothing of the double-write area. To be called when all is written, and the log closed: its rings are
-    /// given up by then.
+    /// opening needs nothing of the double-write area. To be called when all is written, and the log closed. A ring may still be
+    /// in use then: it is not given up if somebody has committed meanwhile.
     pub(crate) fn close_clean(&self) -> Result<()> {
         let stamp = self.next_stamp();
         self.store.pool.stamp_last(stamp)?;
+        self.scheme().stamp(stamp.generation);
         let generation = stamp.generation;
         let mut file = self.control.lock();
         let control = Control { generation, is_clean: true, ..file.control };

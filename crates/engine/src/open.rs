@@ -315,9 +315,7 @@ fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File
 /// Brings an existing database into service.
 fn start(disk: Arc<dyn Disk>, home: duramen_io::DiskLock, options: Options) -> Result<Arc<Core>> {
     let opening = clock::Instant::now();
-    let mut control_file = ControlFile::open(&*disk)?;
-    // The directory's lock does not keep out an opener that finds the same files elsewhere.
-    control_file.file().lock()?;
+    let mut control_file = ControlFile::open_for_use(&*disk)?;
     control_file.settle()?;
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;

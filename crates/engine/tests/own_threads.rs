@@ -112,6 +112,50 @@ fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {
     }
 }
 
+/// The rollback of the youngest one changed nothing where another transaction of its thread was what was waited for:
+/// `Db::run` tried it again for ever.
+#[test]
+fn of_a_deadlock_by_another_transaction_the_one_that_is_waited_for_gives_way() {
+    ends(|| {
+        let (_home, db, table) = open();
+        let mut first = db.begin();
+        first.put(&table, b"a", b"1").unwrap();
+        thread::scope(|scope| {
+            let (ready, go) = mpsc::channel();
+            let (db, table) = (&db, &table);
+            let other = scope.spawn(move || {
+                let mut other = db.begin();
+                other.put(table, b"b", b"2").unwrap();
+                ready.send(()).unwrap();
+                is_deadlock(other.put(table, b"a", b"2"))
+            });
+            go.recv().unwrap();
+            thread::sleep(Duration::from_millis(100));
+            // It begins last, and waits for the other one, which waits for `first`.
+            db.run(|txn| txn.put(table, b"b", b"1")).unwrap();
+            assert!(other.join().unwrap());
+        });
+        first.commit().unwrap();
+    });
+}
+
+/// A transaction that another thread only commits is that one's from then on, and can be waited for.
+#[test]
+fn a_transaction_that_another_thread_commits_is_waited_for() {
+    ends(|| {
+        let (_home, db, table) = open();
+        for _ in 0..50 {
+            let mut handed = db.begin();
+            handed.put(&table, b"key", b"1").unwrap();
+            thread::scope(|scope| {
+                scope.spawn(move || handed.commit().unwrap());
+                // Until the other thread has it, it counts as this one's.
+                while matches!(db.run(|txn| txn.put(&table, b"key", b"2")), Err(Error::Deadlock { .. })) {}
+            });
+        }
+    });
+}
+
 /// A transaction that has gone to another thread is that one's, and can be waited for.
 #[test]
 fn a_transaction_that_is_handed_on_is_waited_for() {

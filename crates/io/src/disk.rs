@@ -56,7 +56,7 @@ impl DiskError {
 
     /// The same for a write or a sync: whatever the reason, nobody knows what is on the disk now.
     pub(crate) fn of_write(self) -> Self {
-        let kind = if self.is_full() { std::io::ErrorKind::Other } else { self.kind };
+        let kind = if self.is_full() || self.is_passing() { std::io::ErrorKind::Other } else { self.kind };
         Self { kind, ..self }
     }
 

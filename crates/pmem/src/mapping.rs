@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use duramen_sync::cost;
+use duramen_sync::{Process, cost};
 
 use crate::error::{PmemError, Result};
 use crate::guarantee::{Finding, Guarantee};
@@ -24,7 +24,8 @@ pub(crate) struct Mapping {
     /// From here on it is mapped again behind the end.
     ring_from: usize,
     /// Holds the lock on the file.
-    _file: OwnedFd,
+    file: OwnedFd,
+    process: Process,
 }
 
 // SAFETY: a mapping is plain memory; who may touch it when is the business of `Region`.
@@ -89,7 +90,7 @@ impl Mapping {
         let base = NonNull::new(base.cast::<u8>()).expect("the system never maps address zero unasked");
         let fd = file.as_raw_fd();
         // From here on the drop of the mapping unmaps the whole reservation, also when one of the mappings fails.
-        let mapping = Self { base, len, ring_from, _file: file };
+        let mapping = Self { base, len, ring_from, file, process: Process::current() };
         for (at, from, bytes) in [(0, 0, len), (len, ring_from, len - ring_from)] {
             if bytes == 0 {
                 continue;
@@ -143,6 +144,11 @@ impl Drop for Mapping {
         cost::unmap(self.base.as_ptr());
         if self.ring_from > 0 {
             cost::unmap(self.at(self.ring_from));
+        }
+        if self.process.is_current() {
+            // A forked child shares the open file, and would keep the lock.
+            // SAFETY: plain system call on a descriptor we own.
+            unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
         }
         // SAFETY: this is the reservation of `map`, and the borrow rules say that no slice of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.reach()) };

@@ -107,6 +107,7 @@ impl Store {
                 next.page().fetch_ahead();
             }
             if !next.is_known_child_of(&current) && !is_on(Bug::FencesNotCompared) {
+                let kinship = next.kinship(&current);
                 let is_child = node.is_parent(slot, &Node(next.page()), tree.table);
                 // What was compared counts only if neither has changed meanwhile.
                 next.validate()?;
@@ -114,7 +115,7 @@ impl Store {
                 if !is_child {
                     return Err(broken(child, NOT_THE_CHILD).into());
                 }
-                next.note_child_of(&current);
+                next.note_child(kinship);
             }
             parent = Some(current);
             current = next;

@@ -34,7 +34,7 @@
 use std::collections::HashSet;
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, CachePadded, Mutex};
+use duramen_sync::{Arc, CachePadded, Mutex, thread};
 use duramen_types::TxnId;
 
 use super::id::LockId;
@@ -80,8 +80,10 @@ impl Waits {
 
     /// Publishes a wait of the calling thread, which has the transactions `carried` open beside the one that waits.
     pub(super) fn publish(&self, wait: Wait, carried: &[Carried]) {
+        // Not whom the owner names by now: a transaction that has gone to another thread meanwhile does not wait with this one.
+        let thread = thread::id();
         for Carried { txn, owner } in carried {
-            let by_thread = Some((Arc::clone(owner), owner.thread()));
+            let by_thread = Some((Arc::clone(owner), thread));
             self.shard(*txn).lock().push(Blocked { txn: *txn, wait, by_thread });
         }
         self.shard(wait.txn).lock().push(Blocked { txn: wait.txn, wait, by_thread: None });
@@ -98,11 +100,12 @@ impl Waits {
     /// The wait that has to end before `txn` goes on.
     fn find(&self, txn: TxnId) -> Option<Wait> {
         let shard = self.shard(txn).lock();
-        let is_blocked = |blocked: &&Blocked| {
+        let is_own = |blocked: &&Blocked| blocked.txn == txn && blocked.by_thread.is_none();
+        let is_carried = |blocked: &&Blocked| {
             let stays = |(owner, thread): &(Arc<Owner>, u64)| owner.thread() == *thread;
-            blocked.txn == txn && blocked.by_thread.as_ref().is_none_or(stays)
+            blocked.txn == txn && blocked.by_thread.as_ref().is_some_and(stays)
         };
-        shard.iter().find(is_blocked).map(|blocked| blocked.wait)
+        shard.iter().find(is_own).or_else(|| shard.iter().find(is_carried)).map(|blocked| blocked.wait)
     }
 }
 
@@ -113,7 +116,16 @@ pub(super) struct Detector {
     reached: Vec<(Wait, usize)>,
     seen: HashSet<TxnId, BuildNumberHasher>,
     blockers: Vec<TxnId>,
-    cycle: Vec<Wait>,
+    cycle: Vec<Member>,
+}
+
+/// A member of a deadlock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Member {
+    pub(super) wait: Wait,
+    /// The member before it waits for this transaction itself, and not for another one of its thread: without it there would be
+    /// no deadlock.
+    pub(super) is_waited_for: bool,
 }
 
 impl Detector {
@@ -125,7 +137,7 @@ impl Detector {
         start: Wait,
         waits: &Waits,
         mut blockers: impl FnMut(Wait, &mut Vec<TxnId>) -> bool,
-    ) -> Option<&[Wait]> {
+    ) -> Option<&[Member]> {
         while self.find_cycle(start, waits, &mut blockers) {
             if self.confirm(waits, &mut blockers) {
                 return Some(&self.cycle);
@@ -176,7 +188,7 @@ impl Detector {
         self.cycle.clear();
         loop {
             let (wait, from) = self.reached[at];
-            self.cycle.push(wait);
+            self.cycle.push(Member { wait, is_waited_for: false });
             if at == 0 {
                 return;
             }
@@ -188,16 +200,20 @@ impl Detector {
     fn confirm(&mut self, waits: &Waits, blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool) -> bool {
         (0..self.cycle.len()).all(|at| {
             // Each member was reached from the one behind it, and the last one leads back to the start.
-            let target = self.cycle[(at + self.cycle.len() - 1) % self.cycle.len()];
-            let leads_there = |blocker: &TxnId| *blocker == target.txn || waits.find(*blocker) == Some(target);
-            blockers(self.cycle[at], &mut self.blockers) && self.blockers.iter().any(leads_there)
+            let before = (at + self.cycle.len() - 1) % self.cycle.len();
+            let target = self.cycle[before].wait;
+            if !blockers(self.cycle[at].wait, &mut self.blockers) {
+                return false;
+            }
+            self.cycle[before].is_waited_for = self.blockers.contains(&target.txn);
+            self.cycle[before].is_waited_for || self.blockers.iter().any(|blocker| waits.find(*blocker) == Some(target))
         })
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Age, Detector, LockId, TxnId, Wait, Waits};
+    use super::{Age, Detector, LockId, Member, TxnId, Wait, Waits};
 
     /// Transactions 1 and 2 wait for each other, but for the edge out of 2, which is there only in the first
     /// `readings_of_second` readings of it.
@@ -219,7 +235,7 @@ mod tests {
             }
             true
         });
-        cycle.map(<[Wait]>::len)
+        cycle.map(<[Member]>::len)
     }
 
     #[test]

@@ -61,7 +61,7 @@ use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::Gsn;
 use duramen_types::planted::{Bug, is_on};
 
-use super::deadlock::{Detector, Wait, Waits};
+use super::deadlock::{Detector, Member, Wait, Waits};
 use super::head::Request;
 use super::id::LockId;
 use super::mode::LockMode;
@@ -310,15 +310,24 @@ impl LockManager {
         }
     }
 
-    /// Ends the wait of the youngest member of each deadlock that `wait` is part of.
+    /// Ends the wait of the youngest member of each deadlock that `wait` is part of: of those whose locks are waited for. The
+    /// rollback of one whose thread has another transaction open, which is what is waited for, would change nothing.
     fn break_deadlocks(&self, wait: Wait) {
         let mut detector = self.detector.lock();
         while let Some(cycle) = detector.search(wait, &self.waits, |wait, blockers| {
             self.bucket(wait.lock).lock().blockers(wait.txn, wait.lock, wait.ticket, blockers)
         }) {
-            let victim = *cycle.iter().max_by_key(|member| member.age).expect("a cycle has members");
+            let youngest = |members: &mut dyn Iterator<Item = &Member>| {
+                members.max_by_key(|member| member.wait.age).map(|member| member.wait)
+            };
+            // If all wait for other transactions of the members' threads, nobody's rollback ends the deadlock: to one of them it
+            // is told as to a thread that waits for itself.
+            let (victim, members) = match youngest(&mut cycle.iter().filter(|member| member.is_waited_for)) {
+                Some(victim) => (victim, cycle.len() as u32),
+                None => (youngest(&mut cycle.iter()).expect("a cycle has members"), 1),
+            };
             // A member may have left since, by its wait limit; then there is no cycle any more.
-            if self.withdraw(victim, Some(Outcome::Victim(cycle.len() as u32))) {
+            if self.withdraw(victim, Some(Outcome::Victim(members))) {
                 reach(Probe::DeadlockVictim);
                 if victim != wait {
                     reach(Probe::SleepingVictim);
@@ -449,6 +458,12 @@ impl LockManager {
         // It may have been revoked meanwhile.
         self.bucket(id).lock().dismiss(id, &agent, &mut granted);
         wake(&granted);
+    }
+
+    /// The calling thread ends the transaction, whoever has used it before.
+    #[inline]
+    pub(crate) fn adopt(&self, txn: &mut TxnLocks) {
+        txn.use_by_thread(&self.owners);
     }
 
     /// Whether nobody holds the lock or waits for it.

@@ -282,7 +282,9 @@ impl Pool {
             return Err(self.corrupt(id, Damage::AheadOfLog, defect.to_owned()));
         }
         let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
-        if page::gsn(bytes) < least && !is_on(Bug::VersionsNotCompared) && !is_on(Bug::FencesNotCompared) {
+        let is_believed = least < self.log_end || self.table.is_written(id);
+        if is_believed && page::gsn(bytes) < least && !is_on(Bug::VersionsNotCompared) && !is_on(Bug::FencesNotCompared)
+        {
             let (found, defect) = (page::gsn(bytes), "an older version of the page is in its place");
             return Err(self.corrupt(
                 id,

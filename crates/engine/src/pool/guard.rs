@@ -63,14 +63,14 @@ impl<'a> Optimistic<'a> {
         self.header().child_of.load(Ordering::Relaxed) == self.kinship(parent)
     }
 
-    /// Notes that the page is a child of `parent`; both have been validated since that was found.
-    pub(crate) fn note_child_of(&self, parent: &Self) {
-        self.header().child_of.store(self.kinship(parent), Ordering::Relaxed);
+    /// Notes that the page is a child of `parent`: what [`Self::kinship`] was when that was found, before both were validated.
+    pub(crate) fn note_child(&self, kinship: u64) {
+        self.header().child_of.store(kinship, Ordering::Relaxed);
     }
 
-    /// A number for this pair of pages in these frames: if either is replaced, even in between, it is another one.
+    /// A number for this pair of pages in these frames: if either is replaced, it is another one.
     #[inline]
-    fn kinship(&self, parent: &Self) -> u64 {
+    pub(crate) fn kinship(&self, parent: &Self) -> u64 {
         let arrival = |page: &Self| page.header().arrival.load(Ordering::Relaxed);
         arrival(parent).rotate_left(32) ^ arrival(self)
     }

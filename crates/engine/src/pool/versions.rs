@@ -5,17 +5,17 @@
 //! their GSNs are noted here, and each checkpoint writes what has been noted to the file `versions`. A page that is read
 //! later must not have a lower GSN than was noted.
 //!
-//! What is noted is a lower bound and never more: it is raised when a page is durable in place. So the file need not be
-//! written in step with anything. A block of it that is lost, torn or older says less and nothing wrong, and one that is no
-//! block of this database's file counts as blank. And what it says is enough: all changes from before a checkpoint that
-//! recovery does not repeat are in the versions that were written before it. A page that has the noted version or a later
-//! one gets the rest from the log.
+//! What is noted is what was durable in place when it was noted. The file need not be written in step with anything: a block
+//! of it that is lost, torn or older says less and nothing wrong, one that is no block of this database's file counts as
+//! blank, and a GSN that the log has not reached, as in a file that is newer than the others, is not believed. And what it
+//! says is enough: all changes from before a checkpoint that recovery does not repeat are in the versions that were written
+//! before it. A page that has the noted version or a later one gets the rest from the log.
 //!
 //! The file is an array of blocks of 4,096 bytes; block `b` is for the pages from `b * 511` on:
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 4 | CRC-32C, seeded with the block's number, of the database id and the bytes from 8 on |
+//! | 0 | 4 | CRC-32C, seeded with the block's number and the database id, of the bytes from 4 on |
 //! | 4 | 4 | format version, 1 |
 //! | 8 | 8 each | for each page the GSN that it has on disk, at least; 0 if nothing is known |
 //!
@@ -81,7 +81,7 @@ impl Versions {
         self.noted.lock().gsns.get(page.get() as usize).copied().unwrap_or(Gsn::ZERO)
     }
 
-    /// Notes that these pages are on disk in these versions, durably.
+    /// Notes that these pages are on disk in these versions, durably. To be called by one at a time, in the order of writing.
     pub(super) fn note(&self, pages: impl Iterator<Item = (PageId, Gsn)>) {
         let mut noted = self.noted.lock();
         for (page, gsn) in pages {
@@ -89,7 +89,8 @@ impl Versions {
             if at >= noted.gsns.len() {
                 noted.gsns.resize((at + 1).next_multiple_of(PAGES), Gsn::ZERO);
             }
-            if noted.gsns[at] < gsn {
+            // A page that was damaged and is being rebuilt from the log may be older than it was.
+            if noted.gsns[at] != gsn {
                 noted.gsns[at] = gsn;
                 noted.unwritten.insert(at / PAGES);
             }
@@ -155,7 +156,6 @@ mod tests {
         assert_eq!(versions.least(at(3)), Gsn::ZERO);
         let pages = [(1, 50), (2, 70), (510, 9), (511, 10), (200_000, 11)];
         versions.note(pages.iter().map(|&(page, gsn)| (at(page), Gsn::new(gsn))));
-        versions.note([(at(2), Gsn::new(60))].into_iter());
         versions.write().unwrap();
         let again = || Versions::open(Arc::clone(&file), [7; 16], ALL).unwrap();
         for (page, gsn) in pages {

@@ -106,6 +106,7 @@ impl Txn {
         let _commit = cost::scope(Category::Commit);
         cost::work(work::COMMIT);
         let mut context = self.context.take().expect("the transaction is not over");
+        self.core.locks.adopt(&mut context.locks);
         match commit(&self.core, &mut context, mode) {
             Ok(unhardened) => {
                 self.core.recycle(context);
@@ -154,6 +155,7 @@ impl Txn {
             std::mem::forget(context);
             return Err(error);
         }
+        self.core.locks.adopt(&mut context.locks);
         self.core.counters.aborted();
         if let Err(error) = self.core.health.check() {
             // Recovery will undo. The locks stay: nobody may see what has not been taken back.
