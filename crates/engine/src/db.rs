@@ -25,7 +25,9 @@ use duramen_types::TableId;
 /// It belongs to the process that opened it. In a child that this forks, every call gives [`Error::Forked`], and dropping what
 /// the child has inherited does nothing to the database, and lets the memory be. (This holds for children that the C library's
 /// `fork` makes, not for those of a bare system call.) The directory stays locked as long as the process that opened it has it
-/// open; if that is killed, as long as a child of it lives that has not started another program.
+/// open; if that is killed, as long as a child of it lives that has not started another program. A child must not open any
+/// database while its parent had one open at the fork: the locks of this process's libraries may be held, in the child's
+/// memory, by threads that only the parent has. Fork first, or start another program.
 ///
 /// Dropping the last handle without [`Db::close`] stops the database where it is; nothing acknowledged is lost, and the
 /// next opening recovers.

@@ -243,7 +243,7 @@ pub enum Error {
     },
     /// This process is a fork of the one that opened the database, and must not touch it: the files and the threads are
     /// the parent's. Dropping what belongs to the database is allowed, does nothing to it, and gives no memory back.
-    #[error("this process was forked from the one that opened the database; use it there, or open it after the fork")]
+    #[error("this process was forked from the one that opened the database; use it there, or fork before opening it")]
     Forked,
     /// The database has been closed.
     #[error("the database is closed")]

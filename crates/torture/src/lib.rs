@@ -26,6 +26,7 @@ pub mod isolation;
 pub mod judge;
 pub mod log;
 pub mod matrix;
+pub mod memory;
 pub mod misplaced;
 pub mod model;
 pub mod oracle;

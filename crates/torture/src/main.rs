@@ -33,6 +33,11 @@ use table::Lines;
 #[global_allocator]
 static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
 
+/// Natively, suites can tell how much memory damage makes the engine take.
+#[cfg(not(machine))]
+#[global_allocator]
+static ALLOCATOR: duramen_torture::memory::Counting = duramen_torture::memory::Counting;
+
 /// Crash, fault, corruption and isolation suites for Duramen. Exits with 1 if anything failed.
 #[derive(Parser)]
 struct Command {

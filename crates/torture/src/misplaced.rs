@@ -17,6 +17,7 @@ use duramen_types::PAGE_SIZE;
 use crate::client::{Client, OnError};
 use crate::harness::{Budget, Tally, guarded};
 use crate::judge::judge;
+use crate::memory::Watch;
 use crate::model::Model;
 use crate::rng::Rng;
 use crate::variant::Variant;
@@ -25,6 +26,10 @@ use crate::world::{LogEnd, World};
 
 /// Longest time for one database.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// What a database may take beside twice its pool, which is tiny here: the lock table, the staging of the double-write area,
+/// redo's memory, and what the simulated disk and the model take up while it is worked on.
+const BESIDE_THE_POOL: usize = 24 << 20;
 
 /// Times that a database is opened before it is damaged.
 const LIVES: usize = 3;
@@ -206,13 +211,21 @@ impl Album {
     /// Misplaces something in a copy and looks at the result; tells how far it was right.
     ///
     /// # Errors
-    /// A wrong answer, a panic, a hang, or an error that does not say that something is damaged.
+    /// A wrong answer, a panic, a hang, an error that does not say that something is damaged, or, in a program that counts
+    /// memory, too much of that.
     pub fn try_one(&self, misplaced: &Misplaced) -> Result<u64, String> {
         let (album, misplaced) = (self.clone(), misplaced.clone());
         guarded(LIMIT, move |phase| {
             phase.enter(format!("[torture misplaced --seed {} --what {misplaced}]", album.seed));
             let world = album.damaged(&misplaced).map_err(|error| format!("cannot do that: {error}"))?;
-            judge(&world.disk, &world.options(&album.options), std::slice::from_ref(&*album.contents), album.seed)
+            let options = world.options(&album.options);
+            let watch = Watch::begin();
+            let checks = judge(&world.disk, &options, std::slice::from_ref(&*album.contents), album.seed)?;
+            let (growth, limit) = (watch.growth(), 2 * options.pool_bytes + BESIDE_THE_POOL);
+            if growth > limit {
+                return Err(format!("it took {growth} bytes of memory, and {limit} should be enough"));
+            }
+            Ok(checks)
         })
     }
 
