@@ -190,7 +190,7 @@ fn planted(long: &Long, sim: &Sim) -> bool {
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
-         The deliberate defects in `crates/types/src/planted.rs` but for those of archive and backup, which tests look for, each\n\
+         The deliberate defects in `crates/types/src/planted.rs` but for those of archive, backup and misplaced files, which tests look for, each\n\
          with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the defect. A\n\
          defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
          `{:?}` on, of concurrency, the third, from `{:?}` on, of rings in persistent memory. The figures\n\

@@ -10,14 +10,15 @@ macro_rules! bugs {
         concurrency { $($(#[$concurrency_doc:meta])* $concurrency:ident,)* }
         memory { $($(#[$memory_doc:meta])* $memory:ident,)* }
         archive { $($(#[$archive_doc:meta])* $archive:ident,)* }
+        files { $($(#[$files_doc:meta])* $files:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* $($(#[$archive_doc])* $archive,)* }
+        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* $($(#[$archive_doc])* $archive,)* $($(#[$files_doc])* $files,)* }
 
         impl Bug {
             /// Every defect.
-            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)* $(Bug::$archive,)*];
+            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)* $(Bug::$archive,)* $(Bug::$files,)*];
             /// Those that show when the power goes off, data is damaged, or transactions meet in any way.
             pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];
             /// Those that show in some interleavings of threads only.
@@ -26,6 +27,8 @@ macro_rules! bugs {
             pub const MEMORY: &'static [Bug] = &[$(Bug::$memory,)*];
             /// Those that show when a database is restored from a backup and an archive.
             pub const ARCHIVE: &'static [Bug] = &[$(Bug::$archive,)*];
+            /// Those that show when files, rings or pages are older copies, or another database's.
+            pub const FILES: &'static [Bug] = &[$(Bug::$files,)*];
         }
     };
 }
@@ -80,14 +83,6 @@ bugs! {
         PageNotRedoneOnTouch,
         /// A checkpoint does not list the pages that recovery has not redone yet.
         CheckpointForgetsUnfinished,
-        /// Opening takes files for those of the database, whatever their generation.
-        GenerationIgnored,
-        /// Opening writes all pages back that it finds in the double-write area, whatever that is.
-        StaleAreaPutBack,
-        /// A page is taken that is older than what is known to be on disk.
-        VersionsNotCompared,
-        /// A page is taken whatever its version is, and a descent enters it whatever its fences are.
-        FencesNotCompared,
     }
     concurrency {
         /// A flush looks for those who wait for room before it moves the durable position, not after.
@@ -162,6 +157,16 @@ bugs! {
         BackupForgetsLog,
         /// A backup keeps pages that were read while they were written.
         BackupKeepsTornPages,
+    }
+    files {
+        /// Opening takes files for those of the database, whatever their generation.
+        GenerationIgnored,
+        /// Opening writes all pages back that it finds in the double-write area, whatever that is.
+        StaleAreaPutBack,
+        /// A page is taken that is older than what is known to be on disk.
+        VersionsNotCompared,
+        /// A page is taken whatever its version is, and a descent enters it whatever its fences are.
+        FencesNotCompared,
     }
 }
 
