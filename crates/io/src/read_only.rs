@@ -216,7 +216,10 @@ impl Disk for ReadOnlyDisk {
         assert_name(to);
         assert_eq!(directory_of(from), directory_of(to), "renames stay within their directory");
         let mut names = self.names.lock();
-        let node = self.node(&mut names, from, &format!("rename to `{to}`"))?;
+        let node = self.node(&mut names, from, "find").map_err(|error| {
+            let operation = format!("rename `{}` to", self.path(from).display());
+            DiskError { operation, file: self.path(to).display().to_string(), ..error }
+        })?;
         names.files.insert(from.to_owned(), None);
         names.files.insert(to.to_owned(), Some(node));
         Ok(())

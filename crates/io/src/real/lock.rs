@@ -50,7 +50,7 @@ pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
     if !try_lock(&directory).map_err(fail)? {
         // Opened without being made: the holder's may have been removed.
         let named = names::open(handle, LOCK_FILE, libc::O_RDONLY, 0).ok().and_then(|file| number_in(&file));
-        return Err(busy(home.path(), holder(&directory).or(named)));
+        return Err(busy(home.path(), named.or_else(|| holder(&directory))));
     }
     let mut file = names::open(handle, LOCK_FILE, libc::O_RDWR | libc::O_CREAT, 0o666).map_err(fail)?;
     if !try_lock(&file).map_err(fail)? {
