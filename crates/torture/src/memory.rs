@@ -1,4 +1,6 @@
 //! How much memory a piece of work takes, where the program counts it: damage must not make the engine take more and more.
+//!
+//! The counts are the standard library's atomics and not those of `duramen_sync`: an allocator runs below everything else.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
