@@ -40,7 +40,7 @@ use duramen_types::TxnId;
 use super::id::LockId;
 use super::owners::{Carried, Owner};
 use super::txn::Age;
-use crate::mix::BuildNumberHasher;
+use crate::hash::BuildNumberHasher;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 

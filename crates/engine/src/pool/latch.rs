@@ -27,7 +27,7 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
 use duramen_types::planted::{Bug, is_on};
 
-use crate::before_waits::BeforeWaits;
+use crate::pre_block_hook::BeforeWaits;
 
 const EXCLUSIVE: u64 = 1;
 const PENDING: u64 = 1 << 1;
