@@ -101,7 +101,7 @@ mod lock;
 mod log_room;
 mod logs;
 mod logs_open;
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 pub mod measure;
 mod merge;
 mod nvm;
