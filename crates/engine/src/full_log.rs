@@ -400,5 +400,5 @@ fn of_transactions(limit: u64, set_aside: u64, oldest: Option<(TxnEntry, u64)>, 
     )
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;

@@ -80,7 +80,7 @@ mod error;
 mod format;
 mod group_commit;
 mod insert;
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 pub mod measure;
 mod nvm;
 mod observer;

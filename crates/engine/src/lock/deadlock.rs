@@ -42,7 +42,7 @@ use super::owners::{Carried, Owner};
 use super::txn::Age;
 use crate::hash::BuildNumberHasher;
 
-const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
+const SHARDS: usize = if cfg!(duramen_loom) { 1 } else { 16 };
 
 /// A transaction in a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ impl Detector {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::{Age, Detector, LockId, Member, TxnId, Wait, Waits};
 

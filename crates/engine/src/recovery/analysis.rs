@@ -259,5 +259,5 @@ pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
     Kind::from_u8(record.kind).ok_or_else(|| malformed(record.place()))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;

@@ -376,7 +376,7 @@ mod tests {
 
     /// Whatever a checkpoint logs, the segments reach as far as the log does and what others have set aside.
     #[test]
-    #[cfg(not(loom))]
+    #[cfg(not(duramen_loom))]
     fn tables_larger_than_usual_use_no_room_that_others_count_on() {
         use crate::api::options::Options;
         use crate::recovery::open::open;

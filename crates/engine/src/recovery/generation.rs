@@ -157,7 +157,7 @@ impl Core {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
     use crate::recovery::control::SeveralLogs;

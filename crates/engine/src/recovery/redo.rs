@@ -408,7 +408,7 @@ fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
     page::set_gsn(page, own);
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
 

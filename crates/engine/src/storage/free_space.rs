@@ -159,7 +159,7 @@ impl Space {
     }
 
     /// Has the search for free pages begin at `page`.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(duramen_loom)))]
     pub(crate) fn set_hint(&self, page: PageId) {
         self.hint.store(page.get(), Ordering::Relaxed);
     }

@@ -106,7 +106,7 @@ impl Store {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
 

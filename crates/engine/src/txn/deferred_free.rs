@@ -172,5 +172,5 @@ fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<O
     Ok(Some((found, below)))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;

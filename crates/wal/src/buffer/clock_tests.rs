@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 fn the_lead_grows_where_the_floor_demands_it() {
     let clock = Clock::new(Lsn::new(100), Gsn::new(300));
     assert_eq!(clock.now(Lsn::new(100)), Gsn::new(300));
@@ -22,7 +22,7 @@ fn the_lead_grows_where_the_floor_demands_it() {
 }
 
 #[test]
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 fn leads_are_kept_as_long_as_they_are_needed() {
     let clock = Clock::new(Lsn::new(0), Gsn::new(0));
     for step in 1..=1000_u64 {
@@ -35,7 +35,7 @@ fn leads_are_kept_as_long_as_they_are_needed() {
     assert!(clock.earlier.lock().len() <= 502);
 }
 
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use super::*;
     use duramen_sync::{Arc, thread};

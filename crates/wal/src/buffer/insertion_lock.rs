@@ -20,20 +20,20 @@ use std::ops::Deref;
 
 use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 use duramen_sync::{Backoff, Retry, thread};
 
 /// So many pauses who is one of a few lets the others go on before it wants the lock at once: two to four microseconds.
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 const PATIENCE: u32 = 4;
 
 /// So often who wants the lock at once looks for it, for some microseconds each time, before it sleeps: it has a group behind it,
 /// and the groups of a few others may be filled in before its own.
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 const ROUNDS: u32 = 64;
 
 /// After so many pauses, which take a millisecond in all, a thread has had no luck for long.
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 const STARVED: u32 = 16;
 
 /// A lock, and what only its holder changes. That can be looked at without the lock, so it consists of atomics.
@@ -42,7 +42,7 @@ pub(crate) struct InsertionLock<T> {
     locked: CachePadded<Locked<T>>,
     /// So many want the lock at once. Apart from `locked`, so that those who look do not disturb the holder.
     wanted: CachePadded<AtomicU32>,
-    #[cfg(loom)]
+    #[cfg(duramen_loom)]
     blocked: models::Blocked,
 }
 
@@ -59,7 +59,7 @@ impl<T> InsertionLock<T> {
         Self {
             locked: CachePadded::new(Locked { held: AtomicBool::new(false), value }),
             wanted: CachePadded::new(AtomicU32::new(0)),
-            #[cfg(loom)]
+            #[cfg(duramen_loom)]
             blocked: models::Blocked::default(),
         }
     }
@@ -77,7 +77,7 @@ impl<T> InsertionLock<T> {
     }
 
     /// Takes the lock if it is free, without taking the line from a holder; returns whether it has.
-    #[cfg(not(loom))]
+    #[cfg(not(duramen_loom))]
     fn look(&self) -> bool {
         !self.locked.held.load(Ordering::Relaxed) && self.take()
     }
@@ -92,9 +92,9 @@ impl<T> InsertionLock<T> {
     /// Waits for the lock, having found it taken, where any number of threads do.
     #[cold]
     pub(crate) fn lock_after_pause(&self) {
-        #[cfg(not(loom))]
+        #[cfg(not(duramen_loom))]
         self.lock_patiently(Retry::among_many(), |_| self.try_lock());
-        #[cfg(loom)]
+        #[cfg(duramen_loom)]
         self.blocked.until(|| self.take());
     }
 
@@ -102,15 +102,15 @@ impl<T> InsertionLock<T> {
     /// the lock at once, and everyone who does not want that, too, has to stand back.
     #[cold]
     pub(crate) fn lock_of_few(&self) {
-        #[cfg(not(loom))]
+        #[cfg(not(duramen_loom))]
         self.lock_patiently(Retry::among_few(PATIENCE), |pauses| self.take() || pauses >= PATIENCE && self.take_soon());
-        #[cfg(loom)]
+        #[cfg(duramen_loom)]
         self.blocked.until(|| self.take());
     }
 
     /// Waits for the lock with pauses before attempts, which are told how many. Who has had no luck for long wants the lock
     /// until it has it: a holder that keeps it for long, and takes it again at once, would never be met without it.
-    #[cfg(not(loom))]
+    #[cfg(not(duramen_loom))]
     fn lock_patiently(&self, mut retry: Retry, attempt: impl Fn(u32) -> bool) {
         while retry.attempts() < STARVED {
             retry.pause();
@@ -128,7 +128,7 @@ impl<T> InsertionLock<T> {
 
     /// Wants the lock, and takes it if it is given back before long. Before it lets its processor go it stops wanting it
     /// for that time: a lock that is free must not wait for a thread that does not run.
-    #[cfg(not(loom))]
+    #[cfg(not(duramen_loom))]
     fn take_soon(&self) -> bool {
         (0..ROUNDS).any(|_| {
             let mut backoff = Backoff::new();
@@ -155,7 +155,7 @@ impl<T> InsertionLock<T> {
     pub(crate) unsafe fn unlock(&self) {
         // Release: what was done under the lock.
         self.locked.held.store(false, Ordering::Release);
-        #[cfg(loom)]
+        #[cfg(duramen_loom)]
         self.blocked.wake();
     }
 }
@@ -171,7 +171,7 @@ impl<T> Deref for InsertionLock<T> {
 
 /// A model has no time, and a pause that ends at once would let it try the same again without end. So in models those who
 /// wait sleep until the lock is given back. Who wants it at once makes no difference to what may happen, only to how often.
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use duramen_sync::{Condvar, Mutex};
 
@@ -240,14 +240,14 @@ mod tests {
         assert_eq!(counter.lock.load(Ordering::Relaxed), threads * each);
     }
 
-    #[cfg(not(loom))]
+    #[cfg(not(duramen_loom))]
     #[test]
     fn one_at_a_time() {
         increments(8, 20_000);
     }
 
     /// The holder keeps the lock for so long that everyone else goes to sleep, again and again.
-    #[cfg(not(loom))]
+    #[cfg(not(duramen_loom))]
     #[test]
     fn sleepers_get_it_too() {
         let lock = Arc::new(InsertionLock::new(AtomicU64::new(0)));
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(lock.load(Ordering::Relaxed), 80);
     }
 
-    #[cfg(loom)]
+    #[cfg(duramen_loom)]
     mod loom_models {
         use super::*;
 

@@ -1,6 +1,6 @@
 use super::*;
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod native {
     use super::*;
 
@@ -51,7 +51,7 @@ mod native {
 }
 
 /// Models of the positions: every interleaving of a few threads.
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod loom_models {
     use duramen_sync::atomic::AtomicU64;
     use duramen_sync::cell::UnsafeCell;

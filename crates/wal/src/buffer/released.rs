@@ -34,10 +34,10 @@ use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
 /// Most notes that are followed by one that comes by, so that it gets on with its own work; the next one goes on.
-const FOLLOWED: usize = if cfg!(loom) { 1 } else { 16 };
+const FOLLOWED: usize = if cfg!(duramen_loom) { 1 } else { 16 };
 
 /// Notes of a bucket.
-const CELLS: usize = if cfg!(loom) { 1 } else { 4 };
+const CELLS: usize = if cfg!(duramen_loom) { 1 } else { 4 };
 
 /// Nothing is noted; a space that starts at LSN `x` is noted as `x + 1`.
 const FREE: u64 = 0;
@@ -75,11 +75,11 @@ impl Released {
     /// Log bytes for each bucket.
     const BYTES_PER_BUCKET: u64 = 16 << 10;
     /// A note moves the hint on to the end of so many bytes, so that few of them have to.
-    const HINT_BYTES: u64 = if cfg!(loom) { 1 } else { 16 << 10 };
+    const HINT_BYTES: u64 = if cfg!(duramen_loom) { 1 } else { 16 << 10 };
 
     /// Everything below `lsn` is released, in a buffer of `capacity` bytes.
     pub(crate) fn new(lsn: Lsn, capacity: u64) -> Self {
-        let most = if cfg!(loom) { 1 } else { 1024 };
+        let most = if cfg!(duramen_loom) { 1 } else { 1024 };
         let buckets = (capacity / Self::BYTES_PER_BUCKET).next_power_of_two().clamp(most.min(16), most);
         Self {
             position: CachePadded::new(Position { lsn: AtomicU64::new(lsn.get()), noted: AtomicU64::new(0) }),

@@ -10,7 +10,7 @@ fn release(released: &Released, number: u64) {
     released.release(lsn, lsn.advance(1), || false);
 }
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod native {
     use std::time::Duration;
 
@@ -83,7 +83,7 @@ mod native {
     }
 }
 
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use duramen_sync::cell::UnsafeCell;
 

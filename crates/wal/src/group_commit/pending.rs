@@ -21,7 +21,7 @@ use duramen_sync::{CachePadded, Striped};
 use duramen_types::Lsn;
 
 /// A power of two.
-pub(crate) const STRIPES: usize = if cfg!(loom) { 2 } else { 32 };
+pub(crate) const STRIPES: usize = if cfg!(duramen_loom) { 2 } else { 32 };
 
 /// Requests that nobody has seen.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl LeftRequests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, duramen_loom))]
 mod loom_models {
     use duramen_sync::{Arc, thread};
 

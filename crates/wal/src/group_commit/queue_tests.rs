@@ -16,7 +16,7 @@ fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space)
 }
 
 /// Ends a flush; returns whether the daemon has been rung for.
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
     queue.state.lock().daemon_looks = None;
     queue.end_flush(space, true);
@@ -30,7 +30,7 @@ fn insert(space: &Space) -> Lsn {
     lsn
 }
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod native {
     use std::time::Duration;
 
@@ -346,7 +346,7 @@ mod native {
 }
 
 /// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which loom reports.
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod loom_models {
     use duramen_sync::thread;
 

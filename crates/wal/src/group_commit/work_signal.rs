@@ -97,7 +97,7 @@ impl Alarm {
 }
 
 /// No interleaving leaves a thread asleep that has work.
-#[cfg(all(test, loom))]
+#[cfg(all(test, duramen_loom))]
 mod models {
     use duramen_sync::atomic::AtomicU64;
     use duramen_sync::{Arc, thread};

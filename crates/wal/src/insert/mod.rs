@@ -200,5 +200,5 @@ impl FromStr for InsertDesign {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, duramen_loom))]
 mod loom_models;

@@ -54,7 +54,7 @@ impl Log {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod one_by_one {
     use super::*;
     use crate::test_support::on_another_thread;
@@ -128,7 +128,7 @@ mod one_by_one {
 }
 
 /// Every interleaving of threads that insert, commit, look and drain: what is taken for hardened survives.
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use super::*;
     use crate::test_support::model;

@@ -271,5 +271,5 @@ impl Scanner {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;

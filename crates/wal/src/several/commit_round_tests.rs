@@ -66,7 +66,7 @@ impl Two {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod one_by_one {
     use super::*;
     use crate::test_support::on_another_thread;
@@ -119,7 +119,7 @@ mod one_by_one {
 }
 
 /// Every interleaving.
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use super::*;
     use crate::test_support::model;

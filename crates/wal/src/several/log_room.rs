@@ -62,7 +62,7 @@ impl Logs {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use duramen_io::{Disk, SimDisk};
 

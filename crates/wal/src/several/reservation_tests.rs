@@ -1,4 +1,4 @@
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod real {
     use duramen_io::{Disk, SimDisk};
     use duramen_sync::Arc;
@@ -73,7 +73,7 @@ mod real {
 }
 
 /// Models: two threads and the counters of one log.
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use duramen_sync::atomic::{AtomicU64, Ordering};
     use duramen_sync::{Arc, thread};

@@ -104,5 +104,5 @@ fn next_size(lsn: u64, before: Option<u64>, size: u64, most: u64) -> u64 {
     if is_near { (2 * size).min(most) } else { LEAST }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;
