@@ -175,8 +175,7 @@ pub(crate) const fn record_bytes(payload: usize) -> usize {
 }
 
 /// Writes `record`, of at most `MAX_PAYLOAD`, into `space`, which is as long as the record and lies at `lsn` in the log,
-/// durable up to `durable`. `crc` makes the checksum of the first word behind it and the last of the header; or nothing, and
-/// [`seal`] has to follow.
+/// durable up to `durable`. It has no checksum until [`seal`] computes it.
 #[inline(always)]
 pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     space: &mut [u8],
@@ -184,7 +183,6 @@ pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     lsn: Lsn,
     gsn: Gsn,
     durable: Lsn,
-    crc: impl FnOnce(u64, u64) -> u32,
 ) {
     let (length, payload) = (record_bytes(record.payload.len()), record.payload);
     assert_eq!(space.len(), length, "the space fits the record");
@@ -210,7 +208,7 @@ pub(crate) fn encode<const MAX_PAYLOAD: usize>(
         body.copy_from_slice(payload);
     }
     // Last: the rest is on its way to the cache meanwhile.
-    fields[0] = (u64::from(crc(gsn.get(), tail)) | (length as u64) << 32).to_le_bytes();
+    fields[0] = ((length as u64) << 32).to_le_bytes();
 }
 
 /// Copies at most [`SMALL_PAYLOAD`] bytes, without a call.
@@ -411,7 +409,7 @@ mod tests {
         };
         let mut bytes = vec![0xAA; record_bytes(payload.len())];
         let identity = Identity::new(IDENTITY, LogId::ZERO);
-        encode::<MAX_RECORD_BYTES>(&mut bytes, &record, lsn, Gsn::new(lsn.get()), Lsn::new(4096), |_, _| 0);
+        encode::<MAX_RECORD_BYTES>(&mut bytes, &record, lsn, Gsn::new(lsn.get()), Lsn::new(4096));
         seal(&mut bytes, &identity, lsn);
         bytes
     }
@@ -437,9 +435,9 @@ mod tests {
             // What was there before does not show.
             bytes.resize(start + record_bytes(len), 0xAA);
             if len <= SMALL_PAYLOAD {
-                encode::<SMALL_PAYLOAD>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn, |_, _| 0);
+                encode::<SMALL_PAYLOAD>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn);
             } else {
-                encode::<MAX_RECORD_BYTES>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn, |_, _| 0);
+                encode::<MAX_RECORD_BYTES>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn);
             }
             assert!(!is_intact(&bytes[start..], &identity, lsn), "{len} bytes, not sealed");
             assert!(bytes[start + HEADER_BYTES + len..].iter().all(|byte| *byte == 0), "{len} bytes, padding");

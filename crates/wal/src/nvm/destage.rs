@@ -116,7 +116,7 @@ impl Shared {
     pub(crate) fn fill_in_ring(&self, nvm: &NvmRing, lsn: Lsn, bytes: usize, record: &NewRecord<'_>, gsn: Gsn) {
         let hardened = self.space.hardened();
         let make = |space: &mut [u8]| {
-            encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, hardened, |_, _| 0);
+            encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, hardened);
             self.flusher.inserted(space, lsn);
         };
         if !nvm.streams() {

@@ -8,15 +8,13 @@ use duramen_pmem::Domain;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock, thread};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 
 use crate::buffer::clock::{Clock, CommonFloor};
 use crate::buffer::positions::{Hardening, Space};
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
-use crate::format::record::{
-    HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
-};
+use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, record_bytes};
 use crate::format::segment::BLOCK;
 use crate::group_commit::flush::Flusher;
 use crate::group_commit::queue::{CommitQueue, is_settled};
@@ -48,7 +46,8 @@ pub(crate) struct Shared {
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
-    quick: Quick,
+    /// Small records may take the quick way: this is a database's only log, in files, and a flush seals its records.
+    quick: bool,
     pub(crate) ring: Ring,
     /// The right to de-stage a ring in persistent memory. In other logs it is the commit queue that says who flushes.
     pub(crate) destaging: Mutex<()>,
@@ -194,7 +193,7 @@ impl Shared {
             keeper: Bell::new(),
             opened_at: end,
             max_payload: options.max_payload(),
-            quick: if is_clocked || is_persistent { Quick::Never } else { Quick::new(sealing) },
+            quick: !is_clocked && !is_persistent && sealing == Sealing::AtFlush,
             ring,
             destaging: Mutex::new(()),
             passive,
@@ -223,16 +222,9 @@ impl Shared {
     pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
         let _log = cost::scope(Category::Log);
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
-        let quick = if payload.len() <= SMALL_PAYLOAD { self.quick } else { Quick::Never };
-        let tried = match quick {
-            Quick::Never => None,
-            Quick::Unsealed => self.try_insert_unsealed([kind, flags], txn, page, prev, payload),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the processor has the instructions: see `Quick::new`.
-            Quick::Sealed => unsafe { self.try_insert_sealed([kind, flags], txn, page, prev, payload) },
-        };
-        let lsn =
-            tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick != Quick::Never));
+        let quick = self.quick && payload.len() <= SMALL_PAYLOAD;
+        let tried = if quick { self.try_insert_small([kind, flags], txn, page, prev, payload) } else { None };
+        let lsn = tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick));
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
         (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
@@ -243,32 +235,11 @@ impl Shared {
     /// registers to memory; an atomic operation waits for all that has been written before. Nor are fields that have just
     /// been written read two at once, as the compiler sees fit to do; that takes as long as all the rest.
     #[inline(never)]
-    fn try_insert_unsealed(
-        &self,
-        kinds: [u8; 2],
-        txn: TxnId,
-        page: PageId,
-        prev: Place,
-        payload: &[u8],
-    ) -> Option<Lsn> {
+    fn try_insert_small(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8]) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());
-        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc: |_, _, _| 0 })
-    }
-
-    /// As [`Self::try_insert_unsealed`], but seals it.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(never)]
-    #[target_feature(enable = "sse4.2,pclmulqdq")]
-    fn try_insert_sealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8]) -> Option<Lsn> {
-        let [kind, flags] = kinds;
-        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
-        let bytes = record_bytes(payload.len());
-        // What does not depend on the place, before the lock is taken.
-        let early = EarlyCrc::new([txn.get(), prev.get(), page.get()], payload);
-        let crc = |lsn, first, fifth| early.finish(self.files.identity.seed_at(lsn), bytes as u32, first, fifth);
-        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc })
+        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record })
     }
 
     /// Inserts any record.
@@ -412,47 +383,21 @@ impl Shared {
 }
 
 /// A small record on its way into the buffer. What is filled in is not beyond where `Space` has looked for room.
-struct Small<'a, C> {
+struct Small<'a> {
     shared: &'a Shared,
     bytes: usize,
     record: NewRecord<'a>,
-    /// The checksum of the record at an LSN, from the two words that [`encode`] tells.
-    crc: C,
 }
 
-impl<C: FnOnce(Lsn, u64, u64) -> u32> Fill for Small<'_, C> {
+impl Fill for Small<'_> {
     #[inline(always)]
     fn fill(self, lsn: Lsn) {
-        let Self { shared, bytes, record, crc } = self;
+        let Self { shared, bytes, record } = self;
         // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, the flusher touches nothing
         // behind what has been released, and there is room, so what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        let crc = |first, fifth| crc(lsn, first, fifth);
-        encode::<SMALL_PAYLOAD>(space, &record, lsn, Gsn::new(lsn.get()), shared.space.durable(), crc);
+        encode::<SMALL_PAYLOAD>(space, &record, lsn, Gsn::new(lsn.get()), shared.space.durable());
         filled(&record, space);
-        if shared.options.sealing == Sealing::AtInsertion {
-            cost::work(checksum_instructions(bytes));
-        }
-    }
-}
-
-/// What can be done quickly with small records, if nothing stands in the way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Quick {
-    Never,
-    Unsealed,
-    #[cfg(target_arch = "x86_64")]
-    Sealed,
-}
-
-impl Quick {
-    fn new(sealing: Sealing) -> Self {
-        match sealing {
-            Sealing::AtFlush => Self::Unsealed,
-            #[cfg(target_arch = "x86_64")]
-            Sealing::AtInsertion if EarlyCrc::is_supported() => Self::Sealed,
-            Sealing::AtInsertion => Self::Never,
-        }
     }
 }
 
@@ -480,7 +425,7 @@ impl Fill for Any<'_> {
         }
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<MAX_RECORD_BYTES>(space, &record, lsn, Gsn::new(lsn.get()), durable, |_, _| 0);
+        encode::<MAX_RECORD_BYTES>(space, &record, lsn, Gsn::new(lsn.get()), durable);
         filled(&record, space);
         shared.flusher.inserted(space, lsn);
     }
@@ -514,7 +459,7 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Timed<'_, C> {
         }
         // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
         let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<MAX_RECORD_BYTES>(space, &record, lsn, gsn.get(), durable, |_, _| 0);
+        encode::<MAX_RECORD_BYTES>(space, &record, lsn, gsn.get(), durable);
         filled(&record, space);
         shared.flusher.inserted(space, lsn);
     }
