@@ -22,8 +22,7 @@ use crate::options::{LogDevice, Sealing, WalOptions};
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
 use crate::segments::recover::Found;
-use crate::stream::daemon::FailOnPanic;
-use crate::stream::inner::{Buffer, Shared, filled, last_block, limits};
+use crate::stream::inner::{Buffer, FailOnPanic, Shared, filled, last_block, limits};
 
 /// Records up to this size are made on the stack.
 const STACK_BYTES: usize = 512;

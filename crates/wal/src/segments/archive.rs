@@ -29,7 +29,6 @@ use std::time::Duration;
 
 use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{LogId, Lsn};
@@ -37,9 +36,8 @@ use duramen_types::{LogId, Lsn};
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
 use crate::group_commit::work_signal::Bell;
+use crate::place::FIRST_LSN;
 use crate::segments::files::SegmentFiles;
-use crate::stream::inner::Shared;
-use crate::stream::log::FIRST_LSN;
 
 /// Bytes copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -264,7 +262,7 @@ impl Archiver {
     }
 
     /// Copies the next segment.
-    fn copy_next(&self) -> Result<()> {
+    pub(crate) fn copy_next(&self) -> Result<()> {
         let (number, _) = self.next();
         self.copy(number)?;
         *self.failure.lock() = None;
@@ -274,7 +272,8 @@ impl Archiver {
         Ok(())
     }
 
-    fn fail(&self, reason: WalError) {
+    /// Takes note of why the next segment cannot be copied at present.
+    pub(crate) fn fail(&self, reason: WalError) {
         *self.failure.lock() = Some(reason);
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
@@ -358,90 +357,4 @@ fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn)
         }
     }
     Ok(())
-}
-
-impl Shared {
-    /// Wakes the archiver if there is a whole segment for it.
-    #[inline]
-    pub(crate) fn call_archiver(&self) {
-        if let Some(archiver) = &self.archiver
-            && archiver.is_due(self.space.durable())
-        {
-            archiver.bell().ring();
-        }
-    }
-
-    /// What the thread does that archives a database's only log.
-    pub(crate) fn archive(&self) {
-        let Some(archiver) = &self.archiver else { return };
-        while !archiver.bell().is_stopped() {
-            if self.space.has_failed() || !archiver.is_due(self.space.durable()) {
-                archiver.bell().wait(None);
-            } else if !self.archive_next() {
-                archiver.bell().wait_out(RETRY);
-            }
-        }
-    }
-
-    /// Copies the next segment, which is due, and recycles what may be then; returns whether that has succeeded.
-    pub(crate) fn archive_next(&self) -> bool {
-        let Some(archiver) = &self.archiver else { return true };
-        let copied = archiver.copy_next();
-        match copied {
-            Ok(()) => {
-                self.segments.retention.archive_failed(None);
-                self.recycle_archived();
-                true
-            }
-            Err(error) => {
-                self.cannot_archive(error);
-                false
-            }
-        }
-    }
-
-    /// Takes note of why the next segment cannot be archived at present.
-    pub(crate) fn cannot_archive(&self, reason: WalError) {
-        self.segments.retention.archive_failed(Some(reason.to_string()));
-        if let Some(archiver) = &self.archiver {
-            archiver.fail(reason);
-        }
-    }
-
-    /// Recycles what has been archived.
-    pub(crate) fn recycle_archived(&self) {
-        let Some(archiver) = &self.archiver else { return };
-        self.segments.retention.archived(archiver.admits());
-        self.recycle_admitted();
-    }
-
-    /// Recycles what nothing keeps any more.
-    pub(crate) fn recycle_admitted(&self) {
-        if self.space.has_failed() {
-            return;
-        }
-        match self.segments.recycle_admitted() {
-            // It is tried again with the next segment that is archived, and at the next checkpoint.
-            Err(error) if error.is_passing() => {}
-            Err(error) => self.fail(error),
-            Ok(()) => {}
-        }
-    }
-
-    /// The archiver, if it has something to do that it can do as far as is known.
-    pub(crate) fn archiver_at_work(&self) -> Option<&Archiver> {
-        let archiver = self.archiver.as_ref()?;
-        let is_at_work = archiver.is_due(self.space.durable()) && archiver.failure().is_none();
-        (is_at_work && !self.space.has_failed()).then_some(archiver)
-    }
-
-    /// Waits until everything that can be archived is, or the archive fails; of a database's only log.
-    pub(crate) fn await_archive(&self) {
-        while let Some(archiver) = self.archiver_at_work() {
-            archiver.bell().ring();
-            thread::sleep(LOOK);
-        }
-        // The archiver may not have come to it yet.
-        self.recycle_archived();
-    }
 }

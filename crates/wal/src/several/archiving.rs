@@ -25,8 +25,7 @@ use crate::segments::archive::{LOOK, RETRY};
 use crate::several::commit_round::Group;
 use crate::several::log_set::Together;
 use crate::several::logs::Complete;
-use crate::stream::daemon::FailOnPanic;
-use crate::stream::inner::Shared;
+use crate::stream::inner::{FailOnPanic, Shared};
 use duramen_sync::clock::Instant;
 
 /// How long commits are given to make the logs complete. A synchronization that is inserted instead goes to the first log,

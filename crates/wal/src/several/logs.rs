@@ -43,6 +43,7 @@ use crate::group_commit::requests::Ask;
 use crate::insert::InsertDesign;
 use crate::nvm::ring::NvmRing;
 use crate::options::{LogDevice, WalOptions};
+use crate::place::{FIRST_LSN, Inserted};
 use crate::segments::archive::Archive;
 use crate::segments::files::OpenFiles;
 use crate::segments::scan::Scanner;
@@ -55,7 +56,7 @@ use crate::stats::WalStats;
 use crate::stream::copy::LogsHold;
 use crate::stream::hardened::{Hardened, Part};
 use crate::stream::inner::{OneOf, Shared, common_floor, passive_of_several};
-use crate::stream::log::{FIRST_LSN, Inserted, Wal};
+use crate::stream::log::Wal;
 
 /// Most logs of a database.
 pub const MAX_LOGS: u16 = 24;

@@ -28,7 +28,6 @@ use crate::options::{GroupCommit, LogDevice, Sealing, WalOptions};
 use crate::segments::archive::{Archive, ArchiveInUse, Archiver};
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::pool::{Limits, Segments};
-use crate::stream::daemon::FailOnPanic;
 
 /// An open log.
 #[derive(Debug)]
@@ -379,6 +378,20 @@ impl Shared {
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
         is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
+    }
+}
+
+/// Fails the log when a thread that works for others panics, so that nobody waits for it for ever.
+pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(WalError::System {
+                what: "to go on".to_owned(),
+                reason: "a thread of the log panicked".to_owned(),
+            });
+        }
     }
 }
 

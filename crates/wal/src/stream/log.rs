@@ -3,7 +3,7 @@
 use duramen_io::Disk;
 use duramen_sync::{Arc, References};
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_types::{Gsn, LogId, Lsn};
 use std::collections::BTreeMap;
 
 use crate::error::{Result, WalError};
@@ -15,6 +15,7 @@ use crate::nvm::passive::Passive;
 use crate::nvm::ring::NvmRing;
 use crate::observer::Meter;
 use crate::options::WalOptions;
+use crate::place::{FIRST_LSN, Inserted};
 use crate::segments::archive::Archiver;
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover::{self, Found};
@@ -23,39 +24,6 @@ use crate::stats::WalStats;
 use crate::stream::daemon::Daemons;
 use crate::stream::hardened::Hardened;
 use crate::stream::inner::{Buffer, OneOf, Shared};
-
-/// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never logged".
-pub const FIRST_LSN: Lsn = Lsn::new(4096);
-
-/// Where a record went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Inserted {
-    /// The log that took it.
-    pub log: LogId,
-    /// Where it starts.
-    pub lsn: Lsn,
-    /// Where it ends.
-    pub end: Lsn,
-    /// Its place in the global order; the page it changed is stamped with it.
-    pub gsn: Gsn,
-}
-
-impl Inserted {
-    /// Where it starts, in which log.
-    pub fn place(&self) -> Place {
-        Place::of(self.log, self.lsn)
-    }
-
-    /// Bytes of the record.
-    pub fn bytes(&self) -> u64 {
-        self.end.get() - self.lsn.get()
-    }
-
-    /// How far it brings the clock of its log.
-    pub fn end_gsn(&self) -> Gsn {
-        Gsn::new(self.gsn.get() + self.bytes())
-    }
-}
 
 /// A write-ahead log. Shared by reference between threads.
 ///
