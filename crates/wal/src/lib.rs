@@ -26,8 +26,8 @@
 //! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clock of several logs |
 //! | `insert` | the insertion designs, one file each, and what they share |
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
-//! | `group_commit` | the queue of committers, the requests in it, the flush |
-//! | `nvm` | the log device `nvm`: the ring in persistent memory, de-staging, passive group commit |
+//! | `group_commit` | the queue of committers, the requests in it |
+//! | `device` | what makes records durable: flushes to the segments, or a ring in persistent memory |
 //! | `stream` | one log: shared state, background threads, handles |
 //! | `several` | N logs as one |
 //!
@@ -76,13 +76,13 @@
 //! [`Gsn`]: duramen_types::Gsn
 
 mod buffer;
+mod device;
 mod error;
 mod format;
 mod group_commit;
 mod insert;
 #[cfg(not(duramen_loom))]
 pub mod measure;
-mod nvm;
 mod observer;
 mod options;
 mod place;

@@ -2,7 +2,8 @@
 
 use duramen_types::{Gsn, LogId, Lsn, Place};
 
-/// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never logged".
+/// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never
+/// logged".
 pub const FIRST_LSN: Lsn = Lsn::new(4096);
 
 /// Where a record went.

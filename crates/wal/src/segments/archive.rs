@@ -1,27 +1,32 @@
 //! The log archive: whole segments are copied to another directory before they may be recycled.
 //!
-//! A segment is copied when the log is hardened beyond its end; nothing in it changes any more. The copy gets the name of a
-//! segment only when all of it is durable, and the archive has it only when the name is durable, too:
+//! A segment is copied when the log is hardened beyond its end; nothing in it changes any more. The
+//! copy gets the name of a segment only when all of it is durable, and the archive has it only when
+//! the name is durable, too:
 //!
 //! 1. write `log/<number>.copy`, sync it;
 //! 2. rename it to `log/<number>.log`, sync the directory;
 //! 3. from then on the log may start in the next segment ([`crate::segments::retention`]).
 //!
-//! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start never passes what the
-//! archive lacks. A copy has the header of a segment, made anew, and the segment's bytes as they are: every record in it has
-//! its checksum. The layout is that of a database's logs, so [`crate::LogReader`] reads an archive, too.
+//! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start
+//! never passes what the archive lacks. A copy has the header of a segment, made anew, and the
+//! segment's bytes as they are: every record in it has its checksum. The layout is that of a
+//! database's logs, so [`crate::LogReader`] reads an archive, too.
 //!
-//! Of several logs, a segment is copied when all of them are complete up to whatever is in it: see [`crate::several::archiving`].
+//! Of several logs, a segment is copied when all of them are complete up to whatever is in it: see
+//! [`crate::several::archiving`].
 //!
 //! # Failure
-//! The archive is on another disk than the log, as a rule. If it cannot be written, the log goes on, keeps what is not
-//! archived, and tries again; when its limit is reached, reservations get [`WalError::Full`], which names the archive.
-//! Nothing is ever recycled unarchived, and nothing is lost.
+//! The archive is on another disk than the log, as a rule. If it cannot be written, the log goes
+//! on, keeps what is not archived, and tries again; when its limit is reached, reservations get
+//! [`WalError::Full`], which names the archive. Nothing is ever recycled unarchived, and nothing is
+//! lost.
 //!
 //! # What belongs together
-//! A log is archived from the segment on in which it starts when the archive is empty, else from where the archive ends. An
-//! archive is refused that is another log's, lacks a segment that the log has recycled already, or is ahead of the log or
-//! not like it in its last segment, as after a database was put back from a copy.
+//! A log is archived from the segment on in which it starts when the archive is empty, else from
+//! where the archive ends. An archive is refused that is another log's, lacks a segment that the
+//! log has recycled already, or is ahead of the log or not like it in its last segment, as after a
+//! database was put back from a copy.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -48,7 +53,8 @@ pub(crate) const RETRY: Duration = Duration::from_millis(200);
 /// How often somebody who waits for the archive looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
-/// Where the logs of a database are archived: a directory of its own, on another device than theirs at best.
+/// Where the logs of a database are archived: a directory of its own, on another device than theirs
+/// at best.
 #[derive(Clone, Debug)]
 pub struct Archive(Place);
 
@@ -65,7 +71,8 @@ impl Archive {
         Self(Place::Disk(disk))
     }
 
-    /// The archive in the directory `path`, which is made when the log is opened, if it is not there.
+    /// The archive in the directory `path`, which is made when the log is opened, if it is not
+    /// there.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`] for an empty path.
@@ -132,7 +139,8 @@ fn copy_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}{COPY}", directory(log))
 }
 
-/// An archive that nobody else writes to, with one bell for whoever archives all logs that go there.
+/// An archive that nobody else writes to, with one bell for whoever archives all logs that go
+/// there.
 #[derive(Debug)]
 pub(crate) struct ArchiveInUse {
     disk: Arc<dyn Disk>,
@@ -146,7 +154,8 @@ impl ArchiveInUse {
         WalError::WrongArchive { location: self.disk.location(), reason }
     }
 
-    /// Numbers of the segments of `log` in the archive, in order, and names of copies that were not completed.
+    /// Numbers of the segments of `log` in the archive, in order, and names of copies that were not
+    /// completed.
     fn contents(&self, log: LogId) -> Result<(Vec<u64>, Vec<String>)> {
         let (mut numbers, mut half) = (Vec::new(), Vec::new());
         let directory = directory(log);
@@ -180,7 +189,8 @@ pub(crate) struct Archiver {
 }
 
 impl Archiver {
-    /// Goes on with `archive` for the log in `files`, which starts at `start` and is hardened up to `end`.
+    /// Goes on with `archive` for the log in `files`, which starts at `start` and is hardened up to
+    /// `end`.
     pub(crate) fn open(archive: Arc<ArchiveInUse>, files: &Arc<SegmentFiles>, start: Lsn, end: Lsn) -> Result<Self> {
         let log = files.identity.log;
         let directory = directory(log);

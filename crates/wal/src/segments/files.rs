@@ -11,13 +11,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use duramen_io::{Disk, File, OpenMode};
+use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, Mutex, RwLock};
 use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::format::segment::{Geometry, segment_name};
+use crate::format::segment::{BLOCK, Geometry, segment_name};
 
 /// Most segments that are kept open though the log does not write to them. A scan uses two, with what it reads ahead.
 const RECENT: usize = 4;
@@ -235,5 +235,16 @@ impl SegmentFiles {
             self.file_at(from)?.read_at(part, self.geometry.offset(from))?;
         }
         Ok((end - lsn) as usize)
+    }
+
+    /// The beginning of the block in which the log ends, for the buffer: the next flush writes that block again.
+    pub(crate) fn last_block(&self, end: Lsn) -> Result<Vec<u8>> {
+        let start = end.get() / BLOCK * BLOCK;
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        let len = (end.get() - start) as usize;
+        if len > 0 {
+            self.read(start, &mut block)?;
+        }
+        Ok(block[..len].to_vec())
     }
 }

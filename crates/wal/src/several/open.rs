@@ -18,9 +18,10 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::buffer::clock::Clock;
+use crate::device::nvm::open::FoundRing;
+use crate::device::nvm::passive::Passive;
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::nvm::destage::{check_end, empty_ring, find_buffer};
 use crate::observer::Meter;
 use crate::options::WalOptions;
 use crate::segments::archive::Archive;
@@ -29,7 +30,7 @@ use crate::segments::recover::{self, End, Found};
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::Synchronizations;
 use crate::several::logs::{Logs, Marks, check, mark_step};
-use crate::stream::inner::{Buffer, OneOf, common_floor, passive_of_several};
+use crate::stream::inner::{OneOf, common_floor};
 use crate::stream::log::Wal;
 
 /// What is known about the logs of a database before they are opened.
@@ -60,7 +61,7 @@ pub struct FoundLogs {
 #[derive(Debug)]
 struct FoundLog {
     found: Found,
-    buffer: Option<Buffer>,
+    ring: Option<FoundRing>,
     end: End,
     /// Where records with a higher GSN than the complete one begin.
     cut: Lsn,
@@ -73,7 +74,7 @@ struct FoundLog {
 #[derive(Debug)]
 struct Reading {
     found: Found,
-    buffer: Option<Buffer>,
+    ring: Option<FoundRing>,
     end: End,
     last: Gsn,
     marks: Marks,
@@ -114,14 +115,14 @@ impl Logs {
         let complete = complete_up_to(&readings, known)?;
         let mut logs = Vec::new();
         for (number, reading) in readings.into_iter().enumerate() {
-            let Reading { found, buffer, end, last, marks, .. } = reading;
+            let Reading { found, ring, end, last, marks, .. } = reading;
             let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
             let (cut, last) = if last <= complete || is_on(Bug::HoleKept) {
                 (end.end, last)
             } else {
                 (first_after(&found, &marks, known.from[number], complete).map_err(in_log)?, complete)
             };
-            logs.push(FoundLog { found, buffer, end, cut, last, marks });
+            logs.push(FoundLog { found, ring, end, cut, last, marks });
         }
         let found = FoundLogs {
             disk: Arc::clone(disk),
@@ -161,7 +162,7 @@ impl FoundLogs {
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
         let floor = Gsn::new(last.get() + 1);
         let (mut wals, mut marks) = (Vec::new(), Vec::new());
-        let passive = passive_of_several(&self.options);
+        let passive = Passive::of_several(&self.options);
         let common = common_floor(passive.as_deref());
         let archive = self.options.archive.as_ref().map(Archive::take).transpose()?;
         for (number, log) in self.logs.into_iter().enumerate() {
@@ -191,15 +192,13 @@ impl FoundLog {
     ) -> Result<Wal> {
         let files = &self.found.files;
         if is_cut {
-            if let Some(buffer) = &mut self.buffer {
-                empty_ring(buffer, files)?;
-            }
+            self.ring.as_mut().map_or(Ok(()), |ring| ring.empty(files))?;
             recover::truncate(files, self.cut)?;
         } else {
             self.end.erase_behind(files)?;
         }
         let one_of = one_of(Clock::new(self.cut, floor));
-        Wal::start_found(options.clone(), &self.found, self.cut, Some(one_of), self.buffer)
+        Wal::start_found(options.clone(), &self.found, self.cut, Some(one_of), self.ring)
     }
 }
 
@@ -259,7 +258,7 @@ fn read(
 ) -> Result<Reading> {
     let number = usize::from(identity.log.get());
     let from = known.from[number];
-    let buffer = find_buffer(disk, options, &identity, &mut found)?;
+    let ring = FoundRing::find(disk, options, &identity, &mut found)?;
     let step = mark_step(options);
     let mut marks = Marks::new();
     if let Some(earlier) = known.earlier.1.get(number) {
@@ -286,10 +285,10 @@ fn read(
         return Err(WalError::Corrupt { segment, offset, reason: "the GSNs of the log do not grow".to_owned() });
     }
     // Where a log has been cut already, its ring may not know of that yet.
-    if let Some(buffer) = buffer.as_ref().filter(|_| !known.is_cutting) {
-        check_end(buffer, end.end)?;
+    if let Some(ring) = ring.as_ref().filter(|_| !known.is_cutting) {
+        ring.check_end(end.end)?;
     }
-    Ok(Reading { found, buffer, end, last, marks, synchronizations })
+    Ok(Reading { found, ring, end, last, marks, synchronizations })
 }
 
 /// Up to which GSN no log lacks anything.

@@ -29,7 +29,8 @@ impl Shared {
         }
     }
 
-    /// Copies the next segment, which is due, and recycles what may be then; returns whether that has succeeded.
+    /// Copies the next segment, which is due, and recycles what may be then; returns whether that
+    /// has succeeded.
     pub(crate) fn archive_next(&self) -> bool {
         let Some(archiver) = &self.archiver else { return true };
         let copied = archiver.copy_next();
@@ -81,7 +82,8 @@ impl Shared {
         (is_at_work && !self.space.has_failed()).then_some(archiver)
     }
 
-    /// Waits until everything that can be archived is, or the archive fails; of a database's only log.
+    /// Waits until everything that can be archived is, or the archive fails; of a database's only
+    /// log.
     pub(crate) fn await_archive(&self) {
         while let Some(archiver) = self.archiver_at_work() {
             archiver.bell().ring();
