@@ -25,7 +25,7 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn};
 
 use crate::buffer::ring::Ring;
-use crate::device::tail::Tail;
+use crate::device::Tail;
 use crate::error::Result;
 use crate::format::record::{MAX_RECORD_BYTES, NewRecord, encode, filled, record_bytes, seal};
 use crate::format::segment::BLOCK;

@@ -111,7 +111,7 @@ impl Logs {
         if let Some(home) = disk.directory() {
             options.check_places(&home, &[], count)?;
         }
-        let passive = Passive::of_several(options);
+        let passive = Passive::of(options, false);
         let common = common_floor(passive.as_deref());
         // One log takes it itself.
         let archive = options.archive.as_ref().filter(|_| count > 1).map(Archive::take).transpose()?;

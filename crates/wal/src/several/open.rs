@@ -162,7 +162,7 @@ impl FoundLogs {
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
         let floor = Gsn::new(last.get() + 1);
         let (mut wals, mut marks) = (Vec::new(), Vec::new());
-        let passive = Passive::of_several(&self.options);
+        let passive = Passive::of(&self.options, false);
         let common = common_floor(passive.as_deref());
         let archive = self.options.archive.as_ref().map(Archive::take).transpose()?;
         for (number, log) in self.logs.into_iter().enumerate() {

@@ -11,10 +11,9 @@ use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use crate::buffer::clock::{Clock, CommonFloor};
 use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
-use crate::device::Device;
-use crate::device::nvm::open::FoundRing;
+use crate::device::nvm::open::{FoundRing, limits};
 use crate::device::nvm::passive::Passive;
-use crate::device::tail::Tail;
+use crate::device::{self, Device, Tail};
 use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, NewRecord, SMALL_PAYLOAD, encode, filled, record_bytes};
 use crate::format::segment::BLOCK;
@@ -46,7 +45,7 @@ pub(crate) struct Shared {
     /// seals its records.
     quick: bool,
     ring: Ring,
-    pub(crate) device: Device,
+    pub(crate) device: Box<dyn Device>,
     /// If the log is archived.
     pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
@@ -59,7 +58,7 @@ const REFUSED: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct OneOf {
     pub(crate) clock: Clock,
-    /// What [`Passive::of_several`] makes, the same for all of them.
+    /// What [`Passive::of`] makes, the same for all of them.
     pub(crate) passive: Option<Arc<Passive>>,
     /// If they are archived.
     pub(crate) archive: Option<Arc<ArchiveInUse>>,
@@ -84,10 +83,11 @@ impl Shared {
     ) -> Result<Self> {
         let (clock, passive, archive) = match one_of {
             Some(OneOf { clock, passive, archive }) => (Some(clock), passive, archive),
-            None => (None, Passive::of_one(&options), options.archive.as_ref().map(Archive::take).transpose()?),
+            None => (None, Passive::of(&options, true), options.archive.as_ref().map(Archive::take).transpose()?),
         };
         let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
-        let (ring, device) = Device::start(&options, &files, end, ring, passive, clock.is_none())?;
+        let limits = limits(&options, ring.as_ref());
+        let (ring, device) = device::start(&options, &files, end, ring, passive, clock.is_none())?;
         let policy = device.group_commit(&options);
         let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
         let capacity = options.ring_bytes as u64;
@@ -101,7 +101,7 @@ impl Shared {
         let quick = clock.is_none() && device.takes_unsealed();
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), device.hardening());
         files.write_from(files.geometry.segment_of(end.get()));
-        let segments = Segments::new(home, Arc::clone(&files), start, device.limits(&options));
+        let segments = Segments::new(home, Arc::clone(&files), start, limits);
         if let Some(archiver) = &archiver {
             segments.retention.archived(archiver.admits());
         }
@@ -126,7 +126,7 @@ impl Shared {
     }
 
     /// What the device works on.
-    fn tail(&self) -> Tail<'_> {
+    pub(crate) fn tail(&self) -> Tail<'_> {
         Tail { ring: &self.ring, space: &self.space, insertion: &self.insertion }
     }
 
@@ -209,7 +209,7 @@ impl Shared {
             return false;
         }
         self.insertion.collect(&self.space);
-        self.device.flush(self.tail(), || self.write_out())
+        self.device.flush(self.tail(), &|| self.write_out())
     }
 
     /// Writes to the segments what can be; returns whether that was anything. The device says who
@@ -275,7 +275,7 @@ impl Shared {
             let _guard = FailOnPanic(self);
             self.flush();
         };
-        self.device.wait(self.tail(), lsn, || self.queue.wait(&self.space, lsn, ask, flush));
+        self.device.wait(self.tail(), lsn, &|| self.queue.wait(&self.space, lsn, ask, flush));
         self.outcome(lsn)
     }
 
@@ -298,29 +298,18 @@ impl Shared {
         }
     }
 
-    /// Hardens what is released, if only the commit of another log would do that.
-    pub(crate) fn harden_released(&self) {
-        self.device.harden_released(self.tail());
-    }
-
     /// Writes everything that is hardened by now to the segments; returns up to where they hold the
     /// log.
     ///
     /// # Errors
     /// What stopped the log.
     pub(crate) fn destage(&self) -> Result<Lsn> {
-        let hardened = self.device.destage(self.tail(), || {
+        let hardened = self.device.destage(self.tail(), &|| {
             let _guard = FailOnPanic(self);
             self.write_out()
         });
         let durable = self.space.durable();
         if durable < hardened { Err(self.refusal()) } else { Ok(durable) }
-    }
-
-    /// Leaves the log in the segments alone, if all that is hardened has been de-staged. The log
-    /// has been stopped.
-    pub(crate) fn give_up_device(&self) -> Result<()> {
-        if self.device.give_up(self.tail()) { self.segments.leave_ring() } else { Ok(()) }
     }
 }
 

@@ -259,7 +259,7 @@ impl Wal {
     /// end or beyond there are none. That part of the log must not be recycled meanwhile. What is in a ring in persistent
     /// memory is de-staged before; if the log has failed, the scan ends where that has got to.
     pub fn scan(&self, from: Lsn) -> Scanner {
-        self.shared.harden_released();
+        self.shared.device.harden_released(self.shared.tail());
         let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
         Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
@@ -309,7 +309,7 @@ impl Wal {
         let shared = &*self.shared;
         shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
-        let (flushes, flushed_bytes) = shared.device.flushes();
+        let (flushes, flushed_bytes) = shared.device.writer().counts();
         let (drains, drain_signals, fences) = shared.device.passive().map_or((0, 0, 0), |passive| passive.counts());
         let (hardening_waits, inline_flushes) = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
@@ -379,7 +379,9 @@ impl Wal {
             if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };
         let outcome = outcome.and_then(|()| self.shared.destage()).map(|_| ());
         self.stop();
-        let outcome = if was_closed { outcome } else { outcome.and_then(|()| self.shared.give_up_device()) };
+        if outcome.is_ok() && !was_closed && self.shared.device.give_up(self.shared.tail()) {
+            self.shared.segments.leave_ring()?;
+        }
         match outcome {
             Err(WalError::Closed) if was_closed => Ok(()),
             outcome => outcome,

@@ -19,11 +19,11 @@ use crate::device::flush::Flusher;
 use crate::device::nvm::open::FoundRing;
 use crate::device::nvm::passive::{Passive, Stalled};
 use crate::device::nvm::ring::NvmRing;
-use crate::device::tail::Tail;
+use crate::device::{Device, Tail};
 use crate::error::Result;
 use crate::format::record::{MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode, record_bytes};
 use crate::group_commit::queue::is_settled;
-use crate::options::Sealing;
+use crate::options::{GroupCommit, Sealing, WalOptions};
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
 
@@ -39,8 +39,6 @@ const PATIENCE: Duration = Duration::from_micros(60);
 #[derive(Debug)]
 pub(crate) struct NvmDevice {
     ring: NvmRing,
-    /// The number of the ring, which the segments name.
-    number: u64,
     log: LogId,
     writer: Flusher,
     /// The right to de-stage.
@@ -54,9 +52,9 @@ pub(crate) struct NvmDevice {
 }
 
 impl NvmDevice {
-    /// Makes the ring that has been `found` that of the log in `files`, which ends at `end`.
+    /// Makes the ring that has been `found` the buffer of the log in `files`, which ends at `end`.
     /// `block` is the part of the log's last block before that. The rest is as for
-    /// [`crate::device::Device::start`].
+    /// [`crate::device::start`].
     pub(crate) fn take(
         found: FoundRing,
         files: &Arc<SegmentFiles>,
@@ -64,12 +62,12 @@ impl NvmDevice {
         end: Lsn,
         passive: Option<Arc<Passive>>,
         only: bool,
-    ) -> Self {
+    ) -> (Ring, Self) {
         let FoundRing { ring, found } = found;
         ring.take(&files.identity, &found, end, block);
-        Self {
+        let buffer = ring.buffer();
+        let device = Self {
             ring,
-            number: found.number,
             log: files.identity.log,
             // What is released is hardened: it has to be whole.
             writer: Flusher::new(Arc::clone(files), Sealing::AtInsertion),
@@ -77,29 +75,58 @@ impl NvmDevice {
             passive,
             only,
             stalled: Stalled::default(),
+        };
+        (buffer, device)
+    }
+
+    fn stream(&self, lsn: Lsn, gsn: Gsn, record: &[u8]) {
+        let passive = self.passive.as_ref().expect("records are streamed where caches are volatile");
+        let writing = passive.begin(gsn, self.log);
+        self.ring.put(lsn, record);
+        passive.end(writing, self.ring.region());
+    }
+
+    fn passive_alone(&self) -> Option<&Passive> {
+        self.passive.as_deref().filter(|_| self.only)
+    }
+
+    /// Makes all that is released hardened, though threads that have inserted it have not seen to
+    /// that.
+    fn drain(&self, tail: Tail<'_>) {
+        let Some(passive) = self.passive.as_deref().filter(|_| self.ring.streams()) else { return };
+        let released = || {
+            tail.collect();
+            tail.space.released_in_order().unwrap_or(Lsn::ZERO)
+        };
+        let region = self.ring.region();
+        let drained = if self.only { passive.drain([region], released) } else { passive.drain_one(region, released) };
+        tail.space.set_hardened(drained.unwrap_or(Lsn::ZERO));
+    }
+
+    /// Whether waiting for `lsn` is over, once what has been put off is looked at.
+    fn is_settled(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
+        is_settled(tail.space, lsn) || {
+            self.look(tail);
+            is_settled(tail.space, lsn)
         }
     }
+}
 
-    /// The ring as the log's buffer.
-    pub(crate) fn buffer(&self) -> Ring {
-        self.ring.buffer()
+impl Device for NvmDevice {
+    fn writer(&self) -> &Flusher {
+        &self.writer
     }
 
-    /// The number of the ring.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// As [`crate::device::Device::hardening`].
-    pub(crate) fn hardening(&self) -> Hardening {
+    fn hardening(&self) -> Hardening {
         if self.ring.streams() { Hardening::Told } else { Hardening::Released }
     }
 
-    /// As [`crate::device::Device::fill`].
-    ///
-    /// # Safety
-    /// As there.
-    pub(crate) unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn) {
+    fn group_commit(&self, options: &WalOptions) -> GroupCommit {
+        // Nobody waits for company. Bytes are for de-staging.
+        GroupCommit { transactions: 1, bytes: options.ring_bytes / 2, time: Duration::ZERO }
+    }
+
+    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, _durable: Lsn) {
         let (bytes, hardened) = (record_bytes(record.payload.len()), tail.space.hardened());
         if !self.ring.streams() {
             // SAFETY: the caller's word, and whoever de-stages reads nothing behind what has been
@@ -125,26 +152,13 @@ impl NvmDevice {
         }
     }
 
-    fn stream(&self, lsn: Lsn, gsn: Gsn, record: &[u8]) {
-        let passive = self.passive.as_ref().expect("records are streamed where caches are volatile");
-        let writing = passive.begin(gsn, self.log);
-        self.ring.put(lsn, record);
-        passive.end(writing, self.ring.region());
-    }
-
-    /// As [`crate::device::Device::fence`].
-    pub(crate) fn fence(&self) {
+    fn fence(&self) {
         if let Some(passive) = self.passive_alone() {
             passive.fence(|_| self.ring.region());
         }
     }
 
-    fn passive_alone(&self) -> Option<&Passive> {
-        self.passive.as_deref().filter(|_| self.only)
-    }
-
-    /// As [`crate::device::Device::look`].
-    pub(crate) fn look(&self, tail: Tail<'_>) {
+    fn look(&self, tail: Tail<'_>) {
         tail.collect();
         if let Some(passive) = self.passive_alone()
             && let Some(released) = tail.space.released_in_order()
@@ -154,31 +168,7 @@ impl NvmDevice {
         }
     }
 
-    /// Makes all that is released hardened, though threads that have inserted it have not seen to
-    /// that.
-    fn drain(&self, tail: Tail<'_>) {
-        let Some(passive) = self.passive.as_deref().filter(|_| self.ring.streams()) else { return };
-        let released = || {
-            tail.collect();
-            tail.space.released_in_order().unwrap_or(Lsn::ZERO)
-        };
-        let region = self.ring.region();
-        let drained = if self.only { passive.drain([region], released) } else { passive.drain_one(region, released) };
-        tail.space.set_hardened(drained.unwrap_or(Lsn::ZERO));
-    }
-
-    /// As [`crate::device::Device::harden_released`].
-    pub(crate) fn harden_released(&self, tail: Tail<'_>) {
-        if self.passive.is_some() && !self.only {
-            tail.collect();
-            if tail.space.hardened() < tail.space.released() {
-                self.drain(tail);
-            }
-        }
-    }
-
-    /// As [`crate::device::Device::wait`].
-    pub(crate) fn wait(&self, tail: Tail<'_>, lsn: Lsn) {
+    fn wait(&self, tail: Tail<'_>, lsn: Lsn, _for_flush: &dyn Fn()) {
         self.fence();
         let mut backoff = Backoff::new();
         let mut began = None;
@@ -196,17 +186,16 @@ impl NvmDevice {
         }
     }
 
-    /// Whether waiting for `lsn` is over, once what has been put off is looked at.
-    fn is_settled(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
-        is_settled(tail.space, lsn) || {
-            self.look(tail);
-            is_settled(tail.space, lsn)
+    fn harden_released(&self, tail: Tail<'_>) {
+        if self.passive.is_some() && !self.only {
+            tail.collect();
+            if tail.space.hardened() < tail.space.released() {
+                self.drain(tail);
+            }
         }
     }
 
-    /// As [`crate::device::Device::flush`]: hardens what nobody else does, and de-stages if the
-    /// ring is half full or somebody waits for room.
-    pub(crate) fn flush(&self, tail: Tail<'_>, write_out: impl Fn() -> bool) -> bool {
+    fn flush(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> bool {
         let space = tail.space;
         let before = space.hardened();
         self.look(tail);
@@ -226,15 +215,13 @@ impl NvmDevice {
         write_out() || progress
     }
 
-    /// As [`crate::device::Device::write_out`]. The caller may de-stage.
-    pub(crate) fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool> {
+    fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool> {
         // What others have streamed can be read when it is durable.
         let to = tail.space.hardened();
         self.writer.flush(tail, segments, to, || self.ring.set_destaged(to))
     }
 
-    /// As [`crate::device::Device::destage`].
-    pub(crate) fn destage(&self, tail: Tail<'_>, write_out: impl Fn() -> bool) -> Lsn {
+    fn destage(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> Lsn {
         self.look(tail);
         let hardened = tail.space.hardened();
         let _turn = self.destaging.lock();
@@ -244,8 +231,7 @@ impl NvmDevice {
         hardened
     }
 
-    /// As [`crate::device::Device::give_up`].
-    pub(crate) fn give_up(&self, tail: Tail<'_>) -> bool {
+    fn give_up(&self, tail: Tail<'_>) -> bool {
         let durable = tail.space.durable();
         // Somebody may have been told of a commit while the log was being closed.
         let is_destaged = tail.space.hardened() == durable && tail.space.released() == durable;
@@ -255,28 +241,19 @@ impl NvmDevice {
         is_destaged
     }
 
-    /// As [`crate::device::Device::set_generation`].
-    pub(crate) fn set_generation(&self, generation: u64) {
+    fn set_generation(&self, generation: u64) {
         self.ring.set_generation(generation);
     }
 
-    /// As [`crate::device::Device::shortfall`].
-    pub(crate) fn shortfall(&self) -> Option<String> {
+    fn shortfall(&self) -> Option<String> {
         self.ring.shortfall()
     }
 
-    /// As [`crate::device::Device::passive`].
-    pub(crate) fn passive(&self) -> Option<&Arc<Passive>> {
+    fn passive(&self) -> Option<&Arc<Passive>> {
         self.passive.as_ref()
     }
 
-    /// As [`crate::device::Device::region`].
-    pub(crate) fn region(&self) -> &Region {
-        self.ring.region()
-    }
-
-    /// As [`crate::device::Device::flushes`].
-    pub(crate) fn flushes(&self) -> (u64, u64) {
-        self.writer.counts()
+    fn region(&self) -> Option<&Region> {
+        Some(self.ring.region())
     }
 }

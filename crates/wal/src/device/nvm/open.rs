@@ -51,20 +51,21 @@ impl FoundRing {
             // then.
             ring.settle(from, to);
         }
+        let this = Self { ring, found: in_ring };
         if let Some((from, to)) = in_ring.tail
             && from < to
         {
-            let limits = limits(options, in_ring.number);
+            let limits = limits(options, Some(&this));
             let segments = Segments::new(Arc::clone(&found.home), Arc::clone(&found.files), found.start, limits);
             // What is in the ring has been acknowledged: it must find room.
             segments.lift_limit(true);
             let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
             let last = found.files.span().map(|(_, last)| last);
-            writer.write(&ring.buffer(), &segments, from.get(), to.get())?;
+            writer.write(&this.ring.buffer(), &segments, from.get(), to.get())?;
             // A segment that is made takes the place of a spare with its number.
             found.spares.retain(|spare| Some(*spare) <= last || !found.files.has(*spare));
         }
-        Ok(Some(Self { ring, found: in_ring }))
+        Ok(Some(this))
     }
 
     /// Has the ring hold nothing, before the log is cut somewhere in the segments: what the ring
@@ -90,12 +91,12 @@ impl FoundRing {
     }
 }
 
-/// The bounds on segments, if the end of the log is in the ring with this number.
-pub(crate) fn limits(options: &WalOptions, ring: u64) -> Limits {
+/// The bounds on segments, if the end of the log is in this ring.
+pub(crate) fn limits(options: &WalOptions, ring: Option<&FoundRing>) -> Limits {
     Limits {
         max_bytes: options.max_bytes,
         spare_segments: options.spare_segments,
         ring_bytes: options.ring_bytes as u64,
-        ring,
+        ring: ring.map_or(0, |ring| ring.found.number),
     }
 }

@@ -37,7 +37,7 @@ use duramen_sync::{Arc, CachePadded, Mutex, thread};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 
-use crate::options::{LogDevice, NvmOptions, WalOptions};
+use crate::options::{LogDevice, WalOptions};
 
 /// Threads that may share rings without a fence for each record.
 const MAX_THREADS: usize = 1024;
@@ -106,21 +106,12 @@ pub(crate) struct Writing<'a> {
 }
 
 impl Passive {
-    /// For a database's only log, if it is left to threads to know what is durable.
-    pub(crate) fn of_one(options: &WalOptions) -> Option<Arc<Self>> {
-        Self::of(options, |nvm| nvm.domain == Domain::VolatileCache)
-    }
-
-    /// The same for several logs, if they are hardened together.
-    pub(crate) fn of_several(options: &WalOptions) -> Option<Arc<Self>> {
-        Self::of(options, |nvm| nvm.domain == Domain::VolatileCache || options.shared_synchronizations)
-    }
-
-    fn of(options: &WalOptions, is_passive: impl FnOnce(&NvmOptions) -> bool) -> Option<Arc<Self>> {
-        match &options.device {
-            LogDevice::Nvm(nvm) if is_passive(nvm) => Some(Arc::new(Self::new(MAX_THREADS, nvm.drain))),
-            _ => None,
-        }
+    /// If it is left to threads to know what is durable, in a database's `only` log, or in several
+    /// logs that are hardened together.
+    pub(crate) fn of(options: &WalOptions, only: bool) -> Option<Arc<Self>> {
+        let LogDevice::Nvm(nvm) = &options.device else { return None };
+        let is_passive = nvm.domain == Domain::VolatileCache || options.shared_synchronizations && !only;
+        is_passive.then(|| Arc::new(Self::new(MAX_THREADS, nvm.drain)))
     }
 
     /// For so many threads in the course of time; those that come later fence each record.
