@@ -80,6 +80,11 @@ impl Geometry {
     pub(crate) const fn offset(&self, lsn: u64) -> u64 {
         BLOCK + (lsn - FIRST_LSN.get()) % self.data_bytes()
     }
+
+    /// The error that the log is damaged at `lsn`.
+    pub(crate) fn corrupt(&self, lsn: u64, reason: impl Into<String>) -> WalError {
+        WalError::Corrupt { segment: self.segment_of(lsn), offset: self.offset(lsn), reason: reason.into() }
+    }
 }
 
 /// File name of segment `number` of `log`.

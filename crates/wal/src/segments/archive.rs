@@ -42,10 +42,7 @@ use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
 use crate::group_commit::work_signal::Bell;
 use crate::place::FIRST_LSN;
-use crate::segments::files::SegmentFiles;
-
-/// Bytes copied at a time.
-const CHUNK_BYTES: u64 = 1 << 20;
+use crate::segments::files::{CHUNK_BYTES, SegmentFiles, copy_range, names};
 
 /// Pause after a copy that has failed.
 pub(crate) const RETRY: Duration = Duration::from_millis(200);
@@ -158,14 +155,11 @@ impl ArchiveInUse {
     /// completed.
     fn contents(&self, log: LogId) -> Result<(Vec<u64>, Vec<String>)> {
         let (mut numbers, mut half) = (Vec::new(), Vec::new());
-        let directory = directory(log);
-        if self.disk.exists(&directory)? {
-            for name in self.disk.list(&directory)? {
-                match classify(&name) {
-                    LogFile::Segment(number) => numbers.push(number),
-                    _ if name.ends_with(COPY) => half.push(format!("{directory}/{name}")),
-                    _ => {}
-                }
+        for name in names(&*self.disk, log)? {
+            match classify(&name) {
+                LogFile::Segment(number) => numbers.push(number),
+                _ if name.ends_with(COPY) => half.push(format!("{}/{name}", directory(log))),
+                _ => {}
             }
         }
         numbers.sort_unstable();
@@ -318,16 +312,9 @@ impl Archiver {
         let segment_bytes = self.files.geometry.segment_bytes;
         // Where the log starts is no business of the archive's.
         SegmentHeader::of_copy(&self.files.identity, number, FIRST_LSN, segment_bytes).write(to)?;
-        let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
-        let mut at = BLOCK;
-        while at < segment_bytes {
-            let len = (segment_bytes - at).min(CHUNK_BYTES) as usize;
-            from.read_at(&mut chunk[..len], at)?;
-            to.write_at(&[&chunk[..len]], at)?;
+        copy_range(from, to, BLOCK..segment_bytes, segment_bytes, |_| {
             self.parts.fetch_add(1, Ordering::Relaxed);
-            at += len as u64;
-        }
-        Ok(())
+        })
     }
 }
 

@@ -280,9 +280,7 @@ fn read(
         synchronizations.note(record);
     })?;
     if let Some(lsn) = disorder {
-        let geometry = found.files.geometry;
-        let (segment, offset) = (geometry.segment_of(lsn.get()), geometry.offset(lsn.get()));
-        return Err(WalError::Corrupt { segment, offset, reason: "the GSNs of the log do not grow".to_owned() });
+        return Err(found.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not grow"));
     }
     // Where a log has been cut already, its ring may not know of that yet.
     if let Some(ring) = ring.as_ref().filter(|_| !known.is_cutting) {
@@ -304,13 +302,9 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
         // met can that be said: another may be older and have noted tails that nobody has waited for.
         let short = reading.synchronizations.stated_is_short_of(&ends);
         if let Some(short) = short.filter(|_| !known.is_cutting) {
-            let (end, geometry) = (ends[short].get(), readings[short].found.files.geometry);
-            return Err(WalError::Corrupt {
-                segment: geometry.segment_of(end),
-                offset: geometry.offset(end),
-                reason: format!("hardened records are missing here: the log ends at {}", ends[short]),
-            }
-            .in_log(LogId::new(short as u16)));
+            let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
+            let corrupt = readings[short].found.files.geometry.corrupt(ends[short].get(), reason);
+            return Err(corrupt.in_log(LogId::new(short as u16)));
         }
     }
     Ok(complete)
