@@ -15,7 +15,7 @@ use crate::device::nvm::open::{FoundRing, limits};
 use crate::device::nvm::passive::Passive;
 use crate::device::{self, Device, Tail};
 use crate::error::{Result, WalError};
-use crate::format::record::{HEADER_BYTES, NewRecord, SMALL_PAYLOAD, encode, filled, record_bytes};
+use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, filled, record_bytes};
 use crate::format::segment::BLOCK;
 use crate::group_commit::queue::{CommitQueue, is_settled};
 use crate::group_commit::requests::Ask;
@@ -41,8 +41,9 @@ pub(crate) struct Shared {
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
-    /// Small records may take the quick way: this is a database's only log, in files, and a flush
-    /// seals its records.
+    /// The device takes records unsealed.
+    unsealed: bool,
+    /// Besides, there is no clock: small records may take the quick way.
     quick: bool,
     ring: Ring,
     pub(crate) device: Box<dyn Device>,
@@ -98,7 +99,8 @@ impl Shared {
             capacity,
             smallest: HEADER_BYTES as u64,
         };
-        let quick = clock.is_none() && device.takes_unsealed();
+        let unsealed = device.takes_unsealed();
+        let quick = unsealed && clock.is_none();
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), device.hardening());
         files.write_from(files.geometry.segment_of(end.get()));
         let segments = Segments::new(home, Arc::clone(&files), start, limits);
@@ -115,6 +117,7 @@ impl Shared {
             keeper: Bell::new(),
             opened_at: end,
             max_payload: options.max_payload(),
+            unsealed,
             quick,
             ring,
             device,
@@ -195,6 +198,26 @@ impl Shared {
         let any = Any { shared: self, bytes, record, tail, complete, gsn: &gsn };
         let lsn = self.insertion.insert(&self.space, bytes, tried, any);
         (lsn, lsn.advance(bytes), gsn.get())
+    }
+
+    /// Fills a record in that a flush will seal.
+    ///
+    /// # Safety
+    /// As for [`Device::fill`], of a device that takes records unsealed.
+    #[inline(always)]
+    unsafe fn fill_unsealed<const MAX_PAYLOAD: usize>(
+        &self,
+        lsn: Lsn,
+        bytes: usize,
+        record: &NewRecord<'_>,
+        gsn: Gsn,
+        durable: Lsn,
+    ) {
+        // SAFETY: the space is the caller's, the flusher touches nothing behind what has been
+        // released, and there is room, so what lay there before is on the device.
+        let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
+        encode::<MAX_PAYLOAD>(space, record, lsn, gsn, durable);
+        filled(record, space);
     }
 
     /// As [`crate::Wal::reserve`].
@@ -339,12 +362,9 @@ impl Fill for Small<'_> {
     #[inline(always)]
     fn fill(self, lsn: Lsn) {
         let Self { shared, bytes, record } = self;
-        // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, the
-        // flusher touches nothing behind what has been released, and there is room, so what lay
-        // there before is on the device.
-        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<SMALL_PAYLOAD>(space, &record, lsn, Gsn::new(lsn.get()), shared.space.durable());
-        filled(&record, space);
+        let (gsn, durable) = (Gsn::new(lsn.get()), shared.space.durable());
+        // SAFETY: the insertion design has handed the space to this thread alone, and there is room.
+        unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, bytes, &record, gsn, durable) };
     }
 }
 
@@ -372,8 +392,14 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
             complete(gsn.get(), &mut completed[record.payload.len()..]);
             record.payload = &completed;
         }
-        // SAFETY: the insertion design has handed the space to this thread alone, and
-        // `durable_if_room` says that there is room.
-        unsafe { shared.device.fill(shared.tail(), lsn, &record, gsn.get(), durable) };
+        // SAFETY: the insertion design has handed the space to this thread alone, and there is
+        // room, as `durable_if_room` says.
+        unsafe {
+            if shared.unsealed {
+                shared.fill_unsealed::<MAX_RECORD_BYTES>(lsn, bytes as usize, &record, gsn.get(), durable);
+            } else {
+                shared.device.fill(shared.tail(), lsn, &record, gsn.get(), durable);
+            }
+        }
     }
 }
