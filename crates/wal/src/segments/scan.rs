@@ -124,8 +124,8 @@ impl Scanner {
     /// The next record, or `None` at the end.
     ///
     /// # Errors
-    /// [`WalError::Disk`] when reading fails, [`WalError::Corrupt`] when a hardened record does not pass its check,
-    /// [`WalError::MissingSegment`] when the scan starts in a segment that is not there. The scan can be continued with
+    /// [`crate::WalError::Disk`] when reading fails, [`crate::WalError::Corrupt`] when a hardened record does not pass its check,
+    /// [`crate::WalError::MissingSegment`] when the scan starts in a segment that is not there. The scan can be continued with
     /// another call only after a failed read.
     #[allow(clippy::should_implement_trait, reason = "the record is lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<Option<RecordRef<'_>>> {
