@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
-use duramen::{CommitMode, InsertDesign, Isolation, Partition, RestoreTo};
+use duramen::{CommitMode, Gsn, InsertDesign, Isolation, Partition, RestoreTo, Timestamp};
 
 use crate::axes;
-use crate::backup;
 use crate::failure::EXIT_CODES;
 
 #[derive(Parser, Debug)]
@@ -131,7 +130,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) log: Option<PathBuf>,
     /// Restore the state before this GSN, or after the last commit up to this time (2026-11-21T15:28:34.123456Z)
     /// [default: all there is]
-    #[arg(long, value_name = "POINT", value_parser = backup::point)]
+    #[arg(long, value_name = "POINT", value_parser = point)]
     pub(crate) to: Option<RestoreTo>,
     /// Memory for pages while the database is recovered and checked, in MiB
     #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
@@ -331,6 +330,16 @@ pub(crate) enum Lab {
     },
 }
 
+/// A point to restore to: a GSN or a time.
+fn point(text: &str) -> Result<RestoreTo, String> {
+    if let Ok(gsn) = text.parse() {
+        return Ok(RestoreTo::Gsn(Gsn::new(gsn)));
+    }
+    let time: Result<Timestamp, _> = text.parse();
+    time.map(RestoreTo::Time)
+        .map_err(|_| "it is neither a GSN nor a time like 2026-11-21T15:28:34.123456Z (UTC)".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,5 +356,14 @@ mod tests {
         let Command::Bench(args) = cli.command else { panic!() };
         assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
         assert_eq!((args.partition, args.open.log.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
+    }
+
+    #[test]
+    fn points_are_numbers_or_times() {
+        assert_eq!(point("4096"), Ok(RestoreTo::Gsn(Gsn::new(4096))));
+        assert_eq!(point("2001-09-09T01:46:40Z"), Ok(RestoreTo::Time(Timestamp::from_micros(1_000_000_000_000_000))));
+        for text in ["", "-1", "yesterday", "2001-09-09"] {
+            assert!(point(text).unwrap_err().contains("neither"), "{text}");
+        }
     }
 }
