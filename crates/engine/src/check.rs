@@ -21,12 +21,13 @@ use std::io::ErrorKind;
 use duramen_io::OpenMode;
 use duramen_types::{MAX_TABLE_NAME_LEN, PAGE_SIZE, PageId};
 
-use crate::api::db::Db;
-use crate::btree::{Store, Tree};
+use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::pool::PoolError;
+use crate::record::Tree;
 use crate::recovery::open::DATA;
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY};
+use crate::storage::store::Store;
 
 use space::Reached;
 
@@ -61,8 +62,7 @@ impl CheckReport {
 }
 
 /// Checks the whole database. No transaction may be writing meanwhile.
-pub(crate) fn check(db: &Db) -> Result<CheckReport> {
-    let core = db.core();
+pub(crate) fn check(core: &Core) -> Result<CheckReport> {
     core.health.check_process()?;
     if core.health.is_closed() {
         return Err(Error::Closed);

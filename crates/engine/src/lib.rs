@@ -60,28 +60,31 @@ mod hash;
 mod health;
 pub mod inspect;
 mod lock;
+mod metrics;
+mod options;
 mod page;
 mod pool;
 mod pre_block_hook;
+mod progress;
 mod record;
 mod recovery;
 mod scheme;
 mod sim_cost;
 mod storage;
+mod timestamp;
 mod txn;
 
 pub use api::db::Db;
-pub use api::metrics::{Metrics, RecoveryReport};
-pub use api::options::{
-    Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition,
-};
-pub use api::timestamp::Timestamp;
-pub use backup::restore::{Restore, RestoreReport, RestoreTo};
+pub use backup::point::RestoreTo;
+pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};
 pub use check::CheckReport;
 pub use error::{Error, Result};
-pub use recovery::progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
+pub use metrics::{Metrics, RecoveryReport};
+pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
+pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;
+pub use timestamp::Timestamp;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;

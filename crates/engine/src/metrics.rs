@@ -5,8 +5,8 @@ use duramen_sync::Striped;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_wal::WalStats;
 
-use crate::api::options::Partition;
 use crate::engine::Core;
+use crate::options::Partition;
 
 /// What a database has done since it was opened. Made by [`crate::Db::metrics`].
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,9 @@ use duramen_types::PAGE_SIZE;
 use duramen_wal::{GroupCommit, ReadObserver, WalOptions};
 
 use crate::error::{Error, Result};
+use crate::progress::{Gauge, RecoveryObserver, RecoveryPass};
 use crate::record::Kind;
-use crate::recovery::progress::{Gauge, RecoveryObserver, RecoveryPass};
+use crate::timestamp::Timestamp;
 
 /// When a commit releases its locks and when it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -292,5 +293,16 @@ impl Options {
             return wrong("cleaner_pages_per_second", "must not be zero; leave it out for no limit".into());
         }
         Ok(())
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text).ok_or_else(|| Error::InvalidOption {
+            option: "time",
+            reason: format!("`{text}` is no time; write it like 2026-11-21T15:28:34.123456Z (UTC)"),
+        })
     }
 }

@@ -5,14 +5,13 @@ use std::path::Path;
 use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
 use duramen_sync::{Arc, References};
 
-use crate::api::metrics::Metrics;
-use crate::api::options::{Isolation, Options};
-use crate::btree::Tree;
 use crate::check::CheckReport;
 use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
-use crate::record::Garbage;
+use crate::metrics::Metrics;
+use crate::options::{Isolation, Options};
+use crate::record::{Garbage, Tree};
 use crate::recovery::open;
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
 use crate::storage::mini_transaction::Change;
@@ -251,7 +250,7 @@ impl Db {
     /// # Errors
     /// [`Error::Io`] when the disk fails, [`Error::Closed`]. Damage is no error of the check: it is in the report.
     pub fn check(&self) -> Result<CheckReport> {
-        crate::check::check(self)
+        crate::check::check(self.core())
     }
 
     /// Closes the database: everything is written out, so that the next opening has nothing to recover. Transactions that

@@ -5,8 +5,8 @@ use std::time::Duration;
 use duramen_sync::thread;
 
 use crate::api::db::Db;
-use crate::api::options::Isolation;
 use crate::error::Result;
+use crate::options::Isolation;
 use crate::txn::Txn;
 
 /// The longest pause before the second attempt; each later one may be twice as long.

@@ -24,10 +24,13 @@ use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, SECTOR_SIZE, crc32c};
 
 use duramen_wal::FIRST_LSN;
 
-use super::{BACKUP, BACKUP_NEW};
-use crate::api::timestamp::Timestamp;
 use crate::error::{Error, Result};
 use crate::recovery::control::Control;
+use crate::timestamp::Timestamp;
+
+/// The manifest, and the name that it has before it is complete.
+pub(super) const BACKUP: &str = "backup";
+pub(super) const BACKUP_NEW: &str = "backup.new";
 
 const MAGIC: [u8; 8] = *b"DURABCKP";
 const VERSION: u32 = 1;
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
     use duramen_types::TxnId;
 
-    use crate::api::options::Partition;
+    use crate::options::Partition;
     use crate::recovery::control::SeveralLogs;
 
     #[test]

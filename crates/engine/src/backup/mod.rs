@@ -14,7 +14,7 @@
 //! See [`restore`].
 
 mod manifest;
-mod point;
+pub(crate) mod point;
 pub(crate) mod restore;
 
 use std::path::Path;
@@ -26,16 +26,12 @@ use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
 use duramen_wal::LogsHold;
 
 use crate::api::db::Db;
-use crate::api::timestamp::Timestamp;
 use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::pool::PoolError;
 use crate::recovery::open::{DATA, clear, log_directories, named};
-use manifest::Manifest;
-
-/// The manifest, and the name that it has before it is complete.
-const BACKUP: &str = "backup";
-const BACKUP_NEW: &str = "backup.new";
+use crate::timestamp::Timestamp;
+use manifest::{BACKUP, BACKUP_NEW, Manifest};
 
 /// Pages copied at a time.
 const CHUNK_PAGES: u64 = 128;

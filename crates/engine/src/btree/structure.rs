@@ -3,12 +3,15 @@
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use super::{NOT_THE_CHILD, Store, Tree, broken, retry};
+use super::{NOT_THE_CHILD, retry};
 use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
+use crate::pool::broken;
 use crate::pool::{Exclusive, Interrupt, PoolError};
 use crate::record::PageOp;
+use crate::record::Tree;
 use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::Change;
+use crate::storage::store::Store;
 
 /// A node with less in it than this looks for a sibling to merge with, in bytes.
 pub(super) const SPARSE: usize = PAGE_SIZE / 4;

@@ -3,14 +3,13 @@
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::text;
-use crate::api::timestamp::Timestamp;
-use crate::page::{self, Node, PageType, SlotFlags};
+use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::record::{
     FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, PageOps, Reader, Undo, undo_next,
 };
 use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
-use crate::storage::bitmap;
 use crate::storage::overflow::Reference;
+use crate::timestamp::Timestamp;
 
 /// Entries of a checkpoint's table that are spelled out.
 const ENTRIES: usize = 8;
@@ -216,7 +215,7 @@ fn describe_image(image: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::btree::Tree;
+    use crate::record::Tree;
     use duramen_types::TableId;
     use proptest::prelude::*;
 

@@ -5,9 +5,9 @@ use std::fmt;
 use duramen_types::TableId;
 
 use crate::api::db::Db;
-use crate::btree::broken;
 use crate::error::{Error, Result};
 use crate::page::{self, Node, SlotFlags};
+use crate::pool::broken;
 use crate::storage::catalog::Table;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 

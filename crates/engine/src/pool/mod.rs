@@ -49,6 +49,7 @@ mod latch;
 mod on_touch;
 mod page_table;
 mod recovery_gsn;
+mod stamp;
 mod versions;
 mod write_back;
 
@@ -65,9 +66,10 @@ use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
 use duramen_types::Gsn;
 
 pub(crate) use doublewrite::FoundArea;
-pub(crate) use error::{Damage, Interrupt, PoolError, Restart};
+pub(crate) use error::{Damage, Interrupt, PoolError, Restart, broken};
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 pub(crate) use on_touch::RedoOnTouch;
+pub(crate) use stamp::{REMEDY, Stamp};
 pub(crate) use versions::Versions;
 
 use cleaner::CleanerState;

@@ -16,10 +16,12 @@
 
 mod codec;
 mod op;
+mod tree;
 mod undo;
 
 pub(crate) use codec::{Malformed, Reader, put_number};
 pub(crate) use op::{PageOp, difference};
+pub(crate) use tree::Tree;
 pub(crate) use undo::{Garbage, Undo};
 
 use duramen_types::{Gsn, PageId, Place, TxnId};

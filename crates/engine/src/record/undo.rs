@@ -3,7 +3,7 @@
 use duramen_types::{PageId, TableId};
 
 use super::codec::{Malformed, Reader, put_bytes, put_number};
-use crate::btree::Tree;
+use super::tree::Tree;
 use crate::page::SlotFlags;
 
 /// The inverse of an update. It names a key, not a slot: by the time it is needed, splits and merges may have moved the

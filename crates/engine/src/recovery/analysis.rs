@@ -11,13 +11,13 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Logs, RecordRef};
 
 use super::{in_chain, malformed};
-use crate::api::options::Partition;
 use crate::error::{Error, Result};
 use crate::hash::BuildNumberHasher;
+use crate::options::Partition;
+use crate::page::bitmap;
 use crate::record::{FLAG_HAS_GARBAGE, Kind};
 use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::recovery::control::Control;
-use crate::storage::bitmap;
 use crate::txn::log::TXN_LIMIT;
 use crate::txn::table::{TxnEntry, TxnState};
 

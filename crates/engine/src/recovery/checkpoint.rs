@@ -378,7 +378,7 @@ mod tests {
     #[test]
     #[cfg(not(duramen_loom))]
     fn tables_larger_than_usual_use_no_room_that_others_count_on() {
-        use crate::api::options::Options;
+        use crate::options::Options;
         use crate::recovery::open::open;
         use duramen_io::SimDisk;
         use duramen_types::PAGE_SIZE;

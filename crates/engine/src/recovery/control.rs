@@ -34,8 +34,8 @@ use duramen_sync::{Arc, clock};
 use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, TxnId, crc32c};
 use duramen_wal::MAX_LOGS;
 
-use crate::api::options::Partition;
 use crate::error::{Error, Result};
+use crate::options::Partition;
 
 /// The format version that this program writes, and the highest that it reads.
 pub(crate) const FORMAT_VERSION: u32 = 3;

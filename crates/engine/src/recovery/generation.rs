@@ -24,59 +24,13 @@
 //! Databases of the formats before have no stamps: their control file names the generation 0, and nothing is compared until
 //! the first opening has stamped them.
 
-use duramen_io::{AlignedBuf, File};
+use duramen_io::File;
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use crate::engine::Core;
 use crate::error::{Error, Result};
-use crate::page::{self, PageDefect, PageType};
+use crate::pool::{REMEDY, Stamp};
 use crate::recovery::control::{CONTROL, Control};
-
-const DATABASE: usize = page::PAGE_HEADER_SIZE;
-const GENERATION: usize = DATABASE + 16;
-
-/// Says of which database and which generation a file is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Stamp {
-    pub(crate) database: [u8; 16],
-    pub(crate) generation: u64,
-}
-
-impl Stamp {
-    /// Writes the stamp of a data file, durably. In one sector: it cannot be torn.
-    pub(crate) fn write(self, data: &dyn File) -> duramen_io::Result<()> {
-        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-        page::init_header(&mut bytes, PageType::Stamp, 0, PageId::ZERO, TableId::ZERO);
-        bytes[DATABASE..GENERATION].copy_from_slice(&self.database);
-        bytes[GENERATION..GENERATION + 8].copy_from_slice(&self.generation.to_le_bytes());
-        page::seal(&mut bytes);
-        data.write_durable(&[&bytes], 0)
-    }
-
-    /// What a page of this kind says.
-    pub(crate) fn of_page(page: &[u8]) -> Self {
-        let database = page[DATABASE..GENERATION].try_into().expect("sixteen bytes");
-        let generation = page[GENERATION..GENERATION + 8].try_into().expect("eight bytes");
-        Self { database, generation: u64::from_le_bytes(generation) }
-    }
-
-    /// Reads the stamp of a data file.
-    fn read(data: &dyn File) -> Result<Self> {
-        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-        data.read_at(&mut bytes, 0)?;
-        let defect = match page::verify(&bytes, PageId::ZERO) {
-            Ok(()) if page::page_type(&bytes) == Some(PageType::Stamp) => return Ok(Self::of_page(&bytes)),
-            Ok(()) => "another page is in its place".to_owned(),
-            Err(PageDefect::Blank) => "it is blank, as in files from before the format had stamps".to_owned(),
-            Err(defect) => defect.to_string(),
-        };
-        let reason = format!("its stamp, which tells how old the file is, cannot be used: {defect}; {REMEDY}");
-        Err(Error::Corrupt { file: data.path(), offset: 0, page: None, reason })
-    }
-}
-
-const REMEDY: &str = "put the file back that was there, or restore the database from a backup";
 
 impl Control {
     /// Checks that `file`, stamped so, is one of the files that this control file was written for.
@@ -162,7 +116,7 @@ mod tests {
     use super::*;
     use crate::recovery::control::SeveralLogs;
     use duramen_io::{Disk, OpenMode, SimDisk};
-    use duramen_types::{Gsn, Lsn, TxnId};
+    use duramen_types::{Gsn, Lsn, PAGE_SIZE, TxnId};
 
     const OWN: [u8; 16] = [7; 16];
 

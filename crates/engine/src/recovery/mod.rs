@@ -26,7 +26,6 @@ mod interrupted;
 mod on_demand;
 pub(crate) mod open;
 mod pipeline;
-pub(crate) mod progress;
 mod redo;
 mod undo;
 mod unfinished;
@@ -39,9 +38,9 @@ use duramen_sync::clock::Instant;
 use duramen_types::{PAGE_SIZE, Place};
 use duramen_wal::WalError;
 
-use crate::api::metrics::RecoveryReport;
 use crate::engine::Core;
 use crate::error::{Error, Result};
+use crate::metrics::RecoveryReport;
 use crate::record::Malformed;
 use crate::scheme::WalScheme;
 use analysis::Analysis;

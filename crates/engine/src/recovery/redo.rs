@@ -22,15 +22,14 @@ use super::analysis::{Analysis, DirtyPages, Part, kind_of};
 use super::malformed;
 use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Over, Pipeline, Portions, Stages};
-use super::progress::{Gauge, RecoveryPass};
 use super::window::{Bucket, Kept, PageChanges, Run};
-use crate::api::metrics::RecoveryReport;
-use crate::btree::broken;
 use crate::engine::Core;
 use crate::error::Result;
 use crate::hash::BuildNumberHasher;
+use crate::metrics::RecoveryReport;
 use crate::page::{self, PageType};
-use crate::pool::{Exclusive, Pool, PoolError};
+use crate::pool::{Exclusive, Pool, PoolError, broken};
+use crate::progress::{Gauge, RecoveryPass};
 use crate::record::{PageOp, PageOps};
 use crate::recovery::control::Control;
 

@@ -9,10 +9,10 @@ use duramen_wal::{Logs, ReadBack};
 
 use super::analysis::Analysis;
 use super::interrupted::Interrupted;
-use super::progress::{Gauge, RecoveryPass};
-use crate::api::metrics::RecoveryReport;
 use crate::engine::Core;
 use crate::error::Result;
+use crate::metrics::RecoveryReport;
+use crate::progress::{Gauge, RecoveryPass};
 use crate::txn::context_pool::Context;
 use crate::txn::table::{TxnEntry, TxnState};
 

@@ -10,12 +10,11 @@ use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use crate::btree::broken;
+use crate::page::bitmap::{self, GROUP_PAGES};
 use crate::page::{self, PageType};
-use crate::pool::{Damage, Exclusive, Pool, PoolError};
+use crate::pool::{Damage, Exclusive, Pool, PoolError, broken};
 use crate::record::PageOp;
 use crate::scheme::StorageScheme;
-use crate::storage::bitmap::{self, GROUP_PAGES};
 use crate::storage::mini_transaction::Change;
 
 /// What a page is taken for.

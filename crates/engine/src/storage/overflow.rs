@@ -10,15 +10,13 @@
 
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
-use crate::btree::{Store, broken};
 use crate::error::Result;
 use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageType};
-use crate::pool::PoolError;
+use crate::pool::{PoolError, broken};
 use crate::record::PageOp;
 use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::Change;
-use crate::txn::log::TxnLog;
-use crate::txn::table::ActiveTxns;
+use crate::storage::store::Store;
 
 const NEXT: usize = PAGE_HEADER_SIZE;
 const CHAIN: usize = NEXT + 8;
@@ -85,21 +83,26 @@ fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
         && u32_at(bytes, LENGTH) as usize <= PAGE_CONTENT
 }
 
+/// The transaction that writes a chain.
+pub(crate) trait ChainWriter {
+    /// A number that no other chain of the database has.
+    fn number(&mut self) -> Result<u64>;
+
+    /// Sets log space aside for a page. Called without latches.
+    fn reserve_log(&mut self) -> Result<()>;
+
+    /// Logs the change that takes `page`.
+    fn allocate(&mut self, change: Change<'_>, page: PageId);
+}
+
 impl Store {
-    /// Writes `value` into a new chain, from its end to its head. `room` is called before each page, without latches.
-    pub(crate) fn write_chain(
-        &self,
-        log: &mut TxnLog,
-        active: &ActiveTxns,
-        table: TableId,
-        value: &[u8],
-        mut room: impl FnMut(&mut TxnLog, usize) -> Result<()>,
-    ) -> Result<Reference> {
-        let chain = log.next_chain()?;
+    /// Writes `value` into a new chain, from its end to its head.
+    pub(crate) fn write_chain(&self, writer: &mut impl ChainWriter, table: TableId, value: &[u8]) -> Result<Reference> {
+        let chain = writer.number()?;
         let mut next = PageId::ZERO;
         let mut image = vec![0; PAGE_SIZE];
         for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {
-            room(log, PAGE_SIZE)?;
+            writer.reserve_log()?;
             let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
             let guard = self.pool.create(taken.page)?;
             let id = guard.id();
@@ -113,7 +116,7 @@ impl Store {
             let index = change.include(guard);
             change.apply(index, PageOp::Image(&page::image(&image)));
             taken.record(&mut change);
-            log.allocate(&*self.scheme, active, change, id);
+            writer.allocate(change, id);
             next = id;
         }
         let len = u32::try_from(value.len()).expect("the limit of a value's length was checked");

@@ -7,12 +7,13 @@
 //! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits in different bitmaps,
 //! so nothing on them would see to that; each page freed comes after the one freed before.
 
-use crate::btree::{MAX_LEVELS, Store, Tree};
+use crate::btree::MAX_LEVELS;
 use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::page::{self, Node, PageType, SlotFlags};
-use crate::record::Garbage;
+use crate::record::{Garbage, Tree};
 use crate::storage::overflow::Reference;
+use crate::storage::store::Store;
 use crate::txn::log::TxnLog;
 
 use duramen_types::{Gsn, PageId};

@@ -16,13 +16,12 @@ use super::Txn;
 use super::commit::Commit;
 use super::rollback::undo_to;
 use super::write::is_unlocked;
-use crate::api::options::CommitMode;
-use crate::api::timestamp::Timestamp;
-use crate::btree::Tree;
 use crate::engine::Core;
 use crate::error::{Error, Result};
-use crate::record::Garbage;
+use crate::options::CommitMode;
+use crate::record::{Garbage, Tree};
 use crate::sim_cost;
+use crate::timestamp::Timestamp;
 use crate::txn::context_pool::Context;
 use crate::txn::log::Mark;
 

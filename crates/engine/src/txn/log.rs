@@ -13,14 +13,13 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 use duramen_wal::{Inserted, NewRecord, RecordRef};
 
-use crate::api::timestamp::Timestamp;
-use crate::btree::Tree;
 use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
-use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Undo, put_number};
+use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Tree, Undo, put_number};
 use crate::scheme::StorageScheme;
 use crate::storage::mini_transaction::Change;
+use crate::timestamp::Timestamp;
 use crate::txn::table::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
 
 /// Room that an operation sets aside beyond its own record: for a split of every level of the tree.

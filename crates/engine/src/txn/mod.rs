@@ -25,12 +25,13 @@ pub use scan::Scan;
 use duramen_sync::Reference;
 use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
 
-use crate::api::options::Isolation;
-use crate::btree::{Store, Tree};
 use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::lock::{Age, LockError, LockId, LockMode};
+use crate::options::Isolation;
+use crate::record::Tree;
 use crate::storage::catalog::{Opening, Table};
+use crate::storage::store::Store;
 use crate::txn::context_pool::Context;
 use crate::txn::log::Mark;
 

@@ -6,11 +6,12 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key};
-use crate::api::options::Isolation;
-use crate::btree::{Lookup, Tree};
+use crate::btree::Lookup;
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
 use crate::page::SlotFlags;
+use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::overflow::Reference;
 
@@ -141,11 +142,16 @@ fn record_flags(found: Lookup) -> Option<SlotFlags> {
 }
 
 /// The value that a leaf's bytes stand for.
-pub(super) fn materialize(store: &crate::btree::Store, tree: Tree, bytes: &[u8], flags: SlotFlags) -> Result<Vec<u8>> {
+pub(super) fn materialize(
+    store: &crate::storage::store::Store,
+    tree: Tree,
+    bytes: &[u8],
+    flags: SlotFlags,
+) -> Result<Vec<u8>> {
     if !flags.contains(SlotFlags::OVERFLOW) {
         return Ok(bytes.to_vec());
     }
     let reference = Reference::decode(bytes)
-        .ok_or_else(|| crate::btree::broken(tree.root, "a reference to an overflow value is malformed"))?;
+        .ok_or_else(|| crate::pool::broken(tree.root, "a reference to an overflow value is malformed"))?;
     Ok(store.read_chain(reference)?)
 }

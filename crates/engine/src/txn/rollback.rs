@@ -3,14 +3,15 @@
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Savepoint, Txn};
-use crate::btree::{Store, Tree, broken, number};
+use crate::btree::number;
 use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::page::{Node, SlotFlags};
-use crate::pool::{Exclusive, PoolError};
-use crate::record::{PageOp, Undo};
+use crate::pool::{Exclusive, PoolError, broken};
+use crate::record::{PageOp, Tree, Undo};
 use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::Change;
+use crate::storage::store::Store;
 use crate::txn::context_pool::Context;
 use crate::txn::log::Mark;
 

@@ -20,13 +20,15 @@ use duramen_types::planted::{Bug, is_on};
 
 use super::Txn;
 use super::read::materialize;
-use crate::api::options::Isolation;
-use crate::btree::{Direction, Neighbour, Store, Tree};
+use crate::btree::{Direction, Neighbour};
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
 use crate::page::{Node, PageBytes, SlotFlags};
 use crate::pool::{Interrupt, Optimistic};
+use crate::record::Tree;
 use crate::storage::catalog::Table;
+use crate::storage::store::Store;
 
 /// Most records of one batch.
 const BATCH: usize = 64;

@@ -4,20 +4,24 @@ use crate::sim_cost;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
 use duramen_types::planted::{Bug, is_on};
+use duramen_types::{PAGE_SIZE, PageId};
 
 use super::{Txn, check_key, check_value};
-use crate::api::options::Isolation;
-use crate::btree::{Lookup, Store, Tree, number};
+use crate::btree::{Lookup, number};
 use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
+use crate::options::Isolation;
 use crate::page::{MAX_INLINE_SIZE, Node, SlotFlags};
 use crate::pool::{Exclusive, Interrupt};
-use crate::record::{Garbage, PageOp, Undo, difference};
+use crate::record::{Garbage, PageOp, Tree, Undo, difference};
 use crate::storage::catalog::Table;
 use crate::storage::free_space::Purpose;
-use crate::storage::overflow::Reference;
+use crate::storage::mini_transaction::Change;
+use crate::storage::overflow::{ChainWriter, Reference};
+use crate::storage::store::Store;
 use crate::txn::context_pool::Context;
+use crate::txn::log::TxnLog;
 
 /// What a write expects at the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +62,26 @@ struct Passage {
 impl Passage {
     fn end(self, core: &Core, context: &mut Context) {
         core.locks.restore(&mut context.locks, self.gap, self.before);
+    }
+}
+
+/// Writes overflow chains for a transaction.
+struct Chains<'a> {
+    core: &'a Core,
+    log: &'a mut TxnLog,
+}
+
+impl ChainWriter for Chains<'_> {
+    fn number(&mut self) -> Result<u64> {
+        self.log.next_chain()
+    }
+
+    fn reserve_log(&mut self) -> Result<()> {
+        self.core.make_room(self.log, PAGE_SIZE)
+    }
+
+    fn allocate(&mut self, change: Change<'_>, page: PageId) {
+        self.log.allocate(self.core.scheme(), &self.core.active, change, page);
     }
 }
 
@@ -143,8 +167,7 @@ impl Txn {
             _ => {}
         }
         let (core, store, context) = self.parts();
-        let reference = store
-            .write_chain(&mut context.log, &core.active, tree.table, value, |log, bytes| core.make_room(log, bytes))?;
+        let reference = store.write_chain(&mut Chains { core, log: &mut context.log }, tree.table, value)?;
         self.write_leaf(tree, key, &reference.encode(), SlotFlags::OVERFLOW, expect)
     }
 

@@ -5,8 +5,8 @@ use duramen_sync::Arc;
 
 use super::*;
 use crate::api::db::Db;
-use crate::api::options::Options;
 use crate::error::{Error, Result};
+use crate::options::Options;
 
 fn options() -> Options {
     Options {

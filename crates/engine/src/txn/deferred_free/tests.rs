@@ -6,9 +6,9 @@ use duramen_wal::NewRecord;
 
 use super::*;
 use crate::api::db::Db;
-use crate::api::options::{Options, Partition};
+use crate::options::{Options, Partition};
+use crate::page::bitmap;
 use crate::record::Kind;
-use crate::storage::bitmap;
 
 /// The record of a root could have a lower GSN than that of what hangs below it, in a log that is ahead: after a crash
 /// between them nothing would lead to the child any more.
