@@ -19,13 +19,15 @@ use std::fmt;
 use std::io::ErrorKind;
 
 use duramen_io::OpenMode;
+use duramen_sync::atomic::AtomicBool;
 use duramen_types::{MAX_TABLE_NAME_LEN, PAGE_SIZE, PageId};
 
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::maintenance::Maintenance;
+use crate::open::files::DATA;
 use crate::pool::PoolError;
 use crate::record::Tree;
-use crate::recovery::open::DATA;
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY};
 use crate::storage::store::Store;
 
@@ -62,27 +64,27 @@ impl CheckReport {
 }
 
 /// Checks the whole database. No transaction may be writing meanwhile.
-pub(crate) fn check(core: &Core) -> Result<CheckReport> {
-    core.health.check_process()?;
-    if core.health.is_closed() {
+pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
+    engine.health.check_process()?;
+    if engine.health.is_closed() {
         return Err(Error::Closed);
     }
     // Both may change how many pages there are. A failure has put the database out of service; what is there can be examined
     // all the same.
-    let _ = core.finish_interrupted();
-    core.retry_deferred();
-    let data = core.disk.open(DATA, OpenMode::Existing).map_err(|error| core.note(error.into()))?;
-    let file_pages = data.len().map_err(|error| core.note(error.into()))? / PAGE_SIZE as u64;
-    let mut checker = Checker::new(&core.store, data.path());
+    let _ = engine.finish_interrupted(&AtomicBool::new(false));
+    engine.retry_deferred();
+    let data = engine.disk.open(DATA, OpenMode::Existing).map_err(|error| engine.note(error.into()))?;
+    let file_pages = data.len().map_err(|error| engine.note(error.into()))? / PAGE_SIZE as u64;
+    let mut checker = Checker::new(&engine.store, data.path());
     // Pages that a committed transaction could not give back yet, for want of log space, are no leak.
-    match core.deferred_pages() {
+    match engine.freeing().deferred_pages() {
         Ok(pages) => checker.expect_unused(&pages),
         Err(Error::Corrupt { reason, .. }) => {
             checker.problem(PageId::ZERO, format_args!("pages to be freed: {reason}"))
         }
-        Err(error) => return Err(core.note(error)),
+        Err(error) => return Err(engine.note(error)),
     }
-    checker.run(file_pages).map_err(|error| core.note(error))?;
+    checker.run(file_pages).map_err(|error| engine.note(error))?;
     Ok(checker.into_report())
 }
 

@@ -19,23 +19,28 @@
 //! nobody else wait. An archive that has failed is not waited for.
 //!
 //! # The line
-//! One thread at a time sees to room ([`FullLog::turn`]), and those who have come later wait for that, without latches. Transactions
-//! that have set nothing aside yet come last, and wait for each other before ([`FullLog::door`]), also if there is room: or the log
+//! One thread at a time sees to room ([`LogQueue::turn`]), and those who have come later wait for that, without latches. Transactions
+//! that have set nothing aside yet come last, and wait for each other before ([`LogQueue::door`]), also if there is room: or the log
 //! would go on growing behind a transaction that waits, which keeps it then. They are in nobody's way, and need not give way.
 
 use std::time::Duration;
 
-use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Mutex, thread};
 use duramen_types::Gsn;
 use duramen_wal::Retainer;
 
-use crate::engine::Core;
+use crate::checkpoint::Checkpointer;
+use crate::checkpoint::control::ControlFile;
 use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::maintenance::Maintenance;
+use crate::recovery::BackgroundRecovery;
 use crate::scheme::StorageScheme;
-use crate::txn::log::Missing;
-use crate::txn::table::TxnEntry;
+use crate::txn_state::deferred_free::DeferredFrees;
+use crate::txn_state::log::Missing;
+use crate::txn_state::table::{ActiveTxns, TxnEntry};
 
 /// How often somebody who waits looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -51,7 +56,7 @@ const MOST_CHECKPOINTS: u32 = 100;
 
 /// Those who find the log full.
 #[derive(Debug, Default)]
-pub(crate) struct FullLog {
+pub(crate) struct LogQueue {
     /// Held by the one of the new transactions that comes next.
     door: Mutex<()>,
     /// Held by the one who sees to room.
@@ -214,7 +219,7 @@ struct Transactions {
     at_work: u64,
 }
 
-impl FullLog {
+impl LogQueue {
     /// Whether somebody waits for room.
     pub(crate) fn has_line(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
@@ -234,7 +239,7 @@ impl FullLog {
 }
 
 struct Waiting<'a> {
-    all: &'a FullLog,
+    all: &'a LogQueue,
     missing: Missing,
 }
 
@@ -254,28 +259,43 @@ impl Missing {
     }
 }
 
-impl Core {
+/// A log that has refused to set space aside, and who may make room in it.
+pub(crate) struct FullLog<'e> {
+    pub(crate) queue: &'e LogQueue,
+    pub(crate) scheme: &'e dyn StorageScheme,
+    pub(crate) health: &'e Health,
+    pub(crate) control: &'e Mutex<ControlFile>,
+    pub(crate) txns: &'e ActiveTxns,
+    pub(crate) deferred: &'e DeferredFrees,
+    pub(crate) background: &'e BackgroundRecovery,
+    pub(crate) checkpointer: &'e Checkpointer,
+    /// Bytes that the log may use.
+    pub(crate) limit: u64,
+    pub(crate) maintenance: &'e dyn Maintenance,
+}
+
+impl FullLog<'_> {
     /// Sets log space aside that the log has refused, as soon as there is room for it. Called without latches.
     ///
     /// # Errors
     /// [`Error::Full`] when there will be none, and why; those of a checkpoint.
     #[cold]
-    pub(crate) fn set_aside_in_full_log(&self, missing: Missing) -> Result<()> {
+    pub(crate) fn set_aside(&self, missing: Missing) -> Result<()> {
         // What others' commits wait for must not be this thread's own record.
-        self.scheme().settle();
-        let _waiting = self.full_log.wait(missing);
-        let _door = missing.is_new().then(|| self.full_log.door.lock());
-        let mut watches = self.full_log.turn.lock();
+        self.scheme.settle();
+        let _waiting = self.queue.wait(missing);
+        let _door = missing.is_new().then(|| self.queue.door.lock());
+        let mut watches = self.queue.turn.lock();
         let (mut tried, mut is_certain) = (Tried::default(), false);
         loop {
             self.health.check()?;
-            if missing.is_new() && self.full_log.has_old() {
+            if missing.is_new() && self.queue.has_old() {
                 drop(watches);
                 thread::sleep(LOOK);
-                watches = self.full_log.turn.lock();
+                watches = self.queue.turn.lock();
                 continue;
             }
-            let refusal = match self.scheme().reserve(missing.bytes) {
+            let refusal = match self.scheme.reserve(missing.bytes) {
                 Err(Error::Full { reason }) => reason,
                 other => return other,
             };
@@ -292,18 +312,18 @@ impl Core {
             is_certain = false;
             tried.note(remedy);
             match remedy {
-                Remedy::FinishInterrupted => self.finish_interrupted()?,
-                Remedy::RetryDeferred => self.retry_deferred(),
+                Remedy::FinishInterrupted => self.maintenance.finish_interrupted(&AtomicBool::new(false))?,
+                Remedy::RetryDeferred => self.maintenance.retry_deferred(),
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
-                    self.checkpoint_for_room()?;
+                    self.maintenance.checkpoint_for_room()?;
                     // One for the sake of the disk may find the log kept by a transaction, which will end.
                     tried.in_vain = remedy == Remedy::Checkpoint && self.oldest_needed() <= before;
                 }
                 Remedy::LetGiveWay => {
                     drop(watches);
                     thread::sleep(LOOK);
-                    watches = self.full_log.turn.lock();
+                    watches = self.queue.turn.lock();
                 }
                 _ => thread::sleep(LOOK),
             }
@@ -316,11 +336,11 @@ impl Core {
     }
 
     fn look_at_log(&self, missing: Missing) -> (View, Transactions) {
-        let (scheme, bytes) = (self.scheme(), missing.bytes);
-        let for_checkpoints = self.room_for_checkpoints();
+        let (scheme, bytes) = (self.scheme, missing.bytes);
+        let for_checkpoints = self.checkpointer.room();
         let set_aside = scheme.set_aside().saturating_sub(for_checkpoints.unwrap_or_default());
-        let oldest = self.active.oldest();
-        let waiting = self.full_log.waiting.lock().clone();
+        let oldest = self.txns.oldest();
+        let waiting = self.queue.waiting.lock().clone();
         let at_work = set_aside.saturating_sub(waiting.iter().map(|missing| missing.reserved).sum());
         let waits = |entry: &TxnEntry| waiting.iter().any(|missing| missing.txn == entry.txn);
         let is_oldest = oldest.is_none_or(|(entry, _)| entry.txn == missing.txn);
@@ -333,7 +353,7 @@ impl Core {
             gives_way: !missing.is_new() && !is_oldest,
             behind_checkpoint: scheme.has_room_from(self.oldest_needed(), bytes, 0),
             has_interrupted: self.background.transactions() > 0,
-            has_deferred: !self.deferred.lock().is_empty(),
+            has_deferred: !self.deferred.is_empty(),
             in_checkpoint: for_checkpoints.is_none(),
             retainer: scheme.retainer(bytes),
         };
@@ -349,13 +369,13 @@ impl Core {
         transactions: &Transactions,
         watches: &mut Watches,
     ) -> Option<Error> {
-        let limit = self.options.log_max_bytes;
+        let limit = self.limit;
         let Transactions { oldest, set_aside, at_work } = *transactions;
         let still_for = |watch: &mut Watch, state| watch.unchanged(state, Instant::now());
         let reason = match remedy {
             Remedy::AwaitCopies => {
-                self.scheme().call_archive();
-                let still = still_for(&mut watches.copies, self.scheme().retainers_progress());
+                self.scheme.call_archive();
+                let still = still_for(&mut watches.copies, self.scheme.retainers_progress());
                 if still < PATIENCE_WITH_COPIES {
                     return None;
                 }
@@ -366,12 +386,12 @@ impl Core {
                 if still_for(&mut watches.others, state) < PATIENCE_WITH_TRANSACTIONS {
                     return None;
                 }
-                of_transactions(limit, set_aside, oldest.filter(|(entry, _)| entry.txn != missing.txn), self.scheme())
+                of_transactions(limit, set_aside, oldest.filter(|(entry, _)| entry.txn != missing.txn), self.scheme)
             }
-            Remedy::Refuse(Culprit::Transactions) => of_transactions(limit, set_aside, oldest, self.scheme()),
+            Remedy::Refuse(Culprit::Transactions) => of_transactions(limit, set_aside, oldest, self.scheme),
             Remedy::Refuse(Culprit::Itself) if !missing.first.is_zero() => {
                 let Missing { txn, first, reserved, .. } = missing;
-                let kept = self.scheme().bytes_from(first);
+                let kept = self.scheme.bytes_from(first);
                 format!(
                     "the log may use {limit} bytes, and {txn} itself, which began at {first}, keeps {kept} of them from being \
                      recycled and has set {reserved} aside for its rollback"

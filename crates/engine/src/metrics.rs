@@ -5,7 +5,6 @@ use duramen_sync::Striped;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_wal::WalStats;
 
-use crate::engine::Core;
 use crate::options::Partition;
 
 /// What a database has done since it was opened. Made by [`crate::Db::metrics`].
@@ -131,40 +130,26 @@ impl Counters {
         self.ended.own().1.aborts.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Transactions committed.
+    pub(crate) fn commits(&self) -> u64 {
+        self.sum(|ended| &ended.commits)
+    }
+
+    /// Transactions aborted.
+    pub(crate) fn aborts(&self) -> u64 {
+        self.sum(|ended| &ended.aborts)
+    }
+
+    /// Checkpoints taken.
+    pub(crate) fn checkpoints(&self) -> u64 {
+        self.checkpoints.load(Ordering::Relaxed)
+    }
+
     fn sum(&self, count: impl Fn(&Ended) -> &AtomicU64) -> u64 {
         self.ended.iter().map(|ended| count(ended).load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn checkpoint_taken(&self) {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Core {
-    pub(crate) fn metrics(&self) -> Metrics {
-        let (locks, pool) = (self.locks.metrics(), self.store.pool.metrics());
-        let logs = self.control.lock().control.logs;
-        Metrics {
-            commits: self.counters.sum(|ended| &ended.commits),
-            aborts: self.counters.sum(|ended| &ended.aborts),
-            deadlocks: locks.deadlocks,
-            writing: self.active.len() as u64,
-            lock_waits: locks.waits,
-            lock_wait_nanos: locks.wait_nanos,
-            checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
-            logs: logs.count,
-            log_partition: logs.partition,
-            log: self.scheme().stats(),
-            disk: self.disk.counters(),
-            backend: self.disk.backend(),
-            pool_pages: self.store.pool.frames() as u64,
-            dirty_pages: pool.dirty,
-            unredone_pages: self.background.pages(),
-            interrupted: self.background.transactions(),
-            page_reads: pool.reads,
-            page_writes: pool.writes,
-            evictions: pool.evictions,
-            recovery: *self.recovery.get().unwrap_or(&RecoveryReport::default()),
-        }
     }
 }

@@ -64,7 +64,7 @@ impl Db {
     /// `work` keeps to itself is met again at the commit, as [`Error::MustAbort`](crate::Error::MustAbort), so it should
     /// be returned.
     pub fn run<R>(&self, work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
-        self.run_with(self.core().options.isolation, work)
+        self.run_with(self.engine().options.isolation, work)
     }
 
     /// As [`Db::run`], with transactions of a given isolation level.

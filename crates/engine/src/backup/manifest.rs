@@ -24,8 +24,8 @@ use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, SECTOR_SIZE, crc32c};
 
 use duramen_wal::FIRST_LSN;
 
+use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
-use crate::recovery::control::Control;
 use crate::timestamp::Timestamp;
 
 /// The manifest, and the name that it has before it is complete.
@@ -153,8 +153,8 @@ mod tests {
     use super::*;
     use duramen_types::TxnId;
 
+    use crate::checkpoint::control::SeveralLogs;
     use crate::options::Partition;
-    use crate::recovery::control::SeveralLogs;
 
     #[test]
     fn manifests_round_trip_and_every_flipped_bit_shows() {

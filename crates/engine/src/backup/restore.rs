@@ -23,11 +23,11 @@ use duramen_wal::{LogChain, LogPart, Pieces, WalError};
 use super::manifest::Manifest;
 use super::point::{Point, RestoreTo};
 use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
+use crate::checkpoint::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
+use crate::open::files::{DATA, DOUBLE_WRITE, clear, named, new_identity};
 use crate::page::{self, PageDefect};
 use crate::pool::Stamp;
-use crate::recovery::control::{CONTROL, Control, ControlFile, SeveralLogs};
-use crate::recovery::open::{DATA, DOUBLE_WRITE, clear, named, new_identity};
 use crate::timestamp::Timestamp;
 
 /// Marks a directory that a database is being restored to.

@@ -3,11 +3,11 @@
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::text;
+use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::record::{
     FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, PageOps, Reader, Undo, undo_next,
 };
-use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
 use crate::storage::overflow::Reference;
 use crate::timestamp::Timestamp;
 
@@ -110,11 +110,11 @@ fn parts_of(
 }
 
 /// The state of a transaction in a checkpoint.
-pub(super) fn txn_state(state: crate::txn::table::TxnState) -> &'static str {
+pub(super) fn txn_state(state: crate::txn_state::table::TxnState) -> &'static str {
     match state {
-        crate::txn::table::TxnState::Active => "active",
-        crate::txn::table::TxnState::Committed => "committed",
-        crate::txn::table::TxnState::Over => "over",
+        crate::txn_state::table::TxnState::Active => "active",
+        crate::txn_state::table::TxnState::Committed => "committed",
+        crate::txn_state::table::TxnState::Over => "over",
     }
 }
 

@@ -3,7 +3,7 @@
 use duramen_types::{Gsn, Place};
 use duramen_wal::{ReadBack, RecordRef};
 
-use super::{in_chain, malformed};
+use super::malformed::{malformed, read_in_chain};
 use crate::error::Result;
 use crate::record::{Kind, undo_next};
 
@@ -23,7 +23,7 @@ impl Chain {
         if self.next.is_zero() {
             return Ok(None);
         }
-        let record = in_chain(self.next, logs.read(self.next))?;
+        let record = read_in_chain(self.next, logs.read(self.next))?;
         if record.gsn >= self.gsn {
             return Err(malformed(record.place()));
         }

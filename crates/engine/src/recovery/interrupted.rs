@@ -10,16 +10,16 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_wal::ReadBack;
 
 use super::chain::Chain;
-use super::malformed;
-use crate::engine::Core;
+use super::malformed::malformed;
+use super::parts::UndoParts;
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
 use crate::record::{Garbage, Kind, Malformed, Reader, Undo};
 use crate::storage::catalog::CATALOG;
-use crate::txn::context_pool::Context;
-use crate::txn::log::Mark;
-use crate::txn::rollback::undo_to;
-use crate::txn::table::{TxnEntry, TxnState};
+use crate::txn_state::context_pool::Context;
+use crate::txn_state::log::Mark;
+use crate::txn_state::table::{TxnEntry, TxnState};
+use crate::txn_state::undo::undo_to;
 
 /// Changes that a rollback takes back before it looks whether it is to stop.
 const PORTION: usize = 1000;
@@ -38,16 +38,16 @@ pub(crate) enum Interrupted {
 
 impl Interrupted {
     /// Enters the transaction into the transaction table.
-    pub(super) fn resume(core: &Core, entry: TxnEntry) -> Box<Context> {
-        let mut context = core.contexts.take();
+    pub(super) fn resume(parts: &UndoParts<'_>, entry: TxnEntry) -> Box<Context> {
+        let mut context = parts.contexts.take();
         context.locks.renew(entry.txn);
-        context.log.resume(&core.active, entry);
+        context.log.resume(parts.txns, entry);
         context
     }
 
     /// Learns from the log what the transaction has still to do.
     pub(super) fn bring_back(
-        core: &Core,
+        parts: &UndoParts<'_>,
         logs: &mut ReadBack<'_>,
         entry: TxnEntry,
         mut context: Box<Context>,
@@ -72,14 +72,14 @@ impl Interrupted {
                 Some(Kind::Compensation) => {}
                 Some(Kind::Update) => {
                     let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
-                    if core.options.open_early && !is_on(Bug::LoserUnlocked) {
-                        lock(core, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
+                    if parts.open_early && !is_on(Bug::LoserUnlocked) {
+                        lock(parts, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
                     }
-                    context.log.recall_update(core.scheme(), &record, undo);
+                    context.log.recall_update(&*parts.store.scheme, &record, undo);
                 }
                 Some(Kind::FreeOnCommit) => {
                     let garbage = Garbage::decode(record.payload).map_err(malformed)?;
-                    context.log.recall_promise(core.scheme(), &record, garbage);
+                    context.log.recall_promise(&*parts.store.scheme, &record, garbage);
                 }
                 _ => return Err(malformed(Malformed)),
             }
@@ -89,16 +89,16 @@ impl Interrupted {
     }
 
     /// Sets the log space aside that is needed if others take what is left of it meanwhile; returns whether there is so much.
-    pub(super) fn reserve_all(&mut self, core: &Core) -> Result<bool> {
-        match self.context().log.reserve_for_rollback(core.scheme()) {
+    pub(super) fn reserve_all(&mut self, parts: &UndoParts<'_>) -> Result<bool> {
+        match self.context().log.reserve_for_rollback(&*parts.store.scheme) {
             Err(Error::Full { .. }) => Ok(false),
             reserved => reserved.map(|()| true),
         }
     }
 
     /// Sets some log space aside, if there is some. What the transaction had set aside is there; when it is not, the log grows.
-    pub(super) fn reserve_some(&mut self, core: &Core) {
-        let _ = self.context().log.reserve_for_recovery(core.scheme());
+    pub(super) fn reserve_some(&mut self, parts: &UndoParts<'_>) {
+        let _ = self.context().log.reserve_for_recovery(&*parts.store.scheme);
     }
 
     /// How much there is to do. Others may wait for losers, and nobody for winners.
@@ -115,19 +115,19 @@ impl Interrupted {
     }
 
     /// Brings the transaction to its end. A rollback that is told to stop stays as it is: the next opening goes on with it.
-    pub(super) fn finish(self, core: &Core, stop: &AtomicBool) -> Result<()> {
+    pub(super) fn finish(self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         match self {
-            Self::Loser(context) => roll_back(core, context, stop),
+            Self::Loser(context) => roll_back(parts, context, stop),
             Self::Winner(mut context, garbage) => {
                 let mut log = std::mem::take(&mut context.log);
-                core.recycle(context);
+                parts.contexts.recycle(context, parts.locks);
                 if is_on(Bug::ForgetDeferredFrees) {
-                    log.end(core.scheme());
-                    log.finish(core.scheme(), &core.active);
+                    log.end(&*parts.store.scheme);
+                    log.finish(&*parts.store.scheme, parts.txns);
                     return Ok(());
                 }
-                let finished = core.finish_garbage(log, garbage);
-                core.scheme().settle();
+                let finished = parts.freeing.finish_garbage(log, garbage);
+                parts.store.scheme.settle();
                 match finished {
                     Err(error @ (Error::Io { .. } | Error::Poisoned { .. })) => Err(error),
                     // The database can be used without these pages; the clean-up is tried again later.
@@ -142,9 +142,9 @@ impl Interrupted {
 struct Contested;
 
 /// Has a loser hold the locks again under which it made a change. Nobody else can have them: they kept the transactions apart.
-fn lock(core: &Core, context: &mut Context, undo: Undo<'_>) -> Result<(), Contested> {
+fn lock(parts: &UndoParts<'_>, context: &mut Context, undo: Undo<'_>) -> Result<(), Contested> {
     let (Undo::Insert { tree, key } | Undo::Change { tree, key, .. }) = undo else { return Ok(()) };
-    let mut take = |id, mode| core.locks.try_acquire(&mut context.locks, id, mode);
+    let mut take = |id, mode| parts.locks.try_acquire(&mut context.locks, id, mode);
     let taken = if tree.table == CATALOG.table {
         take(LockId::catalog(), LockMode::Exclusive)
     } else {
@@ -154,11 +154,11 @@ fn lock(core: &Core, context: &mut Context, undo: Undo<'_>) -> Result<(), Contes
     if taken { Ok(()) } else { Err(Contested) }
 }
 
-fn roll_back(core: &Core, mut context: Box<Context>, stop: &AtomicBool) -> Result<()> {
+fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool) -> Result<()> {
     let log = &mut context.log;
     if is_on(Bug::SkipUndo) {
-        log.finish(core.scheme(), &core.active);
-        core.locks.release_all(&mut context.locks);
+        log.finish(&*parts.store.scheme, parts.txns);
+        parts.locks.release_all(&mut context.locks);
         return Ok(());
     }
     let mut attempts = 0;
@@ -166,10 +166,10 @@ fn roll_back(core: &Core, mut context: Box<Context>, stop: &AtomicBool) -> Resul
         if stop.load(Ordering::Acquire) {
             return Ok(());
         }
-        core.health.check()?;
+        parts.failures.health.check()?;
         let mark = context.log.mark_before(PORTION);
         let before = context.log.mark();
-        match undo_to(core, &mut context, mark, &mut |_, _| {}) {
+        match undo_to(parts.store, &mut context, mark, &mut |_, _| {}) {
             // Others may use the pool meanwhile. It has waited for a frame; what has been taken back is forgotten already.
             Err(Error::PoolExhausted { .. }) if attempts < MOST_ATTEMPTS => {
                 attempts = if context.log.mark() < before { 0 } else { attempts + 1 };
@@ -177,11 +177,11 @@ fn roll_back(core: &Core, mut context: Box<Context>, stop: &AtomicBool) -> Resul
             undone => undone?,
         }
     }
-    context.log.end(core.scheme());
-    context.log.finish(core.scheme(), &core.active);
-    core.scheme().settle();
-    core.locks.release_all(&mut context.locks);
-    core.recycle(context);
+    context.log.end(&*parts.store.scheme);
+    context.log.finish(&*parts.store.scheme, parts.txns);
+    parts.store.scheme.settle();
+    parts.locks.release_all(&mut context.locks);
+    parts.contexts.recycle(context, parts.locks);
     reach(Probe::UndoneInRecovery);
     Ok(())
 }

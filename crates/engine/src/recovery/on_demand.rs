@@ -16,7 +16,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PageId};
 
-use super::redo::repeat_changes;
+use super::repeat::repeat_changes;
 use super::window::Kept;
 use crate::pool::{Exclusive, Pool, PoolError, RedoOnTouch};
 

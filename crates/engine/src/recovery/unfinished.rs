@@ -14,8 +14,9 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Condvar, Mutex};
 
 use super::interrupted::Interrupted;
-use crate::engine::Core;
+use super::parts::UndoParts;
 use crate::error::Result;
+use crate::health::Failures;
 
 /// The transactions that are still to be brought to their end.
 #[derive(Debug, Default)]
@@ -44,12 +45,12 @@ impl Unfinished {
 
     /// Prepares for others to run: those that are soon over come first, and losers before winners. If there is no room for all,
     /// nobody else may run before they are over.
-    pub(super) fn prepare(&self, core: &Core) -> Result<()> {
+    pub(super) fn prepare(&self, parts: &UndoParts<'_>) -> Result<()> {
         let mut state = self.state.lock();
         state.rest.sort_by_key(|interrupted| Reverse(interrupted.effort()));
         let lacks_room = state.lacks_room;
         drop(state);
-        if lacks_room { core.finish_interrupted() } else { Ok(()) }
+        if lacks_room { self.finish_all(parts, &AtomicBool::new(false)) } else { Ok(()) }
     }
 
     /// How many there are.
@@ -59,34 +60,36 @@ impl Unfinished {
     }
 
     /// Brings all of them to their end, until it is told to stop, and waits for those that others work on.
-    pub(super) fn finish_all(&self, core: &Core, stop: &AtomicBool) -> Result<()> {
+    pub(super) fn finish_all(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         let mut state = self.state.lock();
         loop {
             if state.rest.is_empty() {
                 if state.running > 0 {
                     // What holds a commit up must not be the caller's own record.
-                    core.scheme().settle();
+                    parts.store.scheme.settle();
                 }
                 while state.running > 0 {
                     self.idle.wait(&mut state);
                 }
                 // Somebody may have failed or been stopped, and what he worked on is not over.
-                return core.health.check();
+                return parts.failures.health.check();
             }
             if stop.load(Ordering::Acquire) {
                 return Ok(());
             }
-            core.health.check()?;
+            parts.failures.health.check()?;
             let next = state.rest.pop().expect("it is not empty");
             state.running += 1;
             drop(state);
-            let mut running = Running { unfinished: self, core, has_returned: false };
+            let mut running = Running { unfinished: self, failures: parts.failures, has_returned: false };
             reach(Probe::UndoneBehindOpening);
-            let finished = next.finish(core, stop);
+            let finished = next.finish(parts, stop);
             running.has_returned = true;
             if let Err(error) = finished {
-                if !core.health.is_closed() {
-                    core.fail(&format!("a transaction that a crash had interrupted could not be finished: {error}"));
+                if !parts.failures.health.is_closed() {
+                    parts
+                        .failures
+                        .fail(&format!("a transaction that a crash had interrupted could not be finished: {error}"));
                 }
                 return Err(error);
             }
@@ -99,27 +102,20 @@ impl Unfinished {
 /// Says when a thread has done with a transaction, in whatever way.
 struct Running<'a> {
     unfinished: &'a Unfinished,
-    core: &'a Core,
+    failures: Failures<'a>,
     has_returned: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.has_returned {
-            self.core.fail("a transaction that a crash had interrupted could not be finished: a thread has panicked");
+            self.failures
+                .fail("a transaction that a crash had interrupted could not be finished: a thread has panicked");
         }
         let mut state = self.unfinished.state.lock();
         state.running -= 1;
         if state.running == 0 {
             self.unfinished.idle.notify_all();
         }
-    }
-}
-
-impl Core {
-    /// Brings to their end the transactions that the last crash has interrupted. The caller must hold no latch, and must not be
-    /// one of them.
-    pub(crate) fn finish_interrupted(&self) -> Result<()> {
-        self.background.unfinished.finish_all(self, &AtomicBool::new(false))
     }
 }

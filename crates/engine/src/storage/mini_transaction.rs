@@ -3,7 +3,7 @@
 //!
 //! A [`Change`] is how everything that touches more than one page is done: splits, merges, allocations. It either is in
 //! the log whole or not at all, which makes it a system transaction without any undo. An ordinary update of one leaf is
-//! done by [`crate::txn::log::TxnLog::update`], which follows the same order.
+//! done by [`crate::txn_state::log::TxnLog::update`], which follows the same order.
 //!
 //! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right: [`Exclusive::prepare`] before the page is
 //! touched, so that a

@@ -61,9 +61,9 @@ impl Txn {
 
     /// Reads a catalog record; the transaction holds the lock on the catalog.
     pub(crate) fn get_raw(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.internal(|core, context| {
-            let found = core.store.lookup(tree, key, &mut context.value)?;
-            record_flags(found).map(|flags| materialize(&core.store, tree, &context.value, flags)).transpose()
+        self.internal(|engine, context| {
+            let found = engine.store.lookup(tree, key, &mut context.value)?;
+            record_flags(found).map(|flags| materialize(&engine.store, tree, &context.value, flags)).transpose()
         })
     }
 
@@ -93,8 +93,8 @@ impl Txn {
         }
         let result = self.read_value(tree, key, read);
         if momentary && !skip {
-            let (core, _, context) = self.parts();
-            core.locks.release_one(&mut context.locks, record);
+            let (engine, _, context) = self.parts();
+            engine.locks.release_one(&mut context.locks, record);
         }
         result
     }

@@ -8,7 +8,7 @@ use duramen_types::{PAGE_SIZE, PageId};
 
 use super::{Txn, check_key, check_value};
 use crate::btree::{Lookup, number};
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
 use crate::options::Isolation;
@@ -20,8 +20,8 @@ use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::Change;
 use crate::storage::overflow::{ChainWriter, Reference};
 use crate::storage::store::Store;
-use crate::txn::context_pool::Context;
-use crate::txn::log::TxnLog;
+use crate::txn_state::context_pool::Context;
+use crate::txn_state::log::TxnLog;
 
 /// What a write expects at the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,14 +60,14 @@ struct Passage {
 }
 
 impl Passage {
-    fn end(self, core: &Core, context: &mut Context) {
-        core.locks.restore(&mut context.locks, self.gap, self.before);
+    fn end(self, engine: &Engine, context: &mut Context) {
+        engine.locks.restore(&mut context.locks, self.gap, self.before);
     }
 }
 
 /// Writes overflow chains for a transaction.
 struct Chains<'a> {
-    core: &'a Core,
+    engine: &'a Engine,
     log: &'a mut TxnLog,
 }
 
@@ -77,11 +77,11 @@ impl ChainWriter for Chains<'_> {
     }
 
     fn reserve_log(&mut self) -> Result<()> {
-        self.core.make_room(self.log, PAGE_SIZE)
+        self.engine.make_room(self.log, PAGE_SIZE)
     }
 
     fn allocate(&mut self, change: Change<'_>, page: PageId) {
-        self.log.allocate(self.core.scheme(), &self.core.active, change, page);
+        self.log.allocate(self.engine.scheme(), &self.engine.active, change, page);
     }
 }
 
@@ -166,8 +166,8 @@ impl Txn {
             (Expect::Presence, Lookup::Ghost | Lookup::Absent) => return self.not_found(tree, key),
             _ => {}
         }
-        let (core, store, context) = self.parts();
-        let reference = store.write_chain(&mut Chains { core, log: &mut context.log }, tree.table, value)?;
+        let (engine, store, context) = self.parts();
+        let reference = store.write_chain(&mut Chains { engine, log: &mut context.log }, tree.table, value)?;
         self.write_leaf(tree, key, &reference.encode(), SlotFlags::OVERFLOW, expect)
     }
 
@@ -183,8 +183,8 @@ impl Txn {
         let mut passage = None;
         let result = self.write_leaf_through(tree, key, payload, flags, expect, &mut passage);
         if let Some(passage) = passage {
-            let (core, _, context) = self.parts();
-            passage.end(core, context);
+            let (engine, _, context) = self.parts();
+            passage.end(engine, context);
         }
         result
     }
@@ -202,7 +202,7 @@ impl Txn {
         let mut backoff = Backoff::new();
         loop {
             self.make_room(key.len() + payload.len())?;
-            let (core, store, context) = self.parts();
+            let (engine, store, context) = self.parts();
             let leaf = store.leaf_exclusive(tree, key)?;
             let (slot, found) = Node(&leaf[..]).lower_bound(key);
             let present = found && !Node(&leaf[..]).is_ghost(slot);
@@ -216,9 +216,9 @@ impl Txn {
             }
             let entry = Entry { tree, key, payload, flags };
             let attempt = if found {
-                change_slot(core, context, leaf, slot, entry)?
+                change_slot(engine, context, leaf, slot, entry)?
             } else {
-                insert_slot(core, context, leaf, slot, entry)?
+                insert_slot(engine, context, leaf, slot, entry)?
             };
             match attempt {
                 Attempt::Done => return Ok(()),
@@ -227,7 +227,7 @@ impl Txn {
                     reach(Probe::InsertionWaitedForGap);
                     // The gap is another one, for somebody has divided the one that this has waited for.
                     if let Some(passed) = passage.take() {
-                        passed.end(core, context);
+                        passed.end(engine, context);
                     }
                     let before = context.locks.held(gap);
                     self.lock(gap, LockMode::IntentExclusive)?;
@@ -238,8 +238,8 @@ impl Txn {
     }
 
     fn make_room(&mut self, bytes: usize) -> Result<()> {
-        let (core, _, context) = self.parts();
-        core.make_room(&mut context.log, bytes)
+        let (engine, _, context) = self.parts();
+        engine.make_room(&mut context.log, bytes)
     }
 
     fn delete_locked(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
@@ -251,7 +251,7 @@ impl Txn {
 
     fn delete_at(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.make_room(key.len())?;
-        let (core, store, context) = self.parts();
+        let (engine, store, context) = self.parts();
         let mut leaf = store.leaf_exclusive(tree, key)?;
         let node = Node(&leaf[..]);
         let (slot, found) = node.lower_bound(key);
@@ -264,7 +264,7 @@ impl Txn {
         }
         let flags = node.flags(slot);
         let garbage = chain_of(node.value(slot), flags);
-        context.log.update(core.scheme(), &core.active, &mut leaf, true, |_, out| {
+        context.log.update(engine.scheme(), &engine.active, &mut leaf, true, |_, out| {
             Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
             let operation = out.len();
             let flags = flags.with(SlotFlags::GHOST);
@@ -273,7 +273,7 @@ impl Txn {
         });
         drop(leaf);
         if let Some(garbage) = garbage {
-            context.log.free_on_commit(core.scheme(), &core.active, garbage);
+            context.log.free_on_commit(engine.scheme(), &engine.active, garbage);
         }
         Ok(true)
     }
@@ -281,7 +281,7 @@ impl Txn {
 
 /// Gives the record (or ghost) at `slot` a new value.
 fn change_slot<'s>(
-    core: &'s Core,
+    engine: &'s Engine,
     context: &mut Context,
     mut leaf: Exclusive<'s>,
     slot: usize,
@@ -291,10 +291,10 @@ fn change_slot<'s>(
     let node = Node(&leaf[..]);
     let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
     if payload.len() > old_len + node.free_space() {
-        return enlarge(core, context, leaf, entry);
+        return enlarge(engine, context, leaf, entry);
     }
     let garbage = chain_of(node.value(slot), old_flags);
-    context.log.update(core.scheme(), &core.active, &mut leaf, false, |leaf, out| {
+    context.log.update(engine.scheme(), &engine.active, &mut leaf, false, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
         let add = &old[at..at + old_part];
@@ -307,20 +307,20 @@ fn change_slot<'s>(
     });
     drop(leaf);
     if let Some(garbage) = garbage {
-        context.log.free_on_commit(core.scheme(), &core.active, garbage);
+        context.log.free_on_commit(engine.scheme(), &engine.active, garbage);
     }
     Ok(Attempt::Done)
 }
 
 /// Adds a record where there is none, if nobody protects the gap.
 fn insert_slot<'s>(
-    core: &'s Core,
+    engine: &'s Engine,
     context: &mut Context,
     mut leaf: Exclusive<'s>,
     slot: usize,
     entry: Entry<'_>,
 ) -> Result<Attempt> {
-    let (store, Entry { tree, key, payload, flags }) = (&core.store, entry);
+    let (store, Entry { tree, key, payload, flags }) = (&engine.store, entry);
     let next = match next_key(store, tree, &leaf, slot, &mut context.key) {
         Ok(next) => next,
         Err(Interrupt::Restart) => return Ok(Attempt::Again),
@@ -328,22 +328,22 @@ fn insert_slot<'s>(
     };
     let gap = Txn::gap(tree, next.then_some(&context.key[..]));
     if !is_on(Bug::SkipGapLock) {
-        if !core.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
+        if !engine.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
             return Ok(Attempt::Gap(gap));
         }
         // The new key divides the gap: who protects the whole goes on to protect both parts.
         let inherits = context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared));
         let lower_part = LockId::gap(tree.table, key);
-        if inherits && !core.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
+        if inherits && !engine.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
             drop(leaf);
-            let waited = core.locks.acquire(&mut context.locks, lower_part, LockMode::Shared);
-            return again(core, context, waited);
+            let waited = engine.locks.acquire(&mut context.locks, lower_part, LockMode::Shared);
+            return again(engine, context, waited);
         }
     }
     if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
-        return enlarge(core, context, leaf, entry);
+        return enlarge(engine, context, leaf, entry);
     }
-    context.log.update(core.scheme(), &core.active, &mut leaf, false, |_, out| {
+    context.log.update(engine.scheme(), &engine.active, &mut leaf, false, |_, out| {
         Undo::Insert { tree, key }.encode(out);
         let operation = out.len();
         PageOp::Insert { slot: number(slot), key, value: payload, flags }.encode(out);
@@ -353,10 +353,10 @@ fn insert_slot<'s>(
 }
 
 /// Makes room in a leaf for the entry, by removing ghosts or else by splitting it.
-fn enlarge<'s>(core: &'s Core, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
-    let (store, Entry { tree, key, payload, .. }) = (&core.store, entry);
+fn enlarge<'s>(engine: &'s Engine, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
+    let (store, Entry { tree, key, payload, .. }) = (&engine.store, entry);
     let mut logged = 0;
-    let enlarged = match store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+    let enlarged = match store.purge_leaf(leaf, |key| is_unlocked(engine, tree, key)) {
         Ok(bytes) => {
             logged = bytes;
             Ok(())
@@ -372,16 +372,16 @@ fn enlarge<'s>(core: &'s Core, context: &mut Context, leaf: Exclusive<'s>, entry
 }
 
 /// A lock was waited for without the latch: look again.
-fn again(core: &Core, context: &Context, waited: std::result::Result<(), LockError>) -> Result<Attempt> {
+fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), LockError>) -> Result<Attempt> {
     match waited {
         Ok(()) => Ok(Attempt::Again),
-        Err(error) => Err(core.lock_error(context.locks.txn(), error)),
+        Err(error) => Err(engine.lock_error(context.locks.txn(), error)),
     }
 }
 
 /// Whether nobody holds or waits for a lock on the key or the gap below it.
-pub(super) fn is_unlocked(core: &Core, tree: Tree, key: &[u8]) -> bool {
-    core.locks.is_unlocked(LockId::record(tree.table, key)) && core.locks.is_unlocked(LockId::gap(tree.table, key))
+pub(super) fn is_unlocked(engine: &Engine, tree: Tree, key: &[u8]) -> bool {
+    engine.locks.is_unlocked(LockId::record(tree.table, key)) && engine.locks.is_unlocked(LockId::gap(tree.table, key))
 }
 
 /// The overflow chain that a record refers to. A ghost's chain belongs to whoever made it a ghost.

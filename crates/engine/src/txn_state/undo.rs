@@ -2,58 +2,20 @@
 
 use duramen_types::planted::{Bug, is_on};
 
-use super::{Savepoint, Txn};
+use super::context_pool::Context;
+use super::log::Mark;
 use crate::btree::number;
-use crate::engine::Core;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::page::{Node, SlotFlags};
 use crate::pool::{Exclusive, PoolError, broken};
 use crate::record::{PageOp, Tree, Undo};
 use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::Change;
 use crate::storage::store::Store;
-use crate::txn::context_pool::Context;
-use crate::txn::log::Mark;
-
-impl Txn {
-    /// Marks the present point of the transaction.
-    pub fn savepoint(&mut self) -> Savepoint {
-        self.savepoints += 1;
-        let mark = self.context().log.mark();
-        self.valid_savepoints.push((self.savepoints, mark));
-        Savepoint { opening: self.core.tables.opening.clone(), txn: self.id(), number: self.savepoints }
-    }
-
-    /// Takes back everything done since `savepoint`. Locks are kept. The savepoint stays valid, later ones do not.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSavepoint`] for one of another transaction or database, or one that an earlier rollback has passed; those that
-    /// leave only an abort.
-    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.check_usable()?;
-        let result = self.rollback_to_valid(savepoint);
-        self.settle(result)
-    }
-
-    fn rollback_to_valid(&mut self, savepoint: &Savepoint) -> Result<()> {
-        if savepoint.txn != self.id() || savepoint.opening != self.core.tables.opening {
-            return Err(Error::NoSuchSavepoint);
-        }
-        let at = self
-            .valid_savepoints
-            .iter()
-            .position(|&(number, _)| number == savepoint.number)
-            .ok_or(Error::NoSuchSavepoint)?;
-        let mark = self.valid_savepoints[at].1;
-        self.valid_savepoints.truncate(at + 1);
-        let (core, _, context) = self.parts();
-        undo_to(core, context, mark, &mut |_, _| {})
-    }
-}
 
 /// Undoes the transaction down to `mark`, the latest change first; tells `ghosts` which keys have become ghosts.
 pub(crate) fn undo_to(
-    core: &Core,
+    store: &Store,
     context: &mut Context,
     mark: Mark,
     ghosts: &mut dyn FnMut(Tree, &[u8]),
@@ -64,7 +26,7 @@ pub(crate) fn undo_to(
         let undo_next = context.log.undo_next();
         let change = match context.log.last_inverse(&mut bytes) {
             Some(undo) => {
-                let change = take_back(&core.store, undo, &mut split_log);
+                let change = take_back(store, undo, &mut split_log);
                 context.log.charge(std::mem::take(&mut split_log));
                 let change = change?;
                 match undo {
@@ -79,7 +41,7 @@ pub(crate) fn undo_to(
         if is_on(Bug::ForgetCompensation) {
             change.forget();
         } else {
-            context.log.compensate(core.scheme(), undo_next, change);
+            context.log.compensate(&*store.scheme, undo_next, change);
         }
         context.log.forget_last();
     }

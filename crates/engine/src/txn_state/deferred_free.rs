@@ -1,4 +1,4 @@
-//! Giving back what a committed transaction has made cratefluous: overflow chains and the trees of dropped tables.
+//! Giving back what a committed transaction has made superfluous: overflow chains and the trees of dropped tables.
 //!
 //! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In between, a crash may
 //! happen at any point, and recovery begins again. A page is therefore freed only after everything that is found through
@@ -7,22 +7,37 @@
 //! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits in different bitmaps,
 //! so nothing on them would see to that; each page freed comes after the one freed before.
 
+use duramen_sync::Mutex;
+use duramen_types::{Gsn, PageId};
+
 use crate::btree::MAX_LEVELS;
-use crate::engine::Core;
 use crate::error::{Error, Result};
+use crate::health::Failures;
+use crate::maintenance::Maintenance;
 use crate::page::{self, Node, PageType, SlotFlags};
 use crate::record::{Garbage, Tree};
 use crate::storage::overflow::Reference;
 use crate::storage::store::Store;
-use crate::txn::log::TxnLog;
 
-use duramen_types::{Gsn, PageId};
+use super::log::TxnLog;
+use super::table::ActiveTxns;
 
 /// A committed transaction that could not give its garbage back yet.
 #[derive(Debug)]
-pub(crate) struct Deferred {
+struct Deferred {
     log: TxnLog,
     garbage: Vec<Garbage>,
+}
+
+/// The committed transactions that could not give their garbage back yet.
+#[derive(Debug, Default)]
+pub(crate) struct DeferredFrees(Mutex<Vec<Deferred>>);
+
+impl DeferredFrees {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
 }
 
 /// What has been given back.
@@ -33,39 +48,49 @@ struct Freed {
     last: Gsn,
 }
 
-impl Core {
+/// Gives pages back, for transactions that have committed.
+pub(crate) struct Freeing<'e> {
+    pub(crate) store: &'e Store,
+    pub(crate) txns: &'e ActiveTxns,
+    pub(crate) deferred: &'e DeferredFrees,
+    pub(crate) failures: Failures<'e>,
+    pub(crate) maintenance: &'e dyn Maintenance,
+}
+
+impl Freeing<'_> {
     /// Gives a committed transaction's garbage back and ends the transaction. When the log has no room even after a
-    /// checkpoint, or a page cannot be read, that is put off: [`Core::retry_deferred`].
+    /// checkpoint, or a page cannot be read, that is put off: [`Self::retry_deferred`].
     pub(crate) fn finish_garbage(&self, mut log: TxnLog, mut garbage: Vec<Garbage>) -> Result<()> {
         let mut has_moved = false;
         loop {
             let mut freed = Freed::default();
             let freed_all = self.free_garbage(&mut garbage, &mut freed);
-            let result = match freed_all.and_then(|()| log.make_room_to_end(self.scheme())) {
+            let result = match freed_all.and_then(|()| log.make_room_to_end(&*self.store.scheme)) {
                 Ok(()) => {
-                    log.end(self.scheme());
-                    log.finish(self.scheme(), &self.active);
+                    log.end(&*self.store.scheme);
+                    log.finish(&*self.store.scheme, self.txns);
                     return Ok(());
                 }
                 // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
                 Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
                     has_moved = true;
-                    log.release_room(self.scheme());
-                    log.repeat_garbage(self.scheme(), &garbage).and_then(|()| self.checkpoint_for_room())
+                    log.release_room(&*self.store.scheme);
+                    log.repeat_garbage(&*self.store.scheme, &garbage)
+                        .and_then(|()| self.maintenance.checkpoint_for_room())
                 }
                 Err(error) => Err(error),
             };
             if let Err(error) = result {
-                log.release_room(self.scheme());
-                self.deferred.lock().push(Deferred { log, garbage });
-                return Err(self.note(error));
+                log.release_room(&*self.store.scheme);
+                self.deferred.0.lock().push(Deferred { log, garbage });
+                return Err(self.failures.note(error));
             }
         }
     }
 
-    /// Tries again what [`Core::finish_garbage`] has put off.
+    /// Tries again what [`Self::finish_garbage`] has put off.
     pub(crate) fn retry_deferred(&self) {
-        let deferred = std::mem::take(&mut *self.deferred.lock());
+        let deferred = std::mem::take(&mut *self.deferred.0.lock());
         for Deferred { log, garbage } in deferred {
             // A failure puts it off again.
             let _ = self.finish_garbage(log, garbage);
@@ -75,7 +100,7 @@ impl Core {
     /// The pages that wait to be given back.
     pub(crate) fn deferred_pages(&self) -> Result<Vec<PageId>> {
         let mut pages = Vec::new();
-        for item in self.deferred.lock().iter().flat_map(|deferred| &deferred.garbage) {
+        for item in self.deferred.0.lock().iter().flat_map(|deferred| &deferred.garbage) {
             match *item {
                 Garbage::Chain { head, chain } => pages.extend(self.store.chain_pages(head, chain)?),
                 Garbage::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
@@ -85,7 +110,7 @@ impl Core {
     }
 
     fn collect_tree(&self, tree: Tree, id: PageId, level: Option<u8>, pages: &mut Vec<PageId>) -> Result<()> {
-        let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
+        let Some((level, below)) = subtree(self.store, tree, id, level)? else { return Ok(()) };
         for item in below {
             match item {
                 Below::Child(child) => self.collect_tree(tree, child, Some(level - 1), pages)?,
@@ -118,7 +143,7 @@ impl Core {
 
     /// Gives the part of a dropped tree below `id` back. `level` is the level the page must be at.
     fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>, freed: &mut Freed) -> Result<()> {
-        let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
+        let Some((level, below)) = subtree(self.store, tree, id, level)? else { return Ok(()) };
         for item in below {
             match item {
                 Below::Child(child) => self.free_tree(tree, child, Some(level - 1), freed)?,
@@ -131,7 +156,7 @@ impl Core {
     fn free_page(&self, id: PageId, freed: &mut Freed) -> Result<()> {
         freed.last = match self.store.free_page(id, freed.last) {
             Err(Error::Full { .. }) => {
-                self.checkpoint_for_room()?;
+                self.maintenance.checkpoint_for_room()?;
                 self.store.free_page(id, freed.last)?
             }
             other => other?,

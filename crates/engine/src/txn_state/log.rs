@@ -13,6 +13,7 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 use duramen_wal::{Inserted, NewRecord, RecordRef};
 
+use super::table::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
 use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
@@ -20,7 +21,6 @@ use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp,
 use crate::scheme::StorageScheme;
 use crate::storage::mini_transaction::Change;
 use crate::timestamp::Timestamp;
-use crate::txn::table::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
 
 /// Room that an operation sets aside beyond its own record: for a split of every level of the tree.
 const STRUCTURE_BYTES: u64 = 96 << 10;

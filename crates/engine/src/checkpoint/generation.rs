@@ -4,7 +4,7 @@
 //! generation. The control file names the generation that counts. It grows at each opening, checkpoint and clean close,
 //! in this order:
 //!
-//! 1. every file is stamped with the next generation, durably ([`Core::stamp_next_generation`]);
+//! 1. every file is stamped with the next generation, durably ([`Generations::stamp_next`]);
 //! 2. the control file names it, durably, together with the checkpoint that relies on what the files hold by then.
 //!
 //! So a file is of the generation that the control file names or, if a crash came between the two steps, of the next one;
@@ -25,12 +25,13 @@
 //! the first opening has stamped them.
 
 use duramen_io::File;
+use duramen_sync::Mutex;
 use duramen_types::planted::{Bug, is_on};
 
-use crate::engine::Core;
+use super::control::{CONTROL, Control, ControlFile};
 use crate::error::{Error, Result};
 use crate::pool::{REMEDY, Stamp};
-use crate::recovery::control::{CONTROL, Control};
+use crate::storage::store::Store;
 
 impl Control {
     /// Checks that `file`, stamped so, is one of the files that this control file was written for.
@@ -74,12 +75,18 @@ impl Control {
     }
 }
 
-impl Core {
+/// Goes on from one generation to the next.
+pub(crate) struct Generations<'e> {
+    pub(crate) control: &'e Mutex<ControlFile>,
+    pub(crate) store: &'e Store,
+}
+
+impl Generations<'_> {
     /// Stamps every file with the next generation, which the control file is to name next. To be called by one at a time.
-    pub(crate) fn stamp_next_generation(&self) -> Result<u64> {
+    pub(crate) fn stamp_next(&self) -> Result<u64> {
         let stamp = self.next_stamp();
         self.store.pool.stamp(stamp)?;
-        self.scheme().stamp(stamp.generation);
+        self.store.scheme.stamp(stamp.generation);
         Ok(stamp.generation)
     }
 
@@ -90,8 +97,8 @@ impl Core {
 
     /// Begins the generation of an opening. The checkpoint stays the one that was found: whatever the files hold by now,
     /// recovery from there goes on with it.
-    pub(crate) fn begin_generation(&self) -> Result<()> {
-        let generation = self.stamp_next_generation()?;
+    pub(crate) fn begin(&self) -> Result<()> {
+        let generation = self.stamp_next()?;
         let mut file = self.control.lock();
         let control = Control { generation, is_clean: false, ..file.control };
         file.write(control)
@@ -100,10 +107,10 @@ impl Core {
     /// Has the control file say that the database was closed in order: no page is being written, nor will be, so that
     /// opening needs nothing of the double-write area. To be called when all is written, and the log closed. A ring may still be
     /// in use then: it is not given up if somebody has committed meanwhile.
-    pub(crate) fn close_clean(&self) -> Result<()> {
+    pub(crate) fn close(&self) -> Result<()> {
         let stamp = self.next_stamp();
         self.store.pool.stamp_last(stamp)?;
-        self.scheme().stamp(stamp.generation);
+        self.store.scheme.stamp(stamp.generation);
         let generation = stamp.generation;
         let mut file = self.control.lock();
         let control = Control { generation, is_clean: true, ..file.control };
@@ -114,7 +121,7 @@ impl Core {
 #[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
-    use crate::recovery::control::SeveralLogs;
+    use crate::checkpoint::control::SeveralLogs;
     use duramen_io::{Disk, OpenMode, SimDisk};
     use duramen_types::{Gsn, Lsn, PAGE_SIZE, TxnId};
 

@@ -1,0 +1,32 @@
+//! Gathering the counts of all parts.
+
+use crate::engine::Engine;
+use crate::metrics::{Metrics, RecoveryReport};
+
+/// What the database has done since it was opened.
+pub(super) fn of(engine: &Engine) -> Metrics {
+    let (locks, pool) = (engine.locks.metrics(), engine.store.pool.metrics());
+    let logs = engine.control.lock().control.logs;
+    Metrics {
+        commits: engine.counters.commits(),
+        aborts: engine.counters.aborts(),
+        deadlocks: locks.deadlocks,
+        writing: engine.active.len() as u64,
+        lock_waits: locks.waits,
+        lock_wait_nanos: locks.wait_nanos,
+        checkpoints: engine.counters.checkpoints(),
+        logs: logs.count,
+        log_partition: logs.partition,
+        log: engine.scheme().stats(),
+        disk: engine.disk.counters(),
+        backend: engine.disk.backend(),
+        pool_pages: engine.store.pool.frames() as u64,
+        dirty_pages: pool.dirty,
+        unredone_pages: engine.background.pages(),
+        interrupted: engine.background.transactions(),
+        page_reads: pool.reads,
+        page_writes: pool.writes,
+        evictions: pool.evictions,
+        recovery: *engine.recovery.get().unwrap_or(&RecoveryReport::default()),
+    }
+}
