@@ -282,7 +282,7 @@ impl FullLog<'_> {
     #[cold]
     pub(crate) fn set_aside(&self, missing: Missing) -> Result<()> {
         // What others' commits wait for must not be this thread's own record.
-        self.scheme.settle();
+        self.scheme.before_blocking();
         let _waiting = self.queue.wait(missing);
         let _door = missing.is_new().then(|| self.queue.door.lock());
         let mut watches = self.queue.turn.lock();

@@ -313,7 +313,7 @@ impl ControlFile {
     }
 
     /// Makes what the file says durable: it can be read, but whoever wrote it may have seen the write fail.
-    pub(crate) fn settle(&mut self) -> Result<()> {
+    pub(crate) fn resync(&mut self) -> Result<()> {
         self.put(self.control)
     }
 

@@ -58,7 +58,7 @@ fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File
 pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Result<Arc<Engine>> {
     let opening = clock::Instant::now();
     let mut control_file = ControlFile::open_for_use(&*disk)?;
-    control_file.settle()?;
+    control_file.resync()?;
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;
     let double_write = disk.open(DOUBLE_WRITE, OpenMode::Existing)?;
@@ -95,7 +95,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
     if is_in_memory {
         // The holder of the lock may be waiting for its commit, and that for what the waiter has inserted.
         let scheme = Arc::clone(&scheme);
-        locks = locks.with_call_before_waits(move || scheme.logs().settle());
+        locks = locks.with_pre_block_hook(move || scheme.logs().settle());
     }
     let store = Store { pool, space: Space::new(1), scheme: Arc::clone(&scheme) as _ };
     let engine = Arc::new(Engine::new((disk, home), options, control_file, store, locks, log_shortfall));

@@ -94,7 +94,7 @@ pub(crate) trait WalRule: Send + Sync {
 
     /// The caller is about to wait for the disk or for another thread, perhaps for long: nobody should have to wait for what it
     /// has inserted.
-    fn settle(&self) {}
+    fn before_blocking(&self) {}
 }
 
 /// How a pool is set up.
@@ -209,7 +209,7 @@ impl Pool {
         Ok(Arc::new(Self {
             table: PageTable::new(),
             frames,
-            lot: ParkingLot::new().with_call_before_waits(move || rule.settle()),
+            lot: ParkingLot::new().with_pre_block_hook(move || rule.before_blocking()),
             free: Mutex::new(free),
             hand: CachePadded::new(AtomicUsize::new(0)),
             dirty: CachePadded::new(AtomicUsize::new(0)),

@@ -127,7 +127,7 @@ impl Interrupted {
                     return Ok(());
                 }
                 let finished = parts.freeing.finish_garbage(log, garbage);
-                parts.store.scheme.settle();
+                parts.store.scheme.before_blocking();
                 match finished {
                     Err(error @ (Error::Io { .. } | Error::Poisoned { .. })) => Err(error),
                     // The database can be used without these pages; the clean-up is tried again later.
@@ -179,7 +179,7 @@ fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool
     }
     context.log.end(&*parts.store.scheme);
     context.log.finish(&*parts.store.scheme, parts.txns);
-    parts.store.scheme.settle();
+    parts.store.scheme.before_blocking();
     parts.locks.release_all(&mut context.locks);
     parts.contexts.recycle(context, parts.locks);
     reach(Probe::UndoneInRecovery);

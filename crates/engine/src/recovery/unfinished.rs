@@ -66,7 +66,7 @@ impl Unfinished {
             if state.rest.is_empty() {
                 if state.running > 0 {
                     // What holds a commit up must not be the caller's own record.
-                    parts.store.scheme.settle();
+                    parts.store.scheme.before_blocking();
                 }
                 while state.running > 0 {
                     self.idle.wait(&mut state);

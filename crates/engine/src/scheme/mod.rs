@@ -43,7 +43,7 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// The calling thread, which has recorded something, may not call again for long: others' commits may be waiting until
     /// what it has recorded survives a crash.
-    fn settle(&self);
+    fn before_blocking(&self);
 
     /// Whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;

@@ -99,7 +99,7 @@ impl StorageScheme for WalScheme {
         self.logs.harden(gsn, own)
     }
 
-    fn settle(&self) {
+    fn before_blocking(&self) {
         self.logs.settle();
     }
 
@@ -229,7 +229,7 @@ impl WalRule for WalScheme {
         self.logs.earliest()
     }
 
-    fn settle(&self) {
+    fn before_blocking(&self) {
         self.logs.settle();
     }
 }

@@ -232,7 +232,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     engine.counters.committed();
     engine.checkpointer.wake_if_due(committed.end_gsn());
     if mode == CommitMode::Async {
-        engine.scheme().settle();
+        engine.scheme().before_blocking();
         return match engine.scheme().failure() {
             Some(reason) => Err(Error::Poisoned { reason }),
             None => engine.health.check().map(|()| Unhardened::NOTHING),
@@ -285,7 +285,7 @@ fn abort(engine: &Engine, context: &mut Context) -> Result<()> {
     }
     engine.locks.release_fine(&mut context.locks, Gsn::ZERO);
     clear_away(engine, context, &ghosts, Vec::new());
-    engine.scheme().settle();
+    engine.scheme().before_blocking();
     engine.locks.release_all(&mut context.locks);
     Ok(())
 }

@@ -118,7 +118,7 @@ impl Txn {
     }
 
     /// Remembers what an error means for the transaction and for the database.
-    fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
+    fn record_outcome<T>(&mut self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             let harmless = matches!(
                 error,
@@ -161,13 +161,13 @@ impl Txn {
         self.check_usable()?;
         let (engine, _, context) = self.parts();
         let result = work(engine, context);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     pub(crate) fn lock_exclusively(&mut self, id: LockId) -> Result<()> {
         self.check_usable()?;
         let result = self.lock(id, LockMode::Exclusive);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// The lock on the gap below `next`, or below the end of the table.

@@ -32,7 +32,7 @@ impl Txn {
     pub fn get_with<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.check_usable()?;
         let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared, read);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change it: two transactions
@@ -56,7 +56,7 @@ impl Txn {
     ) -> Result<Option<R>> {
         self.check_usable()?;
         let result = self.get_locked(table, key, LockMode::IntentExclusive, LockMode::Exclusive, read);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Reads a catalog record; the transaction holds the lock on the catalog.

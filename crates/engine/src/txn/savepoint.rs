@@ -21,7 +21,7 @@ impl Txn {
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.check_usable()?;
         let result = self.rollback_to_valid(savepoint);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     fn rollback_to_valid(&mut self, savepoint: &Savepoint) -> Result<()> {

@@ -344,7 +344,7 @@ impl Iterator for Scan<'_> {
         cost::work(sim_cost::SCAN_STEP);
         if self.ready.is_empty() && !self.finished {
             let filled = self.fill();
-            if let Err(error) = self.txn.settle(filled) {
+            if let Err(error) = self.txn.record_outcome(filled) {
                 self.finished = true;
                 self.ready.clear();
                 return Some(Err(error));

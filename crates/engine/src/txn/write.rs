@@ -120,7 +120,7 @@ impl Txn {
         cost::work(sim_cost::WRITE);
         self.check_usable()?;
         let result = self.delete_locked(table, key);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Writes a catalog record; the transaction holds the lock on the catalog.
@@ -128,7 +128,7 @@ impl Txn {
         self.check_usable()?;
         let locked = self.lock(LockId::record(tree.table, key), LockMode::Exclusive);
         let result = locked.and_then(|()| self.write_at(tree, key, value, Expect::Anything));
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Deletes a catalog record; the transaction holds the lock on the catalog.
@@ -136,14 +136,14 @@ impl Txn {
         self.check_usable()?;
         let locked = self.lock(LockId::record(tree.table, key), LockMode::Exclusive);
         let result = locked.and_then(|()| self.delete_at(tree, key));
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     fn write(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
         cost::work(sim_cost::WRITE);
         self.check_usable()?;
         let result = self.write_locked(table, key, value, expect);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     fn write_locked(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
