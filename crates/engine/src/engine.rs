@@ -37,10 +37,10 @@ use crate::recovery::{BackgroundRecovery, RecoveryHost, UndoParts};
 use crate::scheme::StorageScheme;
 use crate::storage::catalog::Handles;
 use crate::storage::store::Store;
-use crate::txn_state::context_pool::{Context, Contexts};
+use crate::txn_state::context_pool::{Context, ContextPool};
 use crate::txn_state::deferred_free::{DeferredFrees, Freeing};
 use crate::txn_state::log::TxnLog;
-use crate::txn_state::table::ActiveTxns;
+use crate::txn_state::table::TxnTable;
 
 /// A database.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ pub(crate) struct Engine {
     pub(crate) control: Mutex<ControlFile>,
     pub(crate) store: Store,
     pub(crate) locks: LockManager,
-    pub(crate) active: ActiveTxns,
-    pub(crate) contexts: Contexts,
+    pub(crate) txns: TxnTable,
+    pub(crate) contexts: ContextPool,
     pub(crate) tables: Handles,
     pub(crate) health: Health,
     pub(crate) counters: Counters,
@@ -81,7 +81,7 @@ impl Engine {
         locks: LockManager,
         log_shortfall: Option<String>,
     ) -> Self {
-        let contexts = Contexts::default();
+        let contexts = ContextPool::default();
         contexts.set_next_txn(control.control.next_txn);
         Self {
             disk,
@@ -89,7 +89,7 @@ impl Engine {
             control: Mutex::new(control),
             store,
             locks,
-            active: ActiveTxns::default(),
+            txns: TxnTable::default(),
             contexts,
             tables: Handles::default(),
             health: Health::default(),
@@ -174,7 +174,7 @@ impl Engine {
     pub(crate) fn freeing(&self) -> Freeing<'_> {
         Freeing {
             store: &self.store,
-            txns: &self.active,
+            txns: &self.txns,
             deferred: &self.deferred,
             failures: self.failures(),
             maintenance: self,
@@ -187,7 +187,7 @@ impl Engine {
             scheme: self.scheme(),
             health: &self.health,
             control: &self.control,
-            txns: &self.active,
+            txns: &self.txns,
             deferred: &self.deferred,
             background: &self.background,
             checkpointer: &self.checkpointer,
@@ -201,7 +201,7 @@ impl Engine {
             disk: &*self.disk,
             control: &self.control,
             store: &self.store,
-            txns: &self.active,
+            txns: &self.txns,
             contexts: &self.contexts,
             health: &self.health,
             counters: &self.counters,
@@ -248,7 +248,7 @@ impl RecoveryHost for Engine {
         UndoParts {
             store: &self.store,
             locks: &self.locks,
-            txns: &self.active,
+            txns: &self.txns,
             contexts: &self.contexts,
             failures: self.failures(),
             freeing: self.freeing(),

@@ -40,7 +40,7 @@ use crate::recovery::BackgroundRecovery;
 use crate::scheme::StorageScheme;
 use crate::txn_state::deferred_free::DeferredFrees;
 use crate::txn_state::log::Missing;
-use crate::txn_state::table::{ActiveTxns, TxnEntry};
+use crate::txn_state::table::{TxnEntry, TxnTable};
 
 /// How often somebody who waits looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -265,7 +265,7 @@ pub(crate) struct FullLog<'e> {
     pub(crate) scheme: &'e dyn StorageScheme,
     pub(crate) health: &'e Health,
     pub(crate) control: &'e Mutex<ControlFile>,
-    pub(crate) txns: &'e ActiveTxns,
+    pub(crate) txns: &'e TxnTable,
     pub(crate) deferred: &'e DeferredFrees,
     pub(crate) background: &'e BackgroundRecovery,
     pub(crate) checkpointer: &'e Checkpointer,

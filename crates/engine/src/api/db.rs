@@ -268,7 +268,7 @@ impl Txn {
             engine.make_room(&mut context.log, duramen_types::PAGE_SIZE)?;
             let mut change = Change::new();
             let root = engine.store.plant(table, &mut change)?;
-            context.log.allocate(engine.scheme(), &engine.active, change, root);
+            context.log.allocate(engine.scheme(), &engine.txns, change, root);
             Ok(root)
         })
     }
@@ -276,7 +276,7 @@ impl Txn {
     fn free_on_commit(&mut self, garbage: Garbage) -> Result<()> {
         self.internal(|engine, context| {
             engine.make_room(&mut context.log, 64)?;
-            context.log.free_on_commit(engine.scheme(), &engine.active, garbage);
+            context.log.free_on_commit(engine.scheme(), &engine.txns, garbage);
             Ok(())
         })
     }

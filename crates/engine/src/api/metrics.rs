@@ -11,7 +11,7 @@ pub(super) fn of(engine: &Engine) -> Metrics {
         commits: engine.counters.commits(),
         aborts: engine.counters.aborts(),
         deadlocks: locks.deadlocks,
-        writing: engine.active.len() as u64,
+        writing: engine.txns.len() as u64,
         lock_waits: locks.waits,
         lock_wait_nanos: locks.wait_nanos,
         checkpoints: engine.counters.checkpoints(),

@@ -4,7 +4,7 @@
 //! records as they take; an end record; and, once that is hardened, the begin record's LSN in the control file. Recovery
 //! takes the tables as the state at the begin record and applies to them all records from there on. Both tables may
 //! already contain the effects of such records; that does no harm. They never lack the effect of an earlier one:
-//! `active.rs` and [`crate::pool::Pool::dirty_pages`] say why.
+//! `txn_state/table.rs` and [`crate::pool::Pool::dirty_pages`] say why.
 //!
 //! Where the database was opened before redo was done, pages that are still to be redone are dirty as well.
 //!
@@ -30,8 +30,8 @@ use crate::health::Health;
 use crate::metrics::Counters;
 use crate::record::Kind;
 use crate::storage::store::Store;
-use crate::txn_state::context_pool::Contexts;
-use crate::txn_state::table::ActiveTxns;
+use crate::txn_state::context_pool::ContextPool;
+use crate::txn_state::table::TxnTable;
 use control::{Control, ControlFile};
 use generation::Generations;
 use tables::{CheckpointEnd, ENTRIES, encode_pages, encode_txns};
@@ -41,8 +41,8 @@ pub(crate) struct Checkpoint<'e> {
     pub(crate) disk: &'e dyn Disk,
     pub(crate) control: &'e Mutex<ControlFile>,
     pub(crate) store: &'e Store,
-    pub(crate) txns: &'e ActiveTxns,
-    pub(crate) contexts: &'e Contexts,
+    pub(crate) txns: &'e TxnTable,
+    pub(crate) contexts: &'e ContextPool,
     pub(crate) health: &'e Health,
     pub(crate) counters: &'e Counters,
     pub(crate) checkpointer: &'e Checkpointer,
@@ -233,7 +233,7 @@ mod tests {
         for txn in 1_000..41_000 {
             let (first, last) = (Gsn::new(4096), Place::new(4144));
             let entry = TxnEntry { txn: TxnId::new(txn), state: TxnState::Active, first, last };
-            engine.active.enter(&Arc::default(), entry);
+            engine.txns.enter(&Arc::default(), entry);
         }
         for _ in 0..3 {
             engine.checkpoint().unwrap();

@@ -203,7 +203,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
             reach(Probe::ReaderWaitedForWriter);
         }
         engine.locks.release_all(&mut context.locks);
-        context.log.finish(engine.scheme(), &engine.active);
+        context.log.finish(engine.scheme(), &engine.txns);
         engine.counters.committed();
         return Ok(Unhardened::seen(seen));
     }
@@ -273,7 +273,7 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)]
         let _ = engine.freeing().finish_garbage(log, garbage);
         return;
     }
-    context.log.finish(engine.scheme(), &engine.active);
+    context.log.finish(engine.scheme(), &engine.txns);
 }
 
 fn abort(engine: &Engine, context: &mut Context) -> Result<()> {

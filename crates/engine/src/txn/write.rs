@@ -81,7 +81,7 @@ impl ChainWriter for Chains<'_> {
     }
 
     fn allocate(&mut self, change: Change<'_>, page: PageId) {
-        self.log.allocate(self.engine.scheme(), &self.engine.active, change, page);
+        self.log.allocate(self.engine.scheme(), &self.engine.txns, change, page);
     }
 }
 
@@ -264,7 +264,7 @@ impl Txn {
         }
         let flags = node.flags(slot);
         let garbage = chain_of(node.value(slot), flags);
-        context.log.update(engine.scheme(), &engine.active, &mut leaf, true, |_, out| {
+        context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
             Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
             let operation = out.len();
             let flags = flags.with(SlotFlags::GHOST);
@@ -273,7 +273,7 @@ impl Txn {
         });
         drop(leaf);
         if let Some(garbage) = garbage {
-            context.log.free_on_commit(engine.scheme(), &engine.active, garbage);
+            context.log.free_on_commit(engine.scheme(), &engine.txns, garbage);
         }
         Ok(true)
     }
@@ -294,7 +294,7 @@ fn change_slot<'s>(
         return enlarge(engine, context, leaf, entry);
     }
     let garbage = chain_of(node.value(slot), old_flags);
-    context.log.update(engine.scheme(), &engine.active, &mut leaf, false, |leaf, out| {
+    context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
         let add = &old[at..at + old_part];
@@ -307,7 +307,7 @@ fn change_slot<'s>(
     });
     drop(leaf);
     if let Some(garbage) = garbage {
-        context.log.free_on_commit(engine.scheme(), &engine.active, garbage);
+        context.log.free_on_commit(engine.scheme(), &engine.txns, garbage);
     }
     Ok(Attempt::Done)
 }
@@ -343,7 +343,7 @@ fn insert_slot<'s>(
     if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
         return enlarge(engine, context, leaf, entry);
     }
-    context.log.update(engine.scheme(), &engine.active, &mut leaf, false, |_, out| {
+    context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |_, out| {
         Undo::Insert { tree, key }.encode(out);
         let operation = out.len();
         PageOp::Insert { slot: number(slot), key, value: payload, flags }.encode(out);

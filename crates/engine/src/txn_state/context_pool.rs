@@ -16,7 +16,7 @@ use crate::lock::{Age, LockManager, TxnLocks};
 /// Stores: a power of two.
 const STORES: usize = 64;
 
-/// Contexts that a store keeps.
+/// ContextPool that a store keeps.
 const KEPT: usize = 16;
 
 /// Numbers that a store takes at a time.
@@ -44,9 +44,9 @@ impl Context {
     }
 }
 
-/// Contexts that no transaction uses, and numbers that no transaction has.
+/// ContextPool that no transaction uses, and numbers that no transaction has.
 #[derive(Debug, Default)]
-pub(crate) struct Contexts {
+pub(crate) struct ContextPool {
     stores: Striped<Mutex<Store>, STORES>,
     /// The first number that no store has.
     next: CachePadded<AtomicU64>,
@@ -59,7 +59,7 @@ struct Store {
     numbers: Range<u64>,
 }
 
-impl Contexts {
+impl ContextPool {
     /// One that is used by nobody.
     pub(crate) fn take(&self) -> Box<Context> {
         self.store().take()
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_thread_finds_what_it_gave_back_and_keeps_only_so_many() {
-        let contexts = Contexts::default();
+        let contexts = ContextPool::default();
         let mut first = contexts.take();
         first.value.extend_from_slice(b"left over");
         assert!(contexts.keep(first).is_none());
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_transaction_has_a_number_of_its_own_and_few_are_lost() {
-        let contexts = Contexts::default();
+        let contexts = ContextPool::default();
         contexts.set_next_txn(TxnId::new(5));
         let mut numbers: Vec<u64> = (0..200).map(|_| contexts.begin().locks.txn().get()).collect();
         numbers.dedup();

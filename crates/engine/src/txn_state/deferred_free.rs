@@ -20,7 +20,7 @@ use crate::storage::overflow::Reference;
 use crate::storage::store::Store;
 
 use super::log::TxnLog;
-use super::table::ActiveTxns;
+use super::table::TxnTable;
 
 /// A committed transaction that could not give its garbage back yet.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Freed {
 /// Gives pages back, for transactions that have committed.
 pub(crate) struct Freeing<'e> {
     pub(crate) store: &'e Store,
-    pub(crate) txns: &'e ActiveTxns,
+    pub(crate) txns: &'e TxnTable,
     pub(crate) deferred: &'e DeferredFrees,
     pub(crate) failures: Failures<'e>,
     pub(crate) maintenance: &'e dyn Maintenance,

@@ -13,7 +13,7 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 use duramen_wal::{Inserted, NewRecord, RecordRef};
 
-use super::table::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
+use super::table::{TxnEntry, TxnSlot, TxnState, TxnTable};
 use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
@@ -137,10 +137,10 @@ impl TxnLog {
     }
 
     /// Brings a transaction that recovery has found in the log back, to finish it.
-    pub(crate) fn resume(&mut self, active: &ActiveTxns, entry: TxnEntry) {
+    pub(crate) fn resume(&mut self, txns: &TxnTable, entry: TxnEntry) {
         self.begin(entry.txn);
         self.home = entry.last.log();
-        active.enter(&self.slot, entry);
+        txns.enter(&self.slot, entry);
         self.entered = true;
     }
 
@@ -275,10 +275,10 @@ impl TxnLog {
         Ok(())
     }
 
-    fn enter(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns) {
+    fn enter(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable) {
         if !self.entered {
             self.home = scheme.home(self.txn);
-            active.enter(&self.slot, TxnEntry::new(self.txn));
+            txns.enter(&self.slot, TxnEntry::new(self.txn));
             self.entered = true;
         }
     }
@@ -307,12 +307,12 @@ impl TxnLog {
     pub(crate) fn update(
         &mut self,
         scheme: &dyn StorageScheme,
-        active: &ActiveTxns,
+        txns: &TxnTable,
         leaf: &mut Exclusive<'_>,
         ghost: bool,
         describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
     ) -> Inserted {
-        self.enter(scheme, active);
+        self.enter(scheme, txns);
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         let operation = describe(leaf, &mut payload);
@@ -332,11 +332,11 @@ impl TxnLog {
     pub(crate) fn allocate(
         &mut self,
         scheme: &dyn StorageScheme,
-        active: &ActiveTxns,
+        txns: &TxnTable,
         change: Change<'_>,
         allocated: PageId,
     ) {
-        self.enter(scheme, active);
+        self.enter(scheme, txns);
         self.charge(change.charged());
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
@@ -352,8 +352,8 @@ impl TxnLog {
     }
 
     /// Promises to give pages back when the transaction commits.
-    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns, garbage: Garbage) {
-        self.enter(scheme, active);
+    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable, garbage: Garbage) {
+        self.enter(scheme, txns);
         let mut payload = Vec::new();
         garbage.encode(&mut payload);
         let prev = self.slot.last();
@@ -543,9 +543,9 @@ impl TxnLog {
     }
 
     /// Leaves the transaction table and gives the log space back.
-    pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns) {
+    pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable) {
         if std::mem::take(&mut self.entered) {
-            active.leave(&self.slot);
+            txns.leave(&self.slot);
         }
         self.release_room(scheme);
     }
