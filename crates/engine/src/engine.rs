@@ -133,11 +133,11 @@ impl Engine {
         self.pre_committed.fetch_max(gsn.get(), Ordering::AcqRel);
     }
 
-    /// Sets log space aside for an operation; see [`TxnLog::make_room`].
+    /// Reserves log space for an operation; see [`TxnLog::reserve_log`].
     #[inline]
-    pub(crate) fn make_room(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
+    pub(crate) fn reserve_log(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
         let has_line = || self.log_queue.has_line();
-        if log.make_room(self.scheme(), bytes, has_line, |missing| self.full_log().set_aside(missing))? {
+        if log.reserve_log(self.scheme(), bytes, has_line, |missing| self.full_log().set_aside(missing))? {
             // Long transactions grow the log, too. To look where all logs end would be a cache miss or two for each of them.
             self.checkpointer.wake_if_due(log.latest());
         }
@@ -217,7 +217,7 @@ impl Maintenance for Engine {
         self.checkpoint_parts().take().map_err(|error| self.note(error))
     }
 
-    fn checkpoint_for_room(&self) -> Result<()> {
+    fn checkpoint_to_free_log(&self) -> Result<()> {
         let _ = self.finish_redo(&AtomicBool::new(false));
         self.checkpoint_parts().take_of_clean_pages().map_err(|error| self.note(error))
     }

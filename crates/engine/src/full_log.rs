@@ -316,7 +316,7 @@ impl FullLog<'_> {
                 Remedy::RetryDeferred => self.maintenance.retry_deferred(),
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
-                    self.maintenance.checkpoint_for_room()?;
+                    self.maintenance.checkpoint_to_free_log()?;
                     // One for the sake of the disk may find the log kept by a transaction, which will end.
                     tried.in_vain = remedy == Remedy::Checkpoint && self.oldest_needed() <= before;
                 }
@@ -337,7 +337,7 @@ impl FullLog<'_> {
 
     fn look_at_log(&self, missing: Missing) -> (View, Transactions) {
         let (scheme, bytes) = (self.scheme, missing.bytes);
-        let for_checkpoints = self.checkpointer.room();
+        let for_checkpoints = self.checkpointer.reserved();
         let set_aside = scheme.set_aside().saturating_sub(for_checkpoints.unwrap_or_default());
         let oldest = self.txns.oldest();
         let waiting = self.queue.waiting.lock().clone();

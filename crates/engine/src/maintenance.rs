@@ -14,7 +14,7 @@ pub(crate) trait Maintenance: Send + Sync {
 
     /// Takes a checkpoint after writing every dirty page out, to make room in the log. A page that cannot be redone is for
     /// those to report who need it.
-    fn checkpoint_for_room(&self) -> Result<()>;
+    fn checkpoint_to_free_log(&self) -> Result<()>;
 
     /// Brings to their end the transactions that the last crash has interrupted, until it is told to stop. The caller must hold
     /// no latch, and must not be one of them.

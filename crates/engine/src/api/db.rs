@@ -265,7 +265,7 @@ impl Txn {
     /// Takes a page for the root of a new tree.
     fn plant(&mut self, table: TableId) -> Result<duramen_types::PageId> {
         self.internal(|engine, context| {
-            engine.make_room(&mut context.log, duramen_types::PAGE_SIZE)?;
+            engine.reserve_log(&mut context.log, duramen_types::PAGE_SIZE)?;
             let mut change = Change::new();
             let root = engine.store.plant(table, &mut change)?;
             context.log.allocate(engine.scheme(), &engine.txns, change, root);
@@ -275,7 +275,7 @@ impl Txn {
 
     fn free_on_commit(&mut self, garbage: Garbage) -> Result<()> {
         self.internal(|engine, context| {
-            engine.make_room(&mut context.log, 64)?;
+            engine.reserve_log(&mut context.log, 64)?;
             context.log.free_on_commit(engine.scheme(), &engine.txns, garbage);
             Ok(())
         })

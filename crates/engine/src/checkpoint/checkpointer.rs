@@ -68,7 +68,7 @@ impl Checkpointer {
     }
 
     /// Bytes of log that are set aside for checkpoints; `None` while one is being taken.
-    pub(crate) fn room(&self) -> Option<u64> {
+    pub(crate) fn reserved(&self) -> Option<u64> {
         self.running.try_lock().map(|standing| *standing)
     }
 }

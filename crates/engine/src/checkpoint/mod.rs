@@ -66,19 +66,19 @@ impl Checkpoint<'_> {
     }
 
     fn take_one(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
-        let taken = self.take_in_room(standing, flush_before);
+        let taken = self.take_in_reservation(standing, flush_before);
         // Time passes with the bytes of the busiest of several logs; the others may have as many.
         let logs = u64::from(self.control.lock().control.logs.count);
         self.checkpointer.set_due(Gsn::new(self.store.scheme.end().get() + self.every.div_ceil(logs)));
         taken
     }
 
-    fn take_in_room(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
+    fn take_in_reservation(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
         self.health.check()?;
         self.verify_files()?;
         self.store.pool.flush_before(flush_before)?;
         self.store.pool.write_versions()?;
-        self.set_room_aside(standing)?;
+        self.reserve_usual(standing)?;
         let before = *standing;
         let mut tails = Vec::new();
         let begun = self.log(standing, Kind::CheckpointBegin.record(&[]), &mut tails);
@@ -98,8 +98,9 @@ impl Checkpoint<'_> {
         let page_parts = pages.chunks(ENTRIES).map(|part| (Kind::CheckpointPages, encode_pages(begin, part)));
         let parts: Vec<(Kind, Vec<u8>)> = txn_parts.chain(page_parts).collect();
         let bytes = |payload: usize| self.store.scheme.record_bytes(payload);
-        let room = parts.iter().map(|(_, payload)| bytes(payload.len())).sum::<u64>() + bytes(CheckpointEnd::MAX_BYTES);
-        self.have_room(standing, room)?;
+        let bytes_of_all =
+            parts.iter().map(|(_, payload)| bytes(payload.len())).sum::<u64>() + bytes(CheckpointEnd::MAX_BYTES);
+        self.reserve_at_least(standing, bytes_of_all)?;
         for (kind, payload) in &parts {
             self.log(standing, kind.record(payload), &mut Vec::new());
         }
@@ -163,10 +164,10 @@ impl Checkpoint<'_> {
     /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a full log must never
     /// keep the checkpoint from being taken that would make room, and no checkpoint may use room that others count on.
     /// How much one takes is not known before its tables are; this is what it mostly takes.
-    fn set_room_aside(&self, standing: &mut u64) -> Result<()> {
+    fn reserve_usual(&self, standing: &mut u64) -> Result<()> {
         let usual = (64 << 10) + 12 * self.store.pool.frames() as u64;
         if *standing <= usual / 2 {
-            return self.have_room(standing, usual);
+            return self.reserve_at_least(standing, usual);
         }
         let missing = usual.saturating_sub(*standing);
         match self.store.scheme.reserve(missing) {
@@ -180,7 +181,7 @@ impl Checkpoint<'_> {
 
     /// Sees to it that no less than `bytes` are set aside. The limit of the log must not stand in the way of what makes
     /// room in it.
-    fn have_room(&self, standing: &mut u64, bytes: u64) -> Result<()> {
+    fn reserve_at_least(&self, standing: &mut u64, bytes: u64) -> Result<()> {
         let missing = bytes.saturating_sub(*standing);
         if missing == 0 {
             return Ok(());
@@ -193,10 +194,10 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
-    /// Inserts a record of a checkpoint, in the room set aside for it.
+    /// Inserts a record of a checkpoint, in the log space reserved for it.
     fn log(&self, standing: &mut u64, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
         let bytes = self.store.scheme.record_bytes(record.payload.len());
-        assert!(bytes <= *standing, "room is set aside for what a checkpoint logs");
+        assert!(bytes <= *standing, "log space is reserved for what a checkpoint logs");
         let inserted = self.store.scheme.log_checkpoint(record, tails);
         *standing -= bytes;
         self.store.scheme.unreserve(bytes);

@@ -74,7 +74,7 @@ fn finish_or_leave(
         interrupted.reserve_some(&parts);
         return interrupted.finish(&parts, &AtomicBool::new(false));
     }
-    let has_room = interrupted.reserve_all(&parts)?;
-    host.background().unfinished.leave(interrupted, has_room);
+    let is_reserved = interrupted.reserve_all(&parts)?;
+    host.background().unfinished.leave(interrupted, is_reserved);
     Ok(())
 }

@@ -32,15 +32,15 @@ struct State {
     /// How many are being worked on.
     running: usize,
     /// The log has no room for the rollback of one of them, beside all others.
-    lacks_room: bool,
+    lacks_log_space: bool,
 }
 
 impl Unfinished {
-    /// Leaves a transaction, which must have its locks, and should have its room.
-    pub(super) fn leave(&self, interrupted: Interrupted, has_room: bool) {
+    /// Leaves a transaction, which must have its locks, and should have its log space reserved.
+    pub(super) fn leave(&self, interrupted: Interrupted, is_reserved: bool) {
         let mut state = self.state.lock();
         state.rest.push(interrupted);
-        state.lacks_room |= !has_room;
+        state.lacks_log_space |= !is_reserved;
     }
 
     /// Prepares for others to run: those that are soon over come first, and losers before winners. If there is no room for all,
@@ -48,9 +48,9 @@ impl Unfinished {
     pub(super) fn prepare(&self, parts: &UndoParts<'_>) -> Result<()> {
         let mut state = self.state.lock();
         state.rest.sort_by_key(|interrupted| Reverse(interrupted.effort()));
-        let lacks_room = state.lacks_room;
+        let lacks_log_space = state.lacks_log_space;
         drop(state);
-        if lacks_room { self.finish_all(parts, &AtomicBool::new(false)) } else { Ok(()) }
+        if lacks_log_space { self.finish_all(parts, &AtomicBool::new(false)) } else { Ok(()) }
     }
 
     /// How many there are.

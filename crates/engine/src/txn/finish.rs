@@ -256,7 +256,7 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
 /// depend on it: what fails here is done later. Ghosts for which the log has no room stay: who needs their place takes it.
 fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], garbage: Vec<Garbage>) {
     for (tree, key) in ghosts {
-        if let Err(error) = engine.make_room(&mut context.log, 0) {
+        if let Err(error) = engine.reserve_log(&mut context.log, 0) {
             engine.note(error);
             break;
         }

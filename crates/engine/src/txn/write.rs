@@ -77,7 +77,7 @@ impl ChainWriter for Chains<'_> {
     }
 
     fn reserve_log(&mut self) -> Result<()> {
-        self.engine.make_room(self.log, PAGE_SIZE)
+        self.engine.reserve_log(self.log, PAGE_SIZE)
     }
 
     fn allocate(&mut self, change: Change<'_>, page: PageId) {
@@ -201,7 +201,7 @@ impl Txn {
     ) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
-            self.make_room(key.len() + payload.len())?;
+            self.reserve_log(key.len() + payload.len())?;
             let (engine, store, context) = self.parts();
             let leaf = store.leaf_exclusive(tree, key)?;
             let (slot, found) = Node(&leaf[..]).lower_bound(key);
@@ -237,9 +237,9 @@ impl Txn {
         }
     }
 
-    fn make_room(&mut self, bytes: usize) -> Result<()> {
+    fn reserve_log(&mut self, bytes: usize) -> Result<()> {
         let (engine, _, context) = self.parts();
-        engine.make_room(&mut context.log, bytes)
+        engine.reserve_log(&mut context.log, bytes)
     }
 
     fn delete_locked(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
@@ -250,7 +250,7 @@ impl Txn {
     }
 
     fn delete_at(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
-        self.make_room(key.len())?;
+        self.reserve_log(key.len())?;
         let (engine, store, context) = self.parts();
         let mut leaf = store.leaf_exclusive(tree, key)?;
         let node = Node(&leaf[..]);

@@ -65,7 +65,7 @@ impl Freeing<'_> {
         loop {
             let mut freed = Freed::default();
             let freed_all = self.free_garbage(&mut garbage, &mut freed);
-            let result = match freed_all.and_then(|()| log.make_room_to_end(&*self.store.scheme)) {
+            let result = match freed_all.and_then(|()| log.reserve_to_end(&*self.store.scheme)) {
                 Ok(()) => {
                     log.end(&*self.store.scheme);
                     log.finish(&*self.store.scheme, self.txns);
@@ -74,14 +74,14 @@ impl Freeing<'_> {
                 // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
                 Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
                     has_moved = true;
-                    log.release_room(&*self.store.scheme);
+                    log.release_reservation(&*self.store.scheme);
                     log.repeat_garbage(&*self.store.scheme, &garbage)
-                        .and_then(|()| self.maintenance.checkpoint_for_room())
+                        .and_then(|()| self.maintenance.checkpoint_to_free_log())
                 }
                 Err(error) => Err(error),
             };
             if let Err(error) = result {
-                log.release_room(&*self.store.scheme);
+                log.release_reservation(&*self.store.scheme);
                 self.deferred.0.lock().push(Deferred { log, garbage });
                 return Err(self.failures.note(error));
             }
@@ -156,7 +156,7 @@ impl Freeing<'_> {
     fn free_page(&self, id: PageId, freed: &mut Freed) -> Result<()> {
         freed.last = match self.store.free_page(id, freed.last) {
             Err(Error::Full { .. }) => {
-                self.maintenance.checkpoint_for_room()?;
+                self.maintenance.checkpoint_to_free_log()?;
                 self.store.free_page(id, freed.last)?
             }
             other => other?,

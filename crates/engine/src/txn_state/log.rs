@@ -5,8 +5,8 @@
 //! (Scalable logging through NVM, section 3).
 //!
 //! # Log space
-//! Before an operation, [`TxnLog::make_room`] sets log space aside for the operation's records and for undoing all the
-//! transaction has done, it included. A rollback therefore always finds room; a transaction that would need more than
+//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records and for undoing all the
+//! transaction has done, it included. A rollback therefore always finds space; a transaction that would need more than
 //! the log can give is refused while it still can be rolled back.
 
 use duramen_sync::Arc;
@@ -203,24 +203,24 @@ impl TxnLog {
         Ok((self.txn.get() << CHAIN_BITS) | self.chains)
     }
 
-    /// Whether [`Self::make_room`] for a record with `bytes` of payload would have to ask for more.
-    fn lacks_room(&self, bytes: u64) -> Option<u64> {
+    /// Whether [`Self::reserve_log`] for a record with `bytes` of payload would have to ask for more.
+    fn lacks_reservation(&self, bytes: u64) -> Option<u64> {
         let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
         needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
-    /// Sets room aside for an operation whose record has up to `bytes` of payload, and for its undo; returns whether the
+    /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its undo; returns whether the
     /// log had to be asked. Called without latches: if the log is full, `when_full` sets aside what is missing, which may take
-    /// long. So it does for a transaction that has nothing yet, if `has_line` says that others wait for room.
+    /// long. So it does for a transaction that has nothing yet, if `has_line` says that others wait for log space.
     #[inline]
-    pub(crate) fn make_room(
+    pub(crate) fn reserve_log(
         &mut self,
         scheme: &dyn StorageScheme,
         bytes: usize,
         has_line: impl FnOnce() -> bool,
         when_full: impl FnOnce(Missing) -> Result<()>,
     ) -> Result<bool> {
-        let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(false) };
+        let Some(missing) = self.lacks_reservation(bytes as u64) else { return Ok(false) };
         if self.txn >= TXN_LIMIT {
             return Err(Error::Poisoned {
                 reason: "the numbers for transactions are used up: copy the data".to_owned(),
@@ -258,12 +258,12 @@ impl TxnLog {
         self.used += bytes;
     }
 
-    /// Takes room that a rollback at recovery needs: nothing was set aside for it in this run.
+    /// Reserves the log space that a rollback at recovery needs: nothing was set aside for it in this run.
     pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, STRUCTURE_BYTES)
     }
 
-    /// Takes all the room that a rollback needs when others may take what is left meanwhile.
+    /// Reserves all the log space that a rollback needs when others may take what is left meanwhile.
     pub(crate) fn reserve_for_rollback(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, self.undo_bytes + STRUCTURE_BYTES)
     }
@@ -462,14 +462,14 @@ impl TxnLog {
     /// # Errors
     /// [`Error::Full`] when the disk is, and nothing has been repeated.
     pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) -> Result<()> {
-        let room = (garbage.len() as u64 + 1) * scheme.record_bytes(Garbage::MAX_BYTES);
-        scheme.reserve_beyond_limit(room)?;
-        self.repeat_in_room(scheme, garbage);
-        scheme.unreserve(room);
+        let bytes = (garbage.len() as u64 + 1) * scheme.record_bytes(Garbage::MAX_BYTES);
+        scheme.reserve_beyond_limit(bytes)?;
+        self.repeat_in_reservation(scheme, garbage);
+        scheme.unreserve(bytes);
         Ok(())
     }
 
-    fn repeat_in_room(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
+    fn repeat_in_reservation(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
         self.come_after_all(scheme);
         let mut chain: Option<(Gsn, Place)> = None;
         let mut payload = Vec::new();
@@ -510,7 +510,7 @@ impl TxnLog {
     }
 
     /// Gives the log space back that was set aside.
-    pub(crate) fn release_room(&mut self, scheme: &dyn StorageScheme) {
+    pub(crate) fn release_reservation(&mut self, scheme: &dyn StorageScheme) {
         let (reserved, used) = (std::mem::take(&mut self.reserved), std::mem::take(&mut self.used));
         self.slot.note_reserved(0);
         if reserved > 0 {
@@ -522,12 +522,12 @@ impl TxnLog {
         self.arena.clear();
     }
 
-    /// Sets room aside for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds it by that,
+    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds it by that,
     /// for what has not ended keeps it from being recycled.
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is.
-    pub(crate) fn make_room_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+    pub(crate) fn reserve_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         if self.reserved == 0 {
             let bytes = scheme.record_bytes(0);
             scheme.reserve_beyond_limit(bytes)?;
@@ -547,7 +547,7 @@ impl TxnLog {
         if std::mem::take(&mut self.entered) {
             txns.leave(&self.slot);
         }
-        self.release_room(scheme);
+        self.release_reservation(scheme);
     }
 }
 
