@@ -15,7 +15,7 @@ use crate::open;
 use crate::options::{Isolation, Options};
 use crate::record::{Garbage, Tree};
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 use crate::txn::Txn;
 
 use duramen_types::TableId;
@@ -266,9 +266,9 @@ impl Txn {
     fn plant(&mut self, table: TableId) -> Result<duramen_types::PageId> {
         self.internal(|engine, context| {
             engine.reserve_log(&mut context.log, duramen_types::PAGE_SIZE)?;
-            let mut change = Change::new();
-            let root = engine.store.plant(table, &mut change)?;
-            context.log.allocate(engine.scheme(), &engine.txns, change, root);
+            let mut mini = MiniTransaction::new();
+            let root = engine.store.plant(table, &mut mini)?;
+            context.log.allocate(engine.scheme(), &engine.txns, mini, root);
             Ok(root)
         })
     }

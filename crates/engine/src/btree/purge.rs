@@ -12,7 +12,7 @@ use crate::page::Node;
 use crate::pool::{Exclusive, PoolError};
 use crate::record::PageOp;
 use crate::record::Tree;
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
 impl Store {
@@ -31,11 +31,11 @@ impl Store {
             return Ok(());
         }
         reach(Probe::GhostPurged);
-        let mut change = Change::new();
-        let leaf = change.include(leaf);
-        change.apply(leaf, PageOp::Remove { slot: number(slot) });
-        let sparse = Node(change.page(leaf)).used_space() < SPARSE;
-        *logged += change.finish(&*self.scheme);
+        let mut mini = MiniTransaction::new();
+        let leaf = mini.include(leaf);
+        mini.apply(leaf, PageOp::Remove { slot: number(slot) });
+        let sparse = Node(mini.page(leaf)).used_space() < SPARSE;
+        *logged += mini.finish(&*self.scheme);
         if sparse { self.merge_if_sparse(tree, key, logged) } else { Ok(()) }
     }
 
@@ -58,11 +58,11 @@ impl Store {
         if ghosts.is_empty() {
             return Err(leaf);
         }
-        let mut change = Change::new();
-        let leaf = change.include(leaf);
+        let mut mini = MiniTransaction::new();
+        let leaf = mini.include(leaf);
         for slot in ghosts {
-            change.apply(leaf, PageOp::Remove { slot });
+            mini.apply(leaf, PageOp::Remove { slot });
         }
-        Ok(change.finish(&*self.scheme))
+        Ok(mini.finish(&*self.scheme))
     }
 }

@@ -15,7 +15,7 @@ use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageType};
 use crate::pool::{PoolError, broken};
 use crate::record::PageOp;
 use crate::storage::free_space::Purpose;
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
 const NEXT: usize = PAGE_HEADER_SIZE;
@@ -91,8 +91,8 @@ pub(crate) trait ChainWriter {
     /// Sets log space aside for a page. Called without latches.
     fn reserve_log(&mut self) -> Result<()>;
 
-    /// Logs the change that takes `page`.
-    fn allocate(&mut self, change: Change<'_>, page: PageId);
+    /// Logs the mini-transaction that takes `page`.
+    fn allocate(&mut self, mini: MiniTransaction<'_>, page: PageId);
 }
 
 impl Store {
@@ -112,11 +112,11 @@ impl Store {
             image[PLACE..PLACE + 4].copy_from_slice(&(place as u32).to_le_bytes());
             image[LENGTH..LENGTH + 4].copy_from_slice(&(part.len() as u32).to_le_bytes());
             image[CONTENT..CONTENT + part.len()].copy_from_slice(part);
-            let mut change = Change::new();
-            let index = change.include(guard);
-            change.apply(index, PageOp::Image(&page::image(&image)));
-            taken.record(&mut change);
-            writer.allocate(change, id);
+            let mut mini = MiniTransaction::new();
+            let index = mini.include(guard);
+            mini.apply(index, PageOp::Image(&page::image(&image)));
+            taken.record(&mut mini);
+            writer.allocate(mini, id);
             next = id;
         }
         let len = u32::try_from(value.len()).expect("the limit of a value's length was checked");
@@ -164,9 +164,9 @@ impl Store {
     /// Gives a page back, as a system transaction that comes after the record with the GSN `after`; returns its own.
     pub(crate) fn free_page(&self, id: PageId, after: Gsn) -> Result<Gsn> {
         self.scheme.reserve(Self::FREE_BYTES)?;
-        let freed = self.free_page_change(id).map(|mut change| {
-            change.come_after(after);
-            change.finish_at(&*self.scheme).gsn
+        let freed = self.begin_free_page(id).map(|mut mini| {
+            mini.come_after(after);
+            mini.finish_at(&*self.scheme).gsn
         });
         self.scheme.unreserve(Self::FREE_BYTES);
         Ok(freed?)
@@ -175,16 +175,16 @@ impl Store {
     /// More than the record of a freed page takes in the log.
     const FREE_BYTES: u64 = 256;
 
-    /// The change that gives a page back.
-    pub(crate) fn free_page_change(&self, id: PageId) -> std::result::Result<Change<'_>, PoolError> {
-        let mut change = Change::new();
+    /// The mini-transaction that gives a page back.
+    pub(crate) fn begin_free_page(&self, id: PageId) -> std::result::Result<MiniTransaction<'_>, PoolError> {
+        let mut mini = MiniTransaction::new();
         let page = self.pool.exclusive(id)?;
         if page::page_type(&page) == Some(PageType::Free) {
             return Err(broken(id, "a page that is to be given back is free already"));
         }
-        let index = change.include(page);
-        self.space.give_back(&self.pool, &mut change, index)?;
-        Ok(change)
+        let index = mini.include(page);
+        self.space.give_back(&self.pool, &mut mini, index)?;
+        Ok(mini)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::pool::{Exclusive, Interrupt};
 use crate::record::{Garbage, PageOp, Tree, Undo, difference};
 use crate::storage::catalog::Table;
 use crate::storage::free_space::Purpose;
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::overflow::{ChainWriter, Reference};
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::Context;
@@ -80,8 +80,8 @@ impl ChainWriter for Chains<'_> {
         self.engine.reserve_log(self.log, PAGE_SIZE)
     }
 
-    fn allocate(&mut self, change: Change<'_>, page: PageId) {
-        self.log.allocate(self.engine.scheme(), &self.engine.txns, change, page);
+    fn allocate(&mut self, mini: MiniTransaction<'_>, page: PageId) {
+        self.log.allocate(self.engine.scheme(), &self.engine.txns, mini, page);
     }
 }
 

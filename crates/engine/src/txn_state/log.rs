@@ -19,7 +19,7 @@ use crate::page;
 use crate::pool::Exclusive;
 use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Tree, Undo, put_number};
 use crate::scheme::StorageScheme;
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 use crate::timestamp::Timestamp;
 
 /// Room that an operation sets aside beyond its own record: for a split of every level of the tree.
@@ -328,20 +328,20 @@ impl TxnLog {
         inserted
     }
 
-    /// Logs a change that takes `allocated`; its undo gives that page back.
+    /// Logs a mini-transaction that takes `allocated`; its undo gives that page back.
     pub(crate) fn allocate(
         &mut self,
         scheme: &dyn StorageScheme,
         txns: &TxnTable,
-        change: Change<'_>,
+        mini: MiniTransaction<'_>,
         allocated: PageId,
     ) {
         self.enter(scheme, txns);
-        self.charge(change.charged());
+        self.charge(mini.charged());
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();
-        change.log(prefix.clone(), |page, after, payload| {
+        mini.log(prefix.clone(), |page, after, payload| {
             self.insert(
                 scheme,
                 TxnState::Active,
@@ -411,11 +411,11 @@ impl TxnLog {
         self.arena.truncate(self.entries.last().map_or(0, |entry| entry.end));
     }
 
-    /// Logs the compensation of an update; the change holds what was done to the pages.
-    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Place, change: Change<'_>) {
+    /// Logs the compensation of an update; the mini-transaction holds what was done to the pages.
+    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Place, mini: MiniTransaction<'_>) {
         let mut prefix = Vec::new();
         put_number(&mut prefix, undo_next.get());
-        change.log(prefix, |page, after, payload| {
+        mini.log(prefix, |page, after, payload| {
             self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Compensation, 0, page, after, payload))
         });
     }

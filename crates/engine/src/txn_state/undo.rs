@@ -10,7 +10,7 @@ use crate::page::{Node, SlotFlags};
 use crate::pool::{Exclusive, PoolError, broken};
 use crate::record::{PageOp, Tree, Undo};
 use crate::storage::free_space::Purpose;
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
 /// Undoes the transaction down to `mark`, the latest change first; tells `ghosts` which keys have become ghosts.
@@ -24,24 +24,24 @@ pub(crate) fn undo_to(
     let mut split_log = 0;
     while context.log.is_above(mark) {
         let undo_next = context.log.undo_next();
-        let change = match context.log.last_inverse(&mut bytes) {
+        let mini = match context.log.last_inverse(&mut bytes) {
             Some(undo) => {
-                let change = take_back(store, undo, &mut split_log);
+                let mini = take_back(store, undo, &mut split_log);
                 context.log.charge(std::mem::take(&mut split_log));
-                let change = change?;
+                let mini = mini?;
                 match undo {
                     Undo::Insert { tree, key } => ghosts(tree, key),
                     Undo::Change { tree, key, flags, .. } if flags.contains(SlotFlags::GHOST) => ghosts(tree, key),
                     _ => {}
                 }
-                change
+                mini
             }
-            None => Change::new(),
+            None => MiniTransaction::new(),
         };
         if is_on(Bug::ForgetCompensation) {
-            change.forget();
+            mini.forget();
         } else {
-            context.log.compensate(&*store.scheme, undo_next, change);
+            context.log.compensate(&*store.scheme, undo_next, mini);
         }
         context.log.forget_last();
     }
@@ -49,10 +49,10 @@ pub(crate) fn undo_to(
     Ok(())
 }
 
-/// Applies an inverse to the pages, which stay latched in the change; adds the bytes of log that splits took to `logged`.
-fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<Change<'s>, PoolError> {
+/// Applies an inverse to the pages, which stay latched in the mini-transaction; adds the bytes of log that splits took to `logged`.
+fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<MiniTransaction<'s>, PoolError> {
     match undo {
-        Undo::Allocate { page } => store.free_page_change(page),
+        Undo::Allocate { page } => store.begin_free_page(page),
         Undo::Insert { tree, key } => {
             let (leaf, slot) = find(store, tree, key)?;
             let flags = Node(&leaf[..]).flags(slot).with(SlotFlags::GHOST);
@@ -84,9 +84,9 @@ fn find<'s>(store: &'s Store, tree: Tree, key: &[u8]) -> Result<(Exclusive<'s>, 
     }
 }
 
-fn changed<'s>(leaf: Exclusive<'s>, op: PageOp<'_>) -> Change<'s> {
-    let mut change = Change::new();
-    let leaf = change.include(leaf);
-    change.apply(leaf, op);
-    change
+fn changed<'s>(leaf: Exclusive<'s>, op: PageOp<'_>) -> MiniTransaction<'s> {
+    let mut mini = MiniTransaction::new();
+    let leaf = mini.include(leaf);
+    mini.apply(leaf, op);
+    mini
 }
