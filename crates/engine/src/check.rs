@@ -72,12 +72,12 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     // Both may change how many pages there are. A failure has put the database out of service; what is there can be examined
     // all the same.
     let _ = engine.finish_interrupted(&AtomicBool::new(false));
-    engine.retry_deferred();
+    engine.retry_deferred_frees();
     let data = engine.disk.open(DATA, OpenMode::Existing).map_err(|error| engine.note(error.into()))?;
     let file_pages = data.len().map_err(|error| engine.note(error.into()))? / PAGE_SIZE as u64;
     let mut checker = Checker::new(&engine.store, data.path());
     // Pages that a committed transaction could not give back yet, for want of log space, are no leak.
-    match engine.freeing().deferred_pages() {
+    match engine.freeing().pages() {
         Ok(pages) => checker.expect_unused(&pages),
         Err(Error::Corrupt { reason, .. }) => {
             checker.problem(PageId::ZERO, format_args!("pages to be freed: {reason}"))

@@ -7,7 +7,7 @@
 //! | a checkpoint | [`Checkpoint`] | [`Checkpointer`], the control file |
 //! | going on to the next generation of files | [`Generations`] | the control file |
 //! | making room in a full log | [`FullLog`] | [`LogQueue`] |
-//! | giving pages back after a commit | [`Freeing`] | [`DeferredFrees`] |
+//! | freeing pages after a commit | [`Freeing`] | [`DeferredFrees`] |
 //! | finishing what a crash has interrupted | [`recovery`](crate::recovery) | [`BackgroundRecovery`] |
 //! | going out of service | [`Failures`] | [`Health`] |
 //!
@@ -58,8 +58,8 @@ pub(crate) struct Engine {
     pub(crate) checkpointer: Checkpointer,
     /// The transactions that find the log full.
     pub(crate) log_queue: LogQueue,
-    /// Clean-up that could not be done yet.
-    pub(crate) deferred: DeferredFrees,
+    /// Those that could not be done yet.
+    pub(crate) deferred_frees: DeferredFrees,
     pub(crate) recovery: OnceLock<RecoveryReport>,
     pub(crate) background: BackgroundRecovery,
     /// What acknowledged commits do not survive, if that is less than a power cut.
@@ -96,7 +96,7 @@ impl Engine {
             counters: Counters::default(),
             checkpointer: Checkpointer::default(),
             log_queue: LogQueue::default(),
-            deferred: DeferredFrees::default(),
+            deferred_frees: DeferredFrees::default(),
             recovery: OnceLock::new(),
             background: BackgroundRecovery::default(),
             log_shortfall,
@@ -175,7 +175,7 @@ impl Engine {
         Freeing {
             store: &self.store,
             txns: &self.txns,
-            deferred: &self.deferred,
+            deferred: &self.deferred_frees,
             failures: self.failures(),
             maintenance: self,
         }
@@ -188,7 +188,7 @@ impl Engine {
             health: &self.health,
             control: &self.control,
             txns: &self.txns,
-            deferred: &self.deferred,
+            deferred: &self.deferred_frees,
             background: &self.background,
             checkpointer: &self.checkpointer,
             limit: self.options.log_max_bytes,
@@ -213,7 +213,7 @@ impl Engine {
 
 impl Maintenance for Engine {
     fn checkpoint(&self) -> Result<()> {
-        self.retry_deferred();
+        self.retry_deferred_frees();
         self.checkpoint_parts().take().map_err(|error| self.note(error))
     }
 
@@ -230,8 +230,8 @@ impl Maintenance for Engine {
         self.background.finish_redo(self.failures(), stop)
     }
 
-    fn retry_deferred(&self) {
-        self.freeing().retry_deferred();
+    fn retry_deferred_frees(&self) {
+        self.freeing().retry_deferred_frees();
     }
 }
 

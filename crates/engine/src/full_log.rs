@@ -113,7 +113,7 @@ struct View {
     /// There would be room if the log were recycled up to where the latest checkpoint says.
     behind_checkpoint: bool,
     has_interrupted: bool,
-    has_deferred: bool,
+    has_deferred_frees: bool,
     /// A checkpoint is being taken.
     in_checkpoint: bool,
     retainer: Option<Retainer>,
@@ -135,7 +135,7 @@ enum Remedy {
     /// Nothing stands in the way any more.
     TryAgain,
     FinishInterrupted,
-    RetryDeferred,
+    RetryDeferredFrees,
     Checkpoint,
     /// As a checkpoint, for the sake of the disk.
     Recycle,
@@ -165,7 +165,7 @@ impl View {
         if !self.behind_transactions {
             return match () {
                 () if self.has_interrupted => Remedy::FinishInterrupted,
-                () if self.has_deferred && !tried.deferred => Remedy::RetryDeferred,
+                () if self.has_deferred_frees && !tried.deferred => Remedy::RetryDeferredFrees,
                 // It has set room aside, too, and nobody knows how much.
                 () if self.in_checkpoint => Remedy::AwaitCheckpoint,
                 () if !self.fits_alone => Remedy::Refuse(Culprit::Itself),
@@ -199,7 +199,7 @@ impl View {
 
 impl Tried {
     fn note(&mut self, remedy: Remedy) {
-        self.deferred |= remedy == Remedy::RetryDeferred;
+        self.deferred |= remedy == Remedy::RetryDeferredFrees;
         self.checkpoints += u32::from(matches!(remedy, Remedy::Checkpoint | Remedy::Recycle));
         match remedy {
             Remedy::TryAgain | Remedy::Recycle => self.unexplained += 1,
@@ -313,7 +313,7 @@ impl FullLog<'_> {
             tried.note(remedy);
             match remedy {
                 Remedy::FinishInterrupted => self.maintenance.finish_interrupted(&AtomicBool::new(false))?,
-                Remedy::RetryDeferred => self.maintenance.retry_deferred(),
+                Remedy::RetryDeferredFrees => self.maintenance.retry_deferred_frees(),
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
                     self.maintenance.checkpoint_to_free_log()?;
@@ -353,7 +353,7 @@ impl FullLog<'_> {
             gives_way: !missing.is_new() && !is_oldest,
             behind_checkpoint: scheme.has_room_from(self.oldest_needed(), bytes, 0),
             has_interrupted: self.background.transactions() > 0,
-            has_deferred: !self.deferred.is_empty(),
+            has_deferred_frees: !self.deferred.is_empty(),
             in_checkpoint: for_checkpoints.is_none(),
             retainer: scheme.retainer(bytes),
         };

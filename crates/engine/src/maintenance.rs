@@ -1,6 +1,6 @@
 //! What the database does for itself, as the parts see it that have it done.
 //!
-//! The threads for checkpoints and for recovery, a transaction that finds the log full, and the one that gives pages back each
+//! The threads for checkpoints and for recovery, a transaction that finds the log full, and the one that frees pages each
 //! need some of this; most of it needs the others. The engine implements it. It is called seldom.
 
 use duramen_sync::atomic::AtomicBool;
@@ -23,6 +23,6 @@ pub(crate) trait Maintenance: Send + Sync {
     /// Redoes every page that still lacks changes, until it is told to stop. The caller must hold no latch.
     fn finish_redo(&self, stop: &AtomicBool) -> Result<()>;
 
-    /// Tries again to give the pages back that could not be given back yet.
-    fn retry_deferred(&self);
+    /// Tries again to free the pages that could not be freed yet.
+    fn retry_deferred_frees(&self);
 }

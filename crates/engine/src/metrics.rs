@@ -78,7 +78,7 @@ pub struct RecoveryReport {
     pub left: u64,
     /// Transactions that had not committed, and are rolled back.
     pub losers: u64,
-    /// Transactions that were left to be rolled back, or to give back what they had promised, after the opening (see
+    /// Transactions that were left to be rolled back, or to do their deferred frees, after the opening (see
     /// [`crate::Options::open_early`]).
     pub transactions_left: u64,
     /// Time to find the end of the log, in microseconds.

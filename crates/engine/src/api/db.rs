@@ -13,7 +13,7 @@ use crate::lock::{LockError, LockId, LockMode};
 use crate::metrics::Metrics;
 use crate::open;
 use crate::options::{Isolation, Options};
-use crate::record::{Garbage, Tree};
+use crate::record::{DeferredFree, Tree};
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::txn::Txn;
@@ -160,7 +160,7 @@ impl Db {
             })
         })?;
         txn.delete_raw(CATALOG, name.as_bytes())?;
-        txn.free_on_commit(Garbage::Tree(tree))?;
+        txn.free_on_commit(DeferredFree::Tree(tree))?;
         let engine = Arc::clone(self.engine());
         // Handles go while the locks are held: whoever gets the table lock next finds the handle useless.
         engine.tables.drop_table(tree.table);
@@ -273,10 +273,10 @@ impl Txn {
         })
     }
 
-    fn free_on_commit(&mut self, garbage: Garbage) -> Result<()> {
+    fn free_on_commit(&mut self, free: DeferredFree) -> Result<()> {
         self.internal(|engine, context| {
             engine.reserve_log(&mut context.log, 64)?;
-            context.log.free_on_commit(engine.scheme(), &engine.txns, garbage);
+            context.log.free_on_commit(engine.scheme(), &engine.txns, free);
             Ok(())
         })
     }

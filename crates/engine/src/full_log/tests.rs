@@ -9,7 +9,7 @@ const FREE: View = View {
     gives_way: false,
     behind_checkpoint: true,
     has_interrupted: false,
-    has_deferred: false,
+    has_deferred_frees: false,
     in_checkpoint: false,
     retainer: None,
 };
@@ -23,8 +23,8 @@ fn what_stands_in_the_way_is_seen_to() {
     let expected = [
         (KEPT, Remedy::Refuse(Culprit::Itself)),
         (View { is_room_to_come: true, ..KEPT }, Remedy::Refuse(Culprit::Itself)),
-        (View { has_interrupted: true, has_deferred: true, ..KEPT }, Remedy::FinishInterrupted),
-        (View { has_deferred: true, ..KEPT }, Remedy::RetryDeferred),
+        (View { has_interrupted: true, has_deferred_frees: true, ..KEPT }, Remedy::FinishInterrupted),
+        (View { has_deferred_frees: true, ..KEPT }, Remedy::RetryDeferredFrees),
         (View { in_checkpoint: true, ..KEPT }, Remedy::AwaitCheckpoint),
         (View { is_room_to_come: true, gives_way: true, ..SHARED }, Remedy::AwaitOthers),
         (View { gives_way: true, ..SHARED }, Remedy::Refuse(Culprit::Transactions)),
@@ -51,8 +51,8 @@ fn nothing_is_tried_for_ever() {
         remedies.iter().for_each(|remedy| tried.note(*remedy));
         tried
     };
-    let deferred = View { has_deferred: true, ..KEPT };
-    assert_eq!(deferred.remedy(tried(&[Remedy::RetryDeferred])), Remedy::Refuse(Culprit::Itself));
+    let deferred = View { has_deferred_frees: true, ..KEPT };
+    assert_eq!(deferred.remedy(tried(&[Remedy::RetryDeferredFrees])), Remedy::Refuse(Culprit::Itself));
     assert_eq!(FREE.remedy(tried(&[Remedy::TryAgain])), Remedy::Recycle);
     assert_eq!(FREE.remedy(tried(&[Remedy::TryAgain, Remedy::Recycle])), Remedy::Refuse(Culprit::Log));
     let others = [Remedy::TryAgain, Remedy::Recycle, Remedy::AwaitCopies];

@@ -6,7 +6,8 @@ use super::text;
 use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::record::{
-    FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, PageOps, Reader, Undo, undo_next,
+    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, Malformed, PageOp, PageOps, Reader, Undo,
+    undo_next,
 };
 use crate::storage::overflow::Reference;
 use crate::timestamp::Timestamp;
@@ -78,14 +79,14 @@ fn parts_of(
                 let micros = Reader::new(payload).number()?;
                 parts.push(format!("at {}", Timestamp::from_micros(micros)));
             }
-            if flags & FLAG_HAS_GARBAGE != 0 {
+            if flags & FLAG_HAS_DEFERRED_FREES != 0 {
                 parts.push("pages are still to be given back".into());
             }
         }
         Some(Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
-        Some(Kind::FreeOnCommit) => parts.push(match Garbage::decode(payload)? {
-            Garbage::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
-            Garbage::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
+        Some(Kind::FreeOnCommit) => parts.push(match DeferredFree::decode(payload)? {
+            DeferredFree::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
+            DeferredFree::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
         }),
         Some(Kind::CheckpointTransactions) => {
             let (begin, entries) = decode_txns(payload)?;

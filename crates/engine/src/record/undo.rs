@@ -72,16 +72,16 @@ impl<'a> Undo<'a> {
     }
 }
 
-/// Pages that a transaction makes superfluous; they are given back after it has committed.
+/// A deferred free: pages that a transaction makes superfluous and that are freed after it has committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Garbage {
+pub(crate) enum DeferredFree {
     /// An overflow chain: its first page and its number.
     Chain { head: PageId, chain: u64 },
     /// A whole tree, overflow values included.
     Tree(Tree),
 }
 
-impl Garbage {
+impl DeferredFree {
     /// No encoding is longer than this, in bytes.
     pub(crate) const MAX_BYTES: usize = 24;
 
@@ -133,15 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn garbage_round_trips() {
-        for garbage in [
-            Garbage::Chain { head: PageId::new(5), chain: u64::MAX },
-            Garbage::Tree(Tree { root: PageId::new(6), table: TableId::new(7) }),
+    fn deferred_frees_round_trip() {
+        for free in [
+            DeferredFree::Chain { head: PageId::new(5), chain: u64::MAX },
+            DeferredFree::Tree(Tree { root: PageId::new(6), table: TableId::new(7) }),
         ] {
             let mut out = Vec::new();
-            garbage.encode(&mut out);
-            assert_eq!(Garbage::decode(&out), Ok(garbage));
-            assert_eq!(Garbage::decode(&out[..out.len() - 1]), Err(Malformed));
+            free.encode(&mut out);
+            assert_eq!(DeferredFree::decode(&out), Ok(free));
+            assert_eq!(DeferredFree::decode(&out[..out.len() - 1]), Err(Malformed));
         }
     }
 }

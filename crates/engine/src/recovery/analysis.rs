@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::hash::BuildNumberHasher;
 use crate::options::Partition;
 use crate::page::bitmap;
-use crate::record::{FLAG_HAS_GARBAGE, Kind};
+use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind};
 use crate::txn_state::log::TXN_LIMIT;
 use crate::txn_state::table::{TxnEntry, TxnState};
 
@@ -174,10 +174,10 @@ pub(super) struct Part {
 struct Seen {
     /// The first record.
     first: Gsn,
-    /// The last one by which it is active. One that has committed promises again what it still has to give back; that
+    /// The last one by which it is active. One that has committed repeats the deferred frees that are left; that
     /// counts once its commit record has been repeated, too.
     active: Option<(Gsn, Place)>,
-    /// The last commit record that promises something.
+    /// The last commit record with deferred frees.
     committed: Option<(Gsn, Place)>,
 }
 
@@ -206,7 +206,7 @@ impl Part {
             Kind::Update | Kind::Compensation | Kind::FreeOnCommit => {
                 self.advance(record, Seen { active: this, ..seen })
             }
-            Kind::Commit if record.flags & FLAG_HAS_GARBAGE != 0 => {
+            Kind::Commit if record.flags & FLAG_HAS_DEFERRED_FREES != 0 => {
                 self.advance(record, Seen { committed: this, ..seen })
             }
             Kind::Commit | Kind::End => {

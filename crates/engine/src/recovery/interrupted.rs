@@ -14,7 +14,7 @@ use super::malformed::malformed;
 use super::parts::UndoParts;
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
-use crate::record::{Garbage, Kind, Malformed, Reader, Undo};
+use crate::record::{DeferredFree, Kind, Malformed, Reader, Undo};
 use crate::storage::catalog::CATALOG;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::Mark;
@@ -32,8 +32,8 @@ const MOST_ATTEMPTS: u32 = 6;
 pub(crate) enum Interrupted {
     /// It had not committed, and is rolled back.
     Loser(Box<Context>),
-    /// It had, and gives back the pages that it has promised to.
-    Winner(Box<Context>, Vec<Garbage>),
+    /// It had, and does its deferred frees.
+    Winner(Box<Context>, Vec<DeferredFree>),
 }
 
 impl Interrupted {
@@ -54,17 +54,17 @@ impl Interrupted {
     ) -> Result<Self> {
         let mut chain = Chain::new(entry.last);
         if entry.state == TxnState::Committed {
-            let mut garbage = Vec::new();
+            let mut frees = Vec::new();
             while let Some(record) = chain.next(logs)? {
                 match Kind::from_u8(record.kind) {
                     Some(Kind::FreeOnCommit) => {
-                        garbage.push(Garbage::decode(record.payload).map_err(|_| malformed(record.place()))?);
+                        frees.push(DeferredFree::decode(record.payload).map_err(|_| malformed(record.place()))?);
                     }
                     Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
                     _ => return Err(malformed(record.place())),
                 }
             }
-            return Ok(Self::Winner(context, garbage));
+            return Ok(Self::Winner(context, frees));
         }
         while let Some(record) = chain.next(logs)? {
             let malformed = |_| malformed(record.place());
@@ -78,8 +78,8 @@ impl Interrupted {
                     context.log.recall_update(&*parts.store.scheme, &record, undo);
                 }
                 Some(Kind::FreeOnCommit) => {
-                    let garbage = Garbage::decode(record.payload).map_err(malformed)?;
-                    context.log.recall_promise(&*parts.store.scheme, &record, garbage);
+                    let free = DeferredFree::decode(record.payload).map_err(malformed)?;
+                    context.log.recall_deferred_free(&*parts.store.scheme, &record, free);
                 }
                 _ => return Err(malformed(Malformed)),
             }
@@ -118,7 +118,7 @@ impl Interrupted {
     pub(super) fn finish(self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         match self {
             Self::Loser(context) => roll_back(parts, context, stop),
-            Self::Winner(mut context, garbage) => {
+            Self::Winner(mut context, frees) => {
                 let mut log = std::mem::take(&mut context.log);
                 parts.contexts.recycle(context, parts.locks);
                 if is_on(Bug::ForgetDeferredFrees) {
@@ -126,7 +126,7 @@ impl Interrupted {
                     log.finish(&*parts.store.scheme, parts.txns);
                     return Ok(());
                 }
-                let finished = parts.freeing.finish_garbage(log, garbage);
+                let finished = parts.freeing.free_and_end(log, frees);
                 parts.store.scheme.before_blocking();
                 match finished {
                     Err(error @ (Error::Io { .. } | Error::Poisoned { .. })) => Err(error),

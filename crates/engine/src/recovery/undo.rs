@@ -1,7 +1,7 @@
 //! The third pass: transactions that the crash interrupted are brought to their end.
 //!
-//! Each is brought back first as it was (`interrupted.rs`). Then losers are rolled back, and what winners have promised to free
-//! is freed: before the database is open, or behind that, if it is opened early (`unfinished.rs`).
+//! Each is brought back first as it was (`interrupted.rs`). Then losers are rolled back, and the deferred frees of winners
+//! are done: before the database is open, or behind that, if it is opened early (`unfinished.rs`).
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, crew};

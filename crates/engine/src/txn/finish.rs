@@ -18,7 +18,7 @@ use super::write::is_unlocked;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::CommitMode;
-use crate::record::{Garbage, Tree};
+use crate::record::{DeferredFree, Tree};
 use crate::sim_cost;
 use crate::timestamp::Timestamp;
 use crate::txn_state::context_pool::Context;
@@ -207,8 +207,8 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
         engine.counters.committed();
         return Ok(Unhardened::seen(seen));
     }
-    let mut garbage = Vec::new();
-    context.log.for_each_garbage(|item| garbage.push(item));
+    let mut frees = Vec::new();
+    context.log.for_each_deferred_free(|item| frees.push(item));
     let mut ghosts = Vec::new();
     context.log.for_each_ghost(|tree, key| ghosts.push((tree, key.to_vec())));
 
@@ -217,7 +217,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     }
     // For restoring to a time: nothing else asks for it.
     let time = engine.options.archive.is_some().then(Timestamp::now);
-    let committed = context.log.commit(engine.scheme(), !garbage.is_empty(), time);
+    let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: nobody may build on what may be lost.
         engine.scheme().harden(committed.gsn, Some(committed.place()))?;
@@ -227,7 +227,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
         Unhardened { gsn: committed.gsn, own: Some(committed.place()) }
     };
     engine.locks.release_fine(&mut context.locks, unhardened.gsn);
-    clear_away(engine, context, &ghosts, garbage);
+    clear_away(engine, context, &ghosts, frees);
     engine.locks.release_all(&mut context.locks);
     engine.counters.committed();
     engine.checkpointer.wake_if_due(committed.end_gsn());
@@ -254,7 +254,7 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
 /// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out of the tables. Its
 /// locks on records are gone by now; those on tables keep the trees in place. The outcome of the transaction does not
 /// depend on it: what fails here is done later. Ghosts for which the log has no room stay: who needs their place takes it.
-fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], garbage: Vec<Garbage>) {
+fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], frees: Vec<DeferredFree>) {
     for (tree, key) in ghosts {
         if let Err(error) = engine.reserve_log(&mut context.log, 0) {
             engine.note(error);
@@ -267,10 +267,10 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)]
             engine.note(error.into());
         }
     }
-    if !garbage.is_empty() {
+    if !frees.is_empty() {
         let log = std::mem::take(&mut context.log);
         // A failure is noted; the clean-up is tried again later.
-        let _ = engine.freeing().finish_garbage(log, garbage);
+        let _ = engine.freeing().free_and_end(log, frees);
         return;
     }
     context.log.finish(engine.scheme(), &engine.txns);

@@ -14,7 +14,7 @@ use crate::lock::{LockError, LockId, LockMode};
 use crate::options::Isolation;
 use crate::page::{MAX_INLINE_SIZE, Node, SlotFlags};
 use crate::pool::{Exclusive, Interrupt};
-use crate::record::{Garbage, PageOp, Tree, Undo, difference};
+use crate::record::{DeferredFree, PageOp, Tree, Undo, difference};
 use crate::storage::catalog::Table;
 use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::MiniTransaction;
@@ -263,7 +263,7 @@ impl Txn {
             };
         }
         let flags = node.flags(slot);
-        let garbage = chain_of(node.value(slot), flags);
+        let free = chain_of(node.value(slot), flags);
         context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
             Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
             let operation = out.len();
@@ -272,8 +272,8 @@ impl Txn {
             operation
         });
         drop(leaf);
-        if let Some(garbage) = garbage {
-            context.log.free_on_commit(engine.scheme(), &engine.txns, garbage);
+        if let Some(free) = free {
+            context.log.free_on_commit(engine.scheme(), &engine.txns, free);
         }
         Ok(true)
     }
@@ -293,7 +293,7 @@ fn change_slot<'s>(
     if payload.len() > old_len + node.free_space() {
         return enlarge(engine, context, leaf, entry);
     }
-    let garbage = chain_of(node.value(slot), old_flags);
+    let free = chain_of(node.value(slot), old_flags);
     context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
@@ -306,8 +306,8 @@ fn change_slot<'s>(
         operation
     });
     drop(leaf);
-    if let Some(garbage) = garbage {
-        context.log.free_on_commit(engine.scheme(), &engine.txns, garbage);
+    if let Some(free) = free {
+        context.log.free_on_commit(engine.scheme(), &engine.txns, free);
     }
     Ok(Attempt::Done)
 }
@@ -385,12 +385,12 @@ pub(super) fn is_unlocked(engine: &Engine, tree: Tree, key: &[u8]) -> bool {
 }
 
 /// The overflow chain that a record refers to. A ghost's chain belongs to whoever made it a ghost.
-fn chain_of(value: &[u8], flags: SlotFlags) -> Option<Garbage> {
+fn chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
     if !flags.contains(SlotFlags::OVERFLOW) || flags.contains(SlotFlags::GHOST) {
         return None;
     }
     let reference = Reference::decode(value)?;
-    Some(Garbage::Chain { head: reference.head, chain: reference.chain })
+    Some(DeferredFree::Chain { head: reference.head, chain: reference.chain })
 }
 
 /// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none. The leaf is latched,

@@ -1,4 +1,4 @@
-//! Giving back what a committed transaction has made superfluous: overflow chains and the trees of dropped tables.
+//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and the trees of dropped tables.
 //!
 //! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In between, a crash may
 //! happen at any point, and recovery begins again. A page is therefore freed only after everything that is found through
@@ -15,23 +15,23 @@ use crate::error::{Error, Result};
 use crate::health::Failures;
 use crate::maintenance::Maintenance;
 use crate::page::{self, Node, PageType, SlotFlags};
-use crate::record::{Garbage, Tree};
+use crate::record::{DeferredFree, Tree};
 use crate::storage::overflow::Reference;
 use crate::storage::store::Store;
 
 use super::log::TxnLog;
 use super::table::TxnTable;
 
-/// A committed transaction that could not give its garbage back yet.
+/// A committed transaction whose deferred frees could not be done yet.
 #[derive(Debug)]
-struct Deferred {
+struct Unfreed {
     log: TxnLog,
-    garbage: Vec<Garbage>,
+    frees: Vec<DeferredFree>,
 }
 
-/// The committed transactions that could not give their garbage back yet.
+/// The committed transactions whose deferred frees could not be done yet.
 #[derive(Debug, Default)]
-pub(crate) struct DeferredFrees(Mutex<Vec<Deferred>>);
+pub(crate) struct DeferredFrees(Mutex<Vec<Unfreed>>);
 
 impl DeferredFrees {
     /// Whether there are none.
@@ -48,7 +48,7 @@ struct Freed {
     last: Gsn,
 }
 
-/// Gives pages back, for transactions that have committed.
+/// Frees pages, for transactions that have committed.
 pub(crate) struct Freeing<'e> {
     pub(crate) store: &'e Store,
     pub(crate) txns: &'e TxnTable,
@@ -58,13 +58,13 @@ pub(crate) struct Freeing<'e> {
 }
 
 impl Freeing<'_> {
-    /// Gives a committed transaction's garbage back and ends the transaction. When the log has no room even after a
-    /// checkpoint, or a page cannot be read, that is put off: [`Self::retry_deferred`].
-    pub(crate) fn finish_garbage(&self, mut log: TxnLog, mut garbage: Vec<Garbage>) -> Result<()> {
+    /// Does the deferred frees of a committed transaction and ends it. When the log has no room even after a
+    /// checkpoint, or a page cannot be read, that is put off: [`Self::retry_deferred_frees`].
+    pub(crate) fn free_and_end(&self, mut log: TxnLog, mut frees: Vec<DeferredFree>) -> Result<()> {
         let mut has_moved = false;
         loop {
             let mut freed = Freed::default();
-            let freed_all = self.free_garbage(&mut garbage, &mut freed);
+            let freed_all = self.free_all(&mut frees, &mut freed);
             let result = match freed_all.and_then(|()| log.reserve_to_end(&*self.store.scheme)) {
                 Ok(()) => {
                     log.end(&*self.store.scheme);
@@ -75,35 +75,35 @@ impl Freeing<'_> {
                 Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
                     has_moved = true;
                     log.release_reservation(&*self.store.scheme);
-                    log.repeat_garbage(&*self.store.scheme, &garbage)
+                    log.repeat_deferred_frees(&*self.store.scheme, &frees)
                         .and_then(|()| self.maintenance.checkpoint_to_free_log())
                 }
                 Err(error) => Err(error),
             };
             if let Err(error) = result {
                 log.release_reservation(&*self.store.scheme);
-                self.deferred.0.lock().push(Deferred { log, garbage });
+                self.deferred.0.lock().push(Unfreed { log, frees });
                 return Err(self.failures.note(error));
             }
         }
     }
 
-    /// Tries again what [`Self::finish_garbage`] has put off.
-    pub(crate) fn retry_deferred(&self) {
+    /// Tries again what [`Self::free_and_end`] has put off.
+    pub(crate) fn retry_deferred_frees(&self) {
         let deferred = std::mem::take(&mut *self.deferred.0.lock());
-        for Deferred { log, garbage } in deferred {
+        for Unfreed { log, frees } in deferred {
             // A failure puts it off again.
-            let _ = self.finish_garbage(log, garbage);
+            let _ = self.free_and_end(log, frees);
         }
     }
 
     /// The pages that wait to be given back.
-    pub(crate) fn deferred_pages(&self) -> Result<Vec<PageId>> {
+    pub(crate) fn pages(&self) -> Result<Vec<PageId>> {
         let mut pages = Vec::new();
-        for item in self.deferred.0.lock().iter().flat_map(|deferred| &deferred.garbage) {
+        for item in self.deferred.0.lock().iter().flat_map(|txn| &txn.frees) {
             match *item {
-                Garbage::Chain { head, chain } => pages.extend(self.store.chain_pages(head, chain)?),
-                Garbage::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
+                DeferredFree::Chain { head, chain } => pages.extend(self.store.chain_pages(head, chain)?),
+                DeferredFree::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
             }
         }
         Ok(pages)
@@ -122,11 +122,11 @@ impl Freeing<'_> {
     }
 
     /// Gives everything back, and forgets what is done; counts the pages.
-    fn free_garbage(&self, items: &mut Vec<Garbage>, freed: &mut Freed) -> Result<()> {
+    fn free_all(&self, items: &mut Vec<DeferredFree>, freed: &mut Freed) -> Result<()> {
         while let Some(&item) = items.last() {
             match item {
-                Garbage::Chain { head, chain } => self.free_chain(head, chain, freed)?,
-                Garbage::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
+                DeferredFree::Chain { head, chain } => self.free_chain(head, chain, freed)?,
+                DeferredFree::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
             }
             items.pop();
         }

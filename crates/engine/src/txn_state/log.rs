@@ -17,7 +17,9 @@ use super::table::{TxnEntry, TxnSlot, TxnState, TxnTable};
 use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
-use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Tree, Undo, put_number};
+use crate::record::{
+    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, PageOp, Reader, Tree, Undo, put_number,
+};
 use crate::scheme::StorageScheme;
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::timestamp::Timestamp;
@@ -42,8 +44,8 @@ const MOST_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
 enum Inverse {
     /// The bytes are an [`Undo`].
     Undo,
-    /// The bytes are a [`Garbage`]: forget it.
-    Garbage,
+    /// The bytes are a [`DeferredFree`]: forget it.
+    DeferredFree,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -157,11 +159,16 @@ impl TxnLog {
         self.recall(Inverse::Undo, start, record, record_bytes);
     }
 
-    /// As [`Self::recall_update`], for a promise to free pages.
-    pub(crate) fn recall_promise(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, garbage: Garbage) {
+    /// As [`Self::recall_update`], for a deferred free.
+    pub(crate) fn recall_deferred_free(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        record: &RecordRef<'_>,
+        free: DeferredFree,
+    ) {
         let start = self.arena.len();
-        garbage.encode(&mut self.arena);
-        self.recall(Inverse::Garbage, start, record, scheme.record_bytes(record.payload.len()));
+        free.encode(&mut self.arena);
+        self.recall(Inverse::DeferredFree, start, record, scheme.record_bytes(record.payload.len()));
     }
 
     fn recall(&mut self, inverse: Inverse, start: usize, record: &RecordRef<'_>, record_bytes: u64) {
@@ -351,14 +358,14 @@ impl TxnLog {
         self.remember(Inverse::Undo, &prefix, prev, false, scheme.record_bytes(prefix.len()) + 64);
     }
 
-    /// Promises to give pages back when the transaction commits.
-    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable, garbage: Garbage) {
+    /// Defers freeing pages until the transaction has committed.
+    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable, free: DeferredFree) {
         self.enter(scheme, txns);
         let mut payload = Vec::new();
-        garbage.encode(&mut payload);
+        free.encode(&mut payload);
         let prev = self.slot.last();
         self.insert(scheme, TxnState::Active, Draft::of_txn(Kind::FreeOnCommit, 0, &payload));
-        self.remember(Inverse::Garbage, &payload, prev, false, scheme.record_bytes(payload.len()));
+        self.remember(Inverse::DeferredFree, &payload, prev, false, scheme.record_bytes(payload.len()));
     }
 
     fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Place, ghost: bool, record_bytes: u64) {
@@ -383,15 +390,15 @@ impl TxnLog {
         self.entries.len() > mark.0
     }
 
-    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when that is a promise to
-    /// free pages, which needs nothing but a record that says it is off.
+    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when that is a
+    /// deferred free, which needs nothing but a record that says it is off.
     pub(crate) fn last_inverse<'b>(&self, bytes: &'b mut Vec<u8>) -> Option<Undo<'b>> {
         let entry = self.entries.last().expect("the caller has asked is_above");
         bytes.clear();
         bytes.extend_from_slice(&self.arena[self.start_of(self.entries.len() - 1)..entry.end]);
         match entry.inverse {
             Inverse::Undo => Some(Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded")),
-            Inverse::Garbage => None,
+            Inverse::DeferredFree => None,
         }
     }
 
@@ -420,12 +427,12 @@ impl TxnLog {
         });
     }
 
-    /// Calls `each` with every promise to free pages, oldest first.
-    pub(crate) fn for_each_garbage(&self, mut each: impl FnMut(Garbage)) {
+    /// Calls `each` with every deferred free, oldest first.
+    pub(crate) fn for_each_deferred_free(&self, mut each: impl FnMut(DeferredFree)) {
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.inverse == Inverse::Garbage {
+            if entry.inverse == Inverse::DeferredFree {
                 let bytes = &self.arena[self.start_of(index)..entry.end];
-                each(Garbage::decode(bytes).expect("the buffer holds what was encoded"));
+                each(DeferredFree::decode(bytes).expect("the buffer holds what was encoded"));
             }
         }
     }
@@ -441,15 +448,16 @@ impl TxnLog {
         }
     }
 
-    /// Inserts the commit record, with the `time` if it is to have one. With garbage, the transaction is over only after
+    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the transaction is over only after
     /// [`Self::end`].
     pub(crate) fn commit(
         &mut self,
         scheme: &dyn StorageScheme,
-        has_garbage: bool,
+        has_deferred_frees: bool,
         time: Option<Timestamp>,
     ) -> Inserted {
-        let (state, flags) = if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
+        let (state, flags) =
+            if has_deferred_frees { (TxnState::Committed, FLAG_HAS_DEFERRED_FREES) } else { (TxnState::Over, 0) };
         let (stamp, len) = time.map_or(([0; 10], 0), Timestamp::encode);
         // It is not rolled back any more.
         self.undo_bytes = 0;
@@ -461,19 +469,19 @@ impl TxnLog {
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is, and nothing has been repeated.
-    pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) -> Result<()> {
-        let bytes = (garbage.len() as u64 + 1) * scheme.record_bytes(Garbage::MAX_BYTES);
+    pub(crate) fn repeat_deferred_frees(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) -> Result<()> {
+        let bytes = (frees.len() as u64 + 1) * scheme.record_bytes(DeferredFree::MAX_BYTES);
         scheme.reserve_beyond_limit(bytes)?;
-        self.repeat_in_reservation(scheme, garbage);
+        self.repeat_in_reservation(scheme, frees);
         scheme.unreserve(bytes);
         Ok(())
     }
 
-    fn repeat_in_reservation(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
+    fn repeat_in_reservation(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) {
         self.come_after_all(scheme);
         let mut chain: Option<(Gsn, Place)> = None;
         let mut payload = Vec::new();
-        for item in garbage {
+        for item in frees {
             payload.clear();
             item.encode(&mut payload);
             let prev = chain.map_or(Place::ZERO, |(_, last)| last);
@@ -483,7 +491,7 @@ impl TxnLog {
         // Only the new commit record makes the repetition count: until then the old one does.
         let Some((first, last)) = chain else { return };
         let slot = Arc::clone(&self.slot);
-        slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_GARBAGE, last, &[]));
+        slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_DEFERRED_FREES, last, &[]));
         self.slot.restart_at(first);
     }
 
