@@ -1,18 +1,18 @@
 //! The full structural check behind [`Db::check`].
 //!
 //! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the overflow values that
-//! leaves refer to (`chain.rs`); what was reached is then compared with the allocation bitmaps (`space.rs`). Each page is
+//! leaves refer to (`overflow_chain.rs`); what was reached is then compared with the allocation bitmaps (`space.rs`). Each page is
 //! copied under a shared latch that is let go before the next page is latched, so the check holds nobody up for long. It
 //! takes no locks: the caller sees to it that nobody writes meanwhile.
 //!
 //! What is wrong goes into the report and the check goes on; where a page cannot be read or trusted, what lies below it
 //! stays unknown. Only a failure of the disk itself ends the check early.
 
-mod chain;
+mod overflow_chain;
 mod space;
 mod tree;
 
-pub(crate) use chain::Link;
+pub(crate) use overflow_chain::Link;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -71,7 +71,7 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     }
     // Both may change how many pages there are. A failure has put the database out of service; what is there can be examined
     // all the same.
-    let _ = engine.finish_interrupted(&AtomicBool::new(false));
+    let _ = engine.finish_in_doubt(&AtomicBool::new(false));
     engine.retry_deferred_frees();
     let data = engine.disk.open(DATA, OpenMode::Existing).map_err(|error| engine.note(error.into()))?;
     let file_pages = data.len().map_err(|error| engine.note(error.into()))? / PAGE_SIZE as u64;

@@ -148,7 +148,7 @@ impl Engine {
     /// to redo, and the log can be recycled up to the oldest transaction. It is taken, too, if a page cannot be redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let never = AtomicBool::new(false);
-        let finished = self.finish_interrupted(&never);
+        let finished = self.finish_in_doubt(&never);
         let redone = self.finish_redo(&never);
         let taken = self.checkpoint_parts().take_of_clean_pages();
         taken.map_err(|error| self.note(error)).and(finished).and(redone)
@@ -222,7 +222,7 @@ impl Maintenance for Engine {
         self.checkpoint_parts().take_of_clean_pages().map_err(|error| self.note(error))
     }
 
-    fn finish_interrupted(&self, stop: &AtomicBool) -> Result<()> {
+    fn finish_in_doubt(&self, stop: &AtomicBool) -> Result<()> {
         self.background.finish_transactions(&self.undo_parts(), stop)
     }
 

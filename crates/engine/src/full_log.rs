@@ -112,7 +112,7 @@ struct View {
     gives_way: bool,
     /// There would be room if the log were recycled up to where the latest checkpoint says.
     behind_checkpoint: bool,
-    has_interrupted: bool,
+    has_in_doubt: bool,
     has_deferred_frees: bool,
     /// A checkpoint is being taken.
     in_checkpoint: bool,
@@ -134,7 +134,7 @@ struct Tried {
 enum Remedy {
     /// Nothing stands in the way any more.
     TryAgain,
-    FinishInterrupted,
+    FinishInDoubt,
     RetryDeferredFrees,
     Checkpoint,
     /// As a checkpoint, for the sake of the disk.
@@ -164,7 +164,7 @@ impl View {
     fn remedy(&self, tried: Tried) -> Remedy {
         if !self.behind_transactions {
             return match () {
-                () if self.has_interrupted => Remedy::FinishInterrupted,
+                () if self.has_in_doubt => Remedy::FinishInDoubt,
                 () if self.has_deferred_frees && !tried.deferred => Remedy::RetryDeferredFrees,
                 // It has set room aside, too, and nobody knows how much.
                 () if self.in_checkpoint => Remedy::AwaitCheckpoint,
@@ -312,7 +312,7 @@ impl FullLog<'_> {
             is_certain = false;
             tried.note(remedy);
             match remedy {
-                Remedy::FinishInterrupted => self.maintenance.finish_interrupted(&AtomicBool::new(false))?,
+                Remedy::FinishInDoubt => self.maintenance.finish_in_doubt(&AtomicBool::new(false))?,
                 Remedy::RetryDeferredFrees => self.maintenance.retry_deferred_frees(),
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
@@ -352,7 +352,7 @@ impl FullLog<'_> {
             is_room_to_come: at_work > 0 || oldest.is_some_and(|(entry, _)| !waits(&entry)),
             gives_way: !missing.is_new() && !is_oldest,
             behind_checkpoint: scheme.has_room_from(self.oldest_needed(), bytes, 0),
-            has_interrupted: self.background.transactions() > 0,
+            has_in_doubt: self.background.transactions() > 0,
             has_deferred_frees: !self.deferred.is_empty(),
             in_checkpoint: for_checkpoints.is_none(),
             retainer: scheme.retainer(bytes),

@@ -16,9 +16,9 @@ pub(crate) trait Maintenance: Send + Sync {
     /// those to report who need it.
     fn checkpoint_to_free_log(&self) -> Result<()>;
 
-    /// Brings to their end the transactions that the last crash has interrupted, until it is told to stop. The caller must hold
+    /// Brings to their end the in-doubt transactions, which the last crash has interrupted, until it is told to stop. The caller must hold
     /// no latch, and must not be one of them.
-    fn finish_interrupted(&self, stop: &AtomicBool) -> Result<()>;
+    fn finish_in_doubt(&self, stop: &AtomicBool) -> Result<()>;
 
     /// Redoes every page that still lacks changes, until it is told to stop. The caller must hold no latch.
     fn finish_redo(&self, stop: &AtomicBool) -> Result<()>;

@@ -85,7 +85,7 @@ fn parts_of(
         }
         Some(Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
         Some(Kind::FreeOnCommit) => parts.push(match DeferredFree::decode(payload)? {
-            DeferredFree::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
+            DeferredFree::OverflowChain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
             DeferredFree::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
         }),
         Some(Kind::CheckpointTransactions) => {

@@ -59,7 +59,7 @@ pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
     }
     let tree = table.tree(&db.engine().tables)?;
     table.check_not_dropped()?;
-    engine.finish_interrupted(&AtomicBool::new(false))?;
+    engine.finish_in_doubt(&AtomicBool::new(false))?;
     let mut report = TableReport {
         name: table.name().to_owned(),
         id: table.id(),

@@ -76,7 +76,7 @@ impl<'a> Undo<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DeferredFree {
     /// An overflow chain: its first page and its number.
-    Chain { head: PageId, chain: u64 },
+    OverflowChain { head: PageId, chain: u64 },
     /// A whole tree, overflow values included.
     Tree(Tree),
 }
@@ -88,7 +88,7 @@ impl DeferredFree {
     /// The payload that says so.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Chain { head, chain } => {
+            Self::OverflowChain { head, chain } => {
                 out.push(1);
                 put_number(out, head.get());
                 put_number(out, chain);
@@ -104,7 +104,7 @@ impl DeferredFree {
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
         Ok(match reader.byte()? {
-            1 => Self::Chain { head: PageId::new(reader.number()?), chain: reader.number()? },
+            1 => Self::OverflowChain { head: PageId::new(reader.number()?), chain: reader.number()? },
             2 => Self::Tree(read_tree(&mut reader)?),
             _ => return Err(Malformed),
         })
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn deferred_frees_round_trip() {
         for free in [
-            DeferredFree::Chain { head: PageId::new(5), chain: u64::MAX },
+            DeferredFree::OverflowChain { head: PageId::new(5), chain: u64::MAX },
             DeferredFree::Tree(Tree { root: PageId::new(6), table: TableId::new(7) }),
         ] {
             let mut out = Vec::new();

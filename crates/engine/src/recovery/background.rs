@@ -7,7 +7,7 @@ use duramen_sync::{Arc, Mutex, OnceLock};
 
 use super::on_demand::Unredone;
 use super::parts::UndoParts;
-use super::unfinished::Unfinished;
+use super::undo_queue::UndoQueue;
 use crate::error::{Error, Result};
 use crate::health::Failures;
 use crate::maintenance::Maintenance;
@@ -16,7 +16,7 @@ use crate::pool::Pool;
 /// What is left, and the thread.
 #[derive(Debug, Default)]
 pub(crate) struct BackgroundRecovery {
-    pub(super) unfinished: Unfinished,
+    pub(super) undo_queue: UndoQueue,
     unredone: OnceLock<Arc<Unredone>>,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -26,7 +26,7 @@ impl BackgroundRecovery {
     /// Has the pool redo these pages when they are needed.
     pub(super) fn leave(&self, pool: &Pool, unredone: Unredone) {
         let unredone = Arc::new(unredone);
-        pool.redo_on_touch(Arc::clone(&unredone) as _);
+        pool.redo_on_fetch(Arc::clone(&unredone) as _);
         assert!(self.unredone.set(unredone).is_ok(), "recovery runs once");
     }
 
@@ -37,13 +37,13 @@ impl BackgroundRecovery {
 
     /// Transactions that have not been brought to their end, at this moment.
     pub(crate) fn transactions(&self) -> u64 {
-        self.unfinished.count()
+        self.undo_queue.count()
     }
 
     /// Brings the transactions to their end that have been left, until it is told to stop, and waits for those that others work
     /// on. The caller must hold no latch, and must not be one of them.
     pub(crate) fn finish_transactions(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
-        self.unfinished.finish_all(parts, stop)
+        self.undo_queue.finish_all(parts, stop)
     }
 
     /// Redoes every page that still lacks changes, until it is told to stop. The caller must hold no latch.
@@ -66,7 +66,7 @@ impl BackgroundRecovery {
         let stop = Arc::clone(&self.stop);
         let work = move || {
             // A failure has put the database out of service. A damaged page is for those to report who need it.
-            let finished = maintenance.finish_interrupted(&stop);
+            let finished = maintenance.finish_in_doubt(&stop);
             let redone = finished.and_then(|()| {
                 loop {
                     match maintenance.finish_redo(&stop) {

@@ -11,24 +11,24 @@
 //! Each pass is shared by several threads: the first by log and by page, undo by transaction.
 //!
 //! With [`crate::Options::open_early`] redo leaves its last stretch for after the opening (`on_demand.rs`), and undo all of its
-//! transactions (`unfinished.rs`).
+//! transactions (`undo_queue.rs`).
 //!
 //! A crash at any point leaves a database that recovery starts over on: redo only repeats what the log says, and undo goes
 //! on after the last compensation record that was hardened.
 
 mod analysis;
 mod background;
-mod chain;
 mod host;
-mod interrupted;
+mod in_doubt;
 mod malformed;
 mod on_demand;
 mod parts;
 mod pipeline;
+mod prev_chain;
 mod redo;
 mod repeat;
 mod undo;
-mod unfinished;
+mod undo_queue;
 mod window;
 
 use duramen_io::File;

@@ -1,7 +1,7 @@
-//! The third pass: transactions that the crash interrupted are brought to their end.
+//! The third pass: in-doubt transactions, which the crash interrupted, are brought to their end.
 //!
-//! Each is brought back first as it was (`interrupted.rs`). Then losers are rolled back, and the deferred frees of winners
-//! are done: before the database is open, or behind that, if it is opened early (`unfinished.rs`).
+//! Each is brought back first as it was (`in_doubt.rs`). Then losers are rolled back, and the deferred frees of winners
+//! are done: before the database is open, or behind that, if it is opened early (`undo_queue.rs`).
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, crew};
@@ -9,7 +9,7 @@ use duramen_wal::{Logs, ReadBack};
 
 use super::analysis::Analysis;
 use super::host::RecoveryHost;
-use super::interrupted::Interrupted;
+use super::in_doubt::InDoubt;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
 use crate::progress::{Gauge, RecoveryPass};
@@ -30,7 +30,7 @@ pub(super) fn finish_transactions(
     report.losers = entries.iter().filter(|entry| entry.state == TxnState::Active).count() as u64;
     // All of them are in the transaction table before the first checkpoint can be taken.
     let parts = host.undo_parts();
-    let resume = |entry| (entry, Interrupted::resume(&parts, entry));
+    let resume = |entry| (entry, InDoubt::resume(&parts, entry));
     let resumed: Vec<(TxnEntry, Box<Context>)> = entries.into_iter().map(resume).collect();
     let count = resumed.len();
     let threads = crew::size_for(host.options().recovery_threads, report.bytes).min(count);
@@ -56,8 +56,8 @@ pub(super) fn finish_transactions(
     if count > 0 {
         gauge.finish();
     }
-    host.background().unfinished.prepare(&parts)?;
-    report.transactions_left = host.background().unfinished.count();
+    host.background().undo_queue.prepare(&parts)?;
+    report.transactions_left = host.background().undo_queue.count();
     Ok(())
 }
 
@@ -69,12 +69,12 @@ fn finish_or_leave(
     context: Box<Context>,
 ) -> Result<()> {
     let parts = host.undo_parts();
-    let mut interrupted = Interrupted::bring_back(&parts, logs, entry, context)?;
+    let mut in_doubt = InDoubt::bring_back(&parts, logs, entry, context)?;
     if !parts.open_early {
-        interrupted.reserve_some(&parts);
-        return interrupted.finish(&parts, &AtomicBool::new(false));
+        in_doubt.reserve_some(&parts);
+        return in_doubt.finish(&parts, &AtomicBool::new(false));
     }
-    let is_reserved = interrupted.reserve_all(&parts)?;
-    host.background().unfinished.leave(interrupted, is_reserved);
+    let is_reserved = in_doubt.reserve_all(&parts)?;
+    host.background().undo_queue.leave(in_doubt, is_reserved);
     Ok(())
 }

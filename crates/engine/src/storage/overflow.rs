@@ -84,7 +84,7 @@ fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
 }
 
 /// The transaction that writes a chain.
-pub(crate) trait ChainWriter {
+pub(crate) trait OverflowWriter {
     /// A number that no other chain of the database has.
     fn number(&mut self) -> Result<u64>;
 
@@ -97,7 +97,12 @@ pub(crate) trait ChainWriter {
 
 impl Store {
     /// Writes `value` into a new chain, from its end to its head.
-    pub(crate) fn write_chain(&self, writer: &mut impl ChainWriter, table: TableId, value: &[u8]) -> Result<Reference> {
+    pub(crate) fn write_overflow_chain(
+        &self,
+        writer: &mut impl OverflowWriter,
+        table: TableId,
+        value: &[u8],
+    ) -> Result<Reference> {
         let chain = writer.number()?;
         let mut next = PageId::ZERO;
         let mut image = vec![0; PAGE_SIZE];
@@ -124,7 +129,7 @@ impl Store {
     }
 
     /// Reads a value. The caller holds a lock that keeps the chain in place.
-    pub(crate) fn read_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
+    pub(crate) fn read_overflow_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
         // The length is believed as far as pages of the chain are found.
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
@@ -147,7 +152,7 @@ impl Store {
     }
 
     /// The pages of a chain that are still part of it, from the head.
-    pub(crate) fn chain_pages(&self, head: PageId, chain: u64) -> std::result::Result<Vec<PageId>, PoolError> {
+    pub(crate) fn overflow_chain_pages(&self, head: PageId, chain: u64) -> std::result::Result<Vec<PageId>, PoolError> {
         let mut pages = Vec::new();
         let mut id = head;
         while !id.is_zero() && self.space.is_taken(&self.pool, id)? {

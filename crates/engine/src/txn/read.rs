@@ -153,5 +153,5 @@ pub(super) fn materialize(
     }
     let reference = Reference::decode(bytes)
         .ok_or_else(|| crate::pool::broken(tree.root, "a reference to an overflow value is malformed"))?;
-    Ok(store.read_chain(reference)?)
+    Ok(store.read_overflow_chain(reference)?)
 }

@@ -18,7 +18,7 @@ use crate::record::{DeferredFree, PageOp, Tree, Undo, difference};
 use crate::storage::catalog::Table;
 use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::MiniTransaction;
-use crate::storage::overflow::{ChainWriter, Reference};
+use crate::storage::overflow::{OverflowWriter, Reference};
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::TxnLog;
@@ -66,14 +66,14 @@ impl Passage {
 }
 
 /// Writes overflow chains for a transaction.
-struct Chains<'a> {
+struct ChainLog<'a> {
     engine: &'a Engine,
     log: &'a mut TxnLog,
 }
 
-impl ChainWriter for Chains<'_> {
+impl OverflowWriter for ChainLog<'_> {
     fn number(&mut self) -> Result<u64> {
-        self.log.next_chain()
+        self.log.next_overflow_chain()
     }
 
     fn reserve_log(&mut self) -> Result<()> {
@@ -167,7 +167,8 @@ impl Txn {
             _ => {}
         }
         let (engine, store, context) = self.parts();
-        let reference = store.write_chain(&mut Chains { engine, log: &mut context.log }, tree.table, value)?;
+        let reference =
+            store.write_overflow_chain(&mut ChainLog { engine, log: &mut context.log }, tree.table, value)?;
         self.write_leaf(tree, key, &reference.encode(), SlotFlags::OVERFLOW, expect)
     }
 
@@ -263,7 +264,7 @@ impl Txn {
             };
         }
         let flags = node.flags(slot);
-        let free = chain_of(node.value(slot), flags);
+        let free = overflow_chain_of(node.value(slot), flags);
         context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
             Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
             let operation = out.len();
@@ -293,7 +294,7 @@ fn change_slot<'s>(
     if payload.len() > old_len + node.free_space() {
         return enlarge(engine, context, leaf, entry);
     }
-    let free = chain_of(node.value(slot), old_flags);
+    let free = overflow_chain_of(node.value(slot), old_flags);
     context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
@@ -385,12 +386,12 @@ pub(super) fn is_unlocked(engine: &Engine, tree: Tree, key: &[u8]) -> bool {
 }
 
 /// The overflow chain that a record refers to. A ghost's chain belongs to whoever made it a ghost.
-fn chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
+fn overflow_chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
     if !flags.contains(SlotFlags::OVERFLOW) || flags.contains(SlotFlags::GHOST) {
         return None;
     }
     let reference = Reference::decode(value)?;
-    Some(DeferredFree::Chain { head: reference.head, chain: reference.chain })
+    Some(DeferredFree::OverflowChain { head: reference.head, chain: reference.chain })
 }
 
 /// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none. The leaf is latched,

@@ -102,7 +102,9 @@ impl Freeing<'_> {
         let mut pages = Vec::new();
         for item in self.deferred.0.lock().iter().flat_map(|txn| &txn.frees) {
             match *item {
-                DeferredFree::Chain { head, chain } => pages.extend(self.store.chain_pages(head, chain)?),
+                DeferredFree::OverflowChain { head, chain } => {
+                    pages.extend(self.store.overflow_chain_pages(head, chain)?)
+                }
                 DeferredFree::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
             }
         }
@@ -114,7 +116,9 @@ impl Freeing<'_> {
         for item in below {
             match item {
                 Below::Child(child) => self.collect_tree(tree, child, Some(level - 1), pages)?,
-                Below::Chain(reference) => pages.extend(self.store.chain_pages(reference.head, reference.chain)?),
+                Below::OverflowChain(reference) => {
+                    pages.extend(self.store.overflow_chain_pages(reference.head, reference.chain)?)
+                }
             }
         }
         pages.push(id);
@@ -125,7 +129,7 @@ impl Freeing<'_> {
     fn free_all(&self, items: &mut Vec<DeferredFree>, freed: &mut Freed) -> Result<()> {
         while let Some(&item) = items.last() {
             match item {
-                DeferredFree::Chain { head, chain } => self.free_chain(head, chain, freed)?,
+                DeferredFree::OverflowChain { head, chain } => self.free_overflow_chain(head, chain, freed)?,
                 DeferredFree::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
             }
             items.pop();
@@ -134,8 +138,8 @@ impl Freeing<'_> {
     }
 
     /// Gives a chain's pages back, the last first.
-    fn free_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
-        for id in self.store.chain_pages(head, chain)?.into_iter().rev() {
+    fn free_overflow_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
+        for id in self.store.overflow_chain_pages(head, chain)?.into_iter().rev() {
             self.free_page(id, freed)?;
         }
         Ok(())
@@ -147,7 +151,7 @@ impl Freeing<'_> {
         for item in below {
             match item {
                 Below::Child(child) => self.free_tree(tree, child, Some(level - 1), freed)?,
-                Below::Chain(reference) => self.free_chain(reference.head, reference.chain, freed)?,
+                Below::OverflowChain(reference) => self.free_overflow_chain(reference.head, reference.chain, freed)?,
             }
         }
         self.free_page(id, freed)
@@ -168,7 +172,7 @@ impl Freeing<'_> {
 
 enum Below {
     Child(PageId),
-    Chain(Reference),
+    OverflowChain(Reference),
 }
 
 /// What hangs below a page of a dropped tree; `None` when the page is not, or no longer, part of it.
@@ -190,7 +194,7 @@ fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<O
     let below = if node.is_leaf() {
         (0..node.slot_count())
             .filter(|&slot| node.flags(slot) == SlotFlags::OVERFLOW)
-            .filter_map(|slot| Reference::decode(node.value(slot)).map(Below::Chain))
+            .filter_map(|slot| Reference::decode(node.value(slot)).map(Below::OverflowChain))
             .collect()
     } else {
         (0..=node.slot_count()).map(|slot| Below::Child(node.child(slot))).collect()

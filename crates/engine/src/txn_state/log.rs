@@ -37,7 +37,7 @@ const CHAIN_BITS: u32 = 20;
 pub(crate) const TXN_LIMIT: TxnId = TxnId::new(1 << (64 - CHAIN_BITS));
 
 /// Chains that one transaction can write.
-const MOST_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
+const MOST_OVERFLOW_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
 
 /// What a rollback does about one entry of the undo buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +81,7 @@ pub(crate) struct TxnLog {
     /// Bytes that a rollback of everything would need.
     undo_bytes: u64,
     /// Overflow values written so far.
-    chains: u64,
+    overflow_chains: u64,
 }
 
 /// A record that the transaction's number and chain are still to be put into.
@@ -134,7 +134,7 @@ impl TxnLog {
     pub(crate) fn begin(&mut self, txn: TxnId) {
         debug_assert!(!self.entered && self.entries.is_empty() && self.reserved == 0);
         self.txn = txn;
-        self.chains = 0;
+        self.overflow_chains = 0;
         self.clock = Gsn::ZERO;
     }
 
@@ -202,12 +202,12 @@ impl TxnLog {
     ///
     /// # Errors
     /// [`Error::TooManyLargeValues`] when the transaction's numbers are used up. It may go on otherwise.
-    pub(crate) fn next_chain(&mut self) -> Result<u64> {
-        if self.chains == MOST_CHAINS {
-            return Err(Error::TooManyLargeValues { limit: MOST_CHAINS });
+    pub(crate) fn next_overflow_chain(&mut self) -> Result<u64> {
+        if self.overflow_chains == MOST_OVERFLOW_CHAINS {
+            return Err(Error::TooManyLargeValues { limit: MOST_OVERFLOW_CHAINS });
         }
-        self.chains += 1;
-        Ok((self.txn.get() << CHAIN_BITS) | self.chains)
+        self.overflow_chains += 1;
+        Ok((self.txn.get() << CHAIN_BITS) | self.overflow_chains)
     }
 
     /// Whether [`Self::reserve_log`] for a record with `bytes` of payload would have to ask for more.
@@ -568,13 +568,13 @@ mod tests {
     fn chains_are_numbered_until_the_numbers_are_used_up() {
         let mut log = TxnLog::default();
         log.begin(TxnId::new(7));
-        assert_eq!(log.next_chain().unwrap(), 7 << 20 | 1);
-        log.chains = MOST_CHAINS - 1;
-        assert_eq!(log.next_chain().unwrap(), (8 << 20) - 1);
+        assert_eq!(log.next_overflow_chain().unwrap(), 7 << 20 | 1);
+        log.overflow_chains = MOST_OVERFLOW_CHAINS - 1;
+        assert_eq!(log.next_overflow_chain().unwrap(), (8 << 20) - 1);
         for _ in 0..2 {
-            assert!(matches!(log.next_chain(), Err(Error::TooManyLargeValues { limit: 1_048_575 })));
+            assert!(matches!(log.next_overflow_chain(), Err(Error::TooManyLargeValues { limit: 1_048_575 })));
         }
         log.begin(TxnId::new(8));
-        assert_eq!(log.next_chain().unwrap(), 8 << 20 | 1);
+        assert_eq!(log.next_overflow_chain().unwrap(), 8 << 20 | 1);
     }
 }

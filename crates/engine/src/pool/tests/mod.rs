@@ -3,7 +3,7 @@
 mod basics;
 mod crash;
 mod failures;
-mod on_touch;
+mod on_fetch;
 mod stress;
 
 use std::collections::HashMap;

@@ -8,13 +8,13 @@ use crate::error::Result;
 use crate::record::{Kind, undo_next};
 
 /// The records of a transaction, backwards. They may be in several logs.
-pub(super) struct Chain {
+pub(super) struct PrevChain {
     next: Place,
     /// GSN of the record before. It falls, or the chain would never end.
     gsn: Gsn,
 }
 
-impl Chain {
+impl PrevChain {
     pub(super) fn new(last: Place) -> Self {
         Self { next: last, gsn: Gsn::MAX }
     }

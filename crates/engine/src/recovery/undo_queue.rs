@@ -1,4 +1,4 @@
-//! Undo behind the opening: transactions that the crash has interrupted are brought to their end while others run.
+//! The undo queue: in-doubt transactions that are brought to their end after the opening, while others run.
 //!
 //! Losers hold their locks on what they have changed, so nobody sees that; whoever needs such a record waits, as for any other
 //! transaction, until it is as it was. All of them are in the transaction table: checkpoints name them, the log is kept for them,
@@ -13,14 +13,14 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Condvar, Mutex};
 
-use super::interrupted::Interrupted;
+use super::in_doubt::InDoubt;
 use super::parts::UndoParts;
 use crate::error::Result;
 use crate::health::Failures;
 
 /// The transactions that are still to be brought to their end.
 #[derive(Debug, Default)]
-pub(crate) struct Unfinished {
+pub(crate) struct UndoQueue {
     state: Mutex<State>,
     /// Nobody works on any of them any more.
     idle: Condvar,
@@ -28,18 +28,18 @@ pub(crate) struct Unfinished {
 
 #[derive(Debug, Default)]
 struct State {
-    rest: Vec<Interrupted>,
+    rest: Vec<InDoubt>,
     /// How many are being worked on.
     running: usize,
     /// The log has no room for the rollback of one of them, beside all others.
     lacks_log_space: bool,
 }
 
-impl Unfinished {
+impl UndoQueue {
     /// Leaves a transaction, which must have its locks, and should have its log space reserved.
-    pub(super) fn leave(&self, interrupted: Interrupted, is_reserved: bool) {
+    pub(super) fn leave(&self, in_doubt: InDoubt, is_reserved: bool) {
         let mut state = self.state.lock();
-        state.rest.push(interrupted);
+        state.rest.push(in_doubt);
         state.lacks_log_space |= !is_reserved;
     }
 
@@ -47,7 +47,7 @@ impl Unfinished {
     /// nobody else may run before they are over.
     pub(super) fn prepare(&self, parts: &UndoParts<'_>) -> Result<()> {
         let mut state = self.state.lock();
-        state.rest.sort_by_key(|interrupted| Reverse(interrupted.effort()));
+        state.rest.sort_by_key(|in_doubt| Reverse(in_doubt.effort()));
         let lacks_log_space = state.lacks_log_space;
         drop(state);
         if lacks_log_space { self.finish_all(parts, &AtomicBool::new(false)) } else { Ok(()) }
@@ -81,7 +81,7 @@ impl Unfinished {
             let next = state.rest.pop().expect("it is not empty");
             state.running += 1;
             drop(state);
-            let mut running = Running { unfinished: self, failures: parts.failures, has_returned: false };
+            let mut running = Running { queue: self, failures: parts.failures, has_returned: false };
             reach(Probe::UndoneBehindOpening);
             let finished = next.finish(parts, stop);
             running.has_returned = true;
@@ -101,7 +101,7 @@ impl Unfinished {
 
 /// Says when a thread has done with a transaction, in whatever way.
 struct Running<'a> {
-    unfinished: &'a Unfinished,
+    queue: &'a UndoQueue,
     failures: Failures<'a>,
     has_returned: bool,
 }
@@ -112,10 +112,10 @@ impl Drop for Running<'_> {
             self.failures
                 .fail("a transaction that a crash had interrupted could not be finished: a thread has panicked");
         }
-        let mut state = self.unfinished.state.lock();
+        let mut state = self.queue.state.lock();
         state.running -= 1;
         if state.running == 0 {
-            self.unfinished.idle.notify_all();
+            self.queue.idle.notify_all();
         }
     }
 }

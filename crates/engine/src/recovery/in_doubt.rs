@@ -1,7 +1,7 @@
-//! A transaction that the crash has interrupted, brought back as it was.
+//! In-doubt transactions: those that the crash has interrupted, brought back as they were.
 //!
 //! A loser gets its undo buffer again, from the log, and is rolled back as any transaction is. If others are to run before that
-//! (`unfinished.rs`) it also gets its locks on what it has changed, and the log space that the rollback takes. Locks on what it has
+//! (`undo_queue.rs`) it also gets its locks on what it has changed, and the log space that the rollback takes. Locks on what it has
 //! only read, and on gaps, it needs no more: nobody will act on what it has read.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,9 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 use duramen_wal::ReadBack;
 
-use super::chain::Chain;
 use super::malformed::malformed;
 use super::parts::UndoParts;
+use super::prev_chain::PrevChain;
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
 use crate::record::{DeferredFree, Kind, Malformed, Reader, Undo};
@@ -29,14 +29,14 @@ const MOST_ATTEMPTS: u32 = 6;
 
 /// A transaction that is to be brought to its end.
 #[derive(Debug)]
-pub(crate) enum Interrupted {
+pub(crate) enum InDoubt {
     /// It had not committed, and is rolled back.
     Loser(Box<Context>),
     /// It had, and does its deferred frees.
     Winner(Box<Context>, Vec<DeferredFree>),
 }
 
-impl Interrupted {
+impl InDoubt {
     /// Enters the transaction into the transaction table.
     pub(super) fn resume(parts: &UndoParts<'_>, entry: TxnEntry) -> Box<Context> {
         let mut context = parts.contexts.take();
@@ -52,7 +52,7 @@ impl Interrupted {
         entry: TxnEntry,
         mut context: Box<Context>,
     ) -> Result<Self> {
-        let mut chain = Chain::new(entry.last);
+        let mut chain = PrevChain::new(entry.last);
         if entry.state == TxnState::Committed {
             let mut frees = Vec::new();
             while let Some(record) = chain.next(logs)? {
