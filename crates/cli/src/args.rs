@@ -51,10 +51,10 @@ pub(crate) struct OpenArgs {
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=32))]
     pub(crate) recovery_threads: Option<u32>,
     /// After a crash, open as soon as the log has been read; losers are rolled back and pages redone in the background
-    #[arg(long)]
-    pub(crate) open_early: bool,
-    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --open-early, half of it is for those that
-    /// wait [default: 64, or 1024 with --open-early]
+    #[arg(long, alias = "open-early")]
+    pub(crate) instant_recovery: bool,
+    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --instant-recovery, half of it is for
+    /// those that wait [default: 64, or 1024 with --instant-recovery]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
     pub(crate) redo_memory_mb: Option<u32>,
     /// Read and write through the system's page cache
@@ -96,7 +96,7 @@ impl OpenArgs {
         Self {
             pool_mb,
             recovery_threads: None,
-            open_early: false,
+            instant_recovery: false,
             redo_memory_mb: None,
             no_direct: false,
             no_uring: false,
@@ -356,6 +356,15 @@ mod tests {
         let Command::Bench(args) = cli.command else { panic!() };
         assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
         assert_eq!((args.partition, args.open.log.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
+    }
+
+    #[test]
+    fn the_earlier_spelling_of_instant_recovery_is_understood() {
+        for spelling in ["--instant-recovery", "--open-early"] {
+            let cli = Cli::try_parse_from(["duramen", "bench", "tpcb", spelling]).unwrap();
+            let Command::Bench(args) = cli.command else { panic!() };
+            assert!(args.open.instant_recovery, "{spelling}");
+        }
     }
 
     #[test]

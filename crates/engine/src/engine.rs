@@ -252,7 +252,7 @@ impl RecoveryHost for Engine {
             contexts: &self.contexts,
             failures: self.failures(),
             freeing: self.freeing(),
-            open_early: self.options.open_early,
+            instant_recovery: self.options.recovers_instantly(),
         }
     }
 }

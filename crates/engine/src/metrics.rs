@@ -39,10 +39,10 @@ pub struct Metrics {
     pub pool_pages: u64,
     /// Pages that differ from what is on disk, at this moment.
     pub dirty_pages: u64,
-    /// Pages that recovery has still to redo, at this moment (see [`crate::Options::open_early`]).
+    /// Pages that recovery has still to redo, at this moment (see [`crate::Options::instant_recovery`]).
     pub unredone_pages: u64,
     /// Transactions that a crash has interrupted and that are still to be brought to their end, at this moment (see
-    /// [`crate::Options::open_early`]). If one of them cannot be, the database goes out of service, and those that are left stay
+    /// [`crate::Options::instant_recovery`]). If one of them cannot be, the database goes out of service, and those that are left stay
     /// for the next opening.
     pub interrupted: u64,
     /// Pages read into the pool.
@@ -74,12 +74,12 @@ pub struct RecoveryReport {
     pub pages: u64,
     /// Page operations that were repeated before the database was open.
     pub redone: u64,
-    /// Pages that were left to be redone when they are needed (see [`crate::Options::open_early`]).
+    /// Pages that were left to be redone when they are needed (see [`crate::Options::instant_recovery`]).
     pub left: u64,
     /// Transactions that had not committed, and are rolled back.
     pub losers: u64,
     /// Transactions that were left to be rolled back, or to do their deferred frees, after the opening (see
-    /// [`crate::Options::open_early`]).
+    /// [`crate::Options::instant_recovery`]).
     pub transactions_left: u64,
     /// Time to find the end of the log, in microseconds.
     pub log_end_micros: u64,

@@ -145,15 +145,19 @@ pub struct Options {
     /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at least 4 KiB, at most
-    /// 4 GiB); `None` (default) is 64 MiB, or 1 GiB with [`Options::open_early`]. It is used as far as there is log to recover
+    /// 4 GiB); `None` (default) is 64 MiB, or 1 GiB with [`Options::instant_recovery`]. It is used as far as there is log to recover
     /// from, and only until redo is done. Where data is larger than the pool, more of it means fewer reads of each page.
     pub redo_memory_bytes: Option<usize>,
     /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
     /// most 8, as far as there is log that is worth it.
     pub recovery_threads: Option<usize>,
-    /// After a crash, let transactions begin as soon as the log has been read (default no). Losers hold their locks again until
-    /// they are rolled back, in the background; pages are redone when they are first needed, or in the background. The changes wait in memory meanwhile: those of the end of
-    /// the log, at most as much as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
+    /// Instant recovery: after a crash, let transactions begin as soon as the log has been read (default no). Losers hold
+    /// their locks again until they are rolled back, in the background; pages are redone when they are first needed, or in
+    /// the background. The changes wait in memory meanwhile: those of the end of the log, at most as much as fits half of
+    /// [`Options::redo_memory_bytes`]; what is before is redone first.
+    pub instant_recovery: bool,
+    /// The earlier spelling of [`Options::instant_recovery`]; either turns it on.
+    #[deprecated(note = "it is called `instant_recovery`")]
     pub open_early: bool,
     /// Who is told how far recovery is; nobody by default.
     pub recovery_observer: Option<RecoveryObserver>,
@@ -197,6 +201,8 @@ impl Default for Options {
             checkpoint_bytes: 256 << 20,
             redo_memory_bytes: None,
             recovery_threads: None,
+            instant_recovery: false,
+            #[expect(deprecated, reason = "every field has a default")]
             open_early: false,
             recovery_observer: None,
             group_commit_transactions: 1,
@@ -221,9 +227,15 @@ impl Options {
     /// Most threads that recovery can be told to use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
 
+    /// Whether [`Options::instant_recovery`] is on, by either spelling.
+    #[expect(deprecated, reason = "the earlier spelling counts, too")]
+    pub(crate) fn recovers_instantly(&self) -> bool {
+        self.instant_recovery || self.open_early
+    }
+
     /// Memory that recovery may use beside the pool, in bytes: [`Options::redo_memory_bytes`], or its default.
     pub(crate) fn redo_memory(&self) -> usize {
-        self.redo_memory_bytes.unwrap_or(if self.open_early { 1 << 30 } else { 64 << 20 })
+        self.redo_memory_bytes.unwrap_or(if self.recovers_instantly() { 1 << 30 } else { 64 << 20 })
     }
 
     /// The options of each log.
@@ -304,5 +316,20 @@ impl FromStr for Timestamp {
             option: "time",
             reason: format!("`{text}` is no time; write it like 2026-11-21T15:28:34.123456Z (UTC)"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(deprecated, reason = "it is what is tested")]
+    fn the_earlier_spelling_of_instant_recovery_turns_it_on() {
+        assert!(!Options::default().recovers_instantly());
+        assert!(Options { instant_recovery: true, ..Options::default() }.recovers_instantly());
+        let earlier = Options { open_early: true, ..Options::default() };
+        assert!(earlier.recovers_instantly());
+        assert_eq!(earlier.redo_memory(), 1 << 30);
     }
 }

@@ -1,4 +1,4 @@
-//! What recovery leaves for after the opening ([`crate::Options::open_early`]), and the thread that does it: first the losers,
+//! What recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and the thread that does it: first the losers,
 //! since others may wait for their locks; then the pages that nobody has needed yet.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};

@@ -72,7 +72,7 @@ impl InDoubt {
                 Some(Kind::Compensation) => {}
                 Some(Kind::Update) => {
                     let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
-                    if parts.open_early && !is_on(Bug::LoserUnlocked) {
+                    if parts.instant_recovery && !is_on(Bug::LoserUnlocked) {
                         lock(parts, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
                     }
                     context.log.recall_update(&*parts.store.scheme, &record, undo);

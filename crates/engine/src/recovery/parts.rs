@@ -15,6 +15,6 @@ pub(crate) struct UndoParts<'e> {
     pub(crate) contexts: &'e ContextPool,
     pub(crate) failures: Failures<'e>,
     pub(crate) freeing: Freeing<'e>,
-    /// Other transactions are to run before these are over.
-    pub(crate) open_early: bool,
+    /// Other transactions are to run before these are over: see [`crate::Options::instant_recovery`].
+    pub(crate) instant_recovery: bool,
 }

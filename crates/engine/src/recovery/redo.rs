@@ -44,7 +44,7 @@ const STEPS: usize = 8;
 /// Buckets for each of several threads: so many that none waits long for another at the end of a window.
 const BUCKETS_PER_THREAD: usize = 8;
 
-/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. If the database is to be opened early,
+/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. With instant recovery,
 /// the last window is left to whoever needs its pages; it is bounded like any other.
 pub(super) fn redo(
     pool: &Arc<Pool>,
@@ -59,7 +59,7 @@ pub(super) fn redo(
     let bytes = sources.iter().map(Redo::left).sum();
     let threads = crew::size_for(options.recovery_threads, bytes);
     let most = options.redo_memory() / 2;
-    let keep = options.open_early.then_some(most);
+    let keep = options.recovers_instantly().then_some(most);
     let window_bytes = if keep.is_some() { most.min(USUAL_WINDOW) } else { most };
     let portions = Portions {
         window_bytes,

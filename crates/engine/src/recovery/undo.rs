@@ -1,7 +1,7 @@
 //! The third pass: in-doubt transactions, which the crash interrupted, are brought to their end.
 //!
 //! Each is brought back first as it was (`in_doubt.rs`). Then losers are rolled back, and the deferred frees of winners
-//! are done: before the database is open, or behind that, if it is opened early (`undo_queue.rs`).
+//! are done: before the database is open, or after that, by instant recovery (`undo_queue.rs`).
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, crew};
@@ -70,7 +70,7 @@ fn finish_or_leave(
 ) -> Result<()> {
     let parts = host.undo_parts();
     let mut in_doubt = InDoubt::bring_back(&parts, logs, entry, context)?;
-    if !parts.open_early {
+    if !parts.instant_recovery {
         in_doubt.reserve_some(&parts);
         return in_doubt.finish(&parts, &AtomicBool::new(false));
     }
