@@ -1,4 +1,4 @@
-//! The full structural check behind [`Db::check`].
+//! The full structural check behind [`crate::Db::check`].
 //!
 //! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the overflow values that
 //! leaves refer to (`overflow_chain.rs`); what was reached is then compared with the allocation bitmaps (`space.rs`). Each page is
@@ -36,7 +36,7 @@ use space::Reached;
 /// Most problems that a report spells out; of the rest it gives the number.
 const MAX_PROBLEMS: usize = 1000;
 
-/// What [`Db::check`] found.
+/// What [`crate::Db::check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Number of tables, the catalog not counted.

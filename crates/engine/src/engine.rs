@@ -150,8 +150,7 @@ impl Engine {
         let never = AtomicBool::new(false);
         let finished = self.finish_in_doubt(&never);
         let redone = self.finish_redo(&never);
-        let taken = self.checkpoint_parts().take_of_clean_pages();
-        taken.map_err(|error| self.note(error)).and(finished).and(redone)
+        self.new_checkpoint().take_of_clean_pages().and(finished).and(redone)
     }
 
     /// Ends service: threads stop, later calls of transactions get [`Error::Closed`].
@@ -196,14 +195,14 @@ impl Engine {
         }
     }
 
-    fn checkpoint_parts(&self) -> Checkpoint<'_> {
+    fn new_checkpoint(&self) -> Checkpoint<'_> {
         Checkpoint {
             disk: &*self.disk,
             control: &self.control,
             store: &self.store,
             txns: &self.txns,
             contexts: &self.contexts,
-            health: &self.health,
+            failures: self.failures(),
             counters: &self.counters,
             checkpointer: &self.checkpointer,
             every: self.options.checkpoint_bytes,
@@ -214,12 +213,12 @@ impl Engine {
 impl Maintenance for Engine {
     fn checkpoint(&self) -> Result<()> {
         self.retry_deferred_frees();
-        self.checkpoint_parts().take().map_err(|error| self.note(error))
+        self.new_checkpoint().take()
     }
 
     fn checkpoint_to_free_log(&self) -> Result<()> {
         let _ = self.finish_redo(&AtomicBool::new(false));
-        self.checkpoint_parts().take_of_clean_pages().map_err(|error| self.note(error))
+        self.new_checkpoint().take_of_clean_pages()
     }
 
     fn finish_in_doubt(&self, stop: &AtomicBool) -> Result<()> {

@@ -45,9 +45,31 @@
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
 //!
 //! # How it is built
-//! From the bottom up: `page` (bytes of pages), `pool` (pages in memory), `record` (what the log says), `storage` (changes
-//! of pages, free space, large values, the catalog), `btree`, `lock`, `txn` (transactions), `recovery` (checkpoints,
-//! opening, restart) and `api`; `backup`, `check` and `inspect` beside them. `scheme` is the seam to the log.
+//! No folder or file imports one that stands further down in this table, and the files of a folder do not import each other
+//! in a circle.
+//!
+//! | folder or file | meaning |
+//! |---|---|
+//! | `page` | the bytes of pages |
+//! | `pool` | pages in memory |
+//! | `record` | what records of the log say |
+//! | `scheme` | the seam to the log |
+//! | `storage` | what trees are made of: mini-transactions, free space, large values, the catalog |
+//! | `btree` | ordered keys |
+//! | `lock` | what transactions hold until they end |
+//! | `health` | whether the database is fit for use |
+//! | `txn_state` | what the database keeps of each transaction: undo buffer, transaction table, deferred frees |
+//! | `checkpoint` | fuzzy checkpoints, the control file that names them, generations of files |
+//! | `recovery` | analysis, redo and undo after a crash |
+//! | `full_log` | what is done when the log has no space left |
+//! | `engine` | what a database is made of |
+//! | `txn` | what a transaction does |
+//! | `open` | opening a database, or making one |
+//! | `check` | the full structural check |
+//! | `api` | the database handle |
+//! | `backup`, `inspect` | backups and restoring them; looking at a database's files |
+//!
+//! Plain values that many of them use lie in the root: options, errors, counts.
 
 mod api;
 mod backup;

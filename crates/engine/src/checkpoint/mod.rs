@@ -26,7 +26,7 @@ use duramen_types::{Gsn, Lsn, PageId};
 use duramen_wal::{Inserted, NewRecord};
 
 use crate::error::{Error, Result};
-use crate::health::Health;
+use crate::health::Failures;
 use crate::metrics::Counters;
 use crate::record::Kind;
 use crate::storage::store::Store;
@@ -43,7 +43,7 @@ pub(crate) struct Checkpoint<'e> {
     pub(crate) store: &'e Store,
     pub(crate) txns: &'e TxnTable,
     pub(crate) contexts: &'e ContextPool,
-    pub(crate) health: &'e Health,
+    pub(crate) failures: Failures<'e>,
     pub(crate) counters: &'e Counters,
     pub(crate) checkpointer: &'e Checkpointer,
     /// The next one is due when the logs have grown by so many bytes.
@@ -70,11 +70,12 @@ impl Checkpoint<'_> {
         // Time passes with the bytes of the busiest of several logs; the others may have as many.
         let logs = u64::from(self.control.lock().control.logs.count);
         self.checkpointer.set_due(Gsn::new(self.store.scheme.end().get() + self.every.div_ceil(logs)));
-        taken
+        // While nobody else can begin one.
+        taken.map_err(|error| self.failures.note(error))
     }
 
     fn take_in_reservation(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
-        self.health.check()?;
+        self.failures.health.check()?;
         self.verify_files()?;
         self.store.pool.flush_before(flush_before)?;
         self.store.pool.write_versions()?;
