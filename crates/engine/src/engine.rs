@@ -1,22 +1,23 @@
 //! What a database is made of: shared by its handle, its transactions and its background threads.
 //!
-//! The parts do not know the engine. Each has a folder and a state of its own, and gets by reference what else it works with:
+//! The parts do not know the engine. Each has a folder of its own and keeps its state apart from the code that works on it;
+//! that code borrows just what it needs:
 //!
 //! | what is done | by | where its state is |
 //! |---|---|---|
 //! | a checkpoint | [`Checkpoint`] | [`Checkpointer`], the control file |
 //! | going on to the next generation of files | [`Generations`] | the control file |
-//! | making room in a full log | [`FullLog`] | [`LogQueue`] |
+//! | reserving space in a full log | [`FullLog`] | [`LogQueue`] |
 //! | freeing pages after a commit | [`Freeing`] | [`DeferredFrees`] |
 //! | finishing what a crash has interrupted | [`recovery`](crate::recovery) | [`BackgroundRecovery`] |
 //! | going out of service | [`Failures`] | [`Health`] |
 //!
-//! What one of them needs done by another, it asks the engine for by [`Maintenance`].
+//! If one of them needs the work of another, it calls the engine through [`Maintenance`].
 //!
 //! # Lock order
-//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is
-//! waited for; bitmaps last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch. `docs/lock-order.md`
-//! has the whole order.
+//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is waited for; bitmaps
+//! last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch. `docs/lock-order.md` has the
+//! whole order.
 
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,7 +138,7 @@ impl Engine {
     #[inline]
     pub(crate) fn reserve_log(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
         let has_line = || self.log_queue.has_line();
-        if log.reserve_log(self.scheme(), bytes, has_line, |missing| self.full_log().set_aside(missing))? {
+        if log.reserve_log(self.scheme(), bytes, has_line, |missing| self.full_log().reserve(missing))? {
             // Long transactions grow the log, too. To look where all logs end would be a cache miss or two for each of them.
             self.checkpointer.wake_if_due(log.latest());
         }

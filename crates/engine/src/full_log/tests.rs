@@ -5,7 +5,7 @@ use super::*;
 const FREE: View = View {
     behind_transactions: true,
     fits_alone: true,
-    is_room_to_come: false,
+    is_space_to_come: false,
     gives_way: false,
     behind_checkpoint: true,
     has_in_doubt: false,
@@ -22,11 +22,11 @@ fn what_stands_in_the_way_is_seen_to() {
     let archive = |has_failed| Some(Retainer::Archive { has_failed });
     let expected = [
         (KEPT, Remedy::Refuse(Culprit::Itself)),
-        (View { is_room_to_come: true, ..KEPT }, Remedy::Refuse(Culprit::Itself)),
+        (View { is_space_to_come: true, ..KEPT }, Remedy::Refuse(Culprit::Itself)),
         (View { has_in_doubt: true, has_deferred_frees: true, ..KEPT }, Remedy::FinishInDoubt),
         (View { has_deferred_frees: true, ..KEPT }, Remedy::RetryDeferredFrees),
         (View { in_checkpoint: true, ..KEPT }, Remedy::AwaitCheckpoint),
-        (View { is_room_to_come: true, gives_way: true, ..SHARED }, Remedy::AwaitOthers),
+        (View { is_space_to_come: true, gives_way: true, ..SHARED }, Remedy::AwaitOthers),
         (View { gives_way: true, ..SHARED }, Remedy::Refuse(Culprit::Transactions)),
         (SHARED, Remedy::LetGiveWay),
         // A transaction keeps the log, whatever else does.
