@@ -1,7 +1,7 @@
 //! What a database is made of: shared by its handle, its transactions and its background threads.
 //!
-//! The parts do not know the engine. Each has a folder of its own and keeps its state apart from the code that works on it;
-//! that code borrows just what it needs:
+//! The parts do not know the engine. Each has a folder of its own and keeps its state apart from the code that works
+//! on it; that code borrows just what it needs:
 //!
 //! | what is done | by | where its state is |
 //! |---|---|---|
@@ -15,9 +15,9 @@
 //! If one of them needs the work of another, it calls the engine through [`Maintenance`].
 //!
 //! # Lock order
-//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is waited for; bitmaps
-//! last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch. `docs/lock-order.md` has the
-//! whole order.
+//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is waited for;
+//! bitmaps last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch.
+//! `docs/lock-order.md` has the whole order.
 
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};

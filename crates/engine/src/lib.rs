@@ -45,8 +45,8 @@
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
 //!
 //! # How it is built
-//! No folder or file imports one that stands further down in this table, and the files of a folder do not import each other
-//! in a circle.
+//! No folder or file imports one that stands further down in this table, and the files of a folder do not import each
+//! other in a circle.
 //!
 //! | folder or file | meaning |
 //! |---|---|

@@ -42,8 +42,8 @@ pub struct Metrics {
     /// Pages that recovery has still to redo, at this moment (see [`crate::Options::instant_recovery`]).
     pub unredone_pages: u64,
     /// Transactions that a crash has interrupted and that are still to be brought to their end, at this moment (see
-    /// [`crate::Options::instant_recovery`]). If one of them cannot be, the database goes out of service, and those that are left stay
-    /// for the next opening.
+    /// [`crate::Options::instant_recovery`]). If one of them cannot be, the database goes out of service, and those
+    /// that are left stay for the next opening.
     pub interrupted: u64,
     /// Pages read into the pool.
     pub page_reads: u64,

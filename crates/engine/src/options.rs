@@ -144,17 +144,18 @@ pub struct Options {
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of several logs, when the
     /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
-    /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at least 4 KiB, at most
-    /// 4 GiB); `None` (default) is 64 MiB, or 1 GiB with [`Options::instant_recovery`]. It is used as far as there is log to recover
-    /// from, and only until redo is done. Where data is larger than the pool, more of it means fewer reads of each page.
+    /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at least 4 KiB, at
+    /// most 4 GiB); `None` (default) is 64 MiB, or 1 GiB with [`Options::instant_recovery`]. It is used as far as
+    /// there is log to recover from, and only until redo is done. Where data is larger than the pool, more of it means
+    /// fewer reads of each page.
     pub redo_memory_bytes: Option<usize>,
     /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
     /// most 8, as far as there is log that is worth it.
     pub recovery_threads: Option<usize>,
-    /// Instant recovery: after a crash, let transactions begin as soon as the log has been read (default no). Losers hold
-    /// their locks again until they are rolled back, in the background; pages are redone when they are first needed, or in
-    /// the background. The changes wait in memory meanwhile: those of the end of the log, at most as much as fits half of
-    /// [`Options::redo_memory_bytes`]; what is before is redone first.
+    /// Instant recovery: after a crash, let transactions begin as soon as the log has been read (default no). Losers
+    /// hold their locks again until they are rolled back, in the background; pages are redone when they are first
+    /// needed, or in the background. The changes wait in memory meanwhile: those of the end of the log, at most as
+    /// much as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
     pub instant_recovery: bool,
     /// The earlier spelling of [`Options::instant_recovery`]; either turns it on.
     #[deprecated(note = "it is called `instant_recovery`")]

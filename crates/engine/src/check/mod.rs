@@ -1,9 +1,9 @@
 //! The full structural check behind [`crate::Db::check`].
 //!
-//! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the overflow values that
-//! leaves refer to (`overflow_chain.rs`); what was reached is then compared with the allocation bitmaps (`space.rs`). Each page is
-//! copied under a shared latch that is let go before the next page is latched, so the check holds nobody up for long. It
-//! takes no locks: the caller sees to it that nobody writes meanwhile.
+//! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the overflow values
+//! that leaves refer to (`overflow_chain.rs`); what was reached is then compared with the allocation bitmaps
+//! (`space.rs`). Each page is copied under a shared latch that is let go before the next page is latched, so the check
+//! holds nobody up for long. It takes no locks: the caller sees to it that nobody writes meanwhile.
 //!
 //! What is wrong goes into the report and the check goes on; where a page cannot be read or trusted, what lies below it
 //! stays unknown. Only a failure of the disk itself ends the check early.

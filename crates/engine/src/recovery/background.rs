@@ -1,5 +1,5 @@
-//! What recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and the thread that does it: first the losers,
-//! since others may wait for their locks; then the pages that nobody has needed yet.
+//! What recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and the thread that does it:
+//! first the losers, since others may wait for their locks; then the pages that nobody has needed yet.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::{self, JoinHandle};
@@ -40,8 +40,8 @@ impl BackgroundRecovery {
         self.undo_queue.count()
     }
 
-    /// Brings the transactions to their end that have been left, until it is told to stop, and waits for those that others work
-    /// on. The caller must hold no latch, and must not be one of them.
+    /// Brings the transactions to their end that have been left, until it is told to stop, and waits for those that
+    /// others work on. The caller must hold no latch, and must not be one of them.
     pub(crate) fn finish_transactions(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         self.undo_queue.finish_all(parts, stop)
     }

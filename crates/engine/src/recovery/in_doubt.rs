@@ -1,8 +1,8 @@
 //! In-doubt transactions: those that the crash has interrupted, brought back as they were.
 //!
-//! A loser gets its undo buffer again, from the log, and is rolled back as any transaction is. If others are to run before that
-//! (`undo_queue.rs`) it also gets its locks on what it has changed, and the log space that the rollback takes. Locks on what it has
-//! only read, and on gaps, it needs no more: nobody will act on what it has read.
+//! A loser gets its undo buffer again, from the log, and is rolled back as any transaction is. If others are to run
+//! before that (`undo_queue.rs`) it also gets its locks on what it has changed, and the log space that the rollback
+//! takes. Locks on what it has only read, and on gaps, it needs no more: nobody will act on what it has read.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};

@@ -10,8 +10,8 @@
 //!
 //! Each pass is shared by several threads: the first by log and by page, undo by transaction.
 //!
-//! With [`crate::Options::instant_recovery`] redo leaves its last stretch for after the opening (`on_demand.rs`), and undo all of its
-//! transactions (`undo_queue.rs`).
+//! With [`crate::Options::instant_recovery`] redo leaves its last stretch for after the opening (`on_demand.rs`), and
+//! undo all of its transactions (`undo_queue.rs`).
 //!
 //! A crash at any point leaves a database that recovery starts over on: redo only repeats what the log says, and undo goes
 //! on after the last compensation record that was hardened.

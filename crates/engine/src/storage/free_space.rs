@@ -4,7 +4,8 @@
 //! are part of the [`MiniTransaction`] that starts or stops using the page: no crash can leak a page or give one out
 //! twice. Here is only a hint where to look.
 //!
-//! Latch order: a bitmap page is latched after every tree page of the same mini-transaction, and only one of them at a time.
+//! Latch order: a bitmap page is latched after every tree page of the same mini-transaction, and only one of them at a
+//! time.
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Changes of pages that are atomic in the log: the pages are latched, changed, described by one record, stamped with
 //! its GSN and unlatched.
 //!
-//! Whatever touches more than one page does so by a [`MiniTransaction`]: splits, merges, allocations. It either is in the
-//! log whole or not at all, which makes it a system transaction without any undo. An ordinary update of one leaf is done
-//! by [`crate::txn_state::log::TxnLog::update`], which follows the same order.
+//! Whatever touches more than one page does so by a [`MiniTransaction`]: splits, merges, allocations. It either is in
+//! the log whole or not at all, which makes it a system transaction without any undo. An ordinary update of one leaf
+//! is done by [`crate::txn_state::log::TxnLog::update`], which follows the same order.
 //!
 //! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right: [`Exclusive::prepare`] before the page is
 //! touched, so that a checkpoint that begins after the record finds the page in the dirty page table; then the record;

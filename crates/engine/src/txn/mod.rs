@@ -1,8 +1,8 @@
 //! Transactions.
 //!
 //! `read.rs` and `scan.rs` find records, `write.rs` changes them, `savepoint.rs` takes changes back, `finish.rs`
-//! commits and aborts, `commit.rs` is what tells about a commit that is not hardened yet. This file holds what they share.
-//! What the database keeps of a transaction is in `txn_state`.
+//! commits and aborts, `commit.rs` is what tells about a commit that is not hardened yet. This file holds what they
+//! share. What the database keeps of a transaction is in `txn_state`.
 //!
 //! # How serializability is kept
 //! Strict two-phase locking on keys and on the gaps between them. The lock on a key is taken before the tree is searched,

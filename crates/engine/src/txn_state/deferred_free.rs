@@ -1,4 +1,5 @@
-//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and the trees of dropped tables.
+//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and the trees of
+//! dropped tables.
 //!
 //! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In between, a crash may
 //! happen at any point, and recovery begins again. A page is therefore freed only after everything that is found through

@@ -5,9 +5,9 @@
 //! (Scalable logging through NVM, section 3).
 //!
 //! # Log space
-//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records and for undoing all the
-//! transaction has done, it included. A rollback therefore always finds space; a transaction that would need more than
-//! the log can give is refused while it still can be rolled back.
+//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records and for undoing all
+//! the transaction has done, it included. A rollback therefore always finds space; a transaction that would need more
+//! than the log can give is refused while it still can be rolled back.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
@@ -216,9 +216,10 @@ impl TxnLog {
         needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
-    /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its undo; returns whether the
-    /// log had to be asked. Called without latches: if the log is full, `when_full` sets aside what is missing, which may take
-    /// long. So it does for a transaction that has nothing yet, if `has_line` says that others wait for log space.
+    /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its undo; returns
+    /// whether the log had to be asked. Called without latches: if the log is full, `when_full` sets aside what is
+    /// missing, which may take long. So it does for a transaction that has nothing yet, if `has_line` says that others
+    /// wait for log space.
     #[inline]
     pub(crate) fn reserve_log(
         &mut self,
@@ -448,8 +449,8 @@ impl TxnLog {
         }
     }
 
-    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the transaction is over only after
-    /// [`Self::end`].
+    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the transaction is over
+    /// only after [`Self::end`].
     pub(crate) fn commit(
         &mut self,
         scheme: &dyn StorageScheme,
@@ -530,8 +531,8 @@ impl TxnLog {
         self.arena.clear();
     }
 
-    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds it by that,
-    /// for what has not ended keeps it from being recycled.
+    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds
+    /// it by that, for what has not ended keeps it from being recycled.
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is.

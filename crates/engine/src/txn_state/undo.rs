@@ -49,7 +49,8 @@ pub(crate) fn undo_to(
     Ok(())
 }
 
-/// Applies an inverse to the pages, which stay latched in the mini-transaction; adds the bytes of log that splits took to `logged`.
+/// Applies an inverse to the pages, which stay latched in the mini-transaction; adds the bytes of log that splits took
+/// to `logged`.
 fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<MiniTransaction<'s>, PoolError> {
     match undo {
         Undo::Allocate { page } => store.begin_free_page(page),
