@@ -40,7 +40,7 @@ use crate::storage::catalog::Handles;
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::{Context, ContextPool};
 use crate::txn_state::deferred_free::{DeferredFrees, Freeing};
-use crate::txn_state::log::TxnLog;
+use crate::txn_state::log::{Missing, TxnLog};
 use crate::txn_state::table::TxnTable;
 
 /// A database.
@@ -138,11 +138,16 @@ impl Engine {
     #[inline]
     pub(crate) fn reserve_log(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
         let has_line = || self.log_queue.has_line();
-        if log.reserve_log(self.scheme(), bytes, has_line, |missing| self.full_log().reserve(missing))? {
+        if log.reserve_log(self.scheme(), bytes, has_line, |missing| self.reserve_in_full_log(missing))? {
             // Long transactions grow the log, too. To look where all logs end would be a cache miss or two for each of them.
             self.checkpointer.wake_if_due(log.latest());
         }
         Ok(())
+    }
+
+    #[cold]
+    fn reserve_in_full_log(&self, missing: Missing) -> Result<()> {
+        self.full_log().reserve(missing)
     }
 
     /// Takes a checkpoint after doing what recovery has left and writing every dirty page out: recovery would have nothing

@@ -281,7 +281,6 @@ impl FullLog<'_> {
     ///
     /// # Errors
     /// [`Error::Full`] when there will be none, and why; those of a checkpoint.
-    #[cold]
     pub(crate) fn reserve(&self, missing: Missing) -> Result<()> {
         // What others' commits wait for must not be this thread's own record.
         self.scheme.before_blocking();
