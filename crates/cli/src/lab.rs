@@ -25,13 +25,13 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
             };
             let (simulated, native): (Vec<_>, Vec<_>) =
                 chosen(ids)?.into_iter().partition(|experiment| experiment.about().world == SIMULATED);
-            #[cfg(not(machine))]
+            #[cfg(not(duramen_machine))]
             if !simulated.is_empty() {
                 elsewhere(&simulated, effort, directory, out)?;
             }
-            #[cfg(machine)]
+            #[cfg(duramen_machine)]
             run(&simulated, effort, directory, out)?;
-            if cfg!(not(machine)) {
+            if cfg!(not(duramen_machine)) {
                 run(&native, effort, directory, out)?;
             } else if !native.is_empty() {
                 return Err(Failure::Usage(format!(
@@ -50,7 +50,7 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Has the machine build run `experiments`.
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 fn elsewhere(
     experiments: &[&'static dyn Experiment],
     effort: Effort,
@@ -182,9 +182,9 @@ fn calibrate(json: bool, out: &mut dyn Write) -> Result<()> {
         }
         return Ok(());
     }
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     let other = Vec::new();
-    #[cfg(not(machine))]
+    #[cfg(not(duramen_machine))]
     let other = crate::machine_build::calibrated(narrator)?;
     compare(&here, &other, out)
 }

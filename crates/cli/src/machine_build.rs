@@ -1,7 +1,7 @@
 //! The other build of this command, in which the lab's experiments run on simulated machines.
 //!
-//! It is the same sources compiled with `--cfg machine`, kept in the folder `machine` of Cargo's target directory. Started
-//! by `cargo run`, this command has Cargo bring it up to date; otherwise it must be there.
+//! It is the same sources compiled with `--cfg duramen_machine`, kept in the folder `machine` of Cargo's target directory.
+//! Started by `cargo run`, this command has Cargo bring it up to date; otherwise it must be there.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn binary(narrator: Narrator) -> Result<PathBuf> {
     narrator.say("bringing the machine build up to date (some minutes the first time)");
     let mut command = Command::new(cargo);
     command.arg("build").arg("--manifest-path").arg(Path::new(&manifest).join("Cargo.toml"));
-    command.arg("--target-dir").arg(&target).env("RUSTFLAGS", "--cfg machine").arg("--quiet");
+    command.arg("--target-dir").arg(&target).env("RUSTFLAGS", "--cfg duramen_machine").arg("--quiet");
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }

@@ -13,7 +13,7 @@ mod failure;
 mod format;
 mod inspect;
 mod lab;
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 mod machine_build;
 mod progress;
 mod stats;
@@ -27,7 +27,7 @@ use args::{Cli, Command};
 use failure::Failure;
 
 /// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 #[global_allocator]
 static ALLOCATOR: duramen_lab::Allocator = duramen_lab::Allocator;
 

@@ -21,12 +21,12 @@ use std::io::ErrorKind;
 use duramen_io::OpenMode;
 use duramen_types::{MAX_TABLE_NAME_LEN, PAGE_SIZE, PageId};
 
+use crate::api::db::Db;
 use crate::btree::{Store, Tree};
-use crate::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY};
-use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::open::DATA;
 use crate::pool::PoolError;
+use crate::recovery::open::DATA;
+use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY};
 
 use space::Reached;
 

@@ -7,8 +7,8 @@ use duramen_pmem::PmemError;
 use duramen_types::{Gsn, LogId, PageId, TxnId};
 use duramen_wal::{WalError, segment_name};
 
+use crate::api::timestamp::Timestamp;
 use crate::pool::PoolError;
-use crate::timestamp::Timestamp;
 
 /// Result of an engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

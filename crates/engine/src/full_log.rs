@@ -31,11 +31,11 @@ use duramen_sync::{Mutex, thread};
 use duramen_types::Gsn;
 use duramen_wal::Retainer;
 
-use crate::active::TxnEntry;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::scheme::StorageScheme;
-use crate::txn_log::Missing;
+use crate::txn::log::Missing;
+use crate::txn::table::TxnEntry;
 
 /// How often somebody who waits looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -400,5 +400,5 @@ fn of_transactions(limit: u64, set_aside: u64, oldest: Option<(TxnEntry, u64)>, 
     )
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;

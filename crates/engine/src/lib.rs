@@ -45,57 +45,43 @@
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
 //!
 //! # How it is built
-//! From the bottom up: `page` and `bitmap` (bytes of pages), `pool` (pages in memory), `record` (what the log says),
-//! `change` and `txn_log` (how pages are changed and logged), `space` and `btree` (trees of pages), `overflow` (large
-//! values), `lock`, `txn` (transactions), `checkpoint`, `recovery`, `open` and `db`; `backup` beside them. `scheme` is the seam to the log.
+//! From the bottom up: `page` (bytes of pages), `pool` (pages in memory), `record` (what the log says), `storage` (changes
+//! of pages, free space, large values, the catalog), `btree`, `lock`, `txn` (transactions), `recovery` (checkpoints,
+//! opening, restart) and `api`; `backup`, `check` and `inspect` beside them. `scheme` is the seam to the log.
 
-mod active;
+mod api;
 mod backup;
-mod before_waits;
-mod bitmap;
 mod btree;
-mod catalog;
-mod change;
 mod check;
-mod checkpoint;
-mod contexts;
-mod control;
-mod core;
-mod db;
+mod engine;
 mod error;
 mod full_log;
-mod garbage;
-mod generation;
+mod hash;
 mod health;
 pub mod inspect;
 mod lock;
-mod metrics;
-mod mix;
-mod open;
-mod options;
-mod overflow;
 mod page;
 mod pool;
+mod pre_block_hook;
 mod record;
 mod recovery;
-mod run;
 mod scheme;
-mod space;
-mod timestamp;
+mod sim_cost;
+mod storage;
 mod txn;
-mod txn_log;
-mod work;
 
+pub use api::db::Db;
+pub use api::metrics::{Metrics, RecoveryReport};
+pub use api::options::{
+    Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition,
+};
+pub use api::timestamp::Timestamp;
 pub use backup::restore::{Restore, RestoreReport, RestoreTo};
 pub use backup::{BackupReport, CopyProgress};
-pub use catalog::Table;
 pub use check::CheckReport;
-pub use db::Db;
 pub use error::{Error, Result};
-pub use metrics::{Metrics, RecoveryReport};
-pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
 pub use recovery::progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
-pub use timestamp::Timestamp;
+pub use storage::catalog::Table;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;

@@ -1,5 +1,5 @@
 //! Databases whose log is archived to a disk that is slow, full or broken.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Backups taken while transactions go on, and databases restored from them to all sorts of points.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 #[path = "common/archived.rs"]
 mod archived;

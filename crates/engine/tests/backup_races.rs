@@ -1,6 +1,6 @@
 //! Backups that meet writers at the worst moment: pages that are read while they are written, and pages that are written
 //! after the log could have been copied. With the feature `planted-bugs` it is shown that this would be noticed.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Databases with several logs: archived, backed up, and restored to all sorts of points.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 #[path = "common/archived.rs"]
 mod archived;

@@ -1,5 +1,5 @@
 //! A transaction with very many changes that a crash has interrupted: how often recovery asks the disk for its records.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 use std::time::Duration;
 

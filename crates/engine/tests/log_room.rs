@@ -1,5 +1,5 @@
 //! A log at its limit for a reason that passes: writers wait for the room they need, and nobody is refused.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Databases with several logs.
-#![cfg(not(any(loom, machine)))]
+#![cfg(not(any(duramen_loom, duramen_machine)))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

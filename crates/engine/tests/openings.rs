@@ -1,5 +1,5 @@
 //! What openings that fail say: that the opening failed, why, and what to do; and that nothing is the worse for it.
-#![cfg(not(any(loom, machine)))]
+#![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
 

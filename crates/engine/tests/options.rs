@@ -1,5 +1,5 @@
 //! Options with values that make no sense: refused with their name before anything is made.
-#![cfg(not(any(loom, machine)))]
+#![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Regions for the log's rings that are not to be had: they hold something, or belong to somebody.
-#![cfg(not(any(loom, machine)))]
+#![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
 

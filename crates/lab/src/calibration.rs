@@ -39,7 +39,7 @@ pub struct Calibrated {
 const HAND_OVER: &str = "handing a line over";
 
 /// Where two threads of the simulated machine may be: the names, and the contexts.
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 const APART: [(&str, [usize; 2]); 4] = [
     ("two contexts of a core", [0, 1]),
     ("two cores of a die", [0, 2]),
@@ -149,7 +149,7 @@ impl Operation {
     }
 
     /// With one thread, and with two as far apart as may be.
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     fn here(self, observe: &mut dyn FnMut(u32)) -> Result<Vec<Calibrated>> {
         let mut measured = Vec::new();
         for threads in self.threads() {
@@ -165,7 +165,7 @@ impl Operation {
     }
 
     /// Short rounds, and many of them: what else the machine does only adds.
-    #[cfg(not(machine))]
+    #[cfg(not(duramen_machine))]
     fn here(self, observe: &mut dyn FnMut(u32)) -> Result<Vec<Calibrated>> {
         let mut measured = Vec::new();
         for threads in self.threads() {

@@ -24,12 +24,12 @@ mod machine;
 mod outcome;
 mod plot;
 mod result_files;
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 mod simulated_bed;
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 mod simulation;
 
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 pub use duramen_machine::Allocator;
 
 pub use calibration::{Calibrated, calibrate, distance};

@@ -45,13 +45,13 @@ pub fn drain_processors<'a>(regions: impl IntoIterator<Item = &'a Region>, by: D
 }
 
 /// Simulated threads share a processor, whose buffers the caller's fence drains.
-#[cfg(any(loom, machine))]
+#[cfg(any(duramen_loom, duramen_machine))]
 fn drain(region: &Region, _by: DrainBy) -> Drained {
     region.fence();
     Drained::Done { signals: 0 }
 }
 
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 fn drain(_region: &Region, by: DrainBy) -> Drained {
     let done = match by {
         DrainBy::Membarrier => interrupt::all_processors().then_some(0),
@@ -60,7 +60,7 @@ fn drain(_region: &Region, by: DrainBy) -> Drained {
     done.map_or(Drained::Unsupported, |signals| Drained::Done { signals })
 }
 
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 mod interrupt {
     use duramen_sync::OnceLock;
 
@@ -79,7 +79,7 @@ mod interrupt {
     }
 }
 
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 mod signal {
     use std::mem::MaybeUninit;
 
@@ -162,6 +162,6 @@ mod signal {
     }
 }
 
-#[cfg(all(test, not(any(loom, machine))))]
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 #[path = "drain_tests.rs"]
 mod tests;

@@ -48,7 +48,7 @@ pub(crate) fn place(mapping: &Mapping, placement: Placement) -> Placed {
         Placement::Node(node) => (MPOL_BIND, 1_u64 << node),
         Placement::Striped => (MPOL_INTERLEAVE, u64::MAX >> (64 - nodes)),
     };
-    if cfg!(machine) {
+    if cfg!(duramen_machine) {
         return Placed::AsAsked;
     }
     // SAFETY: the memory is ours, and the mask is read before the call returns.

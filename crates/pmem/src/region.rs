@@ -184,7 +184,7 @@ impl Region {
     #[inline]
     pub fn fence(&self) {
         instructions::fence();
-        if cfg!(machine) {
+        if cfg!(duramen_machine) {
             duramen_sync::atomic::fence(duramen_sync::atomic::Ordering::SeqCst);
         }
         if let Some(recorder) = &self.recorder {

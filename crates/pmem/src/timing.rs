@@ -121,7 +121,7 @@ impl Model {
     }
 }
 
-#[cfg(all(test, not(any(loom, machine))))]
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests {
     use super::*;
     use duramen_sync::clock::Instant;

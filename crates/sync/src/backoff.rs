@@ -22,7 +22,7 @@ impl Backoff {
 
     /// Waits a little; longer each time.
     pub fn snooze(&mut self) {
-        if cfg!(loom) || self.step > Self::SPIN_STEPS {
+        if cfg!(duramen_loom) || self.step > Self::SPIN_STEPS {
             thread::yield_now();
         } else {
             pause(1 << self.step);
@@ -34,7 +34,7 @@ impl Backoff {
     pub fn rest(&mut self) {
         /// So many waits are no sleeps.
         const LONG: u32 = 64;
-        if cfg!(loom) || self.step < LONG {
+        if cfg!(duramen_loom) || self.step < LONG {
             self.snooze();
         } else {
             thread::sleep(Duration::from_micros(50));
@@ -43,7 +43,7 @@ impl Backoff {
 
     /// Whether the next wait is a short spin; after that it is a yield.
     pub const fn is_spinning(&self) -> bool {
-        !cfg!(loom) && self.step <= Self::SPIN_STEPS
+        !cfg!(duramen_loom) && self.step <= Self::SPIN_STEPS
     }
 
     /// Whether the wait has gone on so long that blocking would be better than spinning.
@@ -58,7 +58,7 @@ impl Backoff {
 /// the one that succeeds.
 pub fn stagger() {
     const MOST: u64 = 16;
-    if cfg!(loom) {
+    if cfg!(duramen_loom) {
         return thread::yield_now();
     }
     // One by one: on the simulated machine a longer pause ends when the word changes, for all at once.
@@ -109,7 +109,7 @@ impl Retry {
     pub fn pause(&mut self) {
         let attempt = self.attempts;
         self.attempts = attempt.saturating_add(1);
-        if cfg!(loom) {
+        if cfg!(duramen_loom) {
             return thread::yield_now();
         }
         let random = |most: u64| most / 2 + thread::random() % (most / 2);

@@ -23,7 +23,7 @@ pub fn random() -> u64 {
 }
 
 /// A number above zero that no other thread of the process has or has had: they count up.
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 #[inline]
 pub fn id() -> u64 {
     thread_local! {
@@ -32,7 +32,7 @@ pub fn id() -> u64 {
     OWN.with(|own| if own.get() == 0 { number(own) } else { own.get() })
 }
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 #[cold]
 fn number(own: &Cell<u64>) -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -37,7 +37,7 @@ impl Instant {
 }
 
 fn now_nanos() -> u64 {
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     if let Some(now) = duramen_machine::shared::now() {
         return now.nanos();
     }
@@ -46,7 +46,7 @@ fn now_nanos() -> u64 {
 
 /// Time that the calling thread has had a processor for.
 pub fn thread_cpu_time() -> Duration {
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     if duramen_machine::is_simulated() {
         return Duration::from_nanos(duramen_machine::threads::processor_time().nanos());
     }
@@ -63,7 +63,7 @@ fn nanos(clock: libc::clockid_t) -> u64 {
 
 /// Wall-clock time in microseconds since 1970, for stamps that people read; never used for ordering.
 pub fn wall_micros() -> u64 {
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     if let Some(now) = duramen_machine::shared::now() {
         return now.nanos() / 1000;
     }
@@ -86,7 +86,7 @@ impl Ticks {
     /// The clock, whose rate is measured at the first call: that takes some milliseconds.
     pub fn calibrated() -> Self {
         static NATIVE: OnceLock<u64> = OnceLock::new();
-        let rate = if cfg!(machine) { RATE_NANOS } else { *NATIVE.get_or_init(measure_rate) };
+        let rate = if cfg!(duramen_machine) { RATE_NANOS } else { *NATIVE.get_or_init(measure_rate) };
         Self { rate }
     }
 
@@ -104,13 +104,13 @@ impl Ticks {
     /// Keeps the processor until `end`, in ticks. Models have no time.
     #[inline]
     pub fn wait_until(&self, end: u64) {
-        #[cfg(machine)]
+        #[cfg(duramen_machine)]
         duramen_machine::cost::busy(duramen_machine::Time::from_nanos(end.saturating_sub(ticks())));
-        #[cfg(not(any(loom, machine)))]
+        #[cfg(not(any(duramen_loom, duramen_machine)))]
         while ticks() < end {
             std::hint::spin_loop();
         }
-        #[cfg(loom)]
+        #[cfg(duramen_loom)]
         let _ = end;
     }
 }
@@ -132,22 +132,22 @@ fn measure_rate() -> u64 {
 /// counters of two processors may be some ticks apart.
 #[inline]
 pub fn ticks() -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(any(loom, machine))))]
+    #[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]
     // SAFETY: every processor of this architecture has the instruction.
     let now = unsafe { std::arch::x86_64::_rdtsc() };
-    #[cfg(all(target_arch = "aarch64", not(any(loom, machine))))]
+    #[cfg(all(target_arch = "aarch64", not(any(duramen_loom, duramen_machine))))]
     let now = {
         let now: u64;
         // SAFETY: reads a register that programs may read, and changes nothing.
         unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) now, options(nomem, nostack)) };
         now
     };
-    #[cfg(any(loom, machine, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    #[cfg(any(duramen_loom, duramen_machine, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let now = now_nanos();
     now
 }
 
-#[cfg(all(test, not(any(loom, machine))))]
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests {
     use super::*;
 

@@ -3,19 +3,19 @@
 //! The simulated machine charges it; in every other build the calls are empty. A few calls at the places that matter are
 //! enough: copies into the log and out of it, pages read and written, the length of a search.
 
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 pub use duramen_machine::Category;
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 pub use duramen_machine::cost::{
     Scope, bind, bind_nvm, flush, map, read, read_racing, scope, stream, unmap, visit, work, write,
 };
 
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 pub use empty::{
     Category, Scope, bind, bind_nvm, flush, map, read, read_racing, scope, stream, unmap, visit, work, write,
 };
 
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 mod empty {
     /// What a thread works on; the categories of time breakdowns.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]

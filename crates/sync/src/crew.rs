@@ -36,7 +36,7 @@ pub fn run<T: Send + 'static>(threads: usize, name: &str, work: impl Fn() -> T +
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
-#[cfg(all(test, not(any(loom, machine))))]
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests {
     use super::*;
     use crate::atomic::{AtomicUsize, Ordering};

@@ -5,8 +5,8 @@
 //! | build | chosen by | what the facade is |
 //! |---|---|---|
 //! | *native* | default | `std` atomics and threads, `parking_lot` locks |
-//! | *loom* | `--cfg loom` | `loom`'s models, which try every interleaving the memory model allows |
-//! | *machine* | `--cfg machine` | simulated threads in virtual time on a simulated multi-socket computer |
+//! | *loom* | `--cfg duramen_loom` | `loom`'s models, which try every interleaving the memory model allows |
+//! | *machine* | `--cfg duramen_machine` | simulated threads in virtual time on a simulated multi-socket computer |
 //!
 //! What code does between two operations on shared memory is charged by the annotations of [`cost`], which are nothing
 //! in the other builds; so are [`trace`], what threads say for the trace of a simulated run, and [`probe`], which counts
@@ -16,21 +16,21 @@
 //! [`thread::Parker`], [`Backoff`] or [`Retry`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
 
 mod backoff;
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 mod chance;
 pub mod clock;
 pub mod cost;
 pub mod crew;
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 #[path = "loom.rs"]
 mod imp;
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 #[path = "machine.rs"]
 mod imp;
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 #[path = "native.rs"]
 mod imp;
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod plain_cell;
 pub mod probe;
 mod process;
@@ -51,5 +51,5 @@ pub use stripe::{Striped, stripe, stripe_of};
 
 /// Number of this process; the same in every run on the simulated machine.
 pub fn process_id() -> u32 {
-    if cfg!(machine) { 1 } else { std::process::id() }
+    if cfg!(duramen_machine) { 1 } else { std::process::id() }
 }

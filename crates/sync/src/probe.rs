@@ -137,6 +137,6 @@ probes! {
 /// The calling thread takes a rare branch.
 #[inline(always)]
 pub fn reach(_probe: Probe) {
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     duramen_machine::probe::reach(_probe as usize, _probe.name());
 }

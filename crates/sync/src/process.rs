@@ -30,7 +30,7 @@ impl Default for Process {
     }
 }
 
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 mod forks {
     use std::sync::Once;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,7 +58,7 @@ mod forks {
 }
 
 /// In a model and on the simulated machine there is one process.
-#[cfg(any(loom, machine))]
+#[cfg(any(duramen_loom, duramen_machine))]
 mod forks {
     pub(super) fn watch() {}
 

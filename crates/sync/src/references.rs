@@ -70,7 +70,7 @@ impl<T: fmt::Debug> fmt::Debug for Reference<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
     use crate::Weak;

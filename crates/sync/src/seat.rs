@@ -12,14 +12,14 @@ pub struct Seat {
 
 /// The seats of all processors of a machine.
 #[derive(Debug)]
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 pub(crate) struct Seats {
     /// By number of the processor.
     seats: Vec<Seat>,
     nodes: usize,
 }
 
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 impl Seats {
     /// From the lists of processors of each node, as the system writes them: `0-3,8`.
     pub(crate) fn of_nodes<'a>(lists: impl IntoIterator<Item = &'a str>) -> Self {
@@ -50,10 +50,10 @@ impl Seats {
 }
 
 /// Most processors that a machine is taken to have.
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 const MOST: usize = 1 << 14;
 
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 fn processors(list: &str) -> impl Iterator<Item = usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -62,7 +62,7 @@ fn processors(list: &str) -> impl Iterator<Item = usize> {
     list.trim().split(',').filter_map(range).flatten()
 }
 
-#[cfg(all(test, not(any(loom, machine))))]
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests {
     use super::*;
 

@@ -49,7 +49,7 @@ pub fn stripe_of(thread: u64, of: usize) -> usize {
     (thread.wrapping_mul(SPREAD) >> (63 - of.ilog2()) >> 1) as usize
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ mod tests {
             let threads: Vec<_> = (0..64).map(|_| scope.spawn(look)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert!(used.len() > 1 || cfg!(machine), "{used:?}");
+        assert!(used.len() > 1 || cfg!(duramen_machine), "{used:?}");
         assert!(used.iter().all(|stripe| *stripe < 4));
     }
 

@@ -1,10 +1,10 @@
 //! Lines in the trace of a simulated run. In every other build the calls are empty.
 
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 pub use duramen_machine::trace::note;
 
 /// Notes what the calling thread does, if it runs on a simulated machine that is traced. `what` may only look at plain
 /// data of the caller's own.
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 #[inline(always)]
 pub fn note(_what: impl FnOnce() -> String) {}

@@ -18,7 +18,7 @@ pub struct Usage {
 impl Usage {
     /// Since the process was started.
     pub fn now() -> Self {
-        #[cfg(machine)]
+        #[cfg(duramen_machine)]
         if duramen_machine::is_simulated() {
             let usage = duramen_machine::threads::usage();
             return Self {
@@ -64,7 +64,7 @@ impl Usage {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
 

@@ -55,7 +55,7 @@ pub fn guarded<T: Send + 'static>(
     let deadline = clock::Instant::now().after(limit);
     loop {
         // A simulated machine notices itself when nothing goes on any more, and says what each thread waits for.
-        let woken = match cfg!(machine) {
+        let woken = match cfg!(duramen_machine) {
             true => {
                 result.1.park();
                 true
@@ -98,7 +98,7 @@ pub(crate) fn install_hook() {
     ONCE.call_once(|| {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            #[cfg(machine)]
+            #[cfg(duramen_machine)]
             if duramen_machine::is_simulated() {
                 duramen_machine::threads::abort(&format!("panic on thread `{}`: {info}", thread::current_name()));
             }

@@ -34,7 +34,7 @@ pub mod parts;
 pub mod restore;
 pub mod rng;
 pub mod script;
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 pub mod simulation;
 pub mod step;
 pub mod variant;

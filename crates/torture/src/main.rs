@@ -1,6 +1,6 @@
 //! `torture`: the long versions of the suites, with progress and a table at the end.
 
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 mod sim;
 
 mod table;
@@ -29,12 +29,12 @@ use duramen_types::planted::Bug;
 use table::Lines;
 
 /// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 #[global_allocator]
 static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
 
 /// Natively, suites can tell how much memory damage makes the engine take.
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 #[global_allocator]
 static ALLOCATOR: duramen_torture::memory::Counting = duramen_torture::memory::Counting;
 
@@ -132,7 +132,7 @@ enum Suite {
     },
     /// The engine on a simulated machine, with any interleaving of its threads, crashes and faults: seed after seed.
     /// In the machine build only: `cargo sim`.
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     Sim(sim::Sim),
     /// Archived databases are restored from backups, after crashes.
     Restore,
@@ -250,7 +250,7 @@ impl Suite {
             Self::BitFlips { .. } => "bit-flips",
             Self::Misplaced { .. } => "misplaced",
             Self::Planted { .. } => "planted",
-            #[cfg(machine)]
+            #[cfg(duramen_machine)]
             Self::Sim(_) => "sim",
             Self::Restore => "restore",
             Self::Isolation { .. } => "isolation",
@@ -299,7 +299,7 @@ impl Suite {
     fn run_whole(&self, long: &Long) -> bool {
         match self {
             Self::Planted { bug } => planted(long, *bug),
-            #[cfg(machine)]
+            #[cfg(duramen_machine)]
             Self::Sim(sim) => sim::run(long, sim),
             _ => unreachable!("all others have parts"),
         }

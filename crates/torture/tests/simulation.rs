@@ -1,18 +1,18 @@
 //! Simulated runs: each can be repeated, fresh seeds pass, and what is to be noticed is noticed. In the machine build only:
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg machine" cargo test --release --target-dir target/machine -p duramen-torture --test simulation
+//! RUSTFLAGS="--cfg duramen_machine" cargo test --release --target-dir target/machine -p duramen-torture --test simulation
 //! ```
 //!
 //! A planted bug is there for the whole process, so one test runs at a time. And a panic of a simulated thread ends the run within
 //! the process's panic hook, which never returns; the usual harness waits for it at its end. So this one has its own.
 
 fn main() {
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     simulation::main();
 }
 
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 mod simulation {
     use duramen_machine::Tracing;
     use duramen_torture::rng::announced_seed;

@@ -20,21 +20,16 @@
 //! ends.
 //!
 //! # Parts
-//! | module | what it does |
+//! | folder | what it is |
 //! |---|---|
-//! | `ring` | memory of the buffer, mapped twice so that no record wraps |
-//! | `space`, `released`, `lock` | the positions in the buffer: handed out, released, durable; waiting for room; the insertion lock |
-//! | `insert` | the insertion designs, one file each, and what several of them use: the consolidation array (`insert::array`, `insert::slot`), the links (`insert::links`) |
-//! | `record` | format of a record |
-//! | `flush` | seals what is released with checksums, and writes it to the segments |
-//! | `nvm`, `destage` | the log device `nvm`: a buffer in persistent memory, its format, and what is different with it |
-//! | `passive` | passive group commit: what is hardened there, if caches are volatile |
-//! | `commit` | who waits for what, who flushes, group commit |
-//! | `daemon`, `bell`, `wake` | the background threads, what they sleep at, and how they wake others |
-//! | `segment`, `segments`, `files` | format of a segment file; making and recycling them, reservations; the open ones |
-//! | `scan`, `reader` | reading records in order, from an open log or a closed one |
-//! | `recover` | finding the end of a log after a crash, and clearing what lies behind it |
-//! | `shared`, `wal`, `hardened` | all of it together, and its public face |
+//! | `format` | bytes on disk: records, headers of segment files |
+//! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clock of several logs |
+//! | `insert` | the insertion designs, one file each, and what they share |
+//! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
+//! | `group_commit` | the queue of committers, the requests in it, the flush |
+//! | `nvm` | the log device `nvm`: the ring in persistent memory, de-staging, passive group commit |
+//! | `stream` | one log: shared state, background threads, handles |
+//! | `several` | N logs as one |
 //!
 //! # Persistent memory
 //! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence, and a look at positions. What the rest of this page calls durable and flushed is then about the segments, which are written when the
@@ -80,77 +75,42 @@
 //! [`Lsn`]: duramen_types::Lsn
 //! [`Gsn`]: duramen_types::Gsn
 
-mod archive;
-mod archiving;
-mod bell;
-mod chain;
-mod chains;
-mod clock;
-mod commit;
-mod copy;
-mod daemon;
-mod destage;
+mod buffer;
 mod error;
-mod files;
-mod flush;
-mod group;
-mod hardened;
+mod format;
+mod group_commit;
 mod insert;
-mod left_requests;
-mod lock;
-mod log_room;
-mod logs;
-mod logs_open;
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 pub mod measure;
-mod merge;
 mod nvm;
 mod observer;
 mod options;
-mod passive;
-mod places;
-mod read_ahead;
-mod read_back;
-mod reader;
-mod record;
-mod recover;
-mod released;
-mod requests;
-mod retention;
-mod ring;
-mod room;
-mod scan;
-mod seat;
-mod segment;
+mod regions;
 mod segments;
-mod shared;
-mod space;
+mod several;
 mod stats;
-mod synchronizations;
+mod stream;
 #[cfg(test)]
 mod test_support;
-mod together;
-mod wake;
-mod wal;
 
-pub use archive::Archive;
-pub use chain::{Cut, LogChain, LogPart, Pieces};
-pub use chains::complete_up_to;
-pub use copy::{LogHold, LogsHold};
 pub use error::{Result, WalError};
-pub use hardened::Hardened;
+pub use format::record::{NewRecord, Record, RecordRef};
+pub use format::segment::segment_name;
 pub use insert::InsertDesign;
-pub use logs::{Logs, MAX_LOGS};
-pub use logs_open::{FoundLogs, Known};
-pub use merge::MergedScanner;
 pub use observer::ReadObserver;
 pub use options::{GroupCommit, LogDevice, NvmOptions, Sealing, WalOptions};
-pub use read_back::ReadBack;
-pub use reader::LogReader;
-pub use record::{NewRecord, Record, RecordRef};
-pub use retention::Retainer;
-pub use scan::Scanner;
-pub use seat::log_of_seat;
-pub use segment::segment_name;
+pub use segments::archive::Archive;
+pub use segments::log_pieces::{Cut, LogChain, LogPart, Pieces};
+pub use segments::reader::LogReader;
+pub use segments::retention::Retainer;
+pub use segments::scan::Scanner;
+pub use several::log_pieces::complete_up_to;
+pub use several::log_placement::log_of_seat;
+pub use several::logs::{Logs, MAX_LOGS};
+pub use several::merge::MergedScanner;
+pub use several::open::{FoundLogs, Known};
+pub use several::read_back::ReadBack;
 pub use stats::WalStats;
-pub use wal::{FIRST_LSN, Inserted, Wal};
+pub use stream::copy::{LogHold, LogsHold};
+pub use stream::hardened::Hardened;
+pub use stream::log::{FIRST_LSN, Inserted, Wal};

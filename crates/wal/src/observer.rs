@@ -5,7 +5,7 @@ use std::fmt;
 use duramen_sync::Arc;
 use duramen_types::Lsn;
 
-use crate::record::RecordRef;
+use crate::format::record::RecordRef;
 
 /// Bytes from one call to the next.
 const STEP: u64 = 4 << 20;

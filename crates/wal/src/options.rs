@@ -5,11 +5,11 @@ use std::time::Duration;
 use duramen_pmem::{Domain, DrainBy, Guarantee, Placement, Source, Survive, Timing};
 use duramen_types::{BLOCK_SIZE, LogId};
 
-use crate::archive::Archive;
 use crate::error::{Result, WalError};
+use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES};
 use crate::insert::InsertDesign;
 use crate::observer::ReadObserver;
-use crate::record::{HEADER_BYTES, MAX_RECORD_BYTES};
+use crate::segments::archive::Archive;
 
 /// When the log is flushed: as soon as one of the three limits is reached and the device is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

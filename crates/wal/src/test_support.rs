@@ -1,7 +1,7 @@
 //! What tests of several modules share.
 
 /// Every interleaving of `body` with so many preemptions.
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -10,7 +10,7 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
 }
 
 /// Does `work` on a thread that is gone afterwards.
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 pub(crate) fn on_another_thread<T: Send + Sync + 'static>(
     shared: &duramen_sync::Arc<T>,
     work: impl FnOnce(&T) + Send + 'static,

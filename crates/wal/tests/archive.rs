@@ -1,5 +1,5 @@
 //! The log archive: it has every segment before the log may lose it, whatever happens to either disk.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

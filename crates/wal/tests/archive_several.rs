@@ -1,5 +1,5 @@
 //! The archive of several logs: it has nothing that a crash may have recovery cut off, and with a backup it makes the logs again.
-#![cfg(not(any(loom, machine)))]
+#![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
 

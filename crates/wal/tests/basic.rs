@@ -1,5 +1,5 @@
 //! One thread, no failures: what is inserted and hardened is there again.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

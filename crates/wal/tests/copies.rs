@@ -1,5 +1,5 @@
 //! Copies of an open log, logs put together from pieces, and other databases' logs made of them.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

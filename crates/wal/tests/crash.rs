@@ -1,6 +1,6 @@
 //! Power cuts at every operation, with all sorts of un-synced writes kept: the reopened log holds, from some record on, a
 //! prefix of what was inserted, and in it all that was hardened.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

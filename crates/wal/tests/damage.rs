@@ -1,5 +1,5 @@
 //! Damage that no crash explains, and disks that refuse.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Several logs as one: time orders what depends on each other, and whatever a crash leaves is cut where nothing is missing.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

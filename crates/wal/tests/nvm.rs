@@ -1,5 +1,5 @@
 //! Logs whose buffer is a ring in persistent memory: what they keep, and what they refuse.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

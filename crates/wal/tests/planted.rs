@@ -1,6 +1,6 @@
 //! Each planted bug of the log breaks a promise that the suites check: `cargo test -p duramen-wal --features
 //! planted-bugs --test planted`.
-#![cfg(all(feature = "planted-bugs", not(loom)))]
+#![cfg(all(feature = "planted-bugs", not(duramen_loom)))]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! The same log on real files.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Many threads, over every insertion design: every record exactly once, intact, in the order of their LSNs, and each
 //! thread's in its order; with full buffers, records of all sizes, and a device that fails in the middle.
-#![cfg(not(loom))]
+#![cfg(not(duramen_loom))]
 
 mod common;
 

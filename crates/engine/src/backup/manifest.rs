@@ -25,9 +25,9 @@ use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, SECTOR_SIZE, crc32c};
 use duramen_wal::FIRST_LSN;
 
 use super::{BACKUP, BACKUP_NEW};
-use crate::control::Control;
+use crate::api::timestamp::Timestamp;
 use crate::error::{Error, Result};
-use crate::timestamp::Timestamp;
+use crate::recovery::control::Control;
 
 const MAGIC: [u8; 8] = *b"DURABCKP";
 const VERSION: u32 = 1;
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
     use duramen_types::TxnId;
 
-    use crate::control::SeveralLogs;
-    use crate::options::Partition;
+    use crate::api::options::Partition;
+    use crate::recovery::control::SeveralLogs;
 
     #[test]
     fn manifests_round_trip_and_every_flipped_bit_shows() {

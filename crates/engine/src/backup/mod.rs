@@ -25,12 +25,12 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
 use duramen_wal::LogsHold;
 
-use crate::core::Core;
-use crate::db::Db;
+use crate::api::db::Db;
+use crate::api::timestamp::Timestamp;
+use crate::engine::Core;
 use crate::error::{Error, Result};
-use crate::open::{DATA, clear, log_directories, named};
 use crate::pool::PoolError;
-use crate::timestamp::Timestamp;
+use crate::recovery::open::{DATA, clear, log_directories, named};
 use manifest::Manifest;
 
 /// The manifest, and the name that it has before it is complete.

@@ -15,9 +15,9 @@ use duramen_types::{Gsn, Lsn};
 use duramen_wal::{Cut, LogChain, RecordRef, complete_up_to};
 
 use super::restore::RestoreTo;
+use crate::api::timestamp::Timestamp;
 use crate::error::{Error, Result};
 use crate::record::{Kind, Reader};
-use crate::timestamp::Timestamp;
 
 /// A point that can be restored to.
 #[derive(Debug)]

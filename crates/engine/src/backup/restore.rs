@@ -23,12 +23,12 @@ use duramen_wal::{LogChain, LogPart, Pieces, WalError};
 use super::manifest::Manifest;
 use super::point::Point;
 use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
-use crate::control::{CONTROL, Control, ControlFile, SeveralLogs};
+use crate::api::timestamp::Timestamp;
 use crate::error::{Error, Result};
-use crate::generation::Stamp;
-use crate::open::{DATA, DOUBLE_WRITE, clear, named, new_identity};
 use crate::page::{self, PageDefect};
-use crate::timestamp::Timestamp;
+use crate::recovery::control::{CONTROL, Control, ControlFile, SeveralLogs};
+use crate::recovery::generation::Stamp;
+use crate::recovery::open::{DATA, DOUBLE_WRITE, clear, named, new_identity};
 
 /// Marks a directory that a database is being restored to.
 const RESTORING: &str = "restoring";

@@ -24,7 +24,7 @@ use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use crate::pool::{Damage, Interrupt, Pool, PoolError};
 use crate::scheme::StorageScheme;
-use crate::space::Space;
+use crate::storage::free_space::Space;
 
 /// A tree, by the page of its root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,10 +8,10 @@ use duramen_sync::probe::{Probe, reach};
 
 use super::structure::{SPARSE, is_ghost};
 use super::{Store, Tree, number};
-use crate::change::Change;
 use crate::page::Node;
 use crate::pool::{Exclusive, PoolError};
 use crate::record::PageOp;
+use crate::storage::mini_transaction::Change;
 
 impl Store {
     /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if that makes it sparse. Adds

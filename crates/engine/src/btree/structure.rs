@@ -4,11 +4,11 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::{NOT_THE_CHILD, Store, Tree, broken, retry};
-use crate::change::Change;
 use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
 use crate::pool::{Exclusive, Interrupt, PoolError};
 use crate::record::PageOp;
-use crate::space::Purpose;
+use crate::storage::free_space::Purpose;
+use crate::storage::mini_transaction::Change;
 
 /// A node with less in it than this looks for a sibling to merge with, in bytes.
 pub(super) const SPARSE: usize = PAGE_SIZE / 4;

@@ -5,8 +5,8 @@ use duramen_types::{MAX_VALUE_LEN, PAGE_SIZE, PageId, TableId};
 use super::space::Mark;
 use super::{Checker, damage};
 use crate::error::Result;
-use crate::overflow::{PAGE_CONTENT, Reference};
 use crate::page::{self, PAGE_HEADER_SIZE, PageBytes, PageType};
+use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
 /// The header of an overflow page, behind the one that all pages share.
 ///

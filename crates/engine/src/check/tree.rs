@@ -6,8 +6,8 @@ use super::Checker;
 use super::space::Mark;
 use crate::btree::{MAX_LEVELS, Tree};
 use crate::error::Result;
-use crate::overflow::Reference;
 use crate::page::{self, Node, SlotFlags};
+use crate::storage::overflow::Reference;
 
 /// What a node's parent says about it.
 struct Expected<'p> {

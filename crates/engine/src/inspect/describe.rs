@@ -3,14 +3,14 @@
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::text;
-use crate::bitmap;
-use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
-use crate::overflow::Reference;
+use crate::api::timestamp::Timestamp;
 use crate::page::{self, Node, PageType, SlotFlags};
 use crate::record::{
     FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, PageOps, Reader, Undo, undo_next,
 };
-use crate::timestamp::Timestamp;
+use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
+use crate::storage::bitmap;
+use crate::storage::overflow::Reference;
 
 /// Entries of a checkpoint's table that are spelled out.
 const ENTRIES: usize = 8;
@@ -111,11 +111,11 @@ fn parts_of(
 }
 
 /// The state of a transaction in a checkpoint.
-pub(super) fn txn_state(state: crate::active::TxnState) -> &'static str {
+pub(super) fn txn_state(state: crate::txn::table::TxnState) -> &'static str {
     match state {
-        crate::active::TxnState::Active => "active",
-        crate::active::TxnState::Committed => "committed",
-        crate::active::TxnState::Over => "over",
+        crate::txn::table::TxnState::Active => "active",
+        crate::txn::table::TxnState::Committed => "committed",
+        crate::txn::table::TxnState::Over => "over",
     }
 }
 

@@ -7,13 +7,13 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
 use super::{describe, text};
-use crate::bitmap;
 use crate::check::Link;
 use crate::error::{Error, Result};
-use crate::generation::Stamp;
-use crate::open::DATA;
-use crate::overflow::{PAGE_CONTENT, Reference};
 use crate::page::{self, Node, PageType, SlotFlags};
+use crate::recovery::generation::Stamp;
+use crate::recovery::open::DATA;
+use crate::storage::bitmap;
+use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
 /// What a page of the data file holds. Its `Display` is for people.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,12 +4,12 @@ use std::fmt;
 
 use duramen_types::TableId;
 
+use crate::api::db::Db;
 use crate::btree::broken;
-use crate::catalog::Table;
-use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::overflow::{PAGE_CONTENT, Reference};
 use crate::page::{self, Node, SlotFlags};
+use crate::storage::catalog::Table;
+use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
 /// One level of a tree.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -40,9 +40,9 @@ use duramen_types::TxnId;
 use super::id::LockId;
 use super::owners::{Carried, Owner};
 use super::txn::Age;
-use crate::mix::BuildNumberHasher;
+use crate::hash::BuildNumberHasher;
 
-const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
+const SHARDS: usize = if cfg!(duramen_loom) { 1 } else { 16 };
 
 /// A transaction in a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ impl Detector {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::{Age, Detector, LockId, Member, TxnId, Wait, Waits};
 

@@ -10,7 +10,7 @@
 
 use duramen_types::TableId;
 
-use crate::mix::{MIX, fold};
+use crate::hash::{MIX, fold};
 
 const KIND_BITS: u32 = 3;
 
@@ -125,7 +125,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::{LockId, TableId};
-    use crate::mix::BuildNumberHasher;
+    use crate::hash::BuildNumberHasher;
 
     const T: TableId = TableId::new(7);
 

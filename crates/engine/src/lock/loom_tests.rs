@@ -1,9 +1,9 @@
 //! Models of the hand-off and of the deadlock search, over every interleaving; with three transactions, over those with
 //! a bounded number of preemptions.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test --release lock::loom`. A lost wake-up or an overlooked deadlock shows as a
-//! model in which every thread is blocked, which loom reports. Each model also counts, across its runs, that what it is
-//! about did happen.
+//! Run with `RUSTFLAGS="--cfg duramen_loom" cargo test --release lock::loom`. A lost wake-up or an overlooked deadlock
+//! shows as a model in which every thread is blocked, which loom reports. Each model also counts, across its runs, that
+//! what it is about did happen.
 
 // Not a part of the models: these counters outlive the single run.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

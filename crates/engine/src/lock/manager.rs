@@ -68,7 +68,7 @@ use super::mode::LockMode;
 use super::owners::Owners;
 use super::table::Bucket;
 use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
-use crate::before_waits::BeforeWaits;
+use crate::pre_block_hook::BeforeWaits;
 
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

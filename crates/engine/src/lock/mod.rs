@@ -20,11 +20,11 @@ mod owners;
 mod table;
 mod txn;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, duramen_loom))]
 mod loom_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod stress_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;
 
 pub(crate) use id::LockId;

@@ -17,7 +17,7 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex, Striped, thread};
 use duramen_types::TxnId;
 
-const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
+const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 64 };
 
 /// From so many on, a list is cleared of what does not belong there each time that it has doubled.
 const CROWDED: usize = 16;

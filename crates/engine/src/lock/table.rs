@@ -285,7 +285,7 @@ impl Bucket {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     #[test]
     fn a_bucket_fills_one_cache_line() {

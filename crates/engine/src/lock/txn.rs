@@ -11,7 +11,7 @@ use super::id::LockId;
 use super::inherit::Agent;
 use super::mode::LockMode;
 use super::owners::{Owner, Owners};
-use crate::mix::BuildNumberHasher;
+use crate::hash::BuildNumberHasher;
 
 /// Up to this many locks are searched one by one, more through a hash index.
 const UNINDEXED: usize = 16;

@@ -172,7 +172,7 @@ impl OptimisticPage<'_> {
 }
 
 /// Relaxed loads from shared memory.
-#[cfg(not(any(loom, machine)))]
+#[cfg(not(any(duramen_loom, duramen_machine)))]
 mod load {
     use duramen_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -195,7 +195,7 @@ mod load {
 
 /// The threads of a model and of the simulated machine take turns and switch only at their operations, so plain memory has
 /// no races to read; but between two of these loads others may run.
-#[cfg(any(loom, machine))]
+#[cfg(any(duramen_loom, duramen_machine))]
 mod load {
     macro_rules! load {
         ($name:ident) => {

@@ -36,8 +36,8 @@ use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
 
 use super::PoolError;
 use super::page_table::PageTable;
-use crate::generation::Stamp;
 use crate::page;
+use crate::recovery::generation::Stamp;
 
 /// Most pages in a batch.
 pub(super) const BATCH_PAGES: usize = 128;

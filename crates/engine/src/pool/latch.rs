@@ -27,7 +27,7 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
 use duramen_types::planted::{Bug, is_on};
 
-use crate::before_waits::BeforeWaits;
+use crate::pre_block_hook::BeforeWaits;
 
 const EXCLUSIVE: u64 = 1;
 const PENDING: u64 = 1 << 1;
@@ -245,7 +245,7 @@ impl Latch {
 
 /// Whether to sleep rather than spin. Models sleep at once: spinning shows them nothing new.
 fn is_long(backoff: &Backoff) -> bool {
-    cfg!(loom) || backoff.is_long()
+    cfg!(duramen_loom) || backoff.is_long()
 }
 
 /// Where threads sleep that wait for a latch for long: while the page is read from disk, say.
@@ -266,7 +266,7 @@ struct Slot {
 }
 
 impl ParkingLot {
-    const SLOTS: usize = if cfg!(loom) { 1 } else { 64 };
+    const SLOTS: usize = if cfg!(duramen_loom) { 1 } else { 64 };
 
     /// Longest wait of a thread that may be waiting for itself.
     const BRIEFLY: Duration = Duration::from_micros(500);

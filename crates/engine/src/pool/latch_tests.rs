@@ -69,7 +69,7 @@ fn spawn(pair: &Arc<Pair>, body: impl FnOnce(&Pair) + Send + 'static) -> thread:
     thread::spawn("latch-test", move || body(&pair)).expect("a thread starts")
 }
 
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use super::*;
 
@@ -157,7 +157,7 @@ mod models {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod stress {
     use duramen_sync::atomic::AtomicBool;
 

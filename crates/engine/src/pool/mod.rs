@@ -52,9 +52,9 @@ mod recovery_gsn;
 mod versions;
 mod write_back;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, duramen_loom))]
 mod models;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;
 
 use std::time::Duration;
@@ -182,7 +182,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Fewest frames a pool can work with.
-    pub(crate) const MIN_FRAMES: usize = if cfg!(loom) { 1 } else { 64 };
+    pub(crate) const MIN_FRAMES: usize = if cfg!(duramen_loom) { 1 } else { 64 };
 
     /// Makes a pool over `data`, with `doublewrite` as its double-write area, whose pages have been put back ([`FoundArea`]).
     /// No thread is started: see [`Pool::start_cleaner`].

@@ -15,9 +15,9 @@ use duramen_types::PageId;
 use super::frames::FrameId;
 
 // A model has a handful of pages, and pays for every atomic.
-const CHUNK_BITS: u32 = if cfg!(loom) { 2 } else { 16 };
+const CHUNK_BITS: u32 = if cfg!(duramen_loom) { 2 } else { 16 };
 const CHUNK: usize = 1 << CHUNK_BITS;
-const TOP: usize = if cfg!(loom) { 1 } else { 1 << 15 };
+const TOP: usize = if cfg!(duramen_loom) { 1 } else { 1 << 15 };
 
 type Chunk = [AtomicU32];
 

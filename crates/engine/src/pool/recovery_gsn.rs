@@ -107,7 +107,7 @@ impl RecoveryGsn {
 }
 
 /// A model of one page, its log and its place on disk.
-#[cfg(all(test, loom))]
+#[cfg(all(test, duramen_loom))]
 mod models {
     use duramen_sync::{Arc, Mutex, thread};
 

@@ -139,7 +139,7 @@ fn checksum(database: &[u8; 16], number: usize, block: &[u8]) -> u32 {
     crc32c_append(seed, &block[VERSION..])
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
     use duramen_io::{Disk, OpenMode, SimDisk};

@@ -23,8 +23,8 @@ use duramen_types::{Gsn, PageId};
 use super::doublewrite::{Area, BATCH_PAGES};
 use super::frames::FrameId;
 use super::{Pool, PoolError, Versions};
-use crate::generation::Stamp;
 use crate::page;
+use crate::recovery::generation::Stamp;
 
 /// The state of writing.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 use duramen_types::{PageId, TableId};
 
 use super::codec::{Malformed, Reader, put_bytes, put_number};
-use crate::bitmap;
 use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
+use crate::storage::bitmap;
 
 /// One change to one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

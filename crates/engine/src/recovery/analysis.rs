@@ -11,15 +11,15 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Logs, RecordRef};
 
 use super::{in_chain, malformed};
-use crate::active::{TxnEntry, TxnState};
-use crate::bitmap;
-use crate::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
-use crate::control::Control;
+use crate::api::options::Partition;
 use crate::error::{Error, Result};
-use crate::mix::BuildNumberHasher;
-use crate::options::Partition;
+use crate::hash::BuildNumberHasher;
 use crate::record::{FLAG_HAS_GARBAGE, Kind};
-use crate::txn_log::TXN_LIMIT;
+use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
+use crate::recovery::control::Control;
+use crate::storage::bitmap;
+use crate::txn::log::TXN_LIMIT;
+use crate::txn::table::{TxnEntry, TxnState};
 
 /// Pages that a checkpoint knows to lack changes on disk, and from which GSN on.
 pub(super) type DirtyPages = HashMap<PageId, Gsn, BuildNumberHasher>;
@@ -259,5 +259,5 @@ pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
     Kind::from_u8(record.kind).ok_or_else(|| malformed(record.place()))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests;

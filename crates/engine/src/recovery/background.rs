@@ -7,7 +7,7 @@ use duramen_sync::{Arc, Mutex, OnceLock};
 
 use super::on_demand::Unredone;
 use super::unfinished::Unfinished;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 

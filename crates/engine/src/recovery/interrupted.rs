@@ -11,15 +11,15 @@ use duramen_wal::ReadBack;
 
 use super::chain::Chain;
 use super::malformed;
-use crate::active::{TxnEntry, TxnState};
-use crate::catalog::CATALOG;
-use crate::contexts::Context;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
 use crate::record::{Garbage, Kind, Malformed, Reader, Undo};
+use crate::storage::catalog::CATALOG;
+use crate::txn::context_pool::Context;
+use crate::txn::log::Mark;
 use crate::txn::rollback::undo_to;
-use crate::txn_log::Mark;
+use crate::txn::table::{TxnEntry, TxnState};
 
 /// Changes that a rollback takes back before it looks whether it is to stop.
 const PORTION: usize = 1000;

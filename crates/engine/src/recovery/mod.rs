@@ -19,8 +19,12 @@
 mod analysis;
 mod background;
 mod chain;
+pub(crate) mod checkpoint;
+pub(crate) mod control;
+pub(crate) mod generation;
 mod interrupted;
 mod on_demand;
+pub(crate) mod open;
 mod pipeline;
 pub(crate) mod progress;
 mod redo;
@@ -35,9 +39,9 @@ use duramen_sync::clock::Instant;
 use duramen_types::{PAGE_SIZE, Place};
 use duramen_wal::WalError;
 
-use crate::core::Core;
+use crate::api::metrics::RecoveryReport;
+use crate::engine::Core;
 use crate::error::{Error, Result};
-use crate::metrics::RecoveryReport;
 use crate::record::Malformed;
 use crate::scheme::WalScheme;
 use analysis::Analysis;

@@ -24,15 +24,15 @@ use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Over, Pipeline, Portions, Stages};
 use super::progress::{Gauge, RecoveryPass};
 use super::window::{Bucket, Kept, PageChanges, Run};
+use crate::api::metrics::RecoveryReport;
 use crate::btree::broken;
-use crate::control::Control;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::Result;
-use crate::metrics::RecoveryReport;
-use crate::mix::BuildNumberHasher;
+use crate::hash::BuildNumberHasher;
 use crate::page::{self, PageType};
 use crate::pool::{Exclusive, Pool, PoolError};
 use crate::record::{PageOp, PageOps};
+use crate::recovery::control::Control;
 
 /// Most pages that a thread reads together.
 const BATCH: usize = 64;
@@ -408,7 +408,7 @@ fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
     page::set_gsn(page, own);
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
 

@@ -10,11 +10,11 @@ use duramen_wal::{Logs, ReadBack};
 use super::analysis::Analysis;
 use super::interrupted::Interrupted;
 use super::progress::{Gauge, RecoveryPass};
-use crate::active::{TxnEntry, TxnState};
-use crate::contexts::Context;
-use crate::core::Core;
+use crate::api::metrics::RecoveryReport;
+use crate::engine::Core;
 use crate::error::Result;
-use crate::metrics::RecoveryReport;
+use crate::txn::context_pool::Context;
+use crate::txn::table::{TxnEntry, TxnState};
 
 /// Undoes the losers and cleans up behind the winners that had no time to, or leaves that for after the opening. Any order is
 /// right, and so is none, since locks kept the transactions apart: threads take one after the other.

@@ -14,7 +14,7 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Condvar, Mutex};
 
 use super::interrupted::Interrupted;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::Result;
 
 /// The transactions that are still to be brought to their end.

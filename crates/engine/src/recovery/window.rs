@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(not(loom))]
+    #[cfg(not(duramen_loom))]
     fn a_window_that_is_kept_has_every_page_at_hand() {
         for (buckets, threads) in [(1, 1), (3, 2), (8, 3)] {
             let mut window = vec![Run::new(0, buckets), Run::new(1, buckets)];

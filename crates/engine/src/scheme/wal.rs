@@ -7,8 +7,8 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
 
 use super::StorageScheme;
+use crate::api::options::Partition;
 use crate::error::{Result, why_log_failed};
-use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
 
 /// The log that has the checkpoints, and what belongs to no page when records go by page.

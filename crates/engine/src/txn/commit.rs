@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use duramen_wal::Hardened;
 
 use super::Txn;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
 
 /// The outcome of [`crate::Txn::commit_async`]: the transaction is over and its changes are visible, but whoever is told

@@ -16,15 +16,15 @@ use super::Txn;
 use super::commit::Commit;
 use super::rollback::undo_to;
 use super::write::is_unlocked;
+use crate::api::options::CommitMode;
+use crate::api::timestamp::Timestamp;
 use crate::btree::Tree;
-use crate::contexts::Context;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
-use crate::options::CommitMode;
 use crate::record::Garbage;
-use crate::timestamp::Timestamp;
-use crate::txn_log::Mark;
-use crate::work;
+use crate::sim_cost;
+use crate::txn::context_pool::Context;
+use crate::txn::log::Mark;
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any crash (not so under
@@ -104,7 +104,7 @@ impl Txn {
             return Err(error);
         }
         let _commit = cost::scope(Category::Commit);
-        cost::work(work::COMMIT);
+        cost::work(sim_cost::COMMIT);
         let mut context = self.context.take().expect("the transaction is not over");
         self.core.locks.adopt(&mut context.locks);
         match commit(&self.core, &mut context, mode) {

@@ -9,10 +9,14 @@
 //! taken after a first look, and then the tree is looked at again; only what is seen while the lock is held counts.
 
 mod commit;
+pub(crate) mod context_pool;
+pub(crate) mod deferred_free;
 mod finish;
+pub(crate) mod log;
 mod read;
 pub(crate) mod rollback;
 mod scan;
+pub(crate) mod table;
 mod write;
 
 pub use commit::Commit;
@@ -21,14 +25,14 @@ pub use scan::Scan;
 use duramen_sync::Reference;
 use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
 
+use crate::api::options::Isolation;
 use crate::btree::{Store, Tree};
-use crate::catalog::{Opening, Table};
-use crate::contexts::Context;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::lock::{Age, LockError, LockId, LockMode};
-use crate::options::Isolation;
-use crate::txn_log::Mark;
+use crate::storage::catalog::{Opening, Table};
+use crate::txn::context_pool::Context;
+use crate::txn::log::Mark;
 
 /// A transaction. Dropping one that is neither committed nor aborted aborts it.
 ///
@@ -60,7 +64,7 @@ pub struct Savepoint {
 
 impl Txn {
     pub(crate) fn begin(core: Reference<Core>, isolation: Isolation) -> Self {
-        duramen_sync::cost::work(crate::work::BEGIN);
+        duramen_sync::cost::work(crate::sim_cost::BEGIN);
         Self {
             context: Some(core.context()),
             core,

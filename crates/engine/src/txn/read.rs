@@ -1,18 +1,18 @@
 //! Point reads.
 
-use crate::work;
+use crate::sim_cost;
 use duramen_sync::cost;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key};
+use crate::api::options::Isolation;
 use crate::btree::{Lookup, Tree};
-use crate::catalog::Table;
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
-use crate::options::Isolation;
-use crate::overflow::Reference;
 use crate::page::SlotFlags;
+use crate::storage::catalog::Table;
+use crate::storage::overflow::Reference;
 
 impl Txn {
     /// Reads the value of `key`.
@@ -79,7 +79,7 @@ impl Txn {
         mode: LockMode,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        cost::work(work::READ);
+        cost::work(sim_cost::READ);
         check_key(key)?;
         let tree = self.enter_table(table, intent)?;
         let record = LockId::record(tree.table, key);

@@ -4,15 +4,15 @@ use duramen_types::planted::{Bug, is_on};
 
 use super::{Savepoint, Txn};
 use crate::btree::{Store, Tree, broken, number};
-use crate::change::Change;
-use crate::contexts::Context;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::page::{Node, SlotFlags};
 use crate::pool::{Exclusive, PoolError};
 use crate::record::{PageOp, Undo};
-use crate::space::Purpose;
-use crate::txn_log::Mark;
+use crate::storage::free_space::Purpose;
+use crate::storage::mini_transaction::Change;
+use crate::txn::context_pool::Context;
+use crate::txn::log::Mark;
 
 impl Txn {
     /// Marks the present point of the transaction.

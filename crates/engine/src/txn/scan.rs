@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use crate::work;
+use crate::sim_cost;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::{Backoff, cost};
 use duramen_types::Gsn;
@@ -20,13 +20,13 @@ use duramen_types::planted::{Bug, is_on};
 
 use super::Txn;
 use super::read::materialize;
+use crate::api::options::Isolation;
 use crate::btree::{Direction, Neighbour, Store, Tree};
-use crate::catalog::Table;
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
-use crate::options::Isolation;
 use crate::page::{Node, PageBytes, SlotFlags};
 use crate::pool::{Interrupt, Optimistic};
+use crate::storage::catalog::Table;
 
 /// Most records of one batch.
 const BATCH: usize = 64;
@@ -339,7 +339,7 @@ impl Iterator for Scan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        cost::work(work::SCAN_STEP);
+        cost::work(sim_cost::SCAN_STEP);
         if self.ready.is_empty() && !self.finished {
             let filled = self.fill();
             if let Err(error) = self.txn.settle(filled) {

@@ -1,23 +1,23 @@
 //! Inserting, changing and deleting records.
 
-use crate::work;
+use crate::sim_cost;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
 use duramen_types::planted::{Bug, is_on};
 
 use super::{Txn, check_key, check_value};
+use crate::api::options::Isolation;
 use crate::btree::{Lookup, Store, Tree, number};
-use crate::catalog::Table;
-use crate::contexts::Context;
-use crate::core::Core;
+use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
-use crate::options::Isolation;
-use crate::overflow::Reference;
 use crate::page::{MAX_INLINE_SIZE, Node, SlotFlags};
 use crate::pool::{Exclusive, Interrupt};
 use crate::record::{Garbage, PageOp, Undo, difference};
-use crate::space::Purpose;
+use crate::storage::catalog::Table;
+use crate::storage::free_space::Purpose;
+use crate::storage::overflow::Reference;
+use crate::txn::context_pool::Context;
 
 /// What a write expects at the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +93,7 @@ impl Txn {
     /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only
     /// an abort.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
-        cost::work(work::WRITE);
+        cost::work(sim_cost::WRITE);
         self.check_usable()?;
         let result = self.delete_locked(table, key);
         self.settle(result)
@@ -116,7 +116,7 @@ impl Txn {
     }
 
     fn write(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
-        cost::work(work::WRITE);
+        cost::work(sim_cost::WRITE);
         self.check_usable()?;
         let result = self.write_locked(table, key, value, expect);
         self.settle(result)

@@ -21,7 +21,7 @@ use duramen_types::Lsn;
 
 use super::Shape;
 use super::slot::{Join, Slot};
-use crate::space::{Space, Turn};
+use crate::buffer::positions::{Space, Turn};
 
 /// Most bytes of a group, whatever the size of the buffer: beyond this, combining saves nothing any more and only delays
 /// the release of those who finish early. It is so much because large records must find groups with that much room left.

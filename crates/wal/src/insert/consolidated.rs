@@ -14,7 +14,7 @@ use duramen_types::Lsn;
 use super::array::ConsolidationArray;
 use super::steps::{in_turn, try_in_turn};
 use super::{Fill, Insertion, Shape};
-use crate::space::{Space, Turn};
+use crate::buffer::positions::{Space, Turn};
 
 /// The consolidated design.
 #[derive(Debug)]

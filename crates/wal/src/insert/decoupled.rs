@@ -6,7 +6,7 @@
 //!
 //! The paper's thread waits there until its predecessor has released, however long that takes. This one waits for a
 //! moment, which is enough while the predecessor is at work, and then leaves a note of its space for whoever comes to it, if
-//! there is room for one ([`crate::released`]):
+//! there is room for one ([`crate::buffer::released`]):
 //! a predecessor that has lost its processor must not hold up the latches and locks of those behind it. The number of
 //! threads that queue at the lock is not bounded, which is what the consolidation array is for.
 
@@ -14,7 +14,7 @@ use duramen_types::Lsn;
 
 use super::steps::{behind_turn, try_behind_turn};
 use super::{Fill, Insertion, Shape};
-use crate::space::Space;
+use crate::buffer::positions::Space;
 
 /// The decoupled design.
 #[derive(Debug)]

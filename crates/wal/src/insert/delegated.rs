@@ -24,7 +24,7 @@ use super::array::ConsolidationArray;
 use super::release_queue::{Node, ReleaseQueue};
 use super::slot::Slot;
 use super::{Fill, Insertion, Shape};
-use crate::space::Space;
+use crate::buffer::positions::Space;
 
 /// One in so many spaces, on average, is not delegated at once.
 const PATIENT_ONE_IN: u64 = 32;

@@ -13,7 +13,7 @@ use duramen_types::Lsn;
 use super::array::ConsolidationArray;
 use super::steps::{behind_turn, try_behind_turn};
 use super::{Fill, Insertion, Shape};
-use crate::space::Space;
+use crate::buffer::positions::Space;
 
 /// The hybrid design.
 #[derive(Debug)]

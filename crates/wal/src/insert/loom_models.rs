@@ -9,8 +9,8 @@ use super::links::Links;
 use super::release_queue::{Node, ReleaseQueue};
 use super::slot::{Join, Slot};
 use super::{AnyInsertion, InsertDesign, Shape};
-use crate::bell::Bell;
-use crate::space::{Hardening, Space};
+use crate::buffer::positions::{Hardening, Space};
+use crate::group_commit::work_signal::Bell;
 use crate::test_support::model;
 
 /// The bytes of a log buffer, one cell each. Loom reports conflicting accesses.

@@ -33,8 +33,8 @@ use std::str::FromStr;
 
 use duramen_types::Lsn;
 
+use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
-use crate::space::Space;
 
 /// One way to share the log buffer.
 pub(crate) trait Insertion {
@@ -200,5 +200,5 @@ impl FromStr for InsertDesign {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, duramen_loom))]
 mod loom_models;

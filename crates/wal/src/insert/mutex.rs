@@ -7,7 +7,7 @@ use duramen_types::Lsn;
 
 use super::steps::{in_turn, try_in_turn};
 use super::{Fill, Insertion, Shape};
-use crate::space::Space;
+use crate::buffer::positions::Space;
 
 /// The baseline design.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use duramen_types::planted::{Bug, is_on};
 
 use super::links::Links;
 use super::{Fill, Insertion, Shape};
-use crate::space::Space;
+use crate::buffer::positions::Space;
 
 /// The design without a lock.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 use duramen_types::Lsn;
 
 use super::Fill;
-use crate::space::{Space, Turn};
+use crate::buffer::positions::{Space, Turn};
 
 /// Inserts in a turn, if that is to be had at once.
 #[inline(always)]

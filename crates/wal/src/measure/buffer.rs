@@ -9,13 +9,13 @@ use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex, cost, cpu, thread};
 use duramen_types::{BLOCK_SIZE, Lsn};
 
-use crate::bell::Bell;
+use crate::buffer::positions::{Hardening, Space};
+use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
+use crate::format::record::HEADER_BYTES;
+use crate::group_commit::work_signal::Bell;
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
-use crate::record::HEADER_BYTES;
-use crate::ring::Ring;
-use crate::space::{Hardening, Space};
-use crate::wal::FIRST_LSN;
+use crate::stream::log::FIRST_LSN;
 
 /// What is inserted, by how many, into what.
 #[derive(Clone, Copy, Debug)]

@@ -19,12 +19,12 @@ use duramen_sync::clock::{Instant, thread_cpu_time};
 use duramen_sync::{Arc, CachePadded, thread};
 use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 
+use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
+use crate::format::record::{HEADER_BYTES, NewRecord};
 use crate::insert::InsertDesign;
 use crate::options::WalOptions;
-use crate::record::{HEADER_BYTES, NewRecord};
-use crate::ring::Ring;
-use crate::wal::Wal;
+use crate::stream::log::Wal;
 use discard::DiscardDisk;
 
 pub use buffer::{BufferLoad, BufferRate, buffer};

@@ -114,7 +114,7 @@ fn expected(logs: &[Vec<Entry>], buckets: usize) -> Vec<Vec<Entry>> {
     (0..buckets).map(bucket).collect()
 }
 
-#[cfg(not(loom))]
+#[cfg(not(duramen_loom))]
 mod threads {
     use super::*;
 
@@ -189,7 +189,7 @@ mod threads {
     }
 }
 
-#[cfg(loom)]
+#[cfg(duramen_loom)]
 mod models {
     use super::*;
 

@@ -90,12 +90,12 @@ fn load(machine: Machine, threads: usize, every: u64, synchronizes: bool) -> Loa
     }
 }
 
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 fn simulate(machine: Machine, load: Load) -> Result<f64> {
     crate::simulation::run(machine.name, move || load.rate())
 }
 
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 fn simulate(machine: Machine, _: Load) -> Result<f64> {
     Err(crate::error::Error::NotSimulated { machine: machine.name })
 }

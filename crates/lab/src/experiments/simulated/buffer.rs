@@ -49,12 +49,12 @@ pub(super) fn measure(
     context.measure(format!("{machine}, {name}, {what}"), || simulate(machine, design, load))
 }
 
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 fn simulate(machine: &'static str, design: InsertDesign, load: BufferLoad) -> Result<BufferRate> {
     crate::simulation::run(machine, move || Ok(duramen_wal::measure::buffer(design, &load)?))
 }
 
-#[cfg(not(machine))]
+#[cfg(not(duramen_machine))]
 fn simulate(machine: &'static str, _: InsertDesign, _: BufferLoad) -> Result<BufferRate> {
     Err(crate::error::Error::NotSimulated { machine })
 }

@@ -65,7 +65,7 @@ impl Setup {
     }
 
     /// What a durable write of the log takes.
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     pub(crate) fn latency(&self) -> Duration {
         match self.device {
             Device::Files(latency) => latency,
@@ -108,7 +108,7 @@ impl Shares {
 }
 
 /// What a measurement gave.
-#[cfg(machine)]
+#[cfg(duramen_machine)]
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) throughput: f64,
@@ -142,7 +142,7 @@ pub(crate) struct Measured {
 pub(super) struct Populated {
     bench: Bench,
     logs: (u16, Partition),
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     loaded: crate::simulated_bed::Loaded,
 }
 
@@ -155,9 +155,9 @@ impl Populated {
     /// Populates one with so many logs.
     pub(super) fn with_logs(context: &mut Context<'_>, bench: Bench, logs: (u16, Partition)) -> Result<Self> {
         context.prepare("populating");
-        #[cfg(machine)]
+        #[cfg(duramen_machine)]
         return Ok(Self { bench, logs, loaded: bench.populate(logs)? });
-        #[cfg(not(machine))]
+        #[cfg(not(duramen_machine))]
         Ok(Self { bench, logs })
     }
 
@@ -173,7 +173,7 @@ impl Populated {
         context.measure(what, || self.simulate(setup, threads))
     }
 
-    #[cfg(machine)]
+    #[cfg(duramen_machine)]
     fn simulate(&self, setup: Setup, threads: u32) -> Result<Measured> {
         use duramen_machine::{Category, Time};
 
@@ -201,7 +201,7 @@ impl Populated {
         })
     }
 
-    #[cfg(not(machine))]
+    #[cfg(not(duramen_machine))]
     fn simulate(&self, _: Setup, _: u32) -> Result<Measured> {
         Err(crate::error::Error::NotSimulated { machine: self.bench.machine.name })
     }

@@ -1,4 +1,4 @@
-//! Experiments on a simulated machine, which only the machine build (`--cfg machine`) can run.
+//! Experiments on a simulated machine, which only the machine build (`--cfg duramen_machine`) can run.
 
 pub(super) mod a10_slots;
 pub(super) mod a11_components;
@@ -12,7 +12,7 @@ pub(super) mod a7_record_size;
 pub(super) mod a9_skew;
 mod buffer;
 mod curves;
-#[cfg_attr(not(machine), allow(dead_code, reason = "read by the machine build"))]
+#[cfg_attr(not(duramen_machine), allow(dead_code, reason = "read by the machine build"))]
 pub(crate) mod engine;
 pub(crate) mod machines;
 pub(super) mod n_distributed;

@@ -1,0 +1,102 @@
+//! Transactions that are run until they come through.
+
+use std::time::Duration;
+
+use duramen_sync::thread;
+
+use crate::api::db::Db;
+use crate::api::options::Isolation;
+use crate::error::Result;
+use crate::txn::Txn;
+
+/// The longest pause before the second attempt; each later one may be twice as long.
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+
+/// So often it doubles, to some milliseconds: the time of a few commits on a disk.
+const DOUBLINGS: u32 = 8;
+
+impl Db {
+    /// Runs a transaction: begins it, calls `work` with it, commits it, and returns what `work` returned. If an attempt fails
+    /// with an error that is [retryable](crate::Error::is_retryable), it is rolled back and `work` is called again, with a
+    /// new transaction. So `work` should have no other effects than those in the database.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = duramen::Db::open(home.path(), duramen::Options::default())?;
+    /// let visits = db.create_table("visits")?;
+    /// let visit = || {
+    ///     db.run(|txn| {
+    ///         let seen = txn.get_for_update(&visits, b"home")?.map_or(0, |seen| seen[0]);
+    ///         txn.put(&visits, b"home", &[seen + 1])?;
+    ///         Ok(seen + 1)
+    ///     })
+    /// };
+    /// # use std::thread;
+    /// let seen = thread::scope(|scope| {
+    ///     let visitors = [(); 4].map(|()| scope.spawn(visit));
+    ///     visitors.map(|visitor| visitor.join().unwrap().unwrap())
+    /// });
+    /// assert_eq!(seen.iter().max(), Some(&4));
+    ///
+    /// // Any other error ends it, and nothing of it is done.
+    /// let result = db.run(|txn| {
+    ///     txn.put(&visits, b"home", &[0])?;
+    ///     txn.insert(&visits, b"home", &[1])
+    /// });
+    /// assert!(matches!(result, Err(duramen::Error::KeyExists)));
+    /// assert_eq!(db.run(|txn| txn.get(&visits, b"home"))?, Some(vec![4]));
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// The attempts do not starve: each is as old as the first one, and of the transactions in a deadlock the youngest gives
+    /// way. Between attempts there is a pause of a random length, at most 20 microseconds at first and 5 milliseconds later.
+    /// There is no limit to their number. Only a transaction that waits for another one that the calling thread itself has open
+    /// gets [`Error::Deadlock`](crate::Error::Deadlock) at once.
+    ///
+    /// To take the changes back for a reason of its own, `work` can [roll back](Txn::rollback_to) to a savepoint that it has
+    /// made at its beginning, and return normally. If it panics, the transaction is rolled back.
+    ///
+    /// # Errors
+    /// What `work` returned, if that is not retryable: the transaction is rolled back, and as after [`Txn::abort`] the caller may
+    /// act on what `work` has read. Otherwise those of [`Txn::commit`] and [`Txn::abort`]. An error of the transaction that
+    /// `work` keeps to itself is met again at the commit, as [`Error::MustAbort`](crate::Error::MustAbort), so it should
+    /// be returned.
+    pub fn run<R>(&self, work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
+        self.run_with(self.core().options.isolation, work)
+    }
+
+    /// As [`Db::run`], with transactions of a given isolation level.
+    ///
+    /// # Errors
+    /// As [`Db::run`].
+    pub fn run_with<R>(&self, isolation: Isolation, mut work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
+        let mut txn = self.begin_with(isolation);
+        let age = txn.age();
+        for attempt in 0.. {
+            match work(&mut txn) {
+                Ok(value) => match txn.commit() {
+                    Ok(()) => return Ok(value),
+                    Err(error) if error.is_retryable() => {}
+                    Err(error) => return Err(error),
+                },
+                // Its locks go before the pause.
+                Err(error) if error.is_retryable() && !txn.waited_for_own_thread() => drop(txn),
+                Err(error) => {
+                    txn.abort()?;
+                    return Err(error);
+                }
+            }
+            pause(attempt);
+            txn = self.begin_with(isolation);
+            txn.set_age(age);
+        }
+        unreachable!("the attempts have no last one")
+    }
+}
+
+fn pause(attempt: u32) {
+    let longest = (FIRST_PAUSE * (1 << attempt.min(DOUBLINGS))).as_nanos() as u64;
+    thread::sleep(Duration::from_nanos(thread::random() % longest));
+}

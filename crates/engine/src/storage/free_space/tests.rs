@@ -1,0 +1,115 @@
+//! What is made of bitmaps that are not there.
+
+use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};
+use duramen_sync::Arc;
+
+use super::*;
+use crate::api::db::Db;
+use crate::api::options::Options;
+use crate::error::{Error, Result};
+
+fn options() -> Options {
+    Options {
+        pool_bytes: 64 * PAGE_SIZE,
+        log_buffer_bytes: 256 << 10,
+        log_segment_bytes: 256 << 10,
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimDisk) -> Result<Db> {
+    Db::open_on(Arc::new(disk.clone()), options())
+}
+
+/// Makes the second group's bitmap, long before the first group is full.
+fn grow(db: &Db) {
+    let core = db.core();
+    core.store.space.grow(&core.store.pool, core.scheme(), 1).unwrap();
+}
+
+fn groups(db: &Db) -> u64 {
+    db.core().store.space.groups()
+}
+
+fn overwrite(disk: &SimDisk, page: PageId, bytes: &[u8]) {
+    let file = disk.open("data", OpenMode::Existing).unwrap();
+    let mut buffer = duramen_io::AlignedBuf::zeroed(PAGE_SIZE);
+    buffer.copy_from_slice(bytes);
+    file.write_at(&[&buffer], page.get() * PAGE_SIZE as u64).unwrap();
+    file.sync().unwrap();
+}
+
+fn is_lost(result: Result<Db>) -> bool {
+    match result {
+        Err(Error::Corrupt { page, reason, .. }) => {
+            page == Some(bitmap::bitmap_page(1)) && reason.contains("an allocation bitmap is lost")
+        }
+        _ => false,
+    }
+}
+
+/// A blank bitmap was taken for the end of the groups: everything behind it could have been given out again.
+#[test]
+fn a_lost_bitmap_is_not_the_end_of_the_groups() {
+    for checkpointed in [true, false] {
+        let disk = SimDisk::new(1);
+        let db = open(&disk).unwrap();
+        grow(&db);
+        if checkpointed {
+            db.close().unwrap();
+            disk.open("doublewrite", OpenMode::Existing).unwrap().set_len(0).unwrap();
+            overwrite(&disk, bitmap::bitmap_page(1), &[0; PAGE_SIZE]);
+            assert!(is_lost(open(&disk)), "blank");
+            disk.open("data", OpenMode::Existing)
+                .unwrap()
+                .set_len(bitmap::bitmap_page(1).get() * PAGE_SIZE as u64)
+                .unwrap();
+            assert!(is_lost(open(&disk)), "behind the end of the file");
+        } else {
+            // Until the next checkpoint the log has it.
+            db.core().store.pool.flush_before(duramen_types::Gsn::MAX).unwrap();
+            disk.crash();
+            drop(db);
+            let disk = disk.crash_image(&CrashChoice::Nothing);
+            overwrite(&disk, bitmap::bitmap_page(1), &[0; PAGE_SIZE]);
+            disk.open("doublewrite", OpenMode::Existing).unwrap().set_len(0).unwrap();
+            let db = open(&disk).unwrap();
+            assert_eq!(groups(&db), 2, "rebuilt");
+            db.close().unwrap();
+        }
+    }
+}
+
+/// The file grows before the bitmap's record is durable, and a crash may leave it at that.
+#[test]
+fn a_file_that_grew_ahead_has_no_more_groups() {
+    let disk = SimDisk::new(2);
+    let db = open(&disk).unwrap();
+    db.core().store.pool.reserve_page(bitmap::bitmap_page(1)).unwrap();
+    disk.open("data", OpenMode::Existing).unwrap().sync().unwrap();
+    disk.crash();
+    // The record stays in the log buffer.
+    grow(&db);
+    drop(db);
+    let image = disk.crash_image(&CrashChoice::Everything);
+    assert!(image.open("data", OpenMode::Existing).unwrap().len().unwrap() > GROUP_PAGES * PAGE_SIZE as u64);
+    let db = open(&image).unwrap();
+    assert_eq!(groups(&db), 1);
+    grow(&db);
+    db.close().unwrap();
+    assert_eq!(groups(&open(&image).unwrap()), 2, "made again");
+}
+
+#[test]
+fn groups_are_known_after_a_checkpoint_and_a_crash() {
+    let disk = SimDisk::new(3);
+    let db = open(&disk).unwrap();
+    grow(&db);
+    db.checkpoint().unwrap();
+    assert_eq!(db.core().control.lock().control.groups, 2);
+    disk.crash();
+    drop(db);
+    let db = open(&disk.crash_image(&CrashChoice::Nothing)).unwrap();
+    assert_eq!(groups(&db), 2);
+    assert!(db.core().store.space.is_taken(&db.core().store.pool, bitmap::bitmap_page(1)).unwrap());
+}

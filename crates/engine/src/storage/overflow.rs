@@ -1,0 +1,200 @@
+//! Values too large for a leaf: chains of overflow pages.
+//!
+//! The leaf holds a [`Reference`]; the chain's pages hold the value in order, each naming the next. All pages of a chain
+//! carry the chain's number and their place in it, so that a walk can tell a page that belongs to the chain from one
+//! that was given back and used again. The reference has a checksum of the whole value.
+//!
+//! A chain is written once and never changed. It is written by its transaction, whose rollback gives the pages back; a
+//! chain that is no longer referenced is given back after the commit, from its end to its head, so that the clean-up can
+//! be begun again from the head after a crash at any point.
+
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
+
+use crate::btree::{Store, broken};
+use crate::error::Result;
+use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageType};
+use crate::pool::PoolError;
+use crate::record::PageOp;
+use crate::storage::free_space::Purpose;
+use crate::storage::mini_transaction::Change;
+use crate::txn::log::TxnLog;
+use crate::txn::table::ActiveTxns;
+
+const NEXT: usize = PAGE_HEADER_SIZE;
+const CHAIN: usize = NEXT + 8;
+const PLACE: usize = CHAIN + 8;
+const LENGTH: usize = PLACE + 4;
+const CONTENT: usize = LENGTH + 4;
+
+/// Bytes of a value that one page holds.
+pub(crate) const PAGE_CONTENT: usize = PAGE_SIZE - CONTENT;
+
+/// What a leaf holds of a value that lies in a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reference {
+    /// First page of the chain.
+    pub(crate) head: PageId,
+    /// Length of the value in bytes.
+    pub(crate) len: u32,
+    /// Checksum of the value.
+    crc: u32,
+    /// Number of the chain.
+    pub(crate) chain: u64,
+}
+
+impl Reference {
+    /// Size of a reference in bytes.
+    pub(crate) const SIZE: usize = OVERFLOW_REFERENCE_SIZE;
+
+    /// The bytes in the leaf.
+    pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..8].copy_from_slice(&self.head.get().to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.chain.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what [`Self::encode`] made.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        Some(Self { head: PageId::new(word(0)), len: half(8), crc: half(12), chain: word(16) })
+    }
+
+    fn pages(&self) -> usize {
+        (self.len as usize).div_ceil(PAGE_CONTENT).max(1)
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// Whether `bytes` is the page at `place` of a chain.
+fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
+    page::page_type(bytes) == Some(PageType::Overflow)
+        && u64_at(bytes, CHAIN) == chain
+        && u32_at(bytes, PLACE) as usize == place
+        && u32_at(bytes, LENGTH) as usize <= PAGE_CONTENT
+}
+
+impl Store {
+    /// Writes `value` into a new chain, from its end to its head. `room` is called before each page, without latches.
+    pub(crate) fn write_chain(
+        &self,
+        log: &mut TxnLog,
+        active: &ActiveTxns,
+        table: TableId,
+        value: &[u8],
+        mut room: impl FnMut(&mut TxnLog, usize) -> Result<()>,
+    ) -> Result<Reference> {
+        let chain = log.next_chain()?;
+        let mut next = PageId::ZERO;
+        let mut image = vec![0; PAGE_SIZE];
+        for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {
+            room(log, PAGE_SIZE)?;
+            let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
+            let guard = self.pool.create(taken.page)?;
+            let id = guard.id();
+            page::init_header(&mut image, PageType::Overflow, 0, id, table);
+            image[NEXT..NEXT + 8].copy_from_slice(&next.get().to_le_bytes());
+            image[CHAIN..CHAIN + 8].copy_from_slice(&chain.to_le_bytes());
+            image[PLACE..PLACE + 4].copy_from_slice(&(place as u32).to_le_bytes());
+            image[LENGTH..LENGTH + 4].copy_from_slice(&(part.len() as u32).to_le_bytes());
+            image[CONTENT..CONTENT + part.len()].copy_from_slice(part);
+            let mut change = Change::new();
+            let index = change.include(guard);
+            change.apply(index, PageOp::Image(&page::image(&image)));
+            taken.record(&mut change);
+            log.allocate(&*self.scheme, active, change, id);
+            next = id;
+        }
+        let len = u32::try_from(value.len()).expect("the limit of a value's length was checked");
+        Ok(Reference { head: next, len, crc: crc32c(value), chain })
+    }
+
+    /// Reads a value. The caller holds a lock that keeps the chain in place.
+    pub(crate) fn read_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
+        // The length is believed as far as pages of the chain are found.
+        const AT_FIRST: usize = 1 << 20;
+        let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
+        let mut id = reference.head;
+        for place in 0..reference.pages() {
+            let page = self.pool.shared(id)?;
+            if !is_link(&page, reference.chain, place) {
+                return Err(broken(id, "an overflow chain leads to a page that is not part of it"));
+            }
+            value.extend_from_slice(&page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize]);
+            id = PageId::new(u64_at(&page, NEXT));
+        }
+        if value.len() != reference.len as usize || crc32c(&value) != reference.crc || !id.is_zero() {
+            return Err(broken(
+                reference.head,
+                "an overflow value does not have the length or checksum it should have",
+            ));
+        }
+        Ok(value)
+    }
+
+    /// The pages of a chain that are still part of it, from the head.
+    pub(crate) fn chain_pages(&self, head: PageId, chain: u64) -> std::result::Result<Vec<PageId>, PoolError> {
+        let mut pages = Vec::new();
+        let mut id = head;
+        while !id.is_zero() && self.space.is_taken(&self.pool, id)? {
+            let page = self.pool.shared(id)?;
+            if !is_link(&page, chain, pages.len()) {
+                break;
+            }
+            pages.push(id);
+            id = PageId::new(u64_at(&page, NEXT));
+        }
+        Ok(pages)
+    }
+
+    /// Gives a page back, as a system transaction that comes after the record with the GSN `after`; returns its own.
+    pub(crate) fn free_page(&self, id: PageId, after: Gsn) -> Result<Gsn> {
+        self.scheme.reserve(Self::FREE_BYTES)?;
+        let freed = self.free_page_change(id).map(|mut change| {
+            change.come_after(after);
+            change.finish_at(&*self.scheme).gsn
+        });
+        self.scheme.unreserve(Self::FREE_BYTES);
+        Ok(freed?)
+    }
+
+    /// More than the record of a freed page takes in the log.
+    const FREE_BYTES: u64 = 256;
+
+    /// The change that gives a page back.
+    pub(crate) fn free_page_change(&self, id: PageId) -> std::result::Result<Change<'_>, PoolError> {
+        let mut change = Change::new();
+        let page = self.pool.exclusive(id)?;
+        if page::page_type(&page) == Some(PageType::Free) {
+            return Err(broken(id, "a page that is to be given back is free already"));
+        }
+        let index = change.include(page);
+        self.space.give_back(&self.pool, &mut change, index)?;
+        Ok(change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_round_trip() {
+        let reference = Reference { head: PageId::new(9), len: 100_000, crc: 7, chain: 3 << 20 };
+        assert_eq!(Reference::decode(&reference.encode()), Some(reference));
+        assert_eq!(Reference::decode(&[0; 23]), None);
+        assert_eq!(reference.pages(), 13);
+        assert_eq!(PAGE_CONTENT % 8, 0);
+    }
+}

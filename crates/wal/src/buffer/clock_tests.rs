@@ -1,0 +1,100 @@
+use super::*;
+
+#[test]
+#[cfg(not(duramen_loom))]
+fn the_lead_grows_where_the_floor_demands_it() {
+    let clock = Clock::new(Lsn::new(100), Gsn::new(300));
+    assert_eq!(clock.now(Lsn::new(100)), Gsn::new(300));
+    clock.pass(Lsn::new(100), || Lsn::new(100));
+    assert_eq!(clock.gsn(Lsn::new(100)), Gsn::new(300));
+    clock.raise(Gsn::new(310));
+    clock.pass(Lsn::new(140), || Lsn::new(100));
+    // Time has passed with the bytes: it was later already.
+    assert_eq!(clock.gsn(Lsn::new(140)), Gsn::new(340));
+    clock.raise(Gsn::new(500));
+    assert_eq!(clock.now(Lsn::new(180)), Gsn::new(500));
+    clock.pass(Lsn::new(180), || Lsn::new(100));
+    assert_eq!(clock.gsn(Lsn::new(180)), Gsn::new(500));
+    assert_eq!(clock.gsn(Lsn::new(220)), Gsn::new(540));
+    // Those who are late learn what was in force for them.
+    assert_eq!(clock.gsn(Lsn::new(140)), Gsn::new(340));
+    assert_eq!(clock.gsn(Lsn::new(100)), Gsn::new(300));
+}
+
+#[test]
+#[cfg(not(duramen_loom))]
+fn leads_are_kept_as_long_as_they_are_needed() {
+    let clock = Clock::new(Lsn::new(0), Gsn::new(0));
+    for step in 1..=1000_u64 {
+        clock.raise(Gsn::new(step * 100));
+        clock.pass(Lsn::new(step * 8), || Lsn::new(8 * 500));
+    }
+    for step in 500..=1000 {
+        assert_eq!(clock.gsn(Lsn::new(step * 8)), Gsn::new(step * 100));
+    }
+    assert!(clock.earlier.lock().len() <= 502);
+}
+
+#[cfg(duramen_loom)]
+mod models {
+    use super::*;
+    use duramen_sync::{Arc, thread};
+
+    #[test]
+    fn who_raises_the_floor_sees_all_that_is_below() {
+        raise_while_space_is_handed_out(None, |clock| clock.raise(Gsn::new(100)));
+    }
+
+    #[test]
+    fn who_raises_the_common_floor_sees_all_that_is_below() {
+        let raise = |clock: &Clock| assert!(clock.raise_all(Gsn::new(100)));
+        raise_while_space_is_handed_out(Some(CommonFloor::default), raise);
+    }
+
+    /// One thread hands out space; the other raises the floor and looks at the end: what it does not find is not below.
+    fn raise_while_space_is_handed_out(common: Option<fn() -> CommonFloor>, raise: fn(&Clock)) {
+        loom::model(move || {
+            let clock = Clock::new(Lsn::new(8), Gsn::new(8)).with_common(common.map(|new| new()));
+            let clock = Arc::new(clock);
+            let end = Arc::new(AtomicU64::new(8));
+            let inserter = {
+                let (clock, end) = (Arc::clone(&clock), Arc::clone(&end));
+                thread::spawn("inserter", move || {
+                    [8, 16].map(|lsn| {
+                        end.store(lsn + 8, Ordering::Release);
+                        clock.pass(Lsn::new(lsn), || Lsn::new(8));
+                        clock.gsn(Lsn::new(lsn)).get()
+                    })
+                })
+                .unwrap()
+            };
+            raise(&clock);
+            let seen = end.load(Ordering::Acquire);
+            let gsns = inserter.join().unwrap();
+            assert!(gsns[0] < gsns[1]);
+            for (gsn, lsn) in gsns.iter().zip([8, 16]) {
+                assert!(*gsn >= 100 || lsn < seen, "the record at {lsn} has GSN {gsn}, and the end was {seen}");
+            }
+        });
+    }
+
+    /// A thread that fills in late learns its own GSN, whatever the clock does meanwhile.
+    #[test]
+    fn the_lead_is_read_as_one() {
+        loom::model(|| {
+            let clock = Arc::new(Clock::new(Lsn::new(8), Gsn::new(8)));
+            clock.pass(Lsn::new(8), || Lsn::new(8));
+            let inserter = {
+                let clock = Arc::clone(&clock);
+                thread::spawn("inserter", move || {
+                    clock.raise(Gsn::new(100));
+                    clock.pass(Lsn::new(16), || Lsn::new(8));
+                    clock.gsn(Lsn::new(16))
+                })
+                .unwrap()
+            };
+            assert_eq!(clock.gsn(Lsn::new(8)), Gsn::new(8));
+            assert_eq!(inserter.join().unwrap(), Gsn::new(100));
+        });
+    }
+}

@@ -1,0 +1,10 @@
+//! Memory of the log's tail: the ring of bytes, the positions in it, and the clock that orders several logs.
+//!
+//! An insertion takes the insertion lock, gets positions, fills the ring, and releases what it filled; a flush reads what is
+//! released. No file here knows of the disk.
+
+pub(crate) mod clock;
+pub(crate) mod insertion_lock;
+pub(crate) mod positions;
+pub(crate) mod released;
+pub(crate) mod ring;

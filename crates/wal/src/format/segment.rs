@@ -1,0 +1,305 @@
+//! Segment files: the geometry of the log, and the header of a segment.
+//!
+//! A segment file is one header block and then the log's bytes:
+//!
+//! ```text
+//! block 0, of which only the first 512 bytes are used, so that it is written whole or not at all:
+//!   0 magic          8 bytes  "DURAMLOG"
+//!   8 version        u32
+//!  12 crc            u32      CRC-32C of the 512 bytes with this field zero
+//!  16 database       16 bytes
+//!  32 log            u16
+//!  34 logs           u16      how many the database has; 0 is as good as 1
+//!  36 zeros          4 bytes
+//!  40 number         u64      of the segment; also in the file's name
+//!  48 base           u64      LSN of the first byte behind the header
+//!  56 start          u64      the log's start when the header was written
+//!  64 segment_bytes  u64      size of the file
+//!  72 ring_bytes     u64      size of the log buffer of whoever writes to the segment
+//!  80 ring           u64      number of the ring in persistent memory that holds the end of the log, or zero: see the
+//!                             last segment's
+//! block 1 and following: the bytes from LSN `base`
+//! ```
+//!
+//! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so the block of an LSN is also a block of the
+//! file. The log's start is the highest `start` in any of its segments.
+
+use duramen_io::{AlignedBuf, File};
+use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
+
+use crate::error::{Result, WalError};
+use crate::format::record::Identity;
+use crate::stream::log::FIRST_LSN;
+
+/// Directory of the segments of a database's first log, and of what is copied of it.
+pub(crate) const DIRECTORY: &str = "log";
+
+/// Directory of the segments of a log: `log`, and for further logs of a database `log1` and so on.
+pub(crate) fn directory(log: LogId) -> String {
+    if log.is_zero() { DIRECTORY.to_owned() } else { format!("log{}", log.get()) }
+}
+
+/// Size of a block, and of the header, in bytes.
+pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// LSNs stay below: what is added to one never overflows, and the highest bit is free for marks.
+const LSN_LIMIT: u64 = 1 << 62;
+
+const MAGIC: [u8; 8] = *b"DURAMLOG";
+const VERSION: u32 = 1;
+
+/// Which LSN lies where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) segment_bytes: u64,
+}
+
+impl Geometry {
+    /// Log bytes in a segment.
+    pub(crate) const fn data_bytes(&self) -> u64 {
+        self.segment_bytes - BLOCK
+    }
+
+    /// The segment that holds `lsn`.
+    pub(crate) const fn segment_of(&self, lsn: u64) -> u64 {
+        (lsn - FIRST_LSN.get()) / self.data_bytes()
+    }
+
+    /// LSN of the first log byte of segment `number`.
+    pub(crate) const fn base(&self, number: u64) -> u64 {
+        FIRST_LSN.get() + number * self.data_bytes()
+    }
+
+    /// [`Geometry::base`] for a number that need not make sense: `None` if the segment would go beyond the possible LSNs.
+    fn checked_base(&self, number: u64) -> Option<u64> {
+        let limit = number.checked_add(1)?.checked_mul(self.data_bytes())?.checked_add(FIRST_LSN.get())?;
+        (limit <= LSN_LIMIT).then(|| self.base(number))
+    }
+
+    /// Byte offset of `lsn` in the file of its segment.
+    pub(crate) const fn offset(&self, lsn: u64) -> u64 {
+        BLOCK + (lsn - FIRST_LSN.get()) % self.data_bytes()
+    }
+}
+
+/// File name of segment `number` of `log`.
+pub fn segment_name(log: LogId, number: u64) -> String {
+    format!("{}/{number:016x}.log", directory(log))
+}
+
+/// File name of a spare that was, or was to be, segment `number`.
+pub(crate) fn spare_name(log: LogId, number: u64) -> String {
+    format!("{}/{number:016x}.spare", directory(log))
+}
+
+/// What a file in the log directory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogFile {
+    Segment(u64),
+    Spare(u64),
+    Foreign,
+}
+
+/// Tells from its name, without the directory, what a file is.
+pub(crate) fn classify(name: &str) -> LogFile {
+    let number = |digits: &str| {
+        let lower_hex = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        (digits.len() == 16 && lower_hex).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+    };
+    // A number so large that its LSNs would overflow was not given by us.
+    let plausible = |number: &u64| *number < 1 << 44;
+    if let Some(number) = name.strip_suffix(".log").and_then(number).filter(plausible) {
+        LogFile::Segment(number)
+    } else if let Some(number) = name.strip_suffix(".spare").and_then(number).filter(plausible) {
+        LogFile::Spare(number)
+    } else {
+        LogFile::Foreign
+    }
+}
+
+/// The header of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SegmentHeader {
+    pub(crate) database: [u8; 16],
+    pub(crate) log: LogId,
+    /// How many logs the database has; 0 is as good as 1.
+    pub(crate) logs: u16,
+    pub(crate) number: u64,
+    pub(crate) start: Lsn,
+    pub(crate) segment_bytes: u64,
+    pub(crate) ring_bytes: u64,
+    pub(crate) ring: u64,
+}
+
+impl SegmentHeader {
+    /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own that nobody writes to.
+    pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
+        let (database, log) = (identity.database, identity.log);
+        // One stays 0: such logs were there before there could be several.
+        let logs = if identity.count > 1 { identity.count } else { 0 };
+        Self { database, log, logs, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
+    }
+
+    /// Writes the header to its place in `file`.
+    pub(crate) fn write(&self, file: &dyn File) -> Result<()> {
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        self.encode(&mut block);
+        Ok(file.write_at(&[&block], 0)?)
+    }
+
+    /// Writes the header to the start of `block`.
+    pub(crate) fn encode(&self, block: &mut [u8]) {
+        let block = &mut block[..SECTOR_SIZE];
+        block.fill(0);
+        let base = Geometry { segment_bytes: self.segment_bytes }.base(self.number);
+        block[..8].copy_from_slice(&MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        block[16..32].copy_from_slice(&self.database);
+        block[32..34].copy_from_slice(&self.log.get().to_le_bytes());
+        block[34..36].copy_from_slice(&self.logs.to_le_bytes());
+        let numbers = [self.number, base, self.start.get(), self.segment_bytes, self.ring_bytes, self.ring];
+        for (field, number) in block[40..88].chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = crc32c(block);
+        block[12..16].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads the header of segment `number` from `block`, checking everything but whose it is.
+    pub(crate) fn decode(block: &[u8], number: u64) -> Result<Self> {
+        let corrupt = |reason: &str| WalError::Corrupt { segment: number, offset: 0, reason: reason.to_owned() };
+        let Some(sector) = block.first_chunk::<SECTOR_SIZE>() else { return Err(corrupt("the header is cut off")) };
+        if sector[..8] != MAGIC {
+            return Err(corrupt("the file does not begin with the mark of a log segment"));
+        }
+        let u64_at = |at: usize| {
+            let mut field = [0; 8];
+            field.copy_from_slice(&sector[at..at + 8]);
+            u64::from_le_bytes(field)
+        };
+        let version = u64_at(8) as u32;
+        let stored_crc = (u64_at(8) >> 32) as u32;
+        // Before the checksum: another version may compute it otherwise.
+        if version != VERSION {
+            return Err(WalError::WrongVersion { found: version, supported: VERSION });
+        }
+        let mut checked = *sector;
+        checked[12..16].fill(0);
+        if crc32c(&checked) != stored_crc {
+            return Err(corrupt("the checksum of the header is wrong"));
+        }
+        let mut database = [0; 16];
+        database.copy_from_slice(&sector[16..32]);
+        let header = Self {
+            database,
+            log: LogId::new(u64_at(32) as u16),
+            logs: (u64_at(32) >> 16) as u16,
+            number: u64_at(40),
+            start: Lsn::new(u64_at(56)),
+            segment_bytes: u64_at(64),
+            ring_bytes: u64_at(72),
+            ring: u64_at(80),
+        };
+        if header.number != number {
+            return Err(corrupt(&format!("the header is that of segment {:016x}", header.number)));
+        }
+        let whole = header.segment_bytes.is_multiple_of(BLOCK) && (2 * BLOCK..=1 << 40).contains(&header.segment_bytes);
+        if !whole || header.start < FIRST_LSN || !(BLOCK..=1 << 40).contains(&header.ring_bytes) {
+            return Err(corrupt("the header holds impossible values"));
+        }
+        if (Geometry { segment_bytes: header.segment_bytes }).checked_base(number) != Some(u64_at(48)) {
+            return Err(corrupt("the LSN in the header is not that of the segment"));
+        }
+        Ok(header)
+    }
+
+    /// Whether the segment belongs to this log.
+    pub(crate) fn is_of(&self, identity: &Identity) -> bool {
+        self.database == identity.database && self.log == identity.log && self.logs.max(1) == identity.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> SegmentHeader {
+        SegmentHeader {
+            database: *b"0123456789abcdef",
+            log: LogId::new(2),
+            logs: 3,
+            number: 5,
+            start: Lsn::new(9000),
+            segment_bytes: 65536,
+            ring_bytes: 1 << 20,
+            ring: 77,
+        }
+    }
+
+    #[test]
+    fn header_round_trip_and_damage() {
+        let mut block = vec![0; BLOCK_SIZE];
+        header().encode(&mut block);
+        assert_eq!(SegmentHeader::decode(&block, 5).unwrap(), header());
+        assert!(matches!(SegmentHeader::decode(&block, 6), Err(WalError::Corrupt { segment: 6, offset: 0, .. })));
+        for byte in 0..SECTOR_SIZE {
+            let mut damaged = block.clone();
+            damaged[byte] ^= 0x10;
+            SegmentHeader::decode(&damaged, 5).unwrap_err();
+        }
+        block[8] = 9;
+        assert!(matches!(
+            SegmentHeader::decode(&block, 5),
+            Err(WalError::WrongVersion { found: 9, supported: VERSION })
+        ));
+        SegmentHeader::decode(&[0; 100], 5).unwrap_err();
+        SegmentHeader::decode(&[0; 4096], 5).unwrap_err();
+    }
+
+    /// A checksum that fits does not make the numbers possible.
+    #[test]
+    fn impossible_headers_are_corrupt() {
+        let refused = |header: SegmentHeader, base: u64| {
+            let mut block = vec![0; BLOCK_SIZE];
+            SegmentHeader { number: 0, ..header }.encode(&mut block);
+            block[40..48].copy_from_slice(&header.number.to_le_bytes());
+            block[48..56].copy_from_slice(&base.to_le_bytes());
+            block[12..16].fill(0);
+            let crc = crc32c(&block[..SECTOR_SIZE]);
+            block[12..16].copy_from_slice(&crc.to_le_bytes());
+            matches!(SegmentHeader::decode(&block, header.number), Err(WalError::Corrupt { offset: 0, .. }))
+        };
+        let base = Geometry { segment_bytes: header().segment_bytes }.base(header().number);
+        assert!(!refused(header(), base));
+        assert!(refused(header(), base + 8));
+        assert!(refused(SegmentHeader { ring_bytes: 0, ..header() }, base));
+        for number in [(1 << 44) - 1, u64::MAX] {
+            for segment_bytes in [64 << 20, 1 << 40] {
+                let base = number.wrapping_mul(segment_bytes - BLOCK).wrapping_add(FIRST_LSN.get());
+                assert!(refused(SegmentHeader { number, segment_bytes, ..header() }, base), "{number} {segment_bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn geometry_is_consistent() {
+        let geometry = Geometry { segment_bytes: 65536 };
+        assert_eq!(geometry.segment_of(FIRST_LSN.get()), 0);
+        assert_eq!(geometry.offset(FIRST_LSN.get()), BLOCK);
+        for number in 0..4 {
+            let base = geometry.base(number);
+            assert_eq!((geometry.segment_of(base), geometry.offset(base)), (number, BLOCK));
+            let last = geometry.base(number + 1) - 1;
+            assert_eq!((geometry.segment_of(last), geometry.offset(last)), (number, 65535));
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(classify(segment_name(LogId::ZERO, 0xab).strip_prefix("log/").unwrap()), LogFile::Segment(0xab));
+        assert_eq!(classify(spare_name(LogId::new(2), 3).strip_prefix("log2/").unwrap()), LogFile::Spare(3));
+        for name in ["x.log", "00000000000000AB.log", "ffffffffffffffff.log", "00000000000000ab.txt", "ab.log"] {
+            assert_eq!(classify(name), LogFile::Foreign, "{name}");
+        }
+    }
+}

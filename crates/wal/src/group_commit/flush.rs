@@ -1,0 +1,140 @@
+//! Writing the released part of the log buffer to the segments.
+//!
+//! A flush writes from the block in which the durable part ends to the released end, whole blocks. Full blocks go straight
+//! from the ring. The last block is usually not full: what is released of it goes through a scratch block, padded with
+//! zeros, since other threads are filling in the rest of it in the ring. The next flush writes that block again; should
+//! that write be torn, the sectors before the durable end are the same in both versions.
+//!
+//! In a log whose records are not sealed when they are inserted ([`Sealing`]), it seals them before: it computes their
+//! checksums and writes them into the ring. A flush covers whole records, and each record is new in one flush only, so
+//! each is sealed once, and what is written again of a block is sealed already. Nobody else looks at those bytes of the
+//! ring: who inserts has finished with them, and reading is done from the segments.
+//!
+//! A buffer in persistent memory is written out when it fills up: then it is about de-staging, not about commits.
+//!
+//! The durable position moves only when everything below it is on the device, and only to where the released part ended
+//! when the flush began, which is the end of a record.
+
+use duramen_io::{AlignedBuf, File};
+use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_types::Lsn;
+use duramen_types::planted::{Bug, is_on};
+
+use crate::buffer::positions::Space;
+use crate::buffer::ring::Ring;
+use crate::error::Result;
+use crate::format::record::seal;
+use crate::format::segment::BLOCK;
+use crate::options::Sealing;
+use crate::segments::files::SegmentFiles;
+use crate::segments::pool::Segments;
+
+/// Up to so many bytes go out in one durable write; more are written in parts of this size, followed by a sync.
+const WRITE_BYTES: u64 = 1 << 20;
+
+/// Writes the log buffer out.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    files: Arc<SegmentFiles>,
+    sealing: Sealing,
+    flushes: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Flusher {
+    pub(crate) fn new(files: Arc<SegmentFiles>, sealing: Sealing) -> Self {
+        Self { files, sealing, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Seals a record that has just been filled in, if a flush will not do it.
+    #[inline]
+    pub(crate) fn inserted(&self, record: &mut [u8], lsn: Lsn) {
+        if self.sealing == Sealing::AtInsertion {
+            self.seal(record, lsn);
+        }
+    }
+
+    #[cold]
+    fn seal(&self, records: &mut [u8], from: Lsn) {
+        seal(records, &self.files.identity, from);
+    }
+
+    /// Flushes and bytes written.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.flushes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time. After an
+    /// error that passes, nothing has been written, and it can be tried again.
+    pub(crate) fn flush(&self, space: &Space, ring: &Ring, segments: &Segments) -> Result<bool> {
+        let from = space.durable();
+        // What others have streamed can be read when it is durable.
+        let to = if ring.nvm().is_some() { space.hardened() } else { space.released() };
+        // After `released`: on a log that has failed, space is released that was never filled in.
+        if from == to || space.has_failed() {
+            return Ok(false);
+        }
+        space.set_in_flush(to);
+        if self.sealing == Sealing::AtFlush {
+            // SAFETY: everything below `to` is released, so nobody fills it in any more; nobody reuses it before it is
+            // durable; and nobody but a flush reads the ring.
+            let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
+            self.seal(fresh, from);
+        }
+        self.write(ring, segments, from.get(), to.get())?;
+        if let Some(nvm) = ring.nvm() {
+            // Before the space is used again.
+            nvm.set_destaged(to);
+        }
+        space.set_durable(to);
+        let first = self.files.geometry.segment_of(to.get());
+        if first != self.files.geometry.segment_of(from.get()) {
+            self.files.write_from(first);
+        }
+        Ok(true)
+    }
+
+    /// Writes `[from, to)`, which is stable, to the segments, durably.
+    pub(crate) fn write(&self, ring: &Ring, segments: &Segments, from: u64, to: u64) -> Result<()> {
+        let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
+        // Nothing to do for what was inserted under a reservation.
+        segments.ensure(end, to - from)?;
+        // All of them before anything is written: a file that cannot be opened at this moment does no harm.
+        let pieces = self.files.pieces(start, end).map(|piece| Ok((piece, self.files.file_at(piece.0)?)));
+        let pieces = pieces.collect::<Result<Vec<_>>>()?;
+        // SAFETY: everything below `to` is released, so nobody fills it in any more, and nobody reuses it before it is
+        // durable; the part of the first block below `from` is kept too (see `space`).
+        let stable = unsafe { ring.bytes(Lsn::new(start), (to - start) as usize) };
+        let (blocks, rest) = stable.split_at((full - start) as usize);
+        let mut scratch = None;
+        if !rest.is_empty() {
+            let block = scratch.insert(AlignedBuf::zeroed(BLOCK as usize));
+            block[..rest.len()].copy_from_slice(rest);
+        }
+        for ((piece_start, piece_end), file) in pieces {
+            let whole = &blocks[(piece_start - start) as usize..(piece_end.min(full) - start) as usize];
+            let last = scratch.as_deref().filter(|_| piece_end > full);
+            write_piece(&*file, self.files.geometry.offset(piece_start), whole, last)?;
+        }
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(end - start, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Writes `whole` and then `last` at `offset`, durably.
+fn write_piece(file: &dyn File, offset: u64, whole: &[u8], last: Option<&[u8]>) -> duramen_io::Result<()> {
+    let parts: Vec<&[u8]> = [Some(whole).filter(|whole| !whole.is_empty()), last].into_iter().flatten().collect();
+    if is_on(Bug::SkipLogSync) {
+        return file.write_at(&parts, offset);
+    }
+    if whole.len() as u64 <= WRITE_BYTES {
+        return file.write_durable(&parts, offset);
+    }
+    let chunks = whole.chunks(WRITE_BYTES as usize).enumerate();
+    let mut writes: Vec<(u64, &[u8])> = chunks.map(|(i, chunk)| (offset + i as u64 * WRITE_BYTES, chunk)).collect();
+    writes.extend(last.map(|last| (offset + whole.len() as u64, last)));
+    file.write_batch(&writes)?;
+    file.sync()
+}

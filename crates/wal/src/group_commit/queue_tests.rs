@@ -1,0 +1,647 @@
+use super::*;
+use crate::buffer::positions::Hardening;
+
+fn policy() -> GroupCommit {
+    GroupCommit::default()
+}
+
+fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
+    fixture_of(policy, Hardening::Flushed)
+}
+
+fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space) {
+    let bell = Arc::new(Bell::new());
+    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), hardening);
+    (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
+}
+
+/// Ends a flush; returns whether the daemon has been rung for.
+#[cfg(not(duramen_loom))]
+fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
+    queue.state.lock().daemon_looks = None;
+    queue.end_flush(space, true);
+    queue.state.lock().daemon_looks.is_some()
+}
+
+/// Inserts one byte and releases it.
+fn insert(space: &Space) -> Lsn {
+    let lsn = space.turn(false).acquire(1, 1);
+    space.release(lsn, lsn.advance(1));
+    lsn
+}
+
+#[cfg(not(duramen_loom))]
+mod native {
+    use std::time::Duration;
+
+    use duramen_sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_lonely_committer_flushes_by_itself() {
+        let (queue, space) = fixture(policy());
+        let lsn = insert(&space);
+        queue.wait(&space, lsn, Ask::InCompany, || space.set_durable(space.released()));
+        assert_eq!(queue.counts(), (1, 1));
+        queue.wait(&space, lsn, Ask::InCompany, || panic!("it is durable"));
+        assert_eq!(queue.counts(), (1, 1));
+    }
+
+    #[test]
+    fn the_policy_decides_when_a_flush_is_due() {
+        let policy = GroupCommit { transactions: 2, bytes: 10, time: Duration::from_secs(3600) };
+        let (queue, space) = fixture(policy);
+        assert_eq!(queue.due(&space), Due::Never);
+        let first = insert(&space);
+        assert_eq!(queue.due(&space), Due::Never);
+        queue.request(&space, first);
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        let second = insert(&space);
+        queue.request(&space, second);
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Never, "somebody flushes already");
+        // Another request while the flush runs belongs to the next one.
+        let third = insert(&space);
+        queue.request(&space, third);
+        space.set_durable(third);
+        assert!(end_flush(&queue, &space));
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        (0..10).for_each(|_| {
+            insert(&space);
+        });
+        assert_eq!(queue.due(&space), Due::Flush, "ten bytes");
+    }
+
+    #[test]
+    fn time_makes_a_flush_due() {
+        let policy = GroupCommit { transactions: 2, bytes: 10, time: Duration::ZERO };
+        let (queue, space) = fixture(policy);
+        queue.request(&space, insert(&space));
+        assert_eq!(queue.due(&space), Due::Flush);
+    }
+
+    #[test]
+    fn who_cannot_wait_for_company_does_not() {
+        let policy = GroupCommit { transactions: 2, bytes: 1000, time: Duration::from_secs(3600) };
+        let (queue, space) = fixture(policy);
+        let lsn = insert(&space);
+        queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
+        // Behind a flush that somebody else makes, and that cannot serve it.
+        let lsn = space.turn(false).acquire(1, 1);
+        queue.state.lock().request(&space, lsn, Ask::AtOnce);
+        for _ in 0..2 {
+            assert_eq!(queue.due(&space), Due::Flush);
+            assert!(end_flush(&queue, &space));
+        }
+        space.release(lsn, lsn.advance(1));
+    }
+
+    #[test]
+    fn requests_that_a_flush_could_not_serve_remain() {
+        let (queue, space) = fixture(policy());
+        let lsn = space.turn(false).acquire(1, 1);
+        queue.request(&space, lsn);
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert!(end_flush(&queue, &space), "the record has not been released yet");
+        space.release(lsn, lsn.advance(1));
+        assert_eq!(queue.due(&space), Due::Flush);
+        space.set_durable(space.released());
+        assert!(!end_flush(&queue, &space));
+    }
+
+    /// Has so many commit at once that a flush waits for company.
+    fn crowd(queue: &CommitQueue, space: &Space) {
+        (0..2 * CROWD).for_each(|_| queue.request(space, insert(space)));
+        serve(queue, space);
+        assert!(queue.state.lock().is_crowded(&queue.policy));
+    }
+
+    /// Ends a flush that makes everything durable, and that took some time.
+    fn serve(queue: &CommitQueue, space: &Space) {
+        let mut state = queue.state.lock();
+        if !state.flushing {
+            state.begin_flush(space, false);
+        }
+        drop(state);
+        space.set_durable(space.released());
+        queue.end_flush(space, false);
+        queue.state.lock().flush_time = Duration::from_secs(3600);
+    }
+
+    fn patient() -> GroupCommit {
+        GroupCommit { time: Duration::from_secs(3600), ..policy() }
+    }
+
+    #[test]
+    fn half_a_crowd_that_goes_on_is_enough() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        for missing in (0..CROWD).rev() {
+            queue.request(&space, insert(&space));
+            assert_eq!(queue.due(&space) == Due::Flush, missing == 0, "{missing} are missing");
+        }
+    }
+
+    /// Requests of a fourth of the crowd, and the last of them.
+    fn fourth(queue: &CommitQueue, space: &Space) -> Lsn {
+        let asks = (0..CROWD / 2).map(|_| {
+            let lsn = insert(space);
+            queue.request(space, lsn);
+            lsn
+        });
+        asks.last().unwrap()
+    }
+
+    #[test]
+    fn a_helper_flushes_for_a_part_of_the_crowd_and_the_daemon_leaves_it_to_helpers() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        let lsn = fourth(&queue, &space);
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        queue.wait(&space, lsn, Ask::Helping, || space.set_durable(space.released()));
+        assert_eq!(queue.counts(), (1, 1));
+        queue.state.lock().flush_time = Duration::from_secs(3600);
+        // The daemon flushes only if no helper comes for long ...
+        (0..4).for_each(|_| {
+            fourth(&queue, &space);
+        });
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        // ... or can come, ...
+        queue.state.lock().helpers_asleep = 1;
+        assert_eq!(queue.due(&space), Due::Flush);
+        queue.state.lock().helpers_asleep = 0;
+        serve(&queue, &space);
+        // ... or if it was no helper who flushed last.
+        (0..4).for_each(|_| {
+            fourth(&queue, &space);
+        });
+        assert_eq!(queue.due(&space), Due::Flush);
+    }
+
+    #[test]
+    fn a_thread_that_is_held_up_is_not_left_to_helpers() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        let lsn = fourth(&queue, &space);
+        queue.wait(&space, lsn, Ask::Helping, || space.set_durable(space.released()));
+        queue.state.lock().flush_time = Duration::from_secs(3600);
+        (0..3).for_each(|_| {
+            fourth(&queue, &space);
+        });
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        queue.state.lock().request(&space, insert(&space), Ask::InCompany);
+        assert_eq!(queue.due(&space), Due::Flush);
+    }
+
+    #[test]
+    fn flushes_that_come_too_early_leave_the_crowd_a_crowd() {
+        let (queue, space) = fixture(patient());
+        crowd(&queue, &space);
+        let company = queue.state.lock().company;
+        let lsn = space.turn(false).acquire(1, 1);
+        for _ in 0..20 {
+            let mut state = queue.state.lock();
+            state.request(&space, lsn, Ask::AtOnce);
+            state.begin_flush(&space, false);
+            drop(state);
+            assert!(end_flush(&queue, &space), "the request remains");
+        }
+        let state = queue.state.lock();
+        assert_eq!((state.company, state.requests.count), (company, 20));
+        drop(state);
+        space.release(lsn, lsn.advance(1));
+    }
+
+    #[test]
+    fn who_asks_for_what_a_flush_writes_is_served_by_it() {
+        let (queue, space) = fixture(policy());
+        let lsns = [insert(&space), insert(&space), insert(&space), insert(&space)];
+        let flush = |asks: &[Lsn], end: Lsn| {
+            space.set_in_flush(end);
+            asks.iter().for_each(|lsn| queue.request(&space, *lsn));
+            space.set_durable(end);
+            end_flush(&queue, &space)
+        };
+        queue.request(&space, lsns[0]);
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert!(!flush(&[lsns[1]], lsns[2]), "all have been served");
+        queue.request(&space, lsns[2]);
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert!(flush(&[lsns[2], lsns[3]], lsns[3]), "one is left");
+        assert_eq!(queue.due(&space), Due::Flush);
+        assert!(!flush(&[], space.released()));
+    }
+
+    #[test]
+    fn requests_are_left_to_who_will_look() {
+        let (queue, space) = fixture(patient());
+        let seen = || queue.state.lock().requests.count;
+        queue.request(&space, insert(&space));
+        assert_eq!(seen(), 1, "nobody else would look");
+        assert_eq!(queue.due(&space), Due::Flush);
+        (0..10).for_each(|_| queue.request(&space, insert(&space)));
+        assert_eq!(seen(), 0, "who flushes will");
+        space.set_in_flush(space.durable());
+        assert!(end_flush(&queue, &space));
+        assert_eq!(seen(), 11);
+        // A crowd for which the daemon waits.
+        serve(&queue, &space);
+        queue.state.lock().company = 4 * LEFT_SHARE;
+        queue.request(&space, insert(&space));
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        (0..4).for_each(|_| queue.request(&space, insert(&space)));
+        assert_eq!(seen(), 1, "the daemon will");
+        queue.request(&space, insert(&space));
+        assert_eq!(seen(), 6, "so many may be enough for a flush");
+        queue.request(&space, insert(&space));
+        assert!(matches!(queue.due(&space), Due::At(_)));
+        assert_eq!(seen(), 7, "it has looked");
+    }
+
+    #[test]
+    fn the_daemon_is_rung_for_if_it_would_look_too_late() {
+        let policy = GroupCommit { transactions: 3, ..patient() };
+        let (queue, space) = fixture(policy);
+        let is_news = |asks: usize| {
+            let mut state = queue.state.lock();
+            (0..asks).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
+            state.is_news(&queue.policy, &space)
+        };
+        assert!(is_news(1), "it has to look when the first has waited long enough");
+        assert!(!is_news(1), "it will");
+        assert!(is_news(1), "three are enough for a flush now");
+        assert!(!is_news(1), "it has been rung for");
+        assert_eq!(queue.due(&space), Due::Flush);
+        let mut state = queue.state.lock();
+        assert_eq!(state.daemon_looks, None);
+        (0..3).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
+        assert!(!state.is_news(&queue.policy, &space), "somebody flushes");
+    }
+
+    /// In a persistent buffer, a record is hardened by who releases it, which wakes nobody.
+    #[test]
+    fn who_has_queued_is_woken_though_no_flush_was_needed() {
+        for looks in ["who flushes", "the daemon"] {
+            let (queue, space) = fixture_of(patient(), Hardening::Released);
+            let first = space.turn(false).acquire(1, 1);
+            queue.request(&space, first);
+            if looks == "who flushes" {
+                assert_eq!(queue.due(&space), Due::Flush);
+            } else {
+                let mut state = queue.state.lock();
+                (state.company, state.flush_time) = (4 * LEFT_SHARE, Duration::from_secs(1));
+                drop(state);
+                assert!(matches!(queue.due(&space), Due::At(_)));
+            }
+            let lsn = space.turn(false).acquire(1, 1);
+            queue.request(&space, lsn);
+            let state = queue.state.lock();
+            assert_eq!(state.requests.count + state.in_flush.count, 1, "the second is left");
+            drop(state);
+            assert!(queue.queue(&space, lsn, Wake::Call(Box::new(|| ()))).is_none());
+            space.release(first, lsn);
+            space.release(lsn, lsn.advance(1));
+            if looks == "the daemon" {
+                queue.state.lock().flush_time = Duration::ZERO;
+                assert_eq!(queue.due(&space), Due::Flush);
+            }
+            queue.end_flush(&space, false);
+            assert_eq!(queue.take_told().len(), 1, "{looks}");
+        }
+    }
+
+    #[test]
+    fn only_the_satisfied_are_woken() {
+        use std::task::Wake as _;
+
+        struct Count(AtomicUsize);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (queue, space) = fixture(policy());
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let count = Arc::new(Count(AtomicUsize::new(0)));
+                let lsn = insert(&space);
+                let waker = Arc::new(Mutex::new(Arc::clone(&count).into()));
+                queue.request(&space, lsn);
+                assert!(queue.queue(&space, lsn, Wake::Task(waker)).is_none());
+                (lsn, count)
+            })
+            .collect();
+        let woken = || tasks.iter().map(|(_, count)| count.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1]] {
+            space.set_durable(space.durable().advance(1));
+            queue.wake_settled(&space);
+            queue.take_told().into_iter().for_each(Wake::tell);
+            assert_eq!(woken(), expected);
+        }
+        let late = Wake::Task(Arc::new(Mutex::new(Arc::clone(&tasks[0].1).into())));
+        assert!(queue.queue(&space, tasks[0].0, late).is_some());
+        Arc::clone(&tasks[0].1).wake_by_ref();
+    }
+}
+
+/// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which loom reports.
+#[cfg(duramen_loom)]
+mod loom_models {
+    use duramen_sync::thread;
+
+    use super::*;
+
+    fn model(body: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(body);
+    }
+
+    /// The daemon's loop, until `last` is durable.
+    fn daemon(queue: &CommitQueue, space: &Space, last: Lsn) {
+        while space.durable() <= last {
+            match queue.due(space) {
+                Due::Flush => {
+                    let released = space.released();
+                    space.set_in_flush(released);
+                    space.set_durable(released);
+                    queue.end_flush(space, false);
+                    if space.durable() <= last {
+                        thread::yield_now();
+                    }
+                }
+                Due::At(_) => thread::yield_now(),
+                Due::Never => queue.daemon.wait(None),
+            }
+        }
+    }
+
+    /// Two committers, one of which may flush for itself while the other queues; the daemon serves who is left.
+    #[test]
+    fn every_committer_is_woken() {
+        two_beside_the_daemon(
+            |_| (),
+            |queue, space, lsn| queue.wait(space, lsn, Ask::InCompany, || space.set_durable(space.released())),
+        );
+    }
+
+    /// Two helpers in a crowd: who asks last may flush for both, and the daemon may come before.
+    #[test]
+    fn every_helper_goes_on() {
+        two_beside_the_daemon(
+            |state| state.company = CROWD,
+            |queue, space, lsn| {
+                queue.request(space, lsn);
+                queue.wait(space, lsn, Ask::Helping, || {
+                    let released = space.released();
+                    space.set_in_flush(released);
+                    space.set_durable(released);
+                });
+            },
+        );
+    }
+
+    /// Two threads harden a record each, by `harden`, and the daemon serves who is left.
+    fn two_beside_the_daemon(prepare: fn(&mut State), harden: fn(&CommitQueue, &Space, Lsn)) {
+        model(move || {
+            let shared = Arc::new(fixture(policy()));
+            prepare(&mut shared.0.state.lock());
+            // Both records are there before anyone waits: that releases come in order has its own model.
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let threads = lsns.map(|lsn| {
+                let shared = Arc::clone(&shared);
+                let harden = move || {
+                    harden(&shared.0, &shared.1, lsn);
+                    assert!(shared.1.durable() > lsn);
+                };
+                thread::spawn("committer", harden).unwrap()
+            });
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
+            };
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            // The daemon sleeps for good when they needed no help: it is rung once more.
+            shared.0.daemon.ring();
+            helper.join().unwrap();
+        });
+    }
+
+    /// A request that nobody waits for is served too.
+    #[test]
+    fn a_request_reaches_the_daemon() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, Lsn::new(8))).unwrap()
+            };
+            let lsn = insert(&shared.1);
+            shared.0.request(&shared.1, lsn);
+            helper.join().unwrap();
+            assert!(shared.1.durable() > lsn);
+        });
+    }
+
+    /// A thread of a model that does `work` with two records.
+    fn start(
+        shared: &Arc<(CommitQueue, Space)>,
+        lsns: [Lsn; 2],
+        name: &str,
+        work: fn(&CommitQueue, &Space, [Lsn; 2]),
+    ) -> thread::JoinHandle<()> {
+        let shared = Arc::clone(shared);
+        thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
+    }
+
+    /// A request that is left to a committer who flushes for itself, and that nobody waits for, is served too.
+    #[test]
+    fn a_request_left_to_a_committer_is_served() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let start = |name, work| start(&shared, lsns, name, work);
+            let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
+            let committer = start("committer", |queue, space, lsns| {
+                // Its flush writes its own record only.
+                queue.wait(space, lsns[0], Ask::InCompany, || {
+                    space.set_in_flush(space.durable().max(lsns[1]));
+                    space.set_durable(space.durable().max(lsns[1]));
+                });
+            });
+            shared.0.request(&shared.1, lsns[1]);
+            committer.join().unwrap();
+            if shared.1.durable() > lsns[1] {
+                // The daemon may sleep for good.
+                shared.0.daemon.ring();
+            }
+            helper.join().unwrap();
+        });
+    }
+
+    /// Of a crowd's requests, which the daemon waits for, some are left to it: all of them are served.
+    #[test]
+    fn requests_of_a_crowd_reach_the_daemon() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            shared.0.state.lock().company = 2 * LEFT_SHARE;
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let start = |name, work| start(&shared, lsns, name, work);
+            let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
+            let leaver = start("leaver", |queue, space, lsns| queue.request(space, lsns[0]));
+            shared.0.request(&shared.1, lsns[1]);
+            leaver.join().unwrap();
+            helper.join().unwrap();
+        });
+    }
+
+    /// Who has queued is told even if its record is hardened, by a release into a persistent buffer, while a flush ends.
+    #[test]
+    fn a_release_while_a_flush_ends_wakes_who_has_queued() {
+        model(|| {
+            let shared = Arc::new(fixture_of(policy(), Hardening::Released));
+            let lsn = shared.1.turn(false).acquire(1, 1);
+            shared.0.request(&shared.1, lsn);
+            assert!(shared.0.queue(&shared.1, lsn, Wake::Call(Box::new(|| ()))).is_none());
+            let start = |name, work| start(&shared, [lsn; 2], name, work);
+            let helper = start("daemon", |queue, space, _| {
+                while queue.take_told().is_empty() {
+                    match queue.due(space) {
+                        Due::Flush => {
+                            queue.end_flush(space, false);
+                            thread::yield_now();
+                        }
+                        Due::At(_) => thread::yield_now(),
+                        Due::Never => queue.daemon.wait(None),
+                    }
+                }
+            });
+            shared.1.release(lsn, lsn.advance(1));
+            helper.join().unwrap();
+        });
+    }
+
+    /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the one who does not wait
+    /// is called exactly once.
+    #[test]
+    fn waiting_after_a_request_makes_no_second_one() {
+        use duramen_sync::atomic::{AtomicUsize, Ordering};
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let called = Arc::new(AtomicUsize::new(0));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            shared.0.request(&shared.1, lsns[0]);
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
+            };
+            let call = {
+                let (shared, called) = (Arc::clone(&shared), Arc::clone(&called));
+                Wake::Call(Box::new(move || {
+                    assert!(shared.1.durable() > lsns[0]);
+                    called.fetch_add(1, Ordering::Relaxed);
+                }))
+            };
+            if let Some(wake) = shared.0.queue(&shared.1, lsns[0], call) {
+                wake.tell();
+            }
+            shared.0.request(&shared.1, lsns[1]);
+            shared.0.wait(&shared.1, lsns[1], Ask::Requested, || shared.1.set_durable(shared.1.released()));
+            shared.0.daemon.ring();
+            helper.join().unwrap();
+            shared.0.take_told().into_iter().for_each(Wake::tell);
+            assert_eq!(called.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// The teller hears of everybody who is queued before the log fails, and ends when it is told to stop.
+    #[test]
+    fn the_teller_leaves_nobody_out() {
+        use duramen_sync::atomic::{AtomicUsize, Ordering};
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let called = Arc::new(AtomicUsize::new(0));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            let teller = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("teller", move || {
+                    loop {
+                        let is_stopped = shared.0.teller.is_stopped();
+                        let told = shared.0.take_told();
+                        if told.is_empty() {
+                            if is_stopped {
+                                return;
+                            }
+                            shared.0.teller.wait(None);
+                        }
+                        told.into_iter().for_each(Wake::tell);
+                    }
+                })
+                .unwrap()
+            };
+            for lsn in lsns {
+                let called = Arc::clone(&called);
+                let call = Wake::Call(Box::new(move || {
+                    called.fetch_add(1, Ordering::Relaxed);
+                }));
+                if let Some(wake) = shared.0.queue(&shared.1, lsn, call) {
+                    wake.tell();
+                }
+                shared.1.set_durable(lsn.advance(1));
+                shared.0.wake_settled(&shared.1);
+            }
+            shared.1.fail();
+            shared.0.wake_settled(&shared.1);
+            shared.0.teller.stop();
+            teller.join().unwrap();
+            assert_eq!(called.load(Ordering::Relaxed), 2);
+        });
+    }
+
+    /// Failure wakes those, too, whose records the flush that fails was writing.
+    #[test]
+    fn failure_of_a_flush_wakes_those_it_was_for() {
+        model(|| {
+            let shared = Arc::new(fixture(policy()));
+            let lsns = [insert(&shared.1), insert(&shared.1)];
+            shared.0.request(&shared.1, lsns[0]);
+            assert_eq!(shared.0.due(&shared.1), Due::Flush);
+            let helper = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("helper", move || {
+                    let (queue, space) = &*shared;
+                    queue.request(space, lsns[1]);
+                    queue.wait(space, lsns[1], Ask::Helping, || assert!(space.has_failed()));
+                    assert!(space.has_failed());
+                })
+                .unwrap()
+            };
+            shared.1.set_in_flush(shared.1.released());
+            shared.1.fail();
+            shared.0.wake_settled(&shared.1);
+            shared.0.end_flush(&shared.1, false);
+            helper.join().unwrap();
+        });
+    }
+
+    /// Failure wakes those who wait.
+    #[test]
+    fn failure_wakes_everyone() {
+        model(|| {
+            let shared = Arc::new(fixture(GroupCommit { transactions: 2, ..policy() }));
+            let lsn = insert(&shared.1);
+            let committer = {
+                let shared = Arc::clone(&shared);
+                thread::spawn("committer", move || {
+                    shared.0.wait(&shared.1, lsn, Ask::InCompany, || unreachable!("the policy wants two"));
+                    assert!(shared.1.has_failed());
+                })
+                .unwrap()
+            };
+            shared.1.fail();
+            shared.0.wake_settled(&shared.1);
+            committer.join().unwrap();
+        });
+    }
+}

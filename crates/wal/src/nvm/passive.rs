@@ -1,0 +1,304 @@
+//! Passive group commit: what is hardened in rings in persistent memory when caches are volatile, without a barrier for each
+//! record (Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory*, section 4.1).
+//!
+//! Records are streamed past the caches. They are durable when the processor has drained its write-combining buffers, which a
+//! thread sees to, for its own records, when it commits or is about to wait for something, as for a lock, a latch or a page from disk. A commit is hardened when
+//! everything before it is durable, records of other threads included: in its log, or, with several, up to its GSN in all of
+//! them ([`crate::several::commit_round`]). The threads' side is the same, and is here. One log's GSNs are its LSNs.
+//!
+//! Each thread has a cell. `dgsn` is the GSN below which all of its records are durable; its highest bit says that it
+//! has inserted more since (*dirty*). A thread sets the bit before it streams its first record, and clears it after a fence.
+//! So for whoever wants to know what is hardened: it looks first at what is released, and at the cells then. All that is
+//! released has been streamed by threads that had set their bits before; each of them is either found dirty, or has fenced
+//! since. In a database's only log the least `dgsn` of those that are dirty bounds what is hardened ([`Passive::bound`]). GSNs
+//! of records that a thread inserts into different logs are in no order; there it is those that are dirty who have to fence
+//! once more, which `fences` tells ([`Passive::behind`]). Threads that are clean do not count, however long they have been
+//! idle.
+//!
+//! # Stragglers
+//! A thread that stays dirty holds the others back: it runs a long transaction, sleeps, or has ended. After a while who waits
+//! drains the buffers of all processors instead ([`duramen_pmem::drain_processors`]): everything that was released before is
+//! durable then, whoever has inserted it, in whatever log. A straggler that inserts nothing more must not be drained again.
+//! Its cell counts the beginnings and ends of its insertions (`work`): if the count was even before the draining and is still
+//! the same, it has nothing that is not durable. Only its owner writes to `dgsn` and `work`; whoever drains writes to
+//! `drained_work`.
+
+use duramen_pmem::{DrainBy, Drained, Region, drain_processors};
+use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::{CachePadded, Mutex, thread};
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, LogId, Lsn};
+
+/// Bit of `dgsn`: the thread has inserted more since.
+const DIRTY: u64 = 1 << 63;
+/// No `work` has this value.
+const NEVER: u64 = u64::MAX;
+
+/// What each thread knows to be durable.
+#[derive(Debug)]
+pub(crate) struct Passive {
+    /// By the numbers of threads.
+    places: Box<[Place]>,
+    /// In the order in which threads came.
+    cells: Box<[CachePadded<Cell>]>,
+    used: AtomicUsize,
+    registering: Mutex<()>,
+    draining: Mutex<()>,
+    drain_by: DrainBy,
+    drains: AtomicU64,
+    signals: AtomicU64,
+}
+
+/// Where the cell of a thread is. Places collide, and the next one is tried.
+#[derive(Debug, Default)]
+struct Place {
+    /// Number of the thread, plus one.
+    owner: AtomicU64,
+    cell: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Cell {
+    dgsn: AtomicU64,
+    /// Odd while the thread inserts.
+    work: AtomicU64,
+    /// `work` when processors were last drained, if that was even.
+    drained_work: AtomicU64,
+    /// Fences of the thread that have made something durable.
+    fences: AtomicU64,
+    /// A bit for each log that it has inserted into since the last of them. The owner's alone, as is the count.
+    logs: AtomicU64,
+    /// Requests of the thread to harden something, and the highest GSN among them.
+    requests: AtomicU64,
+    requested: AtomicU64,
+}
+
+/// A thread that held others up, and how often it had fenced by then.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    cell: usize,
+    fences: u64,
+}
+
+/// A thread that is inserting a record.
+#[derive(Debug)]
+pub(crate) struct Writing<'a> {
+    /// Without one, each record is fenced.
+    cell: Option<&'a Cell>,
+}
+
+impl Passive {
+    /// For so many threads in the course of time; those that come later fence each record.
+    pub(crate) fn new(threads: usize, drain_by: DrainBy) -> Self {
+        let cell = || Cell {
+            dgsn: AtomicU64::new(0),
+            work: AtomicU64::new(0),
+            drained_work: AtomicU64::new(NEVER),
+            fences: AtomicU64::new(0),
+            logs: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
+        };
+        Self {
+            places: (0..(2 * threads).next_power_of_two()).map(|_| Place::default()).collect(),
+            cells: (0..threads).map(|_| CachePadded::new(cell())).collect(),
+            used: AtomicUsize::new(0),
+            registering: Mutex::new(()),
+            draining: Mutex::new(()),
+            drain_by,
+            signals: AtomicU64::new(0),
+            drains: AtomicU64::new(0),
+        }
+    }
+
+    /// Times that all processors were drained, signals that took, and times that a thread fenced.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let fences = self.cells().iter().map(|cell| cell.fences.load(Ordering::Relaxed)).sum();
+        (self.drains.load(Ordering::Relaxed), self.signals.load(Ordering::Relaxed), fences)
+    }
+
+    /// Requests to harden that [`Passive::request`] has counted.
+    pub(crate) fn requests(&self) -> u64 {
+        self.cells().iter().map(|cell| cell.requests.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Those in use.
+    fn cells(&self) -> &[CachePadded<Cell>] {
+        &self.cells[..self.used.load(Ordering::Acquire)]
+    }
+
+    // ----- what the owner of a cell does -----
+
+    /// The calling thread is about to stream the record of `gsn` to this log's ring, and to release it afterwards.
+    #[inline]
+    pub(crate) fn begin(&self, gsn: Gsn, log: LogId) -> Writing<'_> {
+        let cell = self.cell(true);
+        if let Some(cell) = cell {
+            // Nobody else writes these. Who finds the record released finds them, too.
+            cell.work.store(cell.work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            cell.logs.store(cell.logs.load(Ordering::Relaxed) | 1 << log.get(), Ordering::Relaxed);
+            let dgsn = cell.dgsn.load(Ordering::Relaxed);
+            if dgsn & DIRTY == 0 && !is_on(Bug::DirtyBitIgnored) {
+                cell.dgsn.store(gsn.get() | DIRTY, Ordering::Relaxed);
+            }
+        }
+        Writing { cell }
+    }
+
+    /// The record has been streamed.
+    #[inline]
+    pub(crate) fn end(&self, writing: Writing<'_>, region: &Region) {
+        match writing.cell {
+            // Release: the record has been streamed before.
+            Some(cell) => cell.work.store(cell.work.load(Ordering::Relaxed) + 1, Ordering::Release),
+            None => region.fence(),
+        }
+    }
+
+    /// Makes what the calling thread has inserted durable; `region` is where the ring of a log is.
+    pub(crate) fn fence<'r>(&self, region: impl Fn(LogId) -> &'r Region) {
+        let Some(cell) = self.cell(false) else { return };
+        let dgsn = cell.dgsn.load(Ordering::Relaxed);
+        if dgsn & DIRTY != 0 {
+            let mut logs = cell.logs.load(Ordering::Relaxed);
+            while logs != 0 && !is_on(Bug::RingFenceDropped) {
+                region(LogId::new(logs.trailing_zeros() as u16)).fence();
+                logs &= logs - 1;
+            }
+            cell.logs.store(0, Ordering::Relaxed);
+            // Release: the fence comes before. Who finds a later record released finds this count, too.
+            cell.fences.store(cell.fences.load(Ordering::Relaxed) + 1, Ordering::Release);
+            cell.dgsn.store(dgsn & !DIRTY, Ordering::Release);
+        }
+    }
+
+    /// Takes note that the calling thread asks for everything up to `gsn` to be hardened; returns whether it has a cell to
+    /// note it in.
+    pub(crate) fn request(&self, gsn: Gsn) -> bool {
+        let Some(cell) = self.cell(true) else { return false };
+        cell.requests.store(cell.requests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if cell.requested.load(Ordering::Relaxed) < gsn.get() {
+            cell.requested.store(gsn.get(), Ordering::Release);
+        }
+        true
+    }
+
+    /// The highest GSN that [`Passive::request`] has noted.
+    pub(crate) fn requested(&self) -> Gsn {
+        let requested = self.cells().iter().map(|cell| cell.requested.load(Ordering::Acquire));
+        Gsn::new(requested.max().unwrap_or(0))
+    }
+
+    /// The calling thread's cell, if it has one or can be given one.
+    #[inline]
+    fn cell(&self, wanted: bool) -> Option<&Cell> {
+        let owner = thread::id().wrapping_add(1);
+        let place = self.place_of(owner).find(|place| {
+            let found = place.owner.load(Ordering::Acquire);
+            found == owner || found == 0
+        })?;
+        if place.owner.load(Ordering::Acquire) == owner {
+            return Some(&self.cells[place.cell.load(Ordering::Relaxed)]);
+        }
+        if wanted { self.register(owner) } else { None }
+    }
+
+    /// The places where a thread may be, one after the other.
+    fn place_of(&self, owner: u64) -> impl Iterator<Item = &Place> {
+        let mask = self.places.len() - 1;
+        let first = (owner.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
+        (0..self.places.len()).map(move |step| &self.places[(first + step) & mask])
+    }
+
+    #[cold]
+    fn register(&self, owner: u64) -> Option<&Cell> {
+        let _registering = self.registering.lock();
+        let number = self.used.load(Ordering::Relaxed);
+        let cell = self.cells.get(number)?;
+        let place = self.place_of(owner).find(|place| place.owner.load(Ordering::Relaxed) == 0)?;
+        place.cell.store(number, Ordering::Relaxed);
+        place.owner.store(owner, Ordering::Release);
+        // Before the thread's first record is released.
+        self.used.store(number + 1, Ordering::Release);
+        Some(cell)
+    }
+
+    // ----- what others make of the cells -----
+
+    /// Everything below is durable, of what was `released` before the call, in a database's only log.
+    pub(crate) fn bound(&self, released: Lsn) -> Lsn {
+        let dirty = self.cells().iter().filter_map(|cell| cell.dirty_from());
+        let bound = dirty.map(Gsn::get).min().filter(|_| !is_on(Bug::OwnFenceOnly));
+        Lsn::new(bound.map_or(released.get(), |bound| bound.min(released.get())))
+    }
+
+    /// The threads that may have a record that is not durable, of what was released before the call, in any log.
+    pub(crate) fn behind(&self) -> Vec<Behind> {
+        let behind = |(cell, its): (usize, &CachePadded<Cell>)| {
+            let is_other = || its.logs.load(Ordering::Relaxed) & 1 == 0;
+            let is_missed = is_on(Bug::OwnFenceOnly) || is_on(Bug::OwnLogHardenedOnly) && is_other();
+            let is_behind = its.dirty_from().is_some() && !is_missed;
+            is_behind.then(|| Behind { cell, fences: its.fences.load(Ordering::Acquire) })
+        };
+        self.cells().iter().enumerate().filter_map(behind).collect()
+    }
+
+    /// Whether one that [`Passive::behind`] has found is so still: it has not fenced since, nor been drained.
+    pub(crate) fn is_behind(&self, &Behind { cell, fences }: &Behind) -> bool {
+        let cell = &self.cells[cell];
+        cell.dirty_from().is_some() && cell.fences.load(Ordering::Acquire) == fences
+    }
+
+    /// Makes everything durable that has been released when `look` is called; returns what that says, or `None` if the system
+    /// does not support it. These are the regions of all logs. Some ten microseconds.
+    pub(crate) fn drain<'r, T>(
+        &self,
+        regions: impl IntoIterator<Item = &'r Region>,
+        look: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let _draining = self.draining.lock();
+        let looked = look();
+        let cells = self.cells();
+        // Acquire: an even count says that the record has been streamed.
+        let works: Vec<u64> = cells.iter().map(|cell| cell.work.load(Ordering::Acquire)).collect();
+        if !self.drain_processors(regions) {
+            return None;
+        }
+        for (cell, work) in cells.iter().zip(works) {
+            cell.drained_work.store(if work.is_multiple_of(2) { work } else { NEVER }, Ordering::Release);
+        }
+        Some(looked)
+    }
+
+    /// As [`Passive::drain`], for one of several logs only.
+    pub(crate) fn drain_one<T>(&self, region: &Region, look: impl FnOnce() -> T) -> Option<T> {
+        let looked = look();
+        self.drain_processors([region]).then_some(looked)
+    }
+
+    fn drain_processors<'r>(&self, regions: impl IntoIterator<Item = &'r Region>) -> bool {
+        if !is_on(Bug::StragglerSkipped) {
+            match drain_processors(regions, self.drain_by) {
+                Drained::Done { signals } => self.signals.fetch_add(signals, Ordering::Relaxed),
+                Drained::Unsupported => return false,
+            };
+        }
+        self.drains.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Cell {
+    /// The GSN below which all of the thread's records are durable, unless all of them are.
+    #[inline]
+    fn dirty_from(&self) -> Option<Gsn> {
+        // First: that of a thread that has begun to insert since is odd, or another.
+        let dgsn = self.dgsn.load(Ordering::Acquire);
+        let is_drained = || self.work.load(Ordering::Acquire) == self.drained_work.load(Ordering::Acquire);
+        (dgsn & DIRTY != 0 && !is_drained()).then_some(Gsn::new(dgsn & !DIRTY))
+    }
+}
+
+#[cfg(test)]
+#[path = "passive_tests.rs"]
+mod tests;

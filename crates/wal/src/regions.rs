@@ -1,0 +1,183 @@
+//! Where the archive and the rings of a database may lie: not where they would ruin its files, or each other.
+//!
+//! Files are told by what the system says that they are, a device and a number on it, so that links and other names are
+//! seen through; names in a directory are told as well, for files that are still to be made.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use duramen_pmem::Source;
+use duramen_types::LogId;
+
+use crate::error::{Result, WalError};
+use crate::format::segment::directory;
+use crate::options::{LogDevice, WalOptions};
+use crate::several::logs::MAX_LOGS;
+
+/// A file or directory, whatever it is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    number: u64,
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), number: metadata.ino() }
+    }
+
+    /// What `path` leads to, if there is anything.
+    fn at(path: &Path) -> Option<Self> {
+        path.metadata().ok().as_ref().map(Self::of)
+    }
+}
+
+impl WalOptions {
+    /// Checks, before anything is made, that the archive and the rings of `count` logs of the database in the directory
+    /// `home` can lie where they are to lie. `files` are the names of the database's own files in `home`.
+    ///
+    /// # Errors
+    /// [`WalError::InvalidOption`].
+    pub fn check_places(&self, home: &Path, files: &[&str], count: u16) -> Result<()> {
+        let archive = self.archive.as_ref().and_then(|archive| archive.directory());
+        if let Some(archive) = &archive {
+            check_archive(home, archive)?;
+        }
+        let LogDevice::Nvm(nvm) = &self.device else { return Ok(()) };
+        let mut regions: Vec<(u16, PathBuf)> = Vec::new();
+        for log in 0..count.clamp(1, MAX_LOGS) {
+            let Ok(Source::File(path)) = nvm.of_log(LogId::new(log)).map(|nvm| nvm.source) else { continue };
+            let invalid = |reason| Err(WalError::InvalidOption { option: "device", reason });
+            if let Some(file) = file_at(&path, home, files, archive.as_deref()) {
+                return invalid(format!(
+                    "the region `{}` is the file `{}` of the database or of its archive, or would become one; name \
+                     another file",
+                    path.display(),
+                    file.display()
+                ));
+            }
+            if let Some((other, _)) = regions.iter().find(|(_, other)| is_same(other, &path)) {
+                let path = path.display();
+                return invalid(format!(
+                    "log {other} and log {log} have the same region, `{path}`; each log needs one of its own"
+                ));
+            }
+            regions.push((log, path));
+        }
+        Ok(())
+    }
+}
+
+/// The file of the database or its archive that `path` is, by name or by nature, or would become.
+fn file_at(path: &Path, home: &Path, files: &[&str], archive: Option<&Path>) -> Option<PathBuf> {
+    /// Every directory has one for who opens it.
+    const LOCK: &str = "lock";
+    let of_home = files.iter().copied().chain([LOCK]).map(|name| home.join(name));
+    let logs = [Some(home), archive].into_iter().flatten().flat_map(log_directories);
+    let whole: Vec<PathBuf> = archive.map(Path::to_owned).into_iter().chain(logs).collect();
+    let name = path.file_name()?;
+    let place = parent(path);
+    let named = of_home.clone().find(|file| file.file_name() == Some(name) && is_same(home, place));
+    if named.is_some() {
+        return named;
+    }
+    if let Some(directory) = whole.iter().find(|directory| is_same(directory, place)) {
+        return Some(directory.join(name));
+    }
+    let identity = Identity::at(path)?;
+    let inside = whole.iter().filter_map(|directory| directory.read_dir().ok()).flatten().flatten();
+    of_home.chain(inside.map(|entry| entry.path())).find(|file| Identity::at(file) == Some(identity))
+}
+
+fn log_directories(home: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let home = home.to_owned();
+    (0..MAX_LOGS).map(move |log| home.join(directory(LogId::new(log))))
+}
+
+/// Refuses an archive in the database's directory, or the other way round: the one would take the other's files for its
+/// own.
+fn check_archive(home: &Path, archive: &Path) -> Result<()> {
+    let (home, archive) = (resolved(home), resolved(archive));
+    let relation = if is_same(&home, &archive) {
+        "is the database's own directory"
+    } else if archive.ancestors().any(|above| is_same(above, &home)) {
+        "lies in the database's directory"
+    } else if home.ancestors().any(|above| is_same(above, &archive)) {
+        "contains the database's directory"
+    } else {
+        return Ok(());
+    };
+    let (archive, home) = (archive.display(), home.display());
+    let reason =
+        format!("the archive `{archive}` {relation}, `{home}`; name a directory beside it, on another disk at best");
+    Err(WalError::InvalidOption { option: "archive", reason })
+}
+
+/// Whether two paths lead to the same, or would if they led anywhere.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (Identity::at(one), Identity::at(other)) {
+        (None, None) => resolved(one) == resolved(other),
+        (one, other) => one == other,
+    }
+}
+
+/// The path without links and detours, as far as it exists; the rest as it is written.
+fn resolved(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    match (path.file_name(), path.components().next_back()) {
+        (Some(name), _) => resolved(parent(path)).join(name),
+        (None, Some(Component::ParentDir)) => parent(&resolved(parent(path))).to_owned(),
+        _ => path.to_owned(),
+    }
+}
+
+/// What `path` lies in.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_resolved_as_far_as_they_lead() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().canonicalize().unwrap();
+        std::fs::create_dir(home.join("db")).unwrap();
+        std::os::unix::fs::symlink(home.join("db"), home.join("link")).unwrap();
+        assert_eq!(resolved(&home.join("link/new/log")), home.join("db/new/log"));
+        assert_eq!(resolved(&home.join("link/new/../log")), home.join("db/log"));
+        assert_eq!(resolved(&home.join("./db/../other")), home.join("other"));
+        assert!(is_same(&home.join("link/ring"), &home.join("db/./ring")));
+        assert!(!is_same(&home.join("link/ring"), &home.join("ring")));
+        assert!(!is_same(&home.join("db"), &home.join("ring")));
+    }
+
+    #[test]
+    fn an_archive_lies_beside_the_database() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("db");
+        let refusal =
+            |archive: &str| check_archive(&home, &root.path().join(archive)).map_err(|error| error.to_string());
+        for made in [false, true] {
+            assert!(refusal("db").unwrap_err().contains("is the database's own directory"));
+            assert!(refusal("db/log").unwrap_err().contains("lies in the database's directory"));
+            assert!(refusal("other/../db/new/archive").unwrap_err().contains("lies in"));
+            assert!(refusal("").unwrap_err().contains("contains the database's directory"));
+            assert_eq!((refusal("archive"), refusal("db2")), (Ok(()), Ok(())));
+            if !made {
+                std::fs::create_dir(&home).unwrap();
+                std::os::unix::fs::symlink(&home, root.path().join("link")).unwrap();
+            }
+        }
+        assert!(refusal("link/archive").unwrap_err().contains("lies in"));
+    }
+}

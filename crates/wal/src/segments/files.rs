@@ -1,0 +1,239 @@
+//! The segments in use, for those who read and write them.
+//!
+//! A log may have thousands of segments, and a process may often have no more than a thousand files open. So these are open:
+//! - the segment that a log is written to and the next ones, as many as reservations take as a rule ([`AHEAD`]): a flush is
+//!   not to depend on whether a file can be opened;
+//! - of the others the [`RECENT`] that were used last, of all logs of a database together.
+//!
+//! Any other segment is opened when it is needed. When the system refuses that because too many files are open, the recent
+//! ones are closed and it is asked again. If it refuses still, the operation fails with an error that passes
+//! ([`WalError::is_passing`]), and nothing has changed.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use duramen_io::{Disk, File, OpenMode};
+use duramen_sync::{Arc, Mutex, RwLock};
+use duramen_types::{LogId, Lsn};
+
+use crate::error::{Result, WalError};
+use crate::format::record::Identity;
+use crate::format::segment::{Geometry, segment_name};
+
+/// Most segments that are kept open though the log does not write to them. A scan uses two, with what it reads ahead.
+const RECENT: usize = 4;
+
+/// Segments behind the one that is written to that are kept open. A flush to a later one opens it; as long as that is refused,
+/// the flush is put off.
+const AHEAD: u64 = 3;
+
+/// A directory with the segments of one or several logs, and those of them that were used last.
+#[derive(Debug)]
+pub(crate) struct OpenFiles {
+    disk: Arc<dyn Disk>,
+    /// The latest at the back.
+    recent: Mutex<VecDeque<Recent>>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    log: LogId,
+    number: u64,
+    file: Arc<dyn File>,
+}
+
+impl Recent {
+    fn is(&self, log: LogId, number: u64) -> bool {
+        (self.log, self.number) == (log, number)
+    }
+}
+
+impl OpenFiles {
+    /// Those of `disk`, none by now.
+    pub(crate) fn of(disk: Arc<dyn Disk>) -> Arc<Self> {
+        Arc::new(Self { disk, recent: Mutex::new(VecDeque::new()) })
+    }
+
+    /// The directory.
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// Opens a file of the directory, which is the caller's alone.
+    pub(crate) fn open(&self, name: &str, mode: OpenMode) -> duramen_io::Result<Arc<dyn File>> {
+        match self.disk.open(name, mode) {
+            Err(error) if error.is_passing() && self.close_recent() => self.disk.open(name, mode),
+            opened => opened,
+        }
+    }
+
+    /// Closes the recent segments; returns whether there were any.
+    fn close_recent(&self) -> bool {
+        !std::mem::take(&mut *self.recent.lock()).is_empty()
+    }
+
+    /// Segment `number` of `log`, open.
+    pub(crate) fn segment(&self, log: LogId, number: u64) -> duramen_io::Result<Arc<dyn File>> {
+        let mut recent = self.recent.lock();
+        if let Some(at) = recent.iter().position(|recent| recent.is(log, number))
+            && let Some(found) = recent.remove(at)
+        {
+            let file = Arc::clone(&found.file);
+            recent.push_back(found);
+            return Ok(file);
+        }
+        drop(recent);
+        let file = self.open(&segment_name(log, number), OpenMode::Existing)?;
+        self.note(log, number, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Takes note that a segment has been used.
+    fn note(&self, log: LogId, number: u64, file: Arc<dyn File>) {
+        let mut recent = self.recent.lock();
+        recent.retain(|recent| !recent.is(log, number));
+        recent.push_back(Recent { log, number, file });
+        while recent.len() > RECENT {
+            recent.pop_front();
+        }
+    }
+
+    fn forget(&self, log: LogId, number: u64) {
+        self.recent.lock().retain(|recent| !recent.is(log, number));
+    }
+}
+
+/// The segments in use.
+#[derive(Debug)]
+pub(crate) struct SegmentFiles {
+    pub(crate) identity: Identity,
+    pub(crate) geometry: Geometry,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    live: BTreeMap<u64, Arc<OpenFiles>>,
+    /// The segment that is written to, once the log is in service.
+    written: Option<u64>,
+    /// Those that stay open: this one and the next ones.
+    kept: BTreeMap<u64, Arc<dyn File>>,
+}
+
+impl State {
+    fn is_kept(&self, number: u64) -> bool {
+        self.written.is_some_and(|written| (written..=written + AHEAD).contains(&number))
+    }
+}
+
+impl SegmentFiles {
+    /// The segments with these numbers, each in its directory.
+    pub(crate) fn new(identity: Identity, geometry: Geometry, live: BTreeMap<u64, Arc<OpenFiles>>) -> Self {
+        Self { identity, geometry, state: RwLock::new(State { live, written: None, kept: BTreeMap::new() }) }
+    }
+
+    /// The file that holds `lsn`.
+    pub(crate) fn file_at(&self, lsn: u64) -> Result<Arc<dyn File>> {
+        self.file(self.geometry.segment_of(lsn), Lsn::new(lsn))
+    }
+
+    /// The file of segment `number`, which is needed because of `lsn`.
+    pub(crate) fn file(&self, number: u64, lsn: Lsn) -> Result<Arc<dyn File>> {
+        let home = {
+            let state = self.state.read();
+            if let Some(file) = state.kept.get(&number) {
+                return Ok(Arc::clone(file));
+            }
+            state.live.get(&number).cloned().ok_or(WalError::MissingSegment { segment: number, lsn })?
+        };
+        Ok(home.segment(self.identity.log, number)?)
+    }
+
+    /// Whether segment `number` is one of them.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.state.read().live.contains_key(&number)
+    }
+
+    /// Makes all of them durable as they are.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let numbers: Vec<u64> = self.state.read().live.keys().copied().collect();
+        for number in numbers {
+            self.file(number, Lsn::new(self.geometry.base(number)))?.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a segment behind the others.
+    pub(crate) fn insert(&self, number: u64, home: &Arc<OpenFiles>, file: Arc<dyn File>) {
+        let mut state = self.state.write();
+        state.live.insert(number, Arc::clone(home));
+        if state.is_kept(number) {
+            state.kept.insert(number, file);
+        }
+    }
+
+    /// From now on the log is written to segment `number`, and then to the next ones.
+    pub(crate) fn write_from(&self, number: u64) {
+        let mut state = self.state.write();
+        state.written = Some(number);
+        state.kept.retain(|kept, _| *kept >= number);
+        for number in number..=number + AHEAD {
+            if let Some(home) = state.live.get(&number).filter(|_| !state.kept.contains_key(&number)).cloned()
+                // If not now, it is opened when it is written to.
+                && let Ok(file) = home.segment(self.identity.log, number)
+            {
+                home.forget(self.identity.log, number);
+                state.kept.insert(number, file);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, number: u64) {
+        let mut state = self.state.write();
+        state.kept.remove(&number);
+        if let Some(home) = state.live.remove(&number) {
+            home.forget(self.identity.log, number);
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.state.read().live.len() as u64
+    }
+
+    /// Numbers of the first and the last segment in use.
+    pub(crate) fn span(&self) -> Option<(u64, u64)> {
+        let live = &self.state.read().live;
+        Some((*live.first_key_value()?.0, *live.last_key_value()?.0))
+    }
+
+    /// LSN behind the last segment.
+    pub(crate) fn limit(&self) -> u64 {
+        self.span().map_or(0, |(_, last)| self.geometry.base(last + 1))
+    }
+
+    /// The parts of `[from, to)` that lie in one segment each.
+    pub(crate) fn pieces(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let geometry = self.geometry;
+        let mut at = from;
+        std::iter::from_fn(move || {
+            if at >= to {
+                return None;
+            }
+            let start = at;
+            at = to.min(geometry.base(geometry.segment_of(at) + 1));
+            Some((start, at))
+        })
+    }
+
+    /// Fills `buf` with the log's bytes from `lsn`, as far as the segments reach; returns how many. Both are whole blocks.
+    pub(crate) fn read(&self, lsn: u64, buf: &mut [u8]) -> Result<usize> {
+        let end = (lsn + buf.len() as u64).min(self.limit());
+        if lsn >= end {
+            return Ok(0);
+        }
+        for (from, to) in self.pieces(lsn, end) {
+            let part = &mut buf[(from - lsn) as usize..(to - lsn) as usize];
+            self.file_at(from)?.read_at(part, self.geometry.offset(from))?;
+        }
+        Ok((end - lsn) as usize)
+    }
+}

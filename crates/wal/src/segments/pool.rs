@@ -1,0 +1,407 @@
+//! Making, taking and recycling segments.
+//!
+//! A segment file is born as a *spare*: made, allocated and synced under a name that nobody reads. To become segment `n`,
+//! a spare gets the header of `n`, durably, then the name of `n`, durably; only then is it written to. So a file with a
+//! segment's name always has that segment's header. What the spare held before, if it was a segment once, are records of
+//! lower LSNs, whose checksums do not pass at the new ones.
+//!
+//! Recycling first makes the new start of the log durable, in the header of the segment that holds it, and then turns
+//! segments below it into spares by renaming them, or removes them. A crash in between leaves segments below the start,
+//! with gaps perhaps; opening the log recycles them again.
+//!
+//! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under a reservation has room
+//! on the disk. The limit only grows. The sum may count bytes twice, in `end` and still in `reserved`, never not at all.
+
+use duramen_io::{AlignedBuf, File, OpenMode, allocate_gently};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Arc, Mutex, MutexGuard};
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{LogId, Lsn};
+
+use crate::error::{Result, WalError};
+use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name, spare_name};
+use crate::segments::files::{OpenFiles, SegmentFiles};
+use crate::segments::retention::Retention;
+
+/// Bounds on the number of segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_bytes: u64,
+    pub(crate) spare_segments: usize,
+    pub(crate) ring_bytes: u64,
+    /// Number of the ring in persistent memory that holds the end of the log, or zero.
+    pub(crate) ring: u64,
+}
+
+/// The segments of an open log.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    home: Arc<OpenFiles>,
+    files: Arc<SegmentFiles>,
+    limits: Limits,
+    /// What must not be recycled yet.
+    pub(crate) retention: Retention,
+    /// Held while segments are made or recycled; never while the log is written.
+    growth: Mutex<Growth>,
+    /// LSN behind the last segment.
+    limit: AtomicU64,
+    start: AtomicU64,
+    reserved: AtomicU64,
+    /// Set when making a segment ahead of need has failed: it is not tried again before something has been recycled.
+    ahead_failed: AtomicBool,
+    /// While this is not zero, the limit of bytes does not count.
+    limit_lifted: AtomicUsize,
+    /// Threads that wait, or have waited, for `growth` with somebody waiting for them: what is made ahead of need is made
+    /// without pauses while there are any.
+    hurried: AtomicUsize,
+    created: AtomicU64,
+    recycled: AtomicU64,
+}
+
+/// Who is in charge of growth.
+#[derive(Debug, Default)]
+struct Growth {
+    /// Numbers in the names of the spares.
+    spares: Vec<u64>,
+}
+
+impl Growth {
+    /// The spare to become segment `number`. One with the name that this segment will leave behind as a spare goes first:
+    /// an interrupted creation may have left it, and no two spares may come to have one name.
+    fn take_spare(&mut self, number: u64) -> Option<u64> {
+        let namesake = self.spares.iter().position(|&spare| spare == number);
+        let at = namesake.or(self.spares.len().checked_sub(1))?;
+        Some(self.spares.swap_remove(at))
+    }
+}
+
+impl Segments {
+    /// Takes over `files`, new ones of which are made in `home`, and the log's start. There are no spares yet.
+    pub(crate) fn new(home: Arc<OpenFiles>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
+        let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
+        Self {
+            home,
+            files,
+            limits,
+            retention: Retention::default(),
+            growth: Mutex::new(Growth::default()),
+            limit,
+            start: AtomicU64::new(start.get()),
+            reserved: AtomicU64::new(0),
+            ahead_failed: AtomicBool::new(false),
+            limit_lifted: AtomicUsize::new(0),
+            hurried: AtomicUsize::new(0),
+            created: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+        }
+    }
+
+    fn log(&self) -> LogId {
+        self.files.identity.log
+    }
+
+    /// Where the log starts.
+    pub(crate) fn start(&self) -> Lsn {
+        Lsn::new(self.start.load(Ordering::Acquire))
+    }
+
+    /// Bytes set aside.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Segment files made anew and used again.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.created.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
+    }
+
+    /// Sets `bytes` aside; `end` tells where the log ends. Calls `before_wait` first if a segment has to be made.
+    pub(crate) fn reserve(&self, bytes: u64, end: impl Fn() -> Lsn, before_wait: impl FnOnce()) -> Result<()> {
+        // Acquire, and `end` only afterwards: who gave bytes back inserted before, and we see where to.
+        if bytes > u64::MAX / 4 {
+            return Err(WalError::Full { wanted: bytes, cause: "no log is as large as that".to_owned() });
+        }
+        let reserved = self.reserved.fetch_add(bytes, Ordering::AcqRel) + bytes;
+        let needed = end().get().saturating_add(reserved);
+        if needed <= self.limit.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        before_wait();
+        self.ensure(needed, bytes).inspect_err(|_| self.unreserve(bytes))
+    }
+
+    /// Whether the limit of its bytes would let a log that ends at `end` set `bytes` aside if it began at `start` and `returned` bytes
+    /// of those set aside were given back.
+    pub(crate) fn has_room_from(&self, start: Lsn, end: Lsn, bytes: u64, returned: u64) -> bool {
+        let Some((first, last)) = self.files.span() else { return true };
+        let geometry = self.files.geometry;
+        let needed = end.get().saturating_add(self.reserved().saturating_sub(returned)).saturating_add(bytes);
+        let missing = needed.saturating_sub(self.limit.load(Ordering::Acquire)).div_ceil(geometry.data_bytes());
+        let kept = last + 1 - geometry.segment_of(start.get()).clamp(first, last);
+        kept.saturating_add(missing).saturating_mul(geometry.segment_bytes) <= self.limits.max_bytes
+    }
+
+    /// Gives `bytes` back.
+    pub(crate) fn unreserve(&self, bytes: u64) {
+        let before = self.reserved.fetch_sub(bytes, Ordering::AcqRel);
+        assert!(before >= bytes, "only what was reserved can be given back");
+    }
+
+    /// Makes segments until they reach `end`; `wanted` is for the message when that cannot be.
+    pub(crate) fn ensure(&self, end: u64, wanted: u64) -> Result<()> {
+        if end <= self.limit.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let full = |cause: String| {
+            reach(Probe::LogFull);
+            WalError::Full { wanted, cause }
+        };
+        let mut growth = self.lock_growth();
+        let data = self.files.geometry.data_bytes();
+        let missing = end.saturating_sub(self.limit.load(Ordering::Relaxed)).div_ceil(data);
+        if missing > 0 && !self.may_add(missing) {
+            let obstacle = self.retention.obstacle().map(|obstacle| format!(", and {obstacle}")).unwrap_or_default();
+            return Err(full(format!("it may use {} bytes, and needs them{obstacle}", self.limits.max_bytes)));
+        }
+        while self.limit.load(Ordering::Relaxed) < end {
+            self.add(&mut growth, false).map_err(|error| match error {
+                WalError::Disk(disk) if disk.is_full() => full(disk.to_string()),
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Lets the segments exceed the limit of their bytes, or ends that.
+    pub(crate) fn lift_limit(&self, lifted: bool) {
+        if lifted {
+            self.limit_lifted.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.limit_lifted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn may_add(&self, segments: u64) -> bool {
+        if self.limit_lifted.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
+        let bytes = (self.files.count() + segments).saturating_mul(self.files.geometry.segment_bytes);
+        bytes <= self.limits.max_bytes
+    }
+
+    /// Whether a log that ends at `end` should be given its next segment in the background: behind what is set aside, there
+    /// is to be as much as a segment holds.
+    pub(crate) fn wants_more(&self, end: Lsn) -> bool {
+        let needed = end.get().saturating_add(self.reserved()).saturating_add(self.files.geometry.data_bytes());
+        self.limits.spare_segments > 0
+            && needed > self.limit.load(Ordering::Relaxed)
+            && !self.ahead_failed.load(Ordering::Relaxed)
+    }
+
+    /// Makes one segment ahead of need. Failures are left for the reservation that will need the segment to report.
+    pub(crate) fn add_ahead(&self, end: Lsn) {
+        let mut growth = self.growth.lock();
+        if self.wants_more(end) && !(self.may_add(1) && self.add(&mut growth, true).is_ok()) {
+            self.ahead_failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on nothing is made with pauses: the log is about to be closed.
+    pub(crate) fn hurry(&self) {
+        self.hurried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes charge of growth for somebody who waits.
+    fn lock_growth(&self) -> MutexGuard<'_, Growth> {
+        self.hurried.fetch_add(1, Ordering::Relaxed);
+        let growth = self.growth.lock();
+        self.hurried.fetch_sub(1, Ordering::Relaxed);
+        growth
+    }
+
+    /// Adds the next segment, with pauses if it is `ahead` of need.
+    fn add(&self, growth: &mut Growth, ahead: bool) -> Result<()> {
+        let geometry = self.files.geometry;
+        let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
+        let spare = match growth.take_spare(number) {
+            Some(spare) => {
+                reach(Probe::SegmentRecycled);
+                self.recycled.fetch_add(1, Ordering::Relaxed);
+                spare
+            }
+            None => {
+                self.make_spare(number, ahead)?;
+                self.created.fetch_add(1, Ordering::Relaxed);
+                number
+            }
+        };
+        let file = self.promote(spare, number).inspect_err(|_| {
+            // It may be used later, if it has still its name.
+            if self.home.disk().exists(&spare_name(self.log(), spare)).unwrap_or(false) {
+                growth.spares.push(spare);
+            }
+        })?;
+        self.files.insert(number, &self.home, file);
+        self.limit.store(geometry.base(number + 1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a spare file that lasts.
+    fn make_spare(&self, number: u64, ahead: bool) -> Result<()> {
+        let (name, disk) = (spare_name(self.log(), number), self.home.disk());
+        if disk.exists(&name)? {
+            disk.remove(&name)?;
+        }
+        let file = self.home.open(&name, OpenMode::CreateNew)?;
+        let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
+        let made = allocate_gently(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
+        made.map_err(|error| {
+            // What is left of it would only take up space; if it cannot be removed either, opening the log does it.
+            let _ = disk.remove(&name);
+            error.into()
+        })
+    }
+
+    /// Turns a spare into segment `number`.
+    fn promote(&self, spare: u64, number: u64) -> Result<Arc<dyn File>> {
+        let (from, to) = (spare_name(self.log(), spare), segment_name(self.log(), number));
+        let file = self.home.open(&from, OpenMode::Existing)?;
+        self.write_header(&*file, number)?;
+        drop(file);
+        self.home.disk().rename(&from, &to)?;
+        if !is_on(Bug::SkipDirectorySync) {
+            self.home.disk().sync_directory(&directory(self.log()))?;
+        }
+        // If it cannot be opened now, another spare gets the name next time: nothing has been written to this one.
+        Ok(self.home.open(&to, OpenMode::Existing)?)
+    }
+
+    /// Writes the header of segment `number`, durably.
+    pub(crate) fn write_header(&self, file: &dyn File, number: u64) -> Result<()> {
+        self.write_header_with(file, number, self.limits.ring)
+    }
+
+    /// The end of the log is in no ring any more: says so in the last segment's header, durably.
+    pub(crate) fn leave_ring(&self) -> Result<()> {
+        let _growth = self.growth.lock();
+        let last = self.files.span().map_or(0, |(_, last)| last);
+        let file = self.files.file(last, self.start())?;
+        self.write_header_with(&*file, last, 0)
+    }
+
+    fn write_header_with(&self, file: &dyn File, number: u64, ring: u64) -> Result<()> {
+        let identity = self.files.identity;
+        let header = SegmentHeader {
+            database: identity.database,
+            log: identity.log,
+            // One stays 0: such logs were there before there could be several.
+            logs: if identity.count > 1 { identity.count } else { 0 },
+            number,
+            start: self.start(),
+            segment_bytes: self.files.geometry.segment_bytes,
+            ring_bytes: self.limits.ring_bytes,
+            ring,
+        };
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        header.encode(&mut block);
+        Ok(file.write_durable(&[&block], 0)?)
+    }
+
+    /// Keeps the log from its present start on.
+    pub(crate) fn hold(&self) -> u64 {
+        let _growth = self.lock_growth();
+        self.retention.hold(self.start())
+    }
+
+    /// Makes `start` the log's start, durably, and recycles the segments wholly below it, or as much of that as archive and
+    /// backups admit; the rest is done later.
+    pub(crate) fn recycle_below(&self, start: Lsn) -> Result<()> {
+        self.retention.want(self.files.geometry.segment_of(start.get()), start);
+        self.recycle_admitted()
+    }
+
+    /// Recycles what was to be recycled and may be.
+    pub(crate) fn recycle_admitted(&self) -> Result<()> {
+        let _growth = {
+            let mut growth = self.lock_growth();
+            let Some(start) = self.retention.admitted().filter(|start| *start > self.start()) else {
+                return Ok(());
+            };
+            let previous = self.start.swap(start.get(), Ordering::AcqRel);
+            if let Err(error) = self.persist_start() {
+                self.start.store(previous, Ordering::Release);
+                return Err(error);
+            }
+            self.retention.started_at(start);
+            self.recycle(&mut growth)?;
+            growth
+        };
+        self.ahead_failed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Number of the segment that holds the log's start; the last one, when the log starts at the very end of it.
+    fn start_segment(&self) -> u64 {
+        let holder = self.files.geometry.segment_of(self.start().get());
+        self.files.span().map_or(holder, |(_, last)| holder.min(last))
+    }
+
+    fn persist_start(&self) -> Result<()> {
+        let number = self.start_segment();
+        let file = self.files.file(number, self.start())?;
+        self.write_header(&*file, number)
+    }
+
+    /// Turns the segments below the start into spares, or removes them.
+    fn recycle(&self, growth: &mut Growth) -> Result<()> {
+        let (first, keep) = (self.files.span().map_or(0, |(first, _)| first), self.start_segment());
+        if first >= keep {
+            return Ok(());
+        }
+        let mut spares = Vec::new();
+        for number in first..keep {
+            self.files.remove(number);
+            let name = segment_name(self.log(), number);
+            if growth.spares.len() + spares.len() < self.limits.spare_segments {
+                self.home.disk().rename(&name, &spare_name(self.log(), number))?;
+                spares.push(number);
+            } else {
+                self.home.disk().remove(&name)?;
+            }
+        }
+        self.home.disk().sync_directory(&directory(self.log()))?;
+        // Not earlier: a spare gets another segment's header, which must not turn up under this segment's name.
+        growth.spares.append(&mut spares);
+        Ok(())
+    }
+
+    /// Takes charge of what an earlier run has left, its names durable: spares that can be used, others, and segments
+    /// below the start.
+    pub(crate) fn take_over(&self, spares: &[u64], stale: &[u64]) -> Result<()> {
+        let mut growth = self.growth.lock();
+        // It can be read, but whoever wrote it may have seen the write fail.
+        self.persist_start()?;
+        for &number in stale {
+            self.home.disk().remove(&segment_name(self.log(), number))?;
+        }
+        let mut removed = stale.len();
+        for &number in spares {
+            let name = spare_name(self.log(), number);
+            let file = self.home.disk().open(&name, OpenMode::Existing)?;
+            let whole = file.len()? == self.files.geometry.segment_bytes;
+            if whole && growth.spares.len() < self.limits.spare_segments {
+                // Its length need not be durable yet.
+                file.sync()?;
+                growth.spares.push(number);
+            } else {
+                self.home.disk().remove(&name)?;
+                removed += 1;
+            }
+        }
+        if removed > 0 {
+            self.home.disk().sync_directory(&directory(self.log()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! Reading a log that nobody has open, without changing anything.
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_types::{LogId, Lsn};
+
+use crate::error::{Result, WalError};
+use crate::format::record::Identity;
+use crate::segments::files::{OpenFiles, SegmentFiles};
+use crate::segments::recover;
+use crate::segments::scan::Scanner;
+use crate::stream::log::FIRST_LSN;
+
+/// A closed log, for tools: nothing is modified, so a damaged log can be looked at as it is.
+#[derive(Debug)]
+pub struct LogReader {
+    files: Arc<SegmentFiles>,
+    start: Lsn,
+    ring: u64,
+}
+
+impl LogReader {
+    /// Opens the log in `disk`. With `database`, checks that it is that database's.
+    ///
+    /// # Errors
+    /// As [`crate::Wal::open`] when the segments do not make a log.
+    pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
+        let identity = database.map(|database| Identity::new(database, LogId::ZERO));
+        Self::of(recover::find(&OpenFiles::of(disk.handle()), LogId::ZERO, identity, None)?)
+    }
+
+    /// Opens one of the several logs of a database in `disk`.
+    ///
+    /// # Errors
+    /// As [`LogReader::open`].
+    pub fn open_one_of(disk: &dyn Disk, database: [u8; 16], log: LogId, count: u16) -> Result<Self> {
+        let identity = Identity::one_of(database, log, count);
+        Self::of(recover::find(&OpenFiles::of(disk.handle()), log, Some(identity), None)?)
+    }
+
+    fn of(found: recover::Found) -> Result<Self> {
+        Ok(Self { files: found.files, start: found.start, ring: found.ring })
+    }
+
+    /// The database that the log belongs to.
+    pub fn database(&self) -> [u8; 16] {
+        self.files.identity.database
+    }
+
+    /// Where the log starts.
+    pub fn start(&self) -> Lsn {
+        self.start
+    }
+
+    /// Number of the ring in persistent memory that may hold the end of the log, which this does not read.
+    pub fn ring(&self) -> Option<u64> {
+        (self.ring != 0).then_some(self.ring)
+    }
+
+    /// Size of a segment in bytes.
+    pub fn segment_bytes(&self) -> u64 {
+        self.files.geometry.segment_bytes
+    }
+
+    /// Numbers of the first and the last segment.
+    pub fn segments(&self) -> (u64, u64) {
+        self.files.span().unwrap_or_default()
+    }
+
+    /// Reads the records from `from`, or the log's start, to the last valid one.
+    ///
+    /// # Errors
+    /// [`WalError::OutOfRange`] when `from` is no possible position.
+    pub fn scan(&self, from: Option<Lsn>) -> Result<Scanner> {
+        let from = from.unwrap_or(self.start);
+        let end = Lsn::new(self.files.limit());
+        if from < FIRST_LSN || from > end {
+            return Err(WalError::OutOfRange { lsn: from, start: self.start, end });
+        }
+        Ok(Scanner::to_first_invalid(Arc::clone(&self.files), from))
+    }
+}

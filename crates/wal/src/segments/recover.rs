@@ -1,0 +1,307 @@
+//! Opening a log: finding its end, and making sure that nothing is left behind the end.
+//!
+//! The end is the first position, from a known record on, at which no valid record starts. What lies behind it is not
+//! always zeros: the last flush before a crash may have reached the device in part, with holes, and whole records behind
+//! the first hole are still valid in their places. They were never acknowledged, but they are dangerous: when new records
+//! have filled the hole and end just where an old one starts, the next recovery would take the old one for their
+//! successor. So all of it is overwritten with zeros, durably, before the log accepts anything new. A crash during this
+//! leaves the end where it is, and the next opening does it again.
+//!
+//! No flush reaches further than the size of the log buffer beyond the durable position, and every segment's header names
+//! that size, so this much is looked at and no more. The headers of the last segment and of those made ahead are written
+//! again, with the size that is used from now on, before the log accepts anything: a size that is read in them may be that
+//! of a write that failed.
+//!
+//! A crash cannot destroy what was hardened. A record behind the end that says (by its backlog, see [`crate::format::record`])
+//! that the log had been durable beyond the end when it was filled in proves damage of another kind, and so does any
+//! record too far away to be of the last flush. The log then refuses to open, rather than to forget acknowledged work
+//! silently.
+
+use std::collections::BTreeMap;
+
+use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_sync::Arc;
+use duramen_types::{Gsn, LogId, Lsn};
+
+use crate::error::{Result, WalError};
+use crate::format::record::{Header, Identity, RecordRef};
+use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
+use crate::segments::files::{OpenFiles, SegmentFiles};
+use crate::segments::scan::Scanner;
+
+/// Bytes looked at at a time behind the end of the log.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// The segments found in a directory.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Where they are.
+    pub(crate) home: Arc<OpenFiles>,
+    pub(crate) files: Arc<SegmentFiles>,
+    /// The log's start.
+    pub(crate) start: Lsn,
+    /// Numbers in the names of spares.
+    pub(crate) spares: Vec<u64>,
+    /// Segments below the start, which an interrupted recycling left.
+    pub(crate) stale: Vec<u64>,
+    /// Number of the ring in persistent memory that holds the end of the log, or zero.
+    pub(crate) ring: u64,
+    headers: BTreeMap<u64, SegmentHeader>,
+}
+
+impl Found {
+    /// Bytes of log that the segments have room for behind `position`.
+    pub(crate) fn bytes_behind(&self, position: u64) -> u64 {
+        let end = self.headers.keys().next_back().map_or(0, |last| self.files.geometry.base(last + 1));
+        end.saturating_sub(position)
+    }
+}
+
+/// Whether there is a segment of `log` in `disk`.
+pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
+    let directory = directory(log);
+    Ok(disk.exists(&directory)?
+        && disk.list(&directory)?.iter().any(|name| matches!(classify(name), LogFile::Segment(_))))
+}
+
+/// Finds the segments of the log of `identity` (or of whomever, if `None`), checks their headers and that none is missing
+/// from the one that holds `from`, or the log's start, on. Changes nothing.
+pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
+    let disk = &**home.disk();
+    let (mut numbers, mut spares) = (Vec::new(), Vec::new());
+    let directory = directory(log);
+    if disk.exists(&directory)? {
+        for name in disk.list(&directory)? {
+            match classify(&name) {
+                LogFile::Segment(number) => numbers.push(number),
+                LogFile::Spare(number) => spares.push(number),
+                LogFile::Foreign => {}
+            }
+        }
+    }
+    let mut headers = BTreeMap::new();
+    for number in numbers {
+        let (file, header) = open_segment(disk, log, number)?;
+        if identity.is_some_and(|identity| !header.is_of(&identity)) {
+            return Err(WalError::WrongDatabase { file: file.path() });
+        }
+        headers.insert(number, header);
+    }
+    let Some((_, first)) = headers.first_key_value() else {
+        return Err(WalError::NoLog { location: disk.location() });
+    };
+    let first = *first;
+    let identity = identity.unwrap_or_else(|| Identity::one_of(first.database, first.log, first.logs.max(1)));
+    if let Some(stranger) = headers.values().find(|header| !header.is_of(&identity)) {
+        return Err(WalError::WrongDatabase { file: segment_name(log, stranger.number) });
+    }
+    if let Some(other) = headers.values().find(|header| header.segment_bytes != first.segment_bytes) {
+        let reason = format!("the header says {} bytes, others {}", other.segment_bytes, first.segment_bytes);
+        return Err(WalError::Corrupt { segment: other.number, offset: 0, reason });
+    }
+    let geometry = Geometry { segment_bytes: first.segment_bytes };
+    let start = headers.values().map(|header| header.start).max().unwrap_or(first.start);
+    let (last, ring) = headers.last_key_value().map_or((0, 0), |(number, header)| (*number, header.ring));
+    // A log may start exactly at the end of its last segment.
+    let start_segment = geometry.segment_of(start.get());
+    let holder = if start.get() == geometry.base(last + 1) { last } else { start_segment };
+    let needed = from.filter(|from| *from < start).map_or(holder, |from| geometry.segment_of(from.get()));
+    if let Some(segment) = (needed..=holder.max(last)).find(|number| !headers.contains_key(number)) {
+        let lsn = Lsn::new(geometry.base(segment)).max(from.unwrap_or(start).min(start));
+        return Err(WalError::MissingSegment { segment, lsn });
+    }
+    let live = headers.range(needed..).map(|(number, _)| (*number, Arc::clone(home))).collect();
+    let stale = headers.range(..needed).map(|(number, _)| *number).collect();
+    let files = Arc::new(SegmentFiles::new(identity, geometry, live));
+    Ok(Found { home: Arc::clone(home), files, start, spares, stale, ring, headers })
+}
+
+/// Opens segment `number` of a log and reads its header.
+pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
+    let file = disk.open(&segment_name(log, number), OpenMode::Existing)?;
+    let corrupt = |offset: u64, reason: String| WalError::Corrupt { segment: number, offset, reason };
+    let len = file.len()?;
+    if len < BLOCK {
+        return Err(corrupt(len, "the file ends before its header does".to_owned()));
+    }
+    let mut block = AlignedBuf::zeroed(BLOCK as usize);
+    file.read_at(&mut block, 0)?;
+    let header = SegmentHeader::decode(&block, number)?;
+    if len < header.segment_bytes {
+        return Err(corrupt(len, format!("the file has {len} bytes instead of {}", header.segment_bytes)));
+    }
+    Ok((file, header))
+}
+
+/// What reading the log to its end shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// The first position without a valid record.
+    pub(crate) end: Lsn,
+    /// From here on the log may not be durable, though it is there to be read: from where it was not durable yet when the
+    /// last record was filled in.
+    unsure: Lsn,
+    /// Of the last flush is what is before this position at most.
+    window: u64,
+}
+
+/// Finds the end of the log by reading it from `from`, or its start, and shows each record to `visit`. With `known`, there
+/// must be a record at `from`. Records behind the end count as proof of damage if their GSN is not above `expected`.
+pub(crate) fn find_end(
+    found: &Found,
+    from: Option<Lsn>,
+    known: bool,
+    expected: Gsn,
+    mut visit: impl FnMut(&RecordRef<'_>),
+) -> Result<End> {
+    let files = &found.files;
+    let from = from.unwrap_or(found.start);
+    if from.get() > files.limit() {
+        return Err(WalError::MissingSegment { segment: files.geometry.segment_of(from.get()), lsn: from });
+    }
+    let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
+    let mut last = None;
+    while let Some(record) = scanner.next()? {
+        visit(&record);
+        last = Some(record.durable_before);
+    }
+    let end = scanner.position();
+    if scanner.is_cut_off() {
+        let lsn = Lsn::new(files.limit());
+        return Err(WalError::MissingSegment { segment: files.geometry.segment_of(lsn.get()), lsn });
+    }
+    if end == from && known {
+        // The caller knew of a record there.
+        let geometry = files.geometry;
+        let segment = geometry.segment_of(from.get());
+        if !files.has(segment) {
+            return Err(WalError::MissingSegment { segment, lsn: from });
+        }
+        let reason = scanner.stopped_because().unwrap_or("there is no record here").to_owned();
+        return Err(WalError::Corrupt { segment, offset: geometry.offset(from.get()), reason });
+    }
+    let unsure = match last {
+        None => end,
+        Some(Some(durable_before)) => durable_before,
+        Some(None) => Lsn::ZERO,
+    };
+    let first = files.span().map_or(end, |(first, _)| Lsn::new(files.geometry.base(first)));
+    // To the end of its last block, within the segments.
+    let window = (end.get() + found.ring_bytes(end)).next_multiple_of(BLOCK).min(files.limit());
+    let end = End { end, unsure: unsure.max(first), window };
+    check_for_damage(files, end.end, window, expected)?;
+    Ok(end)
+}
+
+impl Found {
+    /// Size of the log buffer of whoever wrote what is around `end`.
+    fn ring_bytes(&self, end: Lsn) -> u64 {
+        let segment = self.files.geometry.segment_of(end.get());
+        self.headers.range(..=segment).next_back().map_or(0, |(_, header)| header.ring_bytes)
+    }
+
+    /// Numbers of the segments whose headers must name the size of the log buffer that is used from now on: those that
+    /// can still be written to, and the last one if the log ends behind it.
+    pub(crate) fn writable(&self, end: Lsn) -> impl Iterator<Item = u64> {
+        let holder = self.files.geometry.segment_of(end.get());
+        let last = self.headers.last_key_value().map_or(holder, |(number, _)| *number);
+        self.headers.range(holder.min(last)..).map(|(number, _)| *number)
+    }
+}
+
+/// Refuses a log that holds records behind `end` which a crash cannot explain. `window`, behind the first LSN, is the end of
+/// what the last flush may have written.
+fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: Gsn) -> Result<()> {
+    let damaged = |proof: Lsn| {
+        Err(WalError::Corrupt {
+            segment: files.geometry.segment_of(end.get()),
+            offset: files.geometry.offset(end.get()),
+            reason: format!("hardened records are missing here: the log ends at {end}, but goes on at {proof}"),
+        })
+    };
+    let mut proof = None;
+    for_each_record_in(files, end.get(), window, |record| {
+        if record.durable_before.is_some_and(|durable| durable > end) && record.gsn <= expected {
+            proof = proof.or(Some(record.lsn));
+        }
+    })?;
+    // What is behind the window, in its last segment and in those made ahead, was never written to, or the log really is
+    // longer. The beginnings of these parts tell: records follow each other without gaps.
+    let geometry = files.geometry;
+    let (last_of_window, last) = (geometry.segment_of(window - 1), files.span().map_or(0, |(_, last)| last));
+    let bases = (last_of_window + 1..=last).map(|number| geometry.base(number));
+    for from in std::iter::once(window).chain(bases) {
+        let to = geometry.base(geometry.segment_of(from) + 1).min(from + CHUNK_BYTES).min(files.limit());
+        for_each_record_in(files, from, to, |record| {
+            if record.gsn <= expected {
+                proof = proof.or(Some(record.lsn));
+            }
+        })?;
+    }
+    proof.map_or(Ok(()), damaged)
+}
+
+/// Calls `f` with each valid record that starts in `[from, to)`. Where records start is not known, so every multiple of 8 is tried; a record's GSN gives it away.
+fn for_each_record_in(files: &Arc<SegmentFiles>, from: u64, to: u64, mut f: impl FnMut(&RecordRef<'_>)) -> Result<()> {
+    let mut chunk = AlignedBuf::zeroed((CHUNK_BYTES + BLOCK) as usize);
+    let mut at = from.next_multiple_of(8);
+    while at < to {
+        let start = at / BLOCK * BLOCK;
+        let len = files.read(start, &mut chunk)?;
+        let next = (start + CHUNK_BYTES).min(to);
+        while at < next {
+            let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(()) };
+            if header.is_in_place(&files.identity, Lsn::new(at))
+                && header.length().is_some()
+                && let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()?
+            {
+                f(&record);
+            }
+            at += 8;
+        }
+    }
+    Ok(())
+}
+
+/// Overwrites `[end, window)` with zeros and makes sure that `[unsure, end)` is durable. Whatever is read there, zeros too,
+/// proves nothing: whoever wrote it may have ended before the write was durable, or seen it fail, and then syncing alone
+/// would not make it durable. So all of it is written.
+fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()> {
+    let (unsure, end) = (unsure.get(), end.get());
+    let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
+    for (piece_start, piece_end) in files.pieces(unsure / BLOCK * BLOCK, window) {
+        let file = files.file_at(piece_start)?;
+        let mut at = piece_start;
+        while at < piece_end {
+            let len = (piece_end - at).min(CHUNK_BYTES);
+            let offset = files.geometry.offset(at);
+            let bytes = &mut chunk[..len as usize];
+            let kept = end.saturating_sub(at).min(len) as usize;
+            if kept > 0 {
+                file.read_at(bytes, offset)?;
+            }
+            bytes[kept..].fill(0);
+            file.write_at(&[bytes], offset)?;
+            at += len;
+        }
+        file.sync()?;
+    }
+    Ok(())
+}
+
+/// Erases everything from `cut` on.
+pub(crate) fn truncate(files: &SegmentFiles, cut: Lsn) -> Result<()> {
+    erase(files, cut, cut, files.limit())
+}
+
+impl End {
+    /// Makes what is before the end durable.
+    pub(crate) fn settle(&self, files: &SegmentFiles) -> Result<()> {
+        erase(files, self.unsure, self.end, self.end.get().next_multiple_of(BLOCK))
+    }
+
+    /// Makes what is before the end durable and erases what the last flush may have left behind it.
+    pub(crate) fn erase_behind(&self, files: &SegmentFiles) -> Result<()> {
+        erase(files, self.unsure, self.end, self.window)
+    }
+}

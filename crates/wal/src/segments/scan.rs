@@ -1,0 +1,275 @@
+//! Reading the log in order.
+
+use std::ops::Range;
+
+use duramen_io::AlignedBuf;
+use duramen_sync::Arc;
+use duramen_types::Lsn;
+
+use crate::error::{Result, WalError};
+use crate::format::record::{HEADER_BYTES, Header, RecordRef, decode, is_intact};
+use crate::format::segment::BLOCK;
+use crate::segments::files::SegmentFiles;
+use crate::segments::read_ahead::{HEADROOM, ReadAhead};
+
+mod back;
+
+pub(crate) use back::BackScanner;
+
+/// Bytes read at a time by a scan.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// So many windows in a row, and the next ones are read ahead: most logs that are opened are shorter.
+const WINDOWS_BEFORE: u32 = 4;
+
+/// Reads records in order, each lent until the next call.
+///
+/// A scanner of an open log covers what was hardened when it was made; a record there that does not pass its check is an
+/// error. A scanner of a [`crate::LogReader`] ends at the first position that holds no valid record, as recovery does.
+/// The part of the log being scanned must not be recycled meanwhile.
+#[derive(Debug)]
+pub struct Scanner {
+    files: Arc<SegmentFiles>,
+    position: u64,
+    end: End,
+    /// The window is a part of this buffer, which begins behind its headroom, or in it.
+    buffer: AlignedBuf,
+    window_at: usize,
+    /// LSN of the first byte of the window, and how many of its bytes have been read.
+    window_start: u64,
+    window_len: usize,
+    /// Windows that were read one behind the other, up to the number from which on they are read ahead.
+    in_a_row: u32,
+    ahead: Ahead,
+    /// Bytes at the beginning of the buffer for what is left of the window before; none in a scan that never reads ahead.
+    headroom: usize,
+    /// Where in the buffer the record is that was lent last.
+    last: Range<usize>,
+    /// Why the scan ended.
+    stopped: Option<String>,
+    /// The scan ended in a record whose rest should be in a segment that is not there.
+    cut_off: bool,
+}
+
+/// Who reads ahead.
+#[derive(Debug)]
+enum Ahead {
+    /// Nobody yet.
+    Nobody,
+    /// A thread.
+    Thread(ReadAhead),
+    /// There can be nobody, or it is not worth it.
+    Never,
+}
+
+/// Where a scan ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// At this position; everything before it is expected to be valid.
+    Hardened(u64),
+    /// At the first invalid record.
+    FirstInvalid,
+}
+
+impl Scanner {
+    /// Scans `[from, durable)`, all of it hardened.
+    pub(crate) fn hardened(files: Arc<SegmentFiles>, from: Lsn, durable: Lsn) -> Self {
+        Self::new(files, from, End::Hardened(durable.get()), WINDOW_BYTES, HEADROOM)
+    }
+
+    /// Scans from `from` to the first invalid record.
+    pub(crate) fn to_first_invalid(files: Arc<SegmentFiles>, from: Lsn) -> Self {
+        Self::new(files, from, End::FirstInvalid, WINDOW_BYTES, HEADROOM)
+    }
+
+    /// For one record at `from`: reads little.
+    pub(crate) fn one(files: Arc<SegmentFiles>, from: Lsn, durable: Option<Lsn>) -> Self {
+        let end = durable.map_or(End::FirstInvalid, |durable| End::Hardened(durable.get()));
+        Self::new(files, from, end, 2 * BLOCK as usize, 0)
+    }
+
+    fn new(files: Arc<SegmentFiles>, from: Lsn, end: End, window: usize, headroom: usize) -> Self {
+        Self {
+            files,
+            position: from.get(),
+            end,
+            buffer: AlignedBuf::zeroed(headroom + window),
+            window_at: headroom,
+            window_start: 0,
+            window_len: 0,
+            in_a_row: 0,
+            ahead: if headroom > 0 { Ahead::Nobody } else { Ahead::Never },
+            headroom,
+            last: 0..0,
+            stopped: None,
+            cut_off: false,
+        }
+    }
+
+    /// Where the next record would start: after the end, the end of the log.
+    pub fn position(&self) -> Lsn {
+        Lsn::new(self.position)
+    }
+
+    /// Why no record is at [`Scanner::position`], once a scan that ends at the first invalid record has ended.
+    pub fn stopped_because(&self) -> Option<&str> {
+        self.stopped.as_deref()
+    }
+
+    /// Whether the scan has ended in a record that goes on in a segment that is not there.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    /// The next record, or `None` at the end.
+    ///
+    /// # Errors
+    /// [`WalError::Disk`] when reading fails, [`WalError::Corrupt`] when a hardened record does not pass its check,
+    /// [`WalError::MissingSegment`] when the scan starts in a segment that is not there. The scan can be continued with
+    /// another call only after a failed read.
+    #[allow(clippy::should_implement_trait, reason = "the record is lent, which `Iterator` cannot express")]
+    pub fn next(&mut self) -> Result<Option<RecordRef<'_>>> {
+        if self.stopped.is_some() || self.end == End::Hardened(self.position) {
+            return Ok(None);
+        }
+        if !self.fill(HEADER_BYTES)? {
+            return self.invalid("the log's segments end here");
+        }
+        let header = self.at(HEADER_BYTES).and_then(Header::at);
+        let position = self.position();
+        let beginning =
+            header.and_then(|header| Some((header.length()?, header.is_in_place(&self.files.identity, position))));
+        let Some((length, in_place)) = beginning else {
+            return self.invalid("there is no record here");
+        };
+        if !self.fill(length)? {
+            // Segments are made before anything is written that reaches into them.
+            self.cut_off = in_place;
+            return self.invalid("the record goes on behind the last segment");
+        }
+        let lsn = self.position();
+        let identity = self.files.identity;
+        if !self.at(length).is_some_and(|bytes| is_intact(bytes, &identity, lsn)) {
+            return self.invalid("the checksum of the record is wrong, or its GSN is not its position");
+        }
+        if matches!(self.end, End::Hardened(end) if end < lsn.get() + length as u64) {
+            return self.invalid("the record goes on behind the hardened end of the log");
+        }
+        self.position += length as u64;
+        let start = self.window_at + (lsn.get() - self.window_start) as usize;
+        self.last = start..start + length;
+        if decode(&self.buffer[self.last.clone()], &identity, lsn).is_none() {
+            return self.invalid("the record is shorter than what it must hold");
+        }
+        Ok(self.again())
+    }
+
+    /// The record that [`Scanner::next`] has given last, once more.
+    pub fn again(&self) -> Option<RecordRef<'_>> {
+        let lsn = Lsn::new(self.position - self.last.len() as u64);
+        decode(self.buffer.get(self.last.clone())?, &self.files.identity, lsn)
+    }
+
+    fn at(&self, len: usize) -> Option<&[u8]> {
+        let start = self.window_at + (self.position - self.window_start) as usize;
+        self.buffer.get(start..start + len)
+    }
+
+    /// Reads until the window covers `len` bytes from the position; returns whether the segments hold so many.
+    fn fill(&mut self, len: usize) -> Result<bool> {
+        let end = self.position + len as u64;
+        if self.covers(end) {
+            return Ok(true);
+        }
+        if !self.go_on_ahead() || !self.covers(end) {
+            self.read(end)?;
+        }
+        self.ask_ahead();
+        Ok(self.covers(end))
+    }
+
+    fn covers(&self, end: u64) -> bool {
+        self.position >= self.window_start && end <= self.window_start + self.window_len as u64
+    }
+
+    /// Reads a window that begins at the position, and reaches `end` if the log does.
+    fn read(&mut self, end: u64) -> Result<()> {
+        let start = self.position / BLOCK * BLOCK;
+        let needed = (end - start).next_multiple_of(BLOCK) as usize;
+        if self.headroom + needed > self.buffer.len() {
+            self.buffer = AlignedBuf::zeroed(self.headroom + needed);
+            // Its buffer is smaller, and such records are read again rather than put together.
+            self.ahead = Ahead::Never;
+        }
+        let is_next = start <= self.window_start + self.window_len as u64 && self.window_len > 0;
+        self.in_a_row = if is_next { (self.in_a_row + 1).min(WINDOWS_BEFORE) } else { 0 };
+        // Not valid while it is being read.
+        self.window_len = 0;
+        let len = self.useful(start, end);
+        self.window_len = self.files.read(start, &mut self.buffer[self.headroom..][..len])?;
+        (self.window_at, self.window_start) = (self.headroom, start);
+        Ok(())
+    }
+
+    /// Bytes to read from `start`, at least up to `end`: no more than the buffer holds, and none behind the hardened end: what lies
+    /// there is being written.
+    fn useful(&self, start: u64, end: u64) -> usize {
+        let most = self.buffer.len() - self.headroom;
+        let End::Hardened(hardened) = self.end else { return most };
+        let useful = hardened.max(end).next_multiple_of(BLOCK).saturating_sub(start);
+        most.min(usize::try_from(useful).unwrap_or(usize::MAX))
+    }
+
+    /// Goes on with what was read ahead, and puts before it what has not been looked at of the present window; returns whether that
+    /// was possible.
+    fn go_on_ahead(&mut self) -> bool {
+        let next = self.window_start + self.window_len as u64;
+        let Ahead::Thread(ahead) = &mut self.ahead else { return false };
+        let Some((mut buffer, len)) = ahead.take(next) else { return false };
+        let start = self.position / BLOCK * BLOCK;
+        let rest = next.saturating_sub(start) as usize;
+        let is_near = start <= next && rest <= HEADROOM;
+        if is_near {
+            let behind = self.window_at + self.window_len;
+            buffer[HEADROOM - rest..HEADROOM].copy_from_slice(&self.buffer[behind - rest..behind]);
+            std::mem::swap(&mut self.buffer, &mut buffer);
+            (self.window_at, self.window_start, self.window_len) = (HEADROOM - rest, start, rest + len);
+        }
+        ahead.give_back(buffer);
+        is_near
+    }
+
+    /// Has what follows the window read, if the scan has come far enough to make it worth a thread.
+    fn ask_ahead(&mut self) {
+        let next = self.window_start + self.window_len as u64;
+        let len = self.useful(next, next);
+        if self.in_a_row < WINDOWS_BEFORE || len == 0 || next >= self.files.limit() {
+            return;
+        }
+        if matches!(self.ahead, Ahead::Nobody) {
+            self.ahead = ReadAhead::start(&self.files, self.buffer.len()).map_or(Ahead::Never, Ahead::Thread);
+        }
+        if let Ahead::Thread(ahead) = &mut self.ahead
+            && !ahead.ask(next, len)
+        {
+            self.ahead = Ahead::Never;
+        }
+    }
+
+    fn invalid(&mut self, reason: &str) -> Result<Option<RecordRef<'_>>> {
+        match self.end {
+            End::FirstInvalid => {
+                self.stopped = Some(reason.to_owned());
+                Ok(None)
+            }
+            End::Hardened(_) => Err(WalError::Corrupt {
+                segment: self.files.geometry.segment_of(self.position),
+                offset: self.files.geometry.offset(self.position),
+                reason: reason.to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests;

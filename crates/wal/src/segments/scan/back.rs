@@ -1,0 +1,108 @@
+//! Reading single records, each of which lies before the one read last: the way a transaction's records name each other.
+//!
+//! To read each record by itself would be one operation of the device for each. So what is read is a window that *ends* behind the
+//! record, and the records before it are most likely in it. A window is small at first and doubles as long as the next record is near
+//! the window before; where records are far apart, only their own blocks are read.
+
+use duramen_io::AlignedBuf;
+use duramen_sync::Arc;
+use duramen_types::Lsn;
+
+use super::{End, Scanner};
+use crate::error::Result;
+use crate::format::record::{HEADER_BYTES, Header, RecordRef};
+use crate::format::segment::BLOCK;
+use crate::segments::files::SegmentFiles;
+
+/// Bytes of the first window, and of each that is far from the one before.
+const LEAST: u64 = 2 * BLOCK;
+
+/// Bytes of the largest window.
+const MOST: u64 = 1 << 20;
+
+/// Bytes of the largest windows of several logs together, if none has less than [`LEAST_OF_SEVERAL`].
+const LEAST_OF_SEVERAL: u64 = 64 << 10;
+
+/// Reads records backwards, through a window.
+#[derive(Debug)]
+pub(crate) struct BackScanner {
+    /// Its window lies as this reader wants it.
+    scanner: Scanner,
+    /// Bytes of the present window.
+    size: u64,
+    most: u64,
+}
+
+impl BackScanner {
+    /// For one of `logs` logs.
+    pub(crate) fn new(files: Arc<SegmentFiles>, logs: u16) -> Self {
+        let scanner = Scanner::new(files, Lsn::ZERO, End::Hardened(0), LEAST as usize, 0);
+        let most = (MOST / u64::from(logs)).next_multiple_of(BLOCK).max(LEAST_OF_SEVERAL);
+        Self { scanner, size: LEAST, most }
+    }
+
+    /// Whether the beginning of the record at `lsn` is in the window.
+    pub(crate) fn has(&self, lsn: Lsn) -> bool {
+        let is_below = matches!(self.scanner.end, End::Hardened(end) if lsn.get() < end);
+        is_below && lsn.get() >= self.scanner.window_start && self.has_up_to(lsn.get() + HEADER_BYTES as u64)
+    }
+
+    fn has_up_to(&self, end: u64) -> bool {
+        end <= self.scanner.window_start + self.scanner.window_len as u64
+    }
+
+    /// Reads the record at `lsn`, in a log that starts at `start` and is hardened, and in its segments, up to `durable`. `None` at
+    /// the end of the log.
+    pub(crate) fn read(&mut self, lsn: Lsn, start: Lsn, durable: Lsn) -> Result<Option<RecordRef<'_>>> {
+        let has_it = self.has(lsn);
+        self.scanner.position = lsn.get();
+        // What a window has behind the end that was hardened then is not to be trusted: `has` looks at that end.
+        if !has_it {
+            self.scanner.end = End::Hardened(durable.get());
+            self.size = next_size(lsn.get(), self.window(), self.size, self.most);
+            self.read_window(lsn.get() + BLOCK, start, durable)?;
+        }
+        if let Some(end) = self.record_end()
+            && !self.has_up_to(end)
+            && end <= durable.get()
+        {
+            self.read_window(end, start, durable)?;
+        }
+        self.scanner.next()
+    }
+
+    fn window(&self) -> Option<u64> {
+        (self.scanner.window_len > 0).then_some(self.scanner.window_start)
+    }
+
+    /// Where the record at the position ends, if it is one.
+    fn record_end(&self) -> Option<u64> {
+        let length = self.scanner.at(HEADER_BYTES).and_then(Header::at)?.length()?;
+        Some(self.scanner.position + length as u64)
+    }
+
+    /// Reads a window that has the position and ends at `end`, or where the log does.
+    fn read_window(&mut self, end: u64, start: Lsn, durable: Lsn) -> Result<()> {
+        let scanner = &mut self.scanner;
+        let end = end.min(durable.get()).next_multiple_of(BLOCK);
+        let from = end.saturating_sub(self.size).max(start.get()).min(scanner.position) / BLOCK * BLOCK;
+        let len = (end - from) as usize;
+        // Not valid while it is being read.
+        scanner.window_len = 0;
+        if scanner.buffer.len() < len {
+            scanner.buffer = AlignedBuf::zeroed(len);
+        }
+        scanner.window_len = scanner.files.read(from, &mut scanner.buffer[..len])?;
+        (scanner.window_at, scanner.window_start) = (0, from);
+        Ok(())
+    }
+}
+
+/// How many bytes to read for a record at `lsn`, after a window of `size` bytes that begins at `before`.
+fn next_size(lsn: u64, before: Option<u64>, size: u64, most: u64) -> u64 {
+    let is_near = before.is_some_and(|before| lsn < before && before - lsn <= most / 4);
+    if is_near { (2 * size).min(most) } else { LEAST }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests;

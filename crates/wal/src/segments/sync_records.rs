@@ -1,0 +1,82 @@
+//! The synchronizations that reading a log has come across, and which of them logs with certain ends meet.
+
+use std::collections::VecDeque;
+
+use duramen_types::{Gsn, Lsn};
+
+use crate::error::Result;
+use crate::format::record::RecordRef;
+use crate::segments::scan::Scanner;
+
+/// Synchronizations of each log that are kept in memory while the ends of the others are not known yet. Those that are not
+/// complete after a crash are among the last.
+const KEPT: usize = 1024;
+
+/// One synchronization.
+#[derive(Clone, Debug)]
+struct Synchronization {
+    gsn: Gsn,
+    tails: Box<[u8]>,
+}
+
+/// The first log of those with these ends that does not reach its tail.
+fn short_of(tails: &[u8], ends: &[Lsn]) -> Option<usize> {
+    let (fields, _) = tails.as_chunks::<8>();
+    if fields.len() != ends.len() {
+        return Some(0);
+    }
+    fields.iter().zip(ends).position(|(tail, end)| u64::from_le_bytes(*tail) > end.get())
+}
+
+/// The synchronizations in one log.
+#[derive(Debug)]
+pub(crate) struct Synchronizations {
+    latest: VecDeque<Synchronization>,
+    /// Not all of them have been kept.
+    has_more: bool,
+    /// The GSN of one that is kept in any case, and that one if it has gone otherwise.
+    stated: (Gsn, Option<Synchronization>),
+}
+
+impl Synchronizations {
+    /// None yet; that with this GSN will be kept.
+    pub(crate) fn keeping(stated: Gsn) -> Self {
+        Self { latest: VecDeque::new(), has_more: false, stated: (stated, None) }
+    }
+
+    /// Takes note of a record, if it is one. They come in the order of the log.
+    pub(crate) fn note(&mut self, record: &RecordRef<'_>) {
+        if record.tails.is_empty() {
+            return;
+        }
+        if self.latest.len() == KEPT {
+            let oldest = self.latest.pop_front();
+            let (gsn, stated) = &mut self.stated;
+            *stated = stated.take().or(oldest.filter(|oldest| oldest.gsn == *gsn));
+            self.has_more = true;
+        }
+        self.latest.push_back(Synchronization { gsn: record.gsn, tails: record.tails.into() });
+    }
+
+    /// The highest GSN of one all of whose tails lie within logs with these ends. The log may have to be read again.
+    pub(crate) fn last_met(&self, ends: &[Lsn], again: impl FnOnce() -> Scanner) -> Result<Option<Gsn>> {
+        let met = self.latest.iter().rev().find(|kept| short_of(&kept.tails, ends).is_none());
+        if met.is_some() || !self.has_more {
+            return Ok(met.map(|met| met.gsn));
+        }
+        let (mut scanner, mut last) = (again(), None);
+        while let Some(record) = scanner.next()? {
+            if !record.tails.is_empty() && short_of(record.tails, ends).is_none() {
+                last = Some(record.gsn);
+            }
+        }
+        Ok(last)
+    }
+
+    /// If the one that is kept in any case is there and its tails do not lie within logs with these ends: which log is short.
+    pub(crate) fn stated_is_short_of(&self, ends: &[Lsn]) -> Option<usize> {
+        let (gsn, stated) = &self.stated;
+        let stated = self.latest.iter().chain(stated).filter(|kept| kept.gsn == *gsn);
+        stated.filter_map(|kept| short_of(&kept.tails, ends)).next()
+    }
+}

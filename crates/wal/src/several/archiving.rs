@@ -1,0 +1,179 @@
+//! Archiving several logs, by one thread.
+//!
+//! After a crash, recovery cuts logs behind the GSN up to which none of them lacks anything ([`crate::several::open`]), also where
+//! a record is hardened in its own log. What it cuts off must not be in the archive: other records come in its place. So a
+//! segment is copied when the logs are *complete* up to whatever begins in it: a synchronization with so high a GSN is hardened,
+//! with all logs up to its tails, and no cut comes before that any more. Where transactions commit, one has been as a rule when
+//! the segment is full, or is soon; if not, one is inserted, for all segments that are due.
+//!
+//! # Waiting
+//! The thread waits for the logs to be hardened as a commit does, with no lock. Whoever waits for the archive to get on holds
+//! none of the log's locks. A full log has room for synchronizations ([`Together::synchronize`]). The thread is stopped before
+//! the logs are, so that it inserts nothing into logs that are being closed.
+
+use duramen_sync::thread::{self, JoinHandle};
+use duramen_sync::{Arc, Mutex};
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, Lsn};
+
+use std::time::Duration;
+
+use crate::error::{Result, WalError};
+use crate::group_commit::requests::Ask;
+use crate::group_commit::work_signal::Bell;
+use crate::segments::archive::{LOOK, RETRY};
+use crate::several::commit_round::Group;
+use crate::several::log_set::Together;
+use crate::several::logs::Complete;
+use crate::stream::daemon::FailOnPanic;
+use crate::stream::inner::Shared;
+use duramen_sync::clock::Instant;
+
+/// How long commits are given to make the logs complete. A synchronization that is inserted instead goes to the first log,
+/// which has a part that is not archived then, though it may be quiet otherwise.
+const COMPANY: Duration = Duration::from_millis(10);
+
+/// The archiving of several logs.
+#[derive(Debug)]
+pub(crate) struct Archiving {
+    worker: Arc<Worker>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    logs: Arc<Together>,
+    complete: Arc<Complete>,
+    group: Option<Arc<Group>>,
+}
+
+/// Of a log: its next segment, by number, and up to which GSN the logs have to be complete for it.
+type Needed = Option<(u64, Gsn)>;
+
+impl Archiving {
+    /// Of these logs, if they are archived.
+    pub(crate) fn of(logs: &Arc<Together>, complete: &Arc<Complete>, group: Option<&Arc<Group>>) -> Option<Self> {
+        logs.all()[0].archiver.as_ref()?;
+        let worker = Worker { logs: Arc::clone(logs), complete: Arc::clone(complete), group: group.cloned() };
+        Some(Self { worker: Arc::new(worker), thread: Mutex::new(None) })
+    }
+
+    /// Starts the thread.
+    pub(crate) fn start(&self) -> Result<()> {
+        let worker = Arc::clone(&self.worker);
+        let thread = thread::spawn("duramen-log-archive", move || worker.run());
+        let thread = thread.map_err(|error| WalError::System {
+            what: "a thread for `duramen-log-archive`".to_owned(),
+            reason: error.to_string(),
+        })?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Stops the thread and waits for that: at most for a segment and for the logs to be hardened. Nothing happens the second
+    /// time.
+    pub(crate) fn stop(&self) {
+        self.worker.bell().stop();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // A panic there has been reported on its thread; the first log has failed, which users see.
+            let _ = thread.join();
+        }
+    }
+
+    /// Waits until everything that can be archived is, or the archive fails.
+    pub(crate) fn await_all(&self) {
+        let (worker, bell) = (&*self.worker, self.worker.bell());
+        let is_at_work = |shared: &Arc<Shared>| shared.archiver_at_work().is_some();
+        while worker.logs.all().iter().any(is_at_work) && !worker.has_failed() && !bell.is_stopped() {
+            bell.ring();
+            thread::sleep(LOOK);
+        }
+        // The thread may not have come to it yet.
+        worker.logs.all().iter().for_each(|shared| shared.recycle_archived());
+    }
+}
+
+impl Worker {
+    fn bell(&self) -> &Bell {
+        self.logs.all()[0].archiver.as_ref().expect("the logs are archived").bell()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.logs.all().iter().any(|shared| shared.space.has_failed())
+    }
+
+    fn run(&self) {
+        let _guard = FailOnPanic(&self.logs.all()[0]);
+        let mut needed: Vec<Needed> = vec![None; self.logs.all().len()];
+        while !self.bell().is_stopped() {
+            let due = self.due(&mut needed);
+            let Some(gsn) = due.iter().map(|(_, gsn)| *gsn).max() else {
+                self.bell().wait(None);
+                continue;
+            };
+            if !self.archive(&due, gsn) {
+                self.bell().wait_out(RETRY);
+            }
+        }
+    }
+
+    /// Copies the next segment of each of these logs, once all are complete up to `gsn`; returns whether that has succeeded.
+    fn archive(&self, due: &[(&Shared, Gsn)], gsn: Gsn) -> bool {
+        if let Err(error) = self.complete_up_to(gsn) {
+            // If it is the logs that have failed, their users are told so.
+            let concerned = due.iter().filter(|_| !self.has_failed());
+            concerned.for_each(|(shared, _)| shared.cannot_archive(error.clone()));
+            return false;
+        }
+        // Each of them, whatever becomes of the others: whoever waits for the archive is told by its own log.
+        let archived = due.iter().filter(|(shared, _)| !self.bell().is_stopped() && shared.archive_next());
+        archived.count() == due.len()
+    }
+
+    /// The logs that have a segment to be copied, and up to which GSN all of them have to be complete before that.
+    fn due(&self, needed: &mut [Needed]) -> Vec<(&Shared, Gsn)> {
+        if self.has_failed() {
+            return Vec::new();
+        }
+        let logs = self.logs.all().iter().enumerate();
+        let due = logs.filter_map(|(log, shared)| {
+            let archiver = shared.archiver.as_ref()?;
+            let (number, end) = archiver.next();
+            if !archiver.is_due(shared.space.durable()) {
+                return None;
+            }
+            // Looked up once, or every attempt to copy the segment would need another synchronization.
+            let known = needed[log].filter(|(segment, _)| *segment == number);
+            let (_, gsn) = *needed[log].insert(known.unwrap_or_else(|| (number, self.logs.bound(log, end))));
+            Some((&**shared, gsn))
+        });
+        due.collect()
+    }
+
+    /// Blocks until the logs are complete up to `gsn`, or the thread is to end.
+    fn complete_up_to(&self, gsn: Gsn) -> Result<()> {
+        if is_on(Bug::ArchivedIncomplete) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        while self.complete.get() < gsn && begun.elapsed() < COMPANY && !self.bell().is_stopped() {
+            self.bell().wait(Some(LOOK));
+        }
+        if self.complete.get() >= gsn || self.bell().is_stopped() {
+            return Ok(());
+        }
+        if let Some(group) = &self.group {
+            group.request(gsn);
+            return group.wait(gsn);
+        }
+        let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
+        let last = |shared: &Shared| Lsn::new(shared.space.end().get() - 1);
+        let asked: Vec<(&Shared, Lsn)> = self.logs.all().iter().map(|shared| (&**shared, last(shared))).collect();
+        asked.iter().try_for_each(|(shared, lsn)| shared.request(*lsn))?;
+        // Transactions may be waiting for the archive: it does not wait for company.
+        asked.iter().try_for_each(|(shared, lsn)| shared.wait(*lsn, Ask::AtOnce))?;
+        self.complete.note(inserted.gsn);
+        Ok(())
+    }
+}

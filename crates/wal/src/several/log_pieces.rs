@@ -1,0 +1,53 @@
+//! Several logs put together from their pieces: up to where they are one whole.
+//!
+//! What is there of one log may reach further than what is there of another, as after a crash: the archive gets segments of
+//! one log at a time, and a log that was left by a crash has not been cut. So the same rule holds as when logs are opened
+//! ([`crate::several::open`]).
+
+use duramen_sync::Arc;
+use duramen_types::{Gsn, Lsn};
+
+use crate::error::{Result, WalError};
+use crate::format::record::RecordRef;
+use crate::segments::log_pieces::LogChain;
+use crate::segments::scan::Scanner;
+use crate::segments::sync_records::Synchronizations;
+
+/// Up to which GSN `chains`, which are all logs of a database in their order, lack nothing: up to that of a synchronization,
+/// or up to `known` if it is higher. Reads all of them, one after the other, and shows each record to `visit`.
+///
+/// # Errors
+/// [`WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow; [`WalError::Disk`].
+pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
+    let (mut ends, mut found): (Vec<Lsn>, Vec<Synchronizations>) = (Vec::new(), Vec::new());
+    for chain in chains {
+        let mut synchronizations = Synchronizations::keeping(Gsn::ZERO);
+        let (mut last, mut disorder) = (Gsn::ZERO, None);
+        let read = chain.find_cut(|record| {
+            if record.gsn <= last {
+                disorder = Some(record.lsn);
+                return true;
+            }
+            last = record.gsn;
+            synchronizations.note(record);
+            visit(record);
+            false
+        });
+        let cut = read?;
+        if let Some(lsn) = disorder {
+            let geometry = chain.files.geometry;
+            let (segment, offset) = (geometry.segment_of(lsn.get()), geometry.offset(lsn.get()));
+            let reason = "the GSNs of the log do not grow".to_owned();
+            return Err(WalError::Corrupt { segment, offset, reason }.in_log(chain.log()));
+        }
+        ends.push(cut.at);
+        found.push(synchronizations);
+    }
+    let mut complete = known;
+    for ((chain, synchronizations), end) in chains.iter().zip(&found).zip(&ends) {
+        let again = || Scanner::hardened(Arc::clone(&chain.files), chain.start(), *end);
+        let met = synchronizations.last_met(&ends, again).map_err(|error| error.in_log(chain.log()))?;
+        complete = complete.max(met.unwrap_or(Gsn::ZERO));
+    }
+    Ok(complete)
+}

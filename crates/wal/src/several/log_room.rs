@@ -1,0 +1,108 @@
+//! What whoever finds a log full can learn: what keeps it from being recycled, and how much room there would be without that.
+
+use duramen_sync::Arc;
+use duramen_types::{Gsn, Lsn};
+
+use crate::segments::retention::Retainer;
+use crate::several::logs::Logs;
+use crate::stream::inner::Shared;
+
+impl Logs {
+    /// Whether the limit of their bytes would let every log set `bytes` aside if it kept nothing below `gsn`, and `returned` bytes of
+    /// those set aside were given back.
+    pub fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool {
+        let returned = returned.saturating_add(self.unpromised());
+        let has_room = |(shared, from): (&Arc<Shared>, Lsn)| {
+            shared.segments.has_room_from(from, shared.space.end(), bytes, returned)
+        };
+        self.all().iter().zip(self.positions_before(gsn)).all(has_room)
+    }
+
+    /// Bytes that the log with most of them has behind `gsn`.
+    pub fn bytes_from(&self, gsn: Gsn) -> u64 {
+        let from = self.positions_before(gsn);
+        let bytes = self.all().iter().zip(&from).map(|(shared, from)| shared.space.end().get() - from.get());
+        bytes.max().unwrap_or_default()
+    }
+
+    /// Bytes that are set aside for those who have asked for them.
+    pub fn set_aside(&self) -> u64 {
+        // One of them has room for synchronizations besides.
+        let least = self.all().iter().map(|shared| shared.segments.reserved()).min().unwrap_or_default();
+        least.saturating_sub(self.unpromised())
+    }
+
+    /// What keeps a log that has no room for `bytes` from being recycled as far as it was asked for.
+    pub fn retainer(&self, bytes: u64) -> Option<Retainer> {
+        let unpromised = self.unpromised();
+        let is_full = |shared: &Shared| {
+            let segments = &shared.segments;
+            !segments.has_room_from(segments.start(), shared.space.end(), bytes, unpromised)
+        };
+        let full = self.all().iter().filter(|shared| is_full(shared));
+        full.filter_map(|shared| shared.segments.retention.retainer()).next()
+    }
+
+    /// A number that grows while the archive and backups get on.
+    pub fn retainers_progress(&self) -> u64 {
+        let of = |shared: &Shared| {
+            let archived = shared.archiver.as_ref().map_or(0, |archiver| archiver.parts());
+            archived + shared.segments.retention.backed_up()
+        };
+        self.all().iter().map(|shared| of(shared)).sum()
+    }
+
+    /// Has the archive look what there is to do: what is in a ring in persistent memory is archived when it is in the segments.
+    pub fn call_archive(&self) {
+        for shared in self.all().iter().filter(|shared| shared.archiver.is_some()) {
+            // A log that has failed tells its users so.
+            let _ = shared.destage();
+            shared.call_archiver();
+        }
+    }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests {
+    use duramen_io::{Disk, SimDisk};
+
+    use super::*;
+    use crate::options::WalOptions;
+    use crate::stream::log::FIRST_LSN;
+
+    /// What is said about room is what a reservation meets.
+    #[test]
+    fn there_is_as_much_room_as_is_said() {
+        const SEGMENT: u64 = 64 << 10;
+        for count in [1, 3] {
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+            let options = WalOptions {
+                ring_bytes: 64 << 10,
+                segment_bytes: SEGMENT,
+                max_bytes: 8 * SEGMENT,
+                spare_segments: 0,
+                ..WalOptions::default()
+            };
+            let logs = Logs::create(&disk, &options, count, [7; 16]).unwrap();
+            let start = Gsn::new(FIRST_LSN.get());
+            let (mut low, mut high) = (0, 16 * SEGMENT);
+            while high - low > 1 {
+                let bytes = (low + high) / 2;
+                let is_said = logs.has_room_from(start, bytes, 0);
+                let reserved = logs.reserve(bytes);
+                assert_eq!(is_said, reserved.is_ok(), "{bytes} bytes in {count} logs");
+                if reserved.is_ok() {
+                    assert_eq!(logs.set_aside(), bytes);
+                    assert!(logs.has_room_from(start, bytes, bytes));
+                    logs.unreserve_unused(bytes);
+                    logs.give_back();
+                    low = bytes;
+                } else {
+                    high = bytes;
+                }
+            }
+            assert!(low > 7 * (SEGMENT - 4096) - 4096, "{low}");
+            assert_eq!(logs.retainer(high), None);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Inserting into one of several logs, and synchronizing all of them: see [`crate::several::logs`].
+
+use duramen_sync::atomic::{AtomicU64, Ordering, fence};
+use duramen_sync::{Arc, CachePadded, Mutex};
+use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+
+use crate::buffer::clock::Clock;
+use crate::buffer::positions::Space;
+use crate::error::{Result, WalError};
+use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
+use crate::several::logs::{Marks, mark_step, next};
+use crate::several::reservation::Room;
+use crate::stream::inner::Shared;
+use crate::stream::log::Inserted;
+
+/// The log that synchronizations go to that are not about anything else.
+const OF_SYNCHRONIZATIONS: LogId = LogId::ZERO;
+
+/// Disk space set aside for them, for when the log is full, in bytes.
+const ROOM: u64 = 32 << 10;
+
+/// Several logs as those see them who insert.
+#[derive(Debug)]
+pub(crate) struct Together {
+    shared: Box<[Arc<Shared>]>,
+    /// For each log, some of its places.
+    pub(crate) marks: Box<[CachePadded<Mutex<Marks>>]>,
+    pub(crate) synchronizations: CachePadded<AtomicU64>,
+    /// Disk space in all of them.
+    pub(crate) shelves: Room,
+    /// What is left of the room for synchronizations.
+    room: Mutex<u64>,
+}
+
+impl Together {
+    pub(crate) fn new(shared: Box<[Arc<Shared>]>, mut marks: Vec<Marks>) -> Self {
+        marks.resize_with(shared.len(), Marks::new);
+        Self {
+            shelves: Room::new(&shared[0].options, shared.len()),
+            shared,
+            marks: marks.into_iter().map(|marks| CachePadded::new(Mutex::new(marks))).collect(),
+            synchronizations: CachePadded::new(AtomicU64::new(0)),
+            room: Mutex::new(0),
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Arc<Shared>] {
+        &self.shared
+    }
+
+    pub(crate) fn space(&self, log: usize) -> &Space {
+        &self.shared[log].space
+    }
+
+    fn clock(&self, log: usize) -> &Clock {
+        self.space(log).clock().expect("each of several logs has a clock")
+    }
+
+    /// The lowest GSN that a record of this log may get from now on.
+    pub(crate) fn now(&self, log: usize) -> Gsn {
+        let end = self.space(log).end();
+        self.clock(log).now(end)
+    }
+
+    /// The GSN of every record inserted by now is below this.
+    pub(crate) fn latest(&self) -> Gsn {
+        (0..self.shared.len()).map(|log| self.now(log)).max().expect("there is a log")
+    }
+
+    /// Inserts a record, which is a synchronization if somebody wants to know the tails.
+    pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
+        assert!(record.flags & FLAG_SYNCHRONIZES == 0, "the flag is the log's own");
+        let number = usize::from(log.get());
+        if !is_on(Bug::PageTimeIgnored) && self.now(number) <= record.after {
+            self.clock(number).raise(next(record.after));
+        }
+        let shared = &self.shared[number];
+        let (lsn, end, gsn) = match tails {
+            None => shared.insert_in_time(record, 0, |_, _| {}),
+            Some(tails) => {
+                self.synchronizations.fetch_add(1, Ordering::Relaxed);
+                record.flags |= FLAG_SYNCHRONIZES;
+                let tail = tails_bytes(self.shared.len() as u16);
+                shared.insert_in_time(record, tail, |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
+            }
+        };
+        assert!(gsn > record.after || is_on(Bug::PageTimeIgnored), "a change comes after what it changes");
+        self.mark(number, gsn, lsn, end);
+        Inserted { log, lsn, end, gsn }
+    }
+
+    /// Inserts a record without tails, behind which others come in all logs: a commit, of logs that share a floor.
+    pub(crate) fn insert_commit(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
+        let inserted = self.insert(log, record, None);
+        let is_raised = self.clock(usize::from(log.get())).raise_all(next(inserted.gsn));
+        assert!(is_raised, "the logs share a floor");
+        inserted
+    }
+
+    /// Sees to it that no other log has a record up to `gsn` behind the tail that is noted here. Takes no lock: the caller
+    /// may have the turn of its own log.
+    fn note_tails(&self, own: usize, gsn: Gsn, bytes: &mut [u8], tails: &mut Vec<Lsn>) {
+        if !self.clock(own).raise_all(next(gsn)) {
+            for log in (0..self.shared.len()).filter(|log| *log != own) {
+                if self.clock(log).now(self.space(log).end()) <= gsn {
+                    self.clock(log).raise(next(gsn));
+                }
+            }
+        }
+        // A tail is looked at when it is known that the clock is beyond: what got its place before it went there, whoever has
+        // raised it, is seen then.
+        fence(Ordering::SeqCst);
+        for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
+            let tail = if log == own { Lsn::ZERO } else { self.space(log).end() };
+            field.copy_from_slice(&tail.get().to_le_bytes());
+            tails.push(tail);
+        }
+    }
+
+    /// Remembers a place now and then.
+    #[inline]
+    fn mark(&self, log: usize, gsn: Gsn, lsn: Lsn, end: Lsn) {
+        let step = mark_step(&self.shared[0].options);
+        if lsn.get() / step != end.get() / step {
+            self.marks[log].lock().insert(gsn.get(), end.get());
+        }
+    }
+
+    /// A GSN that no record of this log which starts before `lsn` exceeds. All of that has been inserted.
+    pub(crate) fn bound(&self, log: usize, lsn: Lsn) -> Gsn {
+        let behind = self.marks[log].lock().iter().find(|(_, at)| **at >= lsn.get()).map(|(gsn, _)| Gsn::new(*gsn));
+        behind.unwrap_or_else(|| Gsn::new(self.now(log).get() - 1))
+    }
+
+    /// Sets disk space for synchronizations aside, as far as there is any.
+    pub(crate) fn set_room_aside(&self) {
+        let mut room = self.room.lock();
+        if *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
+            *room = ROOM;
+        }
+    }
+
+    /// Inserts a synchronization that is about nothing else, with a GSN higher than `after`. A full log has room for it, or
+    /// may exceed its limit: until pages are written and commits are acknowledged it does not become smaller.
+    pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
+        let bytes = record_bytes(tails_bytes(self.shared.len() as u16)) as u64;
+        let mut room = self.room.lock();
+        match self.reserve_for_synchronization(bytes) {
+            Ok(()) => *room += bytes,
+            Err(_) if *room >= bytes => {}
+            Err(WalError::Full { .. }) => {
+                self.shared[0].segments.lift_limit(true);
+                let reserved = self.shared[0].reserve(bytes);
+                self.shared[0].segments.lift_limit(false);
+                reserved?;
+                *room += bytes;
+            }
+            Err(error) => return Err(error),
+        }
+        let kind = self.shared[0].options.synchronization_kind;
+        let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, Place::ZERO);
+        let record = NewRecord { kind, flags: 0, txn, page, prev, after, payload: &[] };
+        let inserted = self.insert(OF_SYNCHRONIZATIONS, record, Some(tails));
+        self.shared[0].segments.unreserve(bytes);
+        *room -= bytes;
+        let missing = ROOM.saturating_sub(*room);
+        if missing >= ROOM / 2 && self.reserve_for_synchronization(missing).is_ok() {
+            *room += missing;
+        }
+        Ok(inserted)
+    }
+
+    /// Sets disk space aside in the log that takes synchronizations.
+    fn reserve_for_synchronization(&self, bytes: u64) -> Result<()> {
+        match self.shared[0].reserve(bytes) {
+            Err(WalError::Full { .. }) => {
+                self.shelves.give_back(&self.shared);
+                self.shared[0].reserve(bytes)
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Several logs as one: which log a record goes to, what is complete across them, and how they are opened and merged.
+
+pub(crate) mod archiving;
+pub(crate) mod commit_round;
+pub(crate) mod log_pieces;
+pub(crate) mod log_placement;
+pub(crate) mod log_room;
+pub(crate) mod log_set;
+pub(crate) mod logs;
+pub(crate) mod merge;
+pub(crate) mod open;
+pub(crate) mod read_back;
+pub(crate) mod reservation;

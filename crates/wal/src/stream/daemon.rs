@@ -1,0 +1,144 @@
+//! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the teller that wakes tasks
+//! and calls functions when what they wait for is hardened; and, if there is an archive, the archiver. (Several logs have one
+//! archiver for all: see [`crate::several::archiving`].)
+//!
+//! They are several, because making a segment takes much longer than a flush that somebody waits for, and nobody knows how
+//! long the teller takes, or the archive.
+
+use std::time::Duration;
+
+use duramen_sync::clock::Instant;
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::thread::{JoinHandle, is_current, panicking, spawn};
+use duramen_sync::{Arc, Backoff, Mutex};
+
+use crate::error::{Result, WalError};
+use crate::group_commit::queue::Due;
+use crate::stream::inner::Shared;
+
+/// How long the daemon sleeps between looks at a record that others wait for and that is still being filled in: its
+/// thread has been descheduled.
+const FILL_WAIT: Duration = Duration::from_micros(50);
+
+/// The running background threads.
+#[derive(Debug)]
+pub(crate) struct Daemons {
+    handles: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Daemons {
+    /// Starts them.
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self> {
+        let daemons = Self { handles: Mutex::new(Vec::new()) };
+        let start = || -> Result<()> {
+            daemons.spawn("duramen-log-flush", shared, flush_loop)?;
+            daemons.spawn("duramen-log-tell", shared, tell_loop)?;
+            if shared.archiver.is_some() && shared.space.clock().is_none() {
+                daemons.spawn("duramen-log-archive", shared, archive_loop)?;
+            }
+            if shared.options.spare_segments > 0 {
+                daemons.spawn("duramen-log-segments", shared, keep_loop)?;
+            }
+            Ok(())
+        };
+        start().inspect_err(|_| daemons.stop(shared))?;
+        Ok(daemons)
+    }
+
+    fn spawn(&self, name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> Result<()> {
+        let shared = Arc::clone(shared);
+        let handle = spawn(name, move || body(&shared))
+            .map_err(|error| WalError::System { what: format!("a thread for `{name}`"), reason: error.to_string() })?;
+        self.handles.lock().push(handle);
+        Ok(())
+    }
+
+    /// Stops them and waits for that, or, if called by something that the teller runs, for the others. The log has failed
+    /// or is closed. Nothing happens the second time.
+    pub(crate) fn stop(&self, shared: &Shared) {
+        shared.daemon.stop();
+        shared.segments.hurry();
+        shared.keeper.stop();
+        shared.teller.stop();
+        if let Some(archiver) = &shared.archiver {
+            archiver.bell().stop();
+        }
+        let handles = std::mem::take(&mut *self.handles.lock());
+        for handle in handles.into_iter().filter(|handle| !is_current(handle)) {
+            // A panic there has been reported on its thread; the log has failed, which users see.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Fails the log when a thread that works for others panics, so that nobody waits for it for ever.
+pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if panicking() {
+            self.0.fail(WalError::System {
+                what: "to go on".to_owned(),
+                reason: "a thread of the log panicked".to_owned(),
+            });
+        }
+    }
+}
+
+fn flush_loop(shared: &Shared) {
+    let _guard = FailOnPanic(shared);
+    let mut backoff = Backoff::new();
+    while !shared.daemon.is_stopped() {
+        match shared.queue.due(&shared.space) {
+            Due::Flush => {
+                let progress = shared.flush();
+                shared.queue.end_flush(&shared.space, false);
+                if progress {
+                    backoff = Backoff::new();
+                } else if backoff.is_long() {
+                    reach(Probe::FlushWithoutProgress);
+                    shared.daemon.wait(Some(FILL_WAIT));
+                } else {
+                    backoff.snooze();
+                }
+            }
+            Due::At(time) => shared.daemon.wait(Some(time.since(Instant::now()))),
+            Due::Never => shared.daemon.wait(None),
+        }
+    }
+}
+
+/// Ends when it has told everybody: nobody comes any more when it is told to stop.
+fn tell_loop(shared: &Shared) {
+    loop {
+        let is_stopped = shared.teller.is_stopped();
+        let told = shared.queue.take_told();
+        if told.is_empty() {
+            if is_stopped {
+                return;
+            }
+            shared.teller.wait(None);
+        }
+        told.into_iter().for_each(|wake| {
+            reach(Probe::TellerTold);
+            wake.tell();
+        });
+    }
+}
+
+fn archive_loop(shared: &Shared) {
+    let _guard = FailOnPanic(shared);
+    shared.archive();
+}
+
+fn keep_loop(shared: &Shared) {
+    let _guard = FailOnPanic(shared);
+    while !shared.keeper.is_stopped() {
+        let end = shared.space.end();
+        if shared.segments.wants_more(end) {
+            shared.segments.add_ahead(end);
+        } else {
+            shared.keeper.wait(None);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! One log: its shared state, its background threads, and handles to what it has hardened.
+
+pub(crate) mod copy;
+pub(crate) mod daemon;
+pub(crate) mod hardened;
+pub(crate) mod inner;
+pub(crate) mod log;
