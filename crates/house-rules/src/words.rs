@@ -60,12 +60,12 @@ impl Words {
 
 /// What finds `word` in prose, `snake_case`, `CamelCase` and `CAPITALS`.
 fn expression_of(word: &str) -> String {
+    let (sentence, capitals) = (capitalized(word), word.to_uppercase());
     let camel: String = word.split('_').map(capitalized).collect();
-    let capitals = word.to_uppercase();
-    let prose = capitalized(word);
-    format!(
-        r"(?:\b|_){word}s?(?:\b|_)|\b{prose}s?(?:\b|_)|(?:\b|_|[a-z0-9]){camel}s?(?:\b|_|[A-Z0-9])|(?:\b|_){capitals}S?(?:\b|_)"
-    )
+    let in_prose = format!(r"(?:\b|_){word}s?(?:\b|_)|\b{sentence}s?(?:\b|_)");
+    let in_types = format!(r"(?:\b|_|[a-z0-9]){camel}s?(?:\b|_|[A-Z0-9])");
+    let in_constants = format!(r"(?:\b|_){capitals}S?(?:\b|_)");
+    format!("{in_prose}|{in_types}|{in_constants}")
 }
 
 fn capitalized(word: &str) -> String {
@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_word_is_found_in_prose_and_in_identifiers() {
-        let found = "// The widget wakes.\nlet widgets = 1;\nwake_widget()\nWidget::new()\nstruct LogWidgetState;\nconst WIDGET_MAX\n";
+        let found = "// The widget wakes.\nlet widgets = 1;\nwake_widget()\nWidget::new()\n\
+            struct LogWidgetState;\nconst WIDGET_MAX\n";
         assert_eq!(lines("widget -> part\n", found), [1, 2, 3, 4, 5, 6]);
         assert_eq!(lines("widget -> part\n", "storywidgetry\nwidgetesque\nWidgetie\nSTORYWIDGET\n"), []);
     }
