@@ -21,6 +21,9 @@ pub(crate) struct Imports {
     among_files: Graph,
     /// By folder, from entry to entry.
     among_entries: BTreeMap<String, Graph>,
+    /// Where methods lie that are called without an import: `FILE: Type of FILE` for each
+    /// implementation of a type outside its own file and what lies below that.
+    scattered: BTreeSet<String>,
 }
 
 /// A circle of imports.
@@ -47,7 +50,12 @@ impl Imports {
     /// The imports of a crate with these modules.
     pub(crate) fn of(modules: &Modules) -> Self {
         let files = &modules.files;
-        let mut imports = Self { files: files.len(), among_files: Graph::default(), among_entries: BTreeMap::new() };
+        let mut imports = Self {
+            files: files.len(),
+            among_files: Graph::default(),
+            among_entries: BTreeMap::new(),
+            scattered: BTreeSet::new(),
+        };
         for mention in &modules.mentions {
             let from = &files[modules.file_of(mention.module)];
             for target in modules.resolve(mention.module, &mention.path) {
@@ -55,6 +63,17 @@ impl Imports {
                 let to = &files[file];
                 if from != to && !is_below(from, to) && !is_below(to, from) {
                     imports.add(from, to, &name, mention.line, files);
+                }
+            }
+        }
+        for implementation in &modules.implementations {
+            let file = &files[modules.file_of(implementation.module)];
+            for target in modules.resolve(implementation.module, &implementation.path) {
+                if let Target::Item { file: home, name } = target
+                    && *file != files[home]
+                    && !is_below(file, &files[home])
+                {
+                    imports.scattered.insert(format!("{file}: {name} of {}", files[home]));
                 }
             }
         }
@@ -99,6 +118,14 @@ impl Imports {
                 let _ = write!(report, "\n    {from} -> {to}:{start}{}", names.join(separator));
             }
             report.push('\n');
+        }
+        if !self.scattered.is_empty() {
+            report.push_str(
+                "\nImplementations outside of the type's own file; calls of these methods are not seen as imports:\n",
+            );
+        }
+        for implementation in &self.scattered {
+            let _ = writeln!(report, "    {implementation}");
         }
         report
     }
@@ -209,5 +236,17 @@ mod tests {
             ("a/c.rs", "use super::b::y::Y; pub struct C;"),
         ];
         assert_eq!(circles(&sources), ["circle among folders, in src/a/ (2 of them: b/ c.rs"]);
+    }
+
+    #[test]
+    fn implementations_away_from_their_type_are_told() {
+        let sources = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "mod c; pub struct A; impl A {}"),
+            ("a/c.rs", "impl super::A {}"),
+            ("b.rs", "use crate::a::A; impl A {} impl Clone for A {} impl<T> Vec<T> {}"),
+        ];
+        let report = Imports::of(&crate_of(&sources)).report();
+        assert!(report.ends_with("not seen as imports:\n    b.rs: A of a.rs\n"), "{report}");
     }
 }

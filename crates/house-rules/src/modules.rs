@@ -19,6 +19,8 @@ pub(crate) struct Modules {
     pub(crate) files: Vec<String>,
     /// Every path that the code mentions.
     pub(crate) mentions: Vec<Mention>,
+    /// The types of `impl` blocks without a trait.
+    pub(crate) implementations: Vec<Mention>,
     modules: Vec<Module>,
 }
 
@@ -284,6 +286,14 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         }
     }
 
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if let (None, syn::Type::Path(implementor)) = (&item.trait_, &*item.self_ty) {
+            let (path, line) = segments(&implementor.path);
+            self.modules.implementations.push(Mention { module: self.module, path, line });
+        }
+        visit::visit_item_impl(self, item);
+    }
+
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         let name = item.ident.to_string();
         if is_test_module(&name) {
@@ -317,11 +327,9 @@ impl<'ast> Visit<'ast> for Collector<'_> {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        if path.leading_colon.is_none()
-            && let Some(first) = path.segments.first()
-        {
-            let segments = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-            self.mention(segments, first.ident.span().start().line);
+        if path.leading_colon.is_none() {
+            let (path, line) = segments(path);
+            self.mention(path, line);
         }
         visit::visit_path(self, path);
     }
@@ -334,6 +342,12 @@ impl<'ast> Visit<'ast> for Collector<'_> {
     // Neither says that the code needs something.
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+}
+
+/// The names in a path, and the line where it begins.
+fn segments(path: &syn::Path) -> (Vec<String>, usize) {
+    let names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    (names, path.segments.first().map_or(0, |first| first.ident.span().start().line))
 }
 
 /// The value of `#[path = "..."]`.
