@@ -120,7 +120,10 @@ impl World {
         // Stamps are in microseconds.
         std::thread::sleep(Duration::from_millis(2));
         let rows = self.model.iter().flat_map(|model| model.lock().unwrap().clone()).collect();
-        let moment = Moment { gsn: self.db.metrics().log.end_gsn, time: Timestamp::now(), rows };
+        // With several logs, transactions after this moment may have lower GSNs than the end of the log that is ahead.
+        let log = self.db.metrics().log;
+        let gsn = if self.options.logs > 1 { log.hardened_gsn } else { log.end_gsn };
+        let moment = Moment { gsn, time: Timestamp::now(), rows };
         std::thread::sleep(Duration::from_millis(2));
         moment
     }
