@@ -83,7 +83,7 @@ fn acknowledged_commits_survive_kills() {
         let ledger = root.path().join(format!("ledger-{databases}"));
         let mut check = vec!["check", arg(&dir), "--ledger", arg(&ledger), "--pool-mb", "8"];
         if databases % 2 == 0 {
-            check.push("--open-early");
+            check.push("--instant-recovery");
         }
         std::fs::write(&ledger, b"").unwrap();
         let mut left = (kills - done).min(5 + random.below(8));
@@ -102,7 +102,7 @@ fn acknowledged_commits_survive_kills() {
                 random.pick(&["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"]),
             ]);
             if random.below(2) == 0 {
-                bench.push("--open-early");
+                bench.push("--instant-recovery");
             }
             let before = acknowledged(&ledger);
             // The first kills of a database come early: it is being made and populated. On a slow machine, that takes
@@ -158,7 +158,7 @@ fn tpcc_is_consistent_after_kills() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("db");
     let size = ["--scale", "2", "--rows-per-unit", "60", "--segment-mb", "1", "--checkpoint-mb", "4", "--pool-mb", "4"];
-    let bench = [&["bench", "tpcc", "--clients", "16", "--open-early", "--dir", arg(&dir)], &size[..]].concat();
+    let bench = [&["bench", "tpcc", "--clients", "16", "--instant-recovery", "--dir", arg(&dir)], &size[..]].concat();
     duramen(&[&bench[..], &["--transactions", "100"]].concat()).exits_with(0);
     for round in 1..=4 {
         assert!(kill(&[&bench[..], &["--seconds", "60"]].concat(), Duration::from_millis(250 * round)), "it runs on");

@@ -97,7 +97,7 @@ fn databases_of_earlier_versions_open() {
         for (name, logs, _) in SPECIMENS {
             let disk = fixture::unpack(&std::fs::read(file(format, name)).unwrap());
             for life in 0..3 {
-                let options = Options { create: false, open_early: life == 1, ..options(logs) };
+                let options = Options { create: false, instant_recovery: life == 1, ..options(logs) };
                 let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
                 verify(&db);
                 // Work in the new format, which the next life reads.

@@ -224,7 +224,7 @@ fn records_that_make_no_sense_are_refused() {
     const UPDATE: u8 = 1;
     const COMPENSATION: u8 = 3;
     const COMMIT: u8 = 4;
-    const HAS_GARBAGE: u8 = 1;
+    const HAS_DEFERRED_FREES: u8 = 1;
     const END: u8 = 5;
     let good = SimDisk::new(1);
     Db::open_on(Arc::new(good.clone()), options(64, 1 << 20)).unwrap().close().unwrap();
@@ -253,7 +253,7 @@ fn records_that_make_no_sense_are_refused() {
     let hostile = [
         (COMPENSATION, 0, 1000, 0),
         (COMPENSATION, 0, 1000, 1 << 40),
-        (COMMIT, HAS_GARBAGE, 1000, 0),
+        (COMMIT, HAS_DEFERRED_FREES, 1000, 0),
         (UPDATE, 0, 1000, 0),
         (END, 0, 1 << 44, 0),
         (END, 0, u64::MAX, 0),

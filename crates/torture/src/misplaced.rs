@@ -122,7 +122,7 @@ impl Album {
             let end = if rng.percent(60) { LogEnd::Files } else { *rng.pick(&LogEnd::ALL[1..]) };
             let options = Options {
                 log_segment_bytes: 64 << 10,
-                open_early: rng.percent(50),
+                instant_recovery: rng.percent(50),
                 recovery_threads: *rng.pick(&[None, Some(1), Some(2)]),
                 pool_bytes: *rng.pick(&[64, 256]) * PAGE_SIZE,
                 ..workloads::test_options()

@@ -5,8 +5,8 @@ use std::time::Duration;
 use duramen_sync::thread;
 
 use crate::api::db::Db;
-use crate::api::options::Isolation;
 use crate::error::Result;
+use crate::options::Isolation;
 use crate::txn::Txn;
 
 /// The longest pause before the second attempt; each later one may be twice as long.
@@ -64,7 +64,7 @@ impl Db {
     /// `work` keeps to itself is met again at the commit, as [`Error::MustAbort`](crate::Error::MustAbort), so it should
     /// be returned.
     pub fn run<R>(&self, work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
-        self.run_with(self.core().options.isolation, work)
+        self.run_with(self.engine().options.isolation, work)
     }
 
     /// As [`Db::run`], with transactions of a given isolation level.

@@ -3,9 +3,12 @@
 use duramen_types::PageId;
 use duramen_types::planted::{Bug, is_on};
 
-use super::{MAX_LEVELS, NOT_THE_CHILD, Store, Tree, broken, retry};
+use super::{MAX_LEVELS, NOT_THE_CHILD, retry};
 use crate::page::{Node, PageBytes, SlotFlags};
+use crate::pool::broken;
 use crate::pool::{Exclusive, Interrupt, Optimistic, PoolError};
+use crate::record::Tree;
+use crate::storage::store::Store;
 
 /// What is at a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,10 +8,10 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::LogReader;
 
 use super::{describe, text};
+use crate::checkpoint::control::{Control, read_slots};
+use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::error::Result;
 use crate::record::Kind;
-use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
-use crate::recovery::control::{Control, read_slots};
 
 /// Rows of a table that `Display` shows.
 const SHOWN: usize = 10;

@@ -6,8 +6,8 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{LogReader, Scanner, WalError};
 
 use super::describe;
+use crate::checkpoint::control::ControlFile;
 use crate::error::{Error, Result};
-use crate::recovery::control::ControlFile;
 
 /// A record of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -68,7 +68,7 @@ use super::mode::LockMode;
 use super::owners::Owners;
 use super::table::Bucket;
 use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
-use crate::pre_block_hook::BeforeWaits;
+use crate::pre_block_hook::PreBlockHook;
 
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -131,7 +131,7 @@ pub(crate) struct LockManager {
     waits: Waits,
     detector: Mutex<Detector>,
     counters: CachePadded<Counters>,
-    before_waits: BeforeWaits,
+    pre_block_hook: PreBlockHook,
 }
 
 impl LockManager {
@@ -149,14 +149,14 @@ impl LockManager {
             waits: Waits::new(),
             detector: Mutex::new(Detector::default()),
             counters: CachePadded::new(Counters::default()),
-            before_waits: BeforeWaits::default(),
+            pre_block_hook: PreBlockHook::default(),
         }
     }
 
     /// Has each thread call `f` before it waits.
     #[must_use]
-    pub(crate) fn with_call_before_waits(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.before_waits = BeforeWaits::new(f);
+    pub(crate) fn with_pre_block_hook(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.pre_block_hook = PreBlockHook::new(f);
         self
     }
 
@@ -258,7 +258,7 @@ impl LockManager {
     #[cold]
     fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
         let start = Instant::now();
-        self.before_waits.call();
+        self.pre_block_hook.call();
         // A lock that goes early is often free again before this thread would have fallen asleep.
         let mut backoff = Backoff::new();
         while waiter.outcome() == Outcome::Pending && !backoff.is_long() {
@@ -434,7 +434,7 @@ impl LockManager {
             }
             bucket.release(txn.txn(), id, mode, &mut granted);
         }
-        while let Some(inherited) = txn.settle_inherited() {
+        while let Some(inherited) = txn.give_back_inherited() {
             reach(Probe::InheritedLockGivenBack);
             self.end_use(txn, &inherited, &mut granted);
         }

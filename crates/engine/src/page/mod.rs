@@ -15,6 +15,7 @@
 //!
 //! What follows depends on the type; [`node`] describes leaves and inner nodes.
 
+pub(crate) mod bitmap;
 mod bytes;
 mod check;
 mod image;

@@ -35,9 +35,9 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
 
 use super::PoolError;
+use super::Stamp;
 use super::page_table::PageTable;
 use crate::page;
-use crate::recovery::generation::Stamp;
 
 /// Most pages in a batch.
 pub(super) const BATCH_PAGES: usize = 128;

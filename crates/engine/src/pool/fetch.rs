@@ -320,7 +320,7 @@ impl Pool {
     /// the page is in the pool by now.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
-        self.wal_rule.settle();
+        self.wal_rule.before_blocking();
         let frame = self.take_frame()?;
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);

@@ -20,11 +20,11 @@ use duramen_sync::{Arc, Mutex};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, PageId};
 
+use super::Stamp;
 use super::doublewrite::{Area, BATCH_PAGES};
 use super::frames::FrameId;
 use super::{Pool, PoolError, Versions};
 use crate::page;
-use crate::recovery::generation::Stamp;
 
 /// The state of writing.
 #[derive(Debug)]

@@ -43,7 +43,7 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// The calling thread, which has recorded something, may not call again for long: others' commits may be waiting until
     /// what it has recorded survives a crash.
-    fn settle(&self);
+    fn before_blocking(&self);
 
     /// Whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;
@@ -54,16 +54,16 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// For each log, a position before which all records have GSNs below `gsn`.
     fn positions_before(&self, gsn: Gsn) -> Vec<Lsn>;
 
-    /// Sets room for `bytes` of records aside.
+    /// Reserves log space for `bytes` of records.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
     /// As [`Self::reserve`], even beyond the limit that the user has set.
     fn reserve_beyond_limit(&self, bytes: u64) -> Result<()>;
 
-    /// Gives room back that records have taken, or may have.
+    /// Gives reserved log space back that records have taken, or may have.
     fn unreserve(&self, bytes: u64);
 
-    /// Gives room back that no record has taken.
+    /// Gives reserved log space back that no record has taken.
     fn unreserve_unused(&self, bytes: u64);
 
     /// Bytes that a record with a payload of this length takes.

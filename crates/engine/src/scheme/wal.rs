@@ -7,8 +7,8 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
 
 use super::StorageScheme;
-use crate::api::options::Partition;
 use crate::error::{Result, why_log_failed};
+use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
 
 /// The log that has the checkpoints, and what belongs to no page when records go by page.
@@ -99,7 +99,7 @@ impl StorageScheme for WalScheme {
         self.logs.harden(gsn, own)
     }
 
-    fn settle(&self) {
+    fn before_blocking(&self) {
         self.logs.settle();
     }
 
@@ -229,7 +229,7 @@ impl WalRule for WalScheme {
         self.logs.earliest()
     }
 
-    fn settle(&self) {
+    fn before_blocking(&self) {
         self.logs.settle();
     }
 }

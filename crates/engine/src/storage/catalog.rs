@@ -12,8 +12,8 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{MAX_TABLE_NAME_LEN, PageId, TableId};
 
-use crate::btree::Tree;
 use crate::error::{Error, Result};
+use crate::record::Tree;
 
 /// The catalog's own tree.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::new(2), table: TableId::new(1) };

@@ -1,22 +1,22 @@
 //! Which pages of the data file are in use.
 //!
 //! The truth is in the allocation bitmaps (see `bitmap.rs`), which are changed like any page, by logged operations that
-//! are part of the [`Change`] that starts or stops using the page: no crash can leak a page or give one out twice. Here
-//! is only a hint where to look.
+//! are part of the [`MiniTransaction`] that starts or stops using the page: no crash can leak a page or give one out
+//! twice. Here is only a hint where to look.
 //!
-//! Latch order: a bitmap page is latched after every tree page of the same change, and only one of them at a time.
+//! Latch order: a bitmap page is latched after every tree page of the same mini-transaction, and only one of them at a
+//! time.
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use crate::btree::broken;
+use crate::page::bitmap::{self, GROUP_PAGES};
 use crate::page::{self, PageType};
-use crate::pool::{Damage, Exclusive, Pool, PoolError};
+use crate::pool::{Damage, Exclusive, Pool, PoolError, broken};
 use crate::record::PageOp;
 use crate::scheme::StorageScheme;
-use crate::storage::bitmap::{self, GROUP_PAGES};
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 
 /// What a page is taken for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Space {
 }
 
 /// A page that is being taken: its bitmap, latched, and its bit. It is taken when [`Taken::record`] has been called and
-/// the change is logged.
+/// the mini-transaction is logged.
 pub(crate) struct Taken<'p> {
     bitmap: Exclusive<'p>,
     bit: u32,
@@ -52,11 +52,11 @@ pub(crate) struct Taken<'p> {
 }
 
 impl<'p> Taken<'p> {
-    /// Makes the allocation part of `change`.
-    pub(crate) fn record(self, change: &mut Change<'p>) {
-        change.charge(self.grown);
-        let bitmap = change.include(self.bitmap);
-        change.apply(bitmap, PageOp::Take { bit: self.bit });
+    /// Makes the allocation part of `mini`.
+    pub(crate) fn record(self, mini: &mut MiniTransaction<'p>) {
+        mini.charge(self.grown);
+        let bitmap = mini.include(self.bitmap);
+        mini.apply(bitmap, PageOp::Take { bit: self.bit });
     }
 }
 
@@ -135,25 +135,30 @@ impl Space {
         }
         let id = bitmap::bitmap_page(group);
         pool.reserve_page(id)?;
-        let mut change = Change::new();
-        let index = change.include(pool.create(id)?);
-        change.apply(index, PageOp::Image(&page::image(&blank_bitmap(group))));
-        let logged = change.finish(scheme);
+        let mut mini = MiniTransaction::new();
+        let index = mini.include(pool.create(id)?);
+        mini.apply(index, PageOp::Image(&page::image(&blank_bitmap(group))));
+        let logged = mini.finish(scheme);
         self.groups.store(group + 1, Ordering::Release);
         Ok(logged)
     }
 
-    /// Makes giving `page` (part of the change under `index`) back part of `change`.
-    pub(crate) fn give_back<'p>(&self, pool: &'p Pool, change: &mut Change<'p>, index: usize) -> Result<(), PoolError> {
-        let id = change.page_id(index);
+    /// Makes giving `page` (part of it under `index`) back part of `mini`.
+    pub(crate) fn give_back<'p>(
+        &self,
+        pool: &'p Pool,
+        mini: &mut MiniTransaction<'p>,
+        index: usize,
+    ) -> Result<(), PoolError> {
+        let id = mini.page_id(index);
         let (group, bit) = bitmap::locate(id);
         let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
         if !bitmap::get(&bitmap, bit) {
             return Err(broken(id, "a page that is to be given back is not in use"));
         }
-        let bitmap = change.include(bitmap);
-        change.apply(index, PageOp::Retire);
-        change.apply(bitmap, PageOp::GiveBack { bit });
+        let bitmap = mini.include(bitmap);
+        mini.apply(index, PageOp::Retire);
+        mini.apply(bitmap, PageOp::GiveBack { bit });
         self.hint.fetch_min(id.get(), Ordering::Relaxed);
         Ok(())
     }

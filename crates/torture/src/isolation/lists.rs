@@ -314,7 +314,7 @@ fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
         let mut txn = db.begin_with(Isolation::Serializable);
         let read = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding);
         match read.and_then(|lists| txn.commit().map(|()| lists)) {
-            // The database was opened early, and losers still hold their locks.
+            // By instant recovery the database is open, and losers still hold their locks.
             Err(error) if error.is_retryable() => thread::yield_now(),
             outcome => return outcome,
         }

@@ -83,7 +83,7 @@ impl CrashWorkload for Workload {
             pool_bytes: self.sizes.pool_pages * PAGE_SIZE,
             // Redo in many windows, in a few, and in one.
             redo_memory_bytes: Some(*rng.pick(&[4 << 10, 64 << 10, 64 << 20])),
-            open_early: rng.percent(50),
+            instant_recovery: rng.percent(50),
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: self.sizes.segment_kib << 10,
             checkpoint_bytes: self.sizes.checkpoint_kib << 10,

@@ -102,9 +102,9 @@ fn logs_are_put_together_by_time() {
             (6, Kind::FreeOnCommit, 0),
             (7, Kind::FreeOnCommit, 0),
             (5, Kind::FreeOnCommit, 0),
-            (6, Kind::Commit, FLAG_HAS_GARBAGE),
+            (6, Kind::Commit, FLAG_HAS_DEFERRED_FREES),
             (8, Kind::FreeOnCommit, 0),
-            (7, Kind::Commit, FLAG_HAS_GARBAGE),
+            (7, Kind::Commit, FLAG_HAS_DEFERRED_FREES),
             // Repeated, and the commit record is not.
             (6, Kind::FreeOnCommit, 0),
             (8, Kind::Commit, 0),

@@ -3,18 +3,18 @@
 use duramen_types::{Gsn, Place};
 use duramen_wal::{ReadBack, RecordRef};
 
-use super::{in_chain, malformed};
+use super::malformed::{malformed, read_in_chain};
 use crate::error::Result;
 use crate::record::{Kind, undo_next};
 
 /// The records of a transaction, backwards. They may be in several logs.
-pub(super) struct Chain {
+pub(super) struct PrevChain {
     next: Place,
     /// GSN of the record before. It falls, or the chain would never end.
     gsn: Gsn,
 }
 
-impl Chain {
+impl PrevChain {
     pub(super) fn new(last: Place) -> Self {
         Self { next: last, gsn: Gsn::MAX }
     }
@@ -23,7 +23,7 @@ impl Chain {
         if self.next.is_zero() {
             return Ok(None);
         }
-        let record = in_chain(self.next, logs.read(self.next))?;
+        let record = read_in_chain(self.next, logs.read(self.next))?;
         if record.gsn >= self.gsn {
             return Err(malformed(record.place()));
         }

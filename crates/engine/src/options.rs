@@ -10,8 +10,9 @@ use duramen_types::PAGE_SIZE;
 use duramen_wal::{GroupCommit, ReadObserver, WalOptions};
 
 use crate::error::{Error, Result};
+use crate::progress::{Gauge, RecoveryObserver, RecoveryPass};
 use crate::record::Kind;
-use crate::recovery::progress::{Gauge, RecoveryObserver, RecoveryPass};
+use crate::timestamp::Timestamp;
 
 /// When a commit releases its locks and when it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -143,16 +144,21 @@ pub struct Options {
     /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of several logs, when the
     /// one that grows most has grown by its share.
     pub checkpoint_bytes: u64,
-    /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at least 4 KiB, at most
-    /// 4 GiB); `None` (default) is 64 MiB, or 1 GiB with [`Options::open_early`]. It is used as far as there is log to recover
-    /// from, and only until redo is done. Where data is larger than the pool, more of it means fewer reads of each page.
+    /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at least 4 KiB, at
+    /// most 4 GiB); `None` (default) is 64 MiB, or 1 GiB with [`Options::instant_recovery`]. It is used as far as
+    /// there is log to recover from, and only until redo is done. Where data is larger than the pool, more of it means
+    /// fewer reads of each page.
     pub redo_memory_bytes: Option<usize>,
     /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default) is one for each processor, at
     /// most 8, as far as there is log that is worth it.
     pub recovery_threads: Option<usize>,
-    /// After a crash, let transactions begin as soon as the log has been read (default no). Losers hold their locks again until
-    /// they are rolled back, in the background; pages are redone when they are first needed, or in the background. The changes wait in memory meanwhile: those of the end of
-    /// the log, at most as much as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
+    /// Instant recovery: after a crash, let transactions begin as soon as the log has been read (default no). Losers
+    /// hold their locks again until they are rolled back, in the background; pages are redone when they are first
+    /// needed, or in the background. The changes wait in memory meanwhile: those of the end of the log, at most as
+    /// much as fits half of [`Options::redo_memory_bytes`]; what is before is redone first.
+    pub instant_recovery: bool,
+    /// The earlier spelling of [`Options::instant_recovery`]; either turns it on.
+    #[deprecated(note = "it is called `instant_recovery`")]
     pub open_early: bool,
     /// Who is told how far recovery is; nobody by default.
     pub recovery_observer: Option<RecoveryObserver>,
@@ -196,6 +202,8 @@ impl Default for Options {
             checkpoint_bytes: 256 << 20,
             redo_memory_bytes: None,
             recovery_threads: None,
+            instant_recovery: false,
+            #[expect(deprecated, reason = "every field has a default")]
             open_early: false,
             recovery_observer: None,
             group_commit_transactions: 1,
@@ -220,9 +228,15 @@ impl Options {
     /// Most threads that recovery can be told to use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
 
+    /// Whether [`Options::instant_recovery`] is on, by either spelling.
+    #[expect(deprecated, reason = "the earlier spelling counts, too")]
+    pub(crate) fn recovers_instantly(&self) -> bool {
+        self.instant_recovery || self.open_early
+    }
+
     /// Memory that recovery may use beside the pool, in bytes: [`Options::redo_memory_bytes`], or its default.
     pub(crate) fn redo_memory(&self) -> usize {
-        self.redo_memory_bytes.unwrap_or(if self.open_early { 1 << 30 } else { 64 << 20 })
+        self.redo_memory_bytes.unwrap_or(if self.recovers_instantly() { 1 << 30 } else { 64 << 20 })
     }
 
     /// The options of each log.
@@ -292,5 +306,31 @@ impl Options {
             return wrong("cleaner_pages_per_second", "must not be zero; leave it out for no limit".into());
         }
         Ok(())
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text).ok_or_else(|| Error::InvalidOption {
+            option: "time",
+            reason: format!("`{text}` is no time; write it like 2026-11-21T15:28:34.123456Z (UTC)"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(deprecated, reason = "it is what is tested")]
+    fn the_earlier_spelling_of_instant_recovery_turns_it_on() {
+        assert!(!Options::default().recovers_instantly());
+        assert!(Options { instant_recovery: true, ..Options::default() }.recovers_instantly());
+        let earlier = Options { open_early: true, ..Options::default() };
+        assert!(earlier.recovers_instantly());
+        assert_eq!(earlier.redo_memory(), 1 << 30);
     }
 }

@@ -134,11 +134,11 @@ impl TxnSlot {
 
 /// The transaction table. A transaction is in the stripe of the thread that has entered it.
 #[derive(Debug, Default)]
-pub(crate) struct ActiveTxns {
+pub(crate) struct TxnTable {
     stripes: Striped<Mutex<Vec<Arc<TxnSlot>>>, 32>,
 }
 
-impl ActiveTxns {
+impl TxnTable {
     /// Enters a transaction: a new one, or one that recovery brings back.
     pub(crate) fn enter(&self, slot: &Arc<TxnSlot>, entry: TxnEntry) {
         let (stripe, slots) = self.stripes.own();
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn snapshot_lists_writers_only() {
-        let active = ActiveTxns::default();
+        let txns = TxnTable::default();
         let slots: Vec<_> = (0..3).map(|_| Arc::new(TxnSlot::default())).collect();
         for (slot, txn) in slots.iter().zip(1..) {
-            active.enter(slot, TxnEntry::new(TxnId::new(txn)));
+            txns.enter(slot, TxnEntry::new(TxnId::new(txn)));
         }
         slots[0].insert(TxnState::Active, |prev| {
             assert_eq!(prev, Place::ZERO);
@@ -218,17 +218,17 @@ mod tests {
         slots[1].insert(TxnState::Over, |_| at(300));
         let expected =
             TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Gsn::new(100), last: Place::new(200) };
-        assert_eq!(active.snapshot(), [expected]);
+        assert_eq!(txns.snapshot(), [expected]);
         // What may be seen while the first record is inserted.
         slots[2].last.store(400, Ordering::Relaxed);
-        assert_eq!(active.snapshot(), [expected]);
+        assert_eq!(txns.snapshot(), [expected]);
         slots[2].last.store(0, Ordering::Relaxed);
         slots[2].first.store(400, Ordering::Relaxed);
-        assert_eq!(active.snapshot(), [expected]);
+        assert_eq!(txns.snapshot(), [expected]);
         slots[0].note_reserved(7);
-        assert_eq!(active.oldest(), Some((expected, 7)));
-        active.leave(&slots[0]);
-        assert_eq!(active.snapshot(), []);
-        assert_eq!(active.len(), 2);
+        assert_eq!(txns.oldest(), Some((expected, 7)));
+        txns.leave(&slots[0]);
+        assert_eq!(txns.snapshot(), []);
+        assert_eq!(txns.len(), 2);
     }
 }

@@ -1,39 +1,42 @@
-//! The full structural check behind [`Db::check`].
+//! The full structural check behind [`crate::Db::check`].
 //!
-//! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the overflow values that
-//! leaves refer to (`chain.rs`); what was reached is then compared with the allocation bitmaps (`space.rs`). Each page is
-//! copied under a shared latch that is let go before the next page is latched, so the check holds nobody up for long. It
-//! takes no locks: the caller sees to it that nobody writes meanwhile.
+//! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the overflow values
+//! that leaves refer to (`overflow_chain.rs`); what was reached is then compared with the allocation bitmaps
+//! (`space.rs`). Each page is copied under a shared latch that is let go before the next page is latched, so the check
+//! holds nobody up for long. It takes no locks: the caller sees to it that nobody writes meanwhile.
 //!
 //! What is wrong goes into the report and the check goes on; where a page cannot be read or trusted, what lies below it
 //! stays unknown. Only a failure of the disk itself ends the check early.
 
-mod chain;
+mod overflow_chain;
 mod space;
 mod tree;
 
-pub(crate) use chain::Link;
+pub(crate) use overflow_chain::Link;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io::ErrorKind;
 
 use duramen_io::OpenMode;
+use duramen_sync::atomic::AtomicBool;
 use duramen_types::{MAX_TABLE_NAME_LEN, PAGE_SIZE, PageId};
 
-use crate::api::db::Db;
-use crate::btree::{Store, Tree};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::maintenance::Maintenance;
+use crate::open::files::DATA;
 use crate::pool::PoolError;
-use crate::recovery::open::DATA;
+use crate::record::Tree;
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY};
+use crate::storage::store::Store;
 
 use space::Reached;
 
 /// Most problems that a report spells out; of the rest it gives the number.
 const MAX_PROBLEMS: usize = 1000;
 
-/// What [`Db::check`] found.
+/// What [`crate::Db::check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Number of tables, the catalog not counted.
@@ -61,28 +64,27 @@ impl CheckReport {
 }
 
 /// Checks the whole database. No transaction may be writing meanwhile.
-pub(crate) fn check(db: &Db) -> Result<CheckReport> {
-    let core = db.core();
-    core.health.check_process()?;
-    if core.health.is_closed() {
+pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
+    engine.health.check_process()?;
+    if engine.health.is_closed() {
         return Err(Error::Closed);
     }
     // Both may change how many pages there are. A failure has put the database out of service; what is there can be examined
     // all the same.
-    let _ = core.finish_interrupted();
-    core.retry_deferred();
-    let data = core.disk.open(DATA, OpenMode::Existing).map_err(|error| core.note(error.into()))?;
-    let file_pages = data.len().map_err(|error| core.note(error.into()))? / PAGE_SIZE as u64;
-    let mut checker = Checker::new(&core.store, data.path());
+    let _ = engine.finish_in_doubt(&AtomicBool::new(false));
+    engine.retry_deferred_frees();
+    let data = engine.disk.open(DATA, OpenMode::Existing).map_err(|error| engine.note(error.into()))?;
+    let file_pages = data.len().map_err(|error| engine.note(error.into()))? / PAGE_SIZE as u64;
+    let mut checker = Checker::new(&engine.store, data.path());
     // Pages that a committed transaction could not give back yet, for want of log space, are no leak.
-    match core.deferred_pages() {
+    match engine.freeing().pages() {
         Ok(pages) => checker.expect_unused(&pages),
         Err(Error::Corrupt { reason, .. }) => {
             checker.problem(PageId::ZERO, format_args!("pages to be freed: {reason}"))
         }
-        Err(error) => return Err(core.note(error)),
+        Err(error) => return Err(engine.note(error)),
     }
-    checker.run(file_pages).map_err(|error| core.note(error))?;
+    checker.run(file_pages).map_err(|error| engine.note(error))?;
     Ok(checker.into_report())
 }
 

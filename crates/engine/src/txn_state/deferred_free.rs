@@ -1,4 +1,5 @@
-//! Giving back what a committed transaction has made cratefluous: overflow chains and the trees of dropped tables.
+//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and the trees of
+//! dropped tables.
 //!
 //! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In between, a crash may
 //! happen at any point, and recovery begins again. A page is therefore freed only after everything that is found through
@@ -7,21 +8,37 @@
 //! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits in different bitmaps,
 //! so nothing on them would see to that; each page freed comes after the one freed before.
 
-use crate::btree::{MAX_LEVELS, Store, Tree};
-use crate::engine::Core;
-use crate::error::{Error, Result};
-use crate::page::{self, Node, PageType, SlotFlags};
-use crate::record::Garbage;
-use crate::storage::overflow::Reference;
-use crate::txn::log::TxnLog;
-
+use duramen_sync::Mutex;
 use duramen_types::{Gsn, PageId};
 
-/// A committed transaction that could not give its garbage back yet.
+use crate::btree::MAX_LEVELS;
+use crate::error::{Error, Result};
+use crate::health::Failures;
+use crate::maintenance::Maintenance;
+use crate::page::{self, Node, PageType, SlotFlags};
+use crate::record::{DeferredFree, Tree};
+use crate::storage::overflow::Reference;
+use crate::storage::store::Store;
+
+use super::log::TxnLog;
+use super::table::TxnTable;
+
+/// A committed transaction whose deferred frees could not be done yet.
 #[derive(Debug)]
-pub(crate) struct Deferred {
+struct Unfreed {
     log: TxnLog,
-    garbage: Vec<Garbage>,
+    frees: Vec<DeferredFree>,
+}
+
+/// The committed transactions whose deferred frees could not be done yet.
+#[derive(Debug, Default)]
+pub(crate) struct DeferredFrees(Mutex<Vec<Unfreed>>);
+
+impl DeferredFrees {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
 }
 
 /// What has been given back.
@@ -32,63 +49,77 @@ struct Freed {
     last: Gsn,
 }
 
-impl Core {
-    /// Gives a committed transaction's garbage back and ends the transaction. When the log has no room even after a
-    /// checkpoint, or a page cannot be read, that is put off: [`Core::retry_deferred`].
-    pub(crate) fn finish_garbage(&self, mut log: TxnLog, mut garbage: Vec<Garbage>) -> Result<()> {
+/// Frees pages, for transactions that have committed.
+pub(crate) struct Freeing<'e> {
+    pub(crate) store: &'e Store,
+    pub(crate) txns: &'e TxnTable,
+    pub(crate) deferred: &'e DeferredFrees,
+    pub(crate) failures: Failures<'e>,
+    pub(crate) maintenance: &'e dyn Maintenance,
+}
+
+impl Freeing<'_> {
+    /// Does the deferred frees of a committed transaction and ends it. When the log has no room even after a
+    /// checkpoint, or a page cannot be read, that is put off: [`Self::retry_deferred_frees`].
+    pub(crate) fn free_and_end(&self, mut log: TxnLog, mut frees: Vec<DeferredFree>) -> Result<()> {
         let mut has_moved = false;
         loop {
             let mut freed = Freed::default();
-            let freed_all = self.free_garbage(&mut garbage, &mut freed);
-            let result = match freed_all.and_then(|()| log.make_room_to_end(self.scheme())) {
+            let freed_all = self.free_all(&mut frees, &mut freed);
+            let result = match freed_all.and_then(|()| log.reserve_to_end(&*self.store.scheme)) {
                 Ok(()) => {
-                    log.end(self.scheme());
-                    log.finish(self.scheme(), &self.active);
+                    log.end(&*self.store.scheme);
+                    log.finish(&*self.store.scheme, self.txns);
                     return Ok(());
                 }
                 // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
                 Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
                     has_moved = true;
-                    log.release_room(self.scheme());
-                    log.repeat_garbage(self.scheme(), &garbage).and_then(|()| self.checkpoint_for_room())
+                    log.release_reservation(&*self.store.scheme);
+                    log.repeat_deferred_frees(&*self.store.scheme, &frees)
+                        .and_then(|()| self.maintenance.checkpoint_to_free_log())
                 }
                 Err(error) => Err(error),
             };
             if let Err(error) = result {
-                log.release_room(self.scheme());
-                self.deferred.lock().push(Deferred { log, garbage });
-                return Err(self.note(error));
+                log.release_reservation(&*self.store.scheme);
+                self.deferred.0.lock().push(Unfreed { log, frees });
+                return Err(self.failures.note(error));
             }
         }
     }
 
-    /// Tries again what [`Core::finish_garbage`] has put off.
-    pub(crate) fn retry_deferred(&self) {
-        let deferred = std::mem::take(&mut *self.deferred.lock());
-        for Deferred { log, garbage } in deferred {
+    /// Tries again what [`Self::free_and_end`] has put off.
+    pub(crate) fn retry_deferred_frees(&self) {
+        let deferred = std::mem::take(&mut *self.deferred.0.lock());
+        for Unfreed { log, frees } in deferred {
             // A failure puts it off again.
-            let _ = self.finish_garbage(log, garbage);
+            let _ = self.free_and_end(log, frees);
         }
     }
 
     /// The pages that wait to be given back.
-    pub(crate) fn deferred_pages(&self) -> Result<Vec<PageId>> {
+    pub(crate) fn pages(&self) -> Result<Vec<PageId>> {
         let mut pages = Vec::new();
-        for item in self.deferred.lock().iter().flat_map(|deferred| &deferred.garbage) {
+        for item in self.deferred.0.lock().iter().flat_map(|txn| &txn.frees) {
             match *item {
-                Garbage::Chain { head, chain } => pages.extend(self.store.chain_pages(head, chain)?),
-                Garbage::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
+                DeferredFree::OverflowChain { head, chain } => {
+                    pages.extend(self.store.overflow_chain_pages(head, chain)?)
+                }
+                DeferredFree::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
             }
         }
         Ok(pages)
     }
 
     fn collect_tree(&self, tree: Tree, id: PageId, level: Option<u8>, pages: &mut Vec<PageId>) -> Result<()> {
-        let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
+        let Some((level, below)) = subtree(self.store, tree, id, level)? else { return Ok(()) };
         for item in below {
             match item {
                 Below::Child(child) => self.collect_tree(tree, child, Some(level - 1), pages)?,
-                Below::Chain(reference) => pages.extend(self.store.chain_pages(reference.head, reference.chain)?),
+                Below::OverflowChain(reference) => {
+                    pages.extend(self.store.overflow_chain_pages(reference.head, reference.chain)?)
+                }
             }
         }
         pages.push(id);
@@ -96,11 +127,11 @@ impl Core {
     }
 
     /// Gives everything back, and forgets what is done; counts the pages.
-    fn free_garbage(&self, items: &mut Vec<Garbage>, freed: &mut Freed) -> Result<()> {
+    fn free_all(&self, items: &mut Vec<DeferredFree>, freed: &mut Freed) -> Result<()> {
         while let Some(&item) = items.last() {
             match item {
-                Garbage::Chain { head, chain } => self.free_chain(head, chain, freed)?,
-                Garbage::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
+                DeferredFree::OverflowChain { head, chain } => self.free_overflow_chain(head, chain, freed)?,
+                DeferredFree::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
             }
             items.pop();
         }
@@ -108,8 +139,8 @@ impl Core {
     }
 
     /// Gives a chain's pages back, the last first.
-    fn free_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
-        for id in self.store.chain_pages(head, chain)?.into_iter().rev() {
+    fn free_overflow_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
+        for id in self.store.overflow_chain_pages(head, chain)?.into_iter().rev() {
             self.free_page(id, freed)?;
         }
         Ok(())
@@ -117,11 +148,11 @@ impl Core {
 
     /// Gives the part of a dropped tree below `id` back. `level` is the level the page must be at.
     fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>, freed: &mut Freed) -> Result<()> {
-        let Some((level, below)) = subtree(&self.store, tree, id, level)? else { return Ok(()) };
+        let Some((level, below)) = subtree(self.store, tree, id, level)? else { return Ok(()) };
         for item in below {
             match item {
                 Below::Child(child) => self.free_tree(tree, child, Some(level - 1), freed)?,
-                Below::Chain(reference) => self.free_chain(reference.head, reference.chain, freed)?,
+                Below::OverflowChain(reference) => self.free_overflow_chain(reference.head, reference.chain, freed)?,
             }
         }
         self.free_page(id, freed)
@@ -130,7 +161,7 @@ impl Core {
     fn free_page(&self, id: PageId, freed: &mut Freed) -> Result<()> {
         freed.last = match self.store.free_page(id, freed.last) {
             Err(Error::Full { .. }) => {
-                self.checkpoint_for_room()?;
+                self.maintenance.checkpoint_to_free_log()?;
                 self.store.free_page(id, freed.last)?
             }
             other => other?,
@@ -142,7 +173,7 @@ impl Core {
 
 enum Below {
     Child(PageId),
-    Chain(Reference),
+    OverflowChain(Reference),
 }
 
 /// What hangs below a page of a dropped tree; `None` when the page is not, or no longer, part of it.
@@ -164,7 +195,7 @@ fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<O
     let below = if node.is_leaf() {
         (0..node.slot_count())
             .filter(|&slot| node.flags(slot) == SlotFlags::OVERFLOW)
-            .filter_map(|slot| Reference::decode(node.value(slot)).map(Below::Chain))
+            .filter_map(|slot| Reference::decode(node.value(slot)).map(Below::OverflowChain))
             .collect()
     } else {
         (0..=node.slot_count()).map(|slot| Below::Child(node.child(slot))).collect()

@@ -34,8 +34,8 @@ use duramen_sync::{Arc, clock};
 use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, TxnId, crc32c};
 use duramen_wal::MAX_LOGS;
 
-use crate::api::options::Partition;
 use crate::error::{Error, Result};
+use crate::options::Partition;
 
 /// The format version that this program writes, and the highest that it reads.
 pub(crate) const FORMAT_VERSION: u32 = 3;
@@ -313,7 +313,7 @@ impl ControlFile {
     }
 
     /// Makes what the file says durable: it can be read, but whoever wrote it may have seen the write fail.
-    pub(crate) fn settle(&mut self) -> Result<()> {
+    pub(crate) fn resync(&mut self) -> Result<()> {
         self.put(self.control)
     }
 

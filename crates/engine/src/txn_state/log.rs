@@ -5,23 +5,24 @@
 //! (Scalable logging through NVM, section 3).
 //!
 //! # Log space
-//! Before an operation, [`TxnLog::make_room`] sets log space aside for the operation's records and for undoing all the
-//! transaction has done, it included. A rollback therefore always finds room; a transaction that would need more than
-//! the log can give is refused while it still can be rolled back.
+//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records and for undoing all
+//! the transaction has done, it included. A rollback therefore always finds space; a transaction that would need more
+//! than the log can give is refused while it still can be rolled back.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 use duramen_wal::{Inserted, NewRecord, RecordRef};
 
-use crate::api::timestamp::Timestamp;
-use crate::btree::Tree;
+use super::table::{TxnEntry, TxnSlot, TxnState, TxnTable};
 use crate::error::{Error, Result};
 use crate::page;
 use crate::pool::Exclusive;
-use crate::record::{FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, PageOp, Reader, Undo, put_number};
+use crate::record::{
+    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, PageOp, Reader, Tree, Undo, put_number,
+};
 use crate::scheme::StorageScheme;
-use crate::storage::mini_transaction::Change;
-use crate::txn::table::{ActiveTxns, TxnEntry, TxnSlot, TxnState};
+use crate::storage::mini_transaction::MiniTransaction;
+use crate::timestamp::Timestamp;
 
 /// Room that an operation sets aside beyond its own record: for a split of every level of the tree.
 const STRUCTURE_BYTES: u64 = 96 << 10;
@@ -36,15 +37,15 @@ const CHAIN_BITS: u32 = 20;
 pub(crate) const TXN_LIMIT: TxnId = TxnId::new(1 << (64 - CHAIN_BITS));
 
 /// Chains that one transaction can write.
-const MOST_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
+const MOST_OVERFLOW_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
 
 /// What a rollback does about one entry of the undo buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Inverse {
     /// The bytes are an [`Undo`].
     Undo,
-    /// The bytes are a [`Garbage`]: forget it.
-    Garbage,
+    /// The bytes are a [`DeferredFree`]: forget it.
+    DeferredFree,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +81,7 @@ pub(crate) struct TxnLog {
     /// Bytes that a rollback of everything would need.
     undo_bytes: u64,
     /// Overflow values written so far.
-    chains: u64,
+    overflow_chains: u64,
 }
 
 /// A record that the transaction's number and chain are still to be put into.
@@ -133,15 +134,15 @@ impl TxnLog {
     pub(crate) fn begin(&mut self, txn: TxnId) {
         debug_assert!(!self.entered && self.entries.is_empty() && self.reserved == 0);
         self.txn = txn;
-        self.chains = 0;
+        self.overflow_chains = 0;
         self.clock = Gsn::ZERO;
     }
 
     /// Brings a transaction that recovery has found in the log back, to finish it.
-    pub(crate) fn resume(&mut self, active: &ActiveTxns, entry: TxnEntry) {
+    pub(crate) fn resume(&mut self, txns: &TxnTable, entry: TxnEntry) {
         self.begin(entry.txn);
         self.home = entry.last.log();
-        active.enter(&self.slot, entry);
+        txns.enter(&self.slot, entry);
         self.entered = true;
     }
 
@@ -158,11 +159,16 @@ impl TxnLog {
         self.recall(Inverse::Undo, start, record, record_bytes);
     }
 
-    /// As [`Self::recall_update`], for a promise to free pages.
-    pub(crate) fn recall_promise(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, garbage: Garbage) {
+    /// As [`Self::recall_update`], for a deferred free.
+    pub(crate) fn recall_deferred_free(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        record: &RecordRef<'_>,
+        free: DeferredFree,
+    ) {
         let start = self.arena.len();
-        garbage.encode(&mut self.arena);
-        self.recall(Inverse::Garbage, start, record, scheme.record_bytes(record.payload.len()));
+        free.encode(&mut self.arena);
+        self.recall(Inverse::DeferredFree, start, record, scheme.record_bytes(record.payload.len()));
     }
 
     fn recall(&mut self, inverse: Inverse, start: usize, record: &RecordRef<'_>, record_bytes: u64) {
@@ -196,32 +202,33 @@ impl TxnLog {
     ///
     /// # Errors
     /// [`Error::TooManyLargeValues`] when the transaction's numbers are used up. It may go on otherwise.
-    pub(crate) fn next_chain(&mut self) -> Result<u64> {
-        if self.chains == MOST_CHAINS {
-            return Err(Error::TooManyLargeValues { limit: MOST_CHAINS });
+    pub(crate) fn next_overflow_chain(&mut self) -> Result<u64> {
+        if self.overflow_chains == MOST_OVERFLOW_CHAINS {
+            return Err(Error::TooManyLargeValues { limit: MOST_OVERFLOW_CHAINS });
         }
-        self.chains += 1;
-        Ok((self.txn.get() << CHAIN_BITS) | self.chains)
+        self.overflow_chains += 1;
+        Ok((self.txn.get() << CHAIN_BITS) | self.overflow_chains)
     }
 
-    /// Whether [`Self::make_room`] for a record with `bytes` of payload would have to ask for more.
-    fn lacks_room(&self, bytes: u64) -> Option<u64> {
+    /// Whether [`Self::reserve_log`] for a record with `bytes` of payload would have to ask for more.
+    fn lacks_reservation(&self, bytes: u64) -> Option<u64> {
         let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
         needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
-    /// Sets room aside for an operation whose record has up to `bytes` of payload, and for its undo; returns whether the
-    /// log had to be asked. Called without latches: if the log is full, `when_full` sets aside what is missing, which may take
-    /// long. So it does for a transaction that has nothing yet, if `has_line` says that others wait for room.
+    /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its undo; returns
+    /// whether the log had to be asked. Called without latches: if the log is full, `when_full` sets aside what is
+    /// missing, which may take long. So it does for a transaction that has nothing yet, if `has_line` says that others
+    /// wait for log space.
     #[inline]
-    pub(crate) fn make_room(
+    pub(crate) fn reserve_log(
         &mut self,
         scheme: &dyn StorageScheme,
         bytes: usize,
         has_line: impl FnOnce() -> bool,
         when_full: impl FnOnce(Missing) -> Result<()>,
     ) -> Result<bool> {
-        let Some(missing) = self.lacks_room(bytes as u64) else { return Ok(false) };
+        let Some(missing) = self.lacks_reservation(bytes as u64) else { return Ok(false) };
         if self.txn >= TXN_LIMIT {
             return Err(Error::Poisoned {
                 reason: "the numbers for transactions are used up: copy the data".to_owned(),
@@ -259,12 +266,12 @@ impl TxnLog {
         self.used += bytes;
     }
 
-    /// Takes room that a rollback at recovery needs: nothing was set aside for it in this run.
+    /// Reserves the log space that a rollback at recovery needs: nothing was set aside for it in this run.
     pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, STRUCTURE_BYTES)
     }
 
-    /// Takes all the room that a rollback needs when others may take what is left meanwhile.
+    /// Reserves all the log space that a rollback needs when others may take what is left meanwhile.
     pub(crate) fn reserve_for_rollback(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, self.undo_bytes + STRUCTURE_BYTES)
     }
@@ -276,10 +283,10 @@ impl TxnLog {
         Ok(())
     }
 
-    fn enter(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns) {
+    fn enter(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable) {
         if !self.entered {
             self.home = scheme.home(self.txn);
-            active.enter(&self.slot, TxnEntry::new(self.txn));
+            txns.enter(&self.slot, TxnEntry::new(self.txn));
             self.entered = true;
         }
     }
@@ -308,12 +315,12 @@ impl TxnLog {
     pub(crate) fn update(
         &mut self,
         scheme: &dyn StorageScheme,
-        active: &ActiveTxns,
+        txns: &TxnTable,
         leaf: &mut Exclusive<'_>,
         ghost: bool,
         describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
     ) -> Inserted {
-        self.enter(scheme, active);
+        self.enter(scheme, txns);
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         let operation = describe(leaf, &mut payload);
@@ -329,20 +336,20 @@ impl TxnLog {
         inserted
     }
 
-    /// Logs a change that takes `allocated`; its undo gives that page back.
+    /// Logs a mini-transaction that takes `allocated`; its undo gives that page back.
     pub(crate) fn allocate(
         &mut self,
         scheme: &dyn StorageScheme,
-        active: &ActiveTxns,
-        change: Change<'_>,
+        txns: &TxnTable,
+        mini: MiniTransaction<'_>,
         allocated: PageId,
     ) {
-        self.enter(scheme, active);
-        self.charge(change.charged());
+        self.enter(scheme, txns);
+        self.charge(mini.charged());
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();
-        change.log(prefix.clone(), |page, after, payload| {
+        mini.log(prefix.clone(), |page, after, payload| {
             self.insert(
                 scheme,
                 TxnState::Active,
@@ -352,14 +359,14 @@ impl TxnLog {
         self.remember(Inverse::Undo, &prefix, prev, false, scheme.record_bytes(prefix.len()) + 64);
     }
 
-    /// Promises to give pages back when the transaction commits.
-    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns, garbage: Garbage) {
-        self.enter(scheme, active);
+    /// Defers freeing pages until the transaction has committed.
+    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable, free: DeferredFree) {
+        self.enter(scheme, txns);
         let mut payload = Vec::new();
-        garbage.encode(&mut payload);
+        free.encode(&mut payload);
         let prev = self.slot.last();
         self.insert(scheme, TxnState::Active, Draft::of_txn(Kind::FreeOnCommit, 0, &payload));
-        self.remember(Inverse::Garbage, &payload, prev, false, scheme.record_bytes(payload.len()));
+        self.remember(Inverse::DeferredFree, &payload, prev, false, scheme.record_bytes(payload.len()));
     }
 
     fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Place, ghost: bool, record_bytes: u64) {
@@ -384,15 +391,15 @@ impl TxnLog {
         self.entries.len() > mark.0
     }
 
-    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when that is a promise to
-    /// free pages, which needs nothing but a record that says it is off.
+    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when that is a
+    /// deferred free, which needs nothing but a record that says it is off.
     pub(crate) fn last_inverse<'b>(&self, bytes: &'b mut Vec<u8>) -> Option<Undo<'b>> {
         let entry = self.entries.last().expect("the caller has asked is_above");
         bytes.clear();
         bytes.extend_from_slice(&self.arena[self.start_of(self.entries.len() - 1)..entry.end]);
         match entry.inverse {
             Inverse::Undo => Some(Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded")),
-            Inverse::Garbage => None,
+            Inverse::DeferredFree => None,
         }
     }
 
@@ -412,21 +419,21 @@ impl TxnLog {
         self.arena.truncate(self.entries.last().map_or(0, |entry| entry.end));
     }
 
-    /// Logs the compensation of an update; the change holds what was done to the pages.
-    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Place, change: Change<'_>) {
+    /// Logs the compensation of an update; the mini-transaction holds what was done to the pages.
+    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Place, mini: MiniTransaction<'_>) {
         let mut prefix = Vec::new();
         put_number(&mut prefix, undo_next.get());
-        change.log(prefix, |page, after, payload| {
+        mini.log(prefix, |page, after, payload| {
             self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Compensation, 0, page, after, payload))
         });
     }
 
-    /// Calls `each` with every promise to free pages, oldest first.
-    pub(crate) fn for_each_garbage(&self, mut each: impl FnMut(Garbage)) {
+    /// Calls `each` with every deferred free, oldest first.
+    pub(crate) fn for_each_deferred_free(&self, mut each: impl FnMut(DeferredFree)) {
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.inverse == Inverse::Garbage {
+            if entry.inverse == Inverse::DeferredFree {
                 let bytes = &self.arena[self.start_of(index)..entry.end];
-                each(Garbage::decode(bytes).expect("the buffer holds what was encoded"));
+                each(DeferredFree::decode(bytes).expect("the buffer holds what was encoded"));
             }
         }
     }
@@ -442,15 +449,16 @@ impl TxnLog {
         }
     }
 
-    /// Inserts the commit record, with the `time` if it is to have one. With garbage, the transaction is over only after
-    /// [`Self::end`].
+    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the transaction is over
+    /// only after [`Self::end`].
     pub(crate) fn commit(
         &mut self,
         scheme: &dyn StorageScheme,
-        has_garbage: bool,
+        has_deferred_frees: bool,
         time: Option<Timestamp>,
     ) -> Inserted {
-        let (state, flags) = if has_garbage { (TxnState::Committed, FLAG_HAS_GARBAGE) } else { (TxnState::Over, 0) };
+        let (state, flags) =
+            if has_deferred_frees { (TxnState::Committed, FLAG_HAS_DEFERRED_FREES) } else { (TxnState::Over, 0) };
         let (stamp, len) = time.map_or(([0; 10], 0), Timestamp::encode);
         // It is not rolled back any more.
         self.undo_bytes = 0;
@@ -462,19 +470,19 @@ impl TxnLog {
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is, and nothing has been repeated.
-    pub(crate) fn repeat_garbage(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) -> Result<()> {
-        let room = (garbage.len() as u64 + 1) * scheme.record_bytes(Garbage::MAX_BYTES);
-        scheme.reserve_beyond_limit(room)?;
-        self.repeat_in_room(scheme, garbage);
-        scheme.unreserve(room);
+    pub(crate) fn repeat_deferred_frees(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) -> Result<()> {
+        let bytes = (frees.len() as u64 + 1) * scheme.record_bytes(DeferredFree::MAX_BYTES);
+        scheme.reserve_beyond_limit(bytes)?;
+        self.repeat_in_reservation(scheme, frees);
+        scheme.unreserve(bytes);
         Ok(())
     }
 
-    fn repeat_in_room(&mut self, scheme: &dyn StorageScheme, garbage: &[Garbage]) {
+    fn repeat_in_reservation(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) {
         self.come_after_all(scheme);
         let mut chain: Option<(Gsn, Place)> = None;
         let mut payload = Vec::new();
-        for item in garbage {
+        for item in frees {
             payload.clear();
             item.encode(&mut payload);
             let prev = chain.map_or(Place::ZERO, |(_, last)| last);
@@ -484,7 +492,7 @@ impl TxnLog {
         // Only the new commit record makes the repetition count: until then the old one does.
         let Some((first, last)) = chain else { return };
         let slot = Arc::clone(&self.slot);
-        slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_GARBAGE, last, &[]));
+        slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_DEFERRED_FREES, last, &[]));
         self.slot.restart_at(first);
     }
 
@@ -511,7 +519,7 @@ impl TxnLog {
     }
 
     /// Gives the log space back that was set aside.
-    pub(crate) fn release_room(&mut self, scheme: &dyn StorageScheme) {
+    pub(crate) fn release_reservation(&mut self, scheme: &dyn StorageScheme) {
         let (reserved, used) = (std::mem::take(&mut self.reserved), std::mem::take(&mut self.used));
         self.slot.note_reserved(0);
         if reserved > 0 {
@@ -523,12 +531,12 @@ impl TxnLog {
         self.arena.clear();
     }
 
-    /// Sets room aside for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds it by that,
-    /// for what has not ended keeps it from being recycled.
+    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds
+    /// it by that, for what has not ended keeps it from being recycled.
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is.
-    pub(crate) fn make_room_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+    pub(crate) fn reserve_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         if self.reserved == 0 {
             let bytes = scheme.record_bytes(0);
             scheme.reserve_beyond_limit(bytes)?;
@@ -544,11 +552,11 @@ impl TxnLog {
     }
 
     /// Leaves the transaction table and gives the log space back.
-    pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, active: &ActiveTxns) {
+    pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable) {
         if std::mem::take(&mut self.entered) {
-            active.leave(&self.slot);
+            txns.leave(&self.slot);
         }
-        self.release_room(scheme);
+        self.release_reservation(scheme);
     }
 }
 
@@ -561,13 +569,13 @@ mod tests {
     fn chains_are_numbered_until_the_numbers_are_used_up() {
         let mut log = TxnLog::default();
         log.begin(TxnId::new(7));
-        assert_eq!(log.next_chain().unwrap(), 7 << 20 | 1);
-        log.chains = MOST_CHAINS - 1;
-        assert_eq!(log.next_chain().unwrap(), (8 << 20) - 1);
+        assert_eq!(log.next_overflow_chain().unwrap(), 7 << 20 | 1);
+        log.overflow_chains = MOST_OVERFLOW_CHAINS - 1;
+        assert_eq!(log.next_overflow_chain().unwrap(), (8 << 20) - 1);
         for _ in 0..2 {
-            assert!(matches!(log.next_chain(), Err(Error::TooManyLargeValues { limit: 1_048_575 })));
+            assert!(matches!(log.next_overflow_chain(), Err(Error::TooManyLargeValues { limit: 1_048_575 })));
         }
         log.begin(TxnId::new(8));
-        assert_eq!(log.next_chain().unwrap(), 8 << 20 | 1);
+        assert_eq!(log.next_overflow_chain().unwrap(), 8 << 20 | 1);
     }
 }

@@ -1,11 +1,8 @@
 //! Points in time, as commit records carry them and people write them.
 
 use std::fmt;
-use std::str::FromStr;
 
 use duramen_sync::clock;
-
-use crate::error::Error;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 const SECONDS_PER_DAY: u64 = 86_400;
@@ -28,6 +25,11 @@ impl Timestamp {
     /// The present.
     pub fn now() -> Self {
         Self(clock::wall_micros())
+    }
+
+    /// The point in time that `text` writes, if it writes one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        parse(text).map(Self)
     }
 
     /// The payload of a commit record at this time: a number as records have them, and how many bytes it takes.
@@ -78,17 +80,6 @@ impl fmt::Display for Timestamp {
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         let micros = self.0 % MICROS_PER_SECOND;
         write!(f, "{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z", day + 1)
-    }
-}
-
-impl FromStr for Timestamp {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text).map(Self).ok_or_else(|| Error::InvalidOption {
-            option: "time",
-            reason: format!("`{text}` is no time; write it like 2026-11-21T15:28:34.123456Z (UTC)"),
-        })
     }
 }
 

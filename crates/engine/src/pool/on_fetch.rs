@@ -12,7 +12,7 @@ use duramen_types::{Gsn, PageId};
 use super::{Exclusive, Pool, PoolError};
 
 /// Changes in the log that pages on disk lack.
-pub(crate) trait RedoOnTouch: Send + Sync {
+pub(crate) trait RedoOnFetch: Send + Sync {
     /// Whether there are any for the page. When there are none, there never will be.
     fn lacks(&self, page: PageId) -> bool;
 
@@ -28,7 +28,7 @@ pub(crate) trait RedoOnTouch: Send + Sync {
 
 impl Pool {
     /// From now on, redoes pages when they are read in. None of them is in the pool, and the data file has room for all.
-    pub(crate) fn redo_on_touch(&self, unredone: Arc<dyn RedoOnTouch>) {
+    pub(crate) fn redo_on_fetch(&self, unredone: Arc<dyn RedoOnFetch>) {
         assert!(self.unredone.set(unredone).is_ok(), "recovery runs once");
     }
 
@@ -39,13 +39,13 @@ impl Pool {
 
     /// What the page lacks on disk, if it does.
     #[inline]
-    pub(super) fn lacking(&self, id: PageId) -> Option<&dyn RedoOnTouch> {
+    pub(super) fn lacking(&self, id: PageId) -> Option<&dyn RedoOnFetch> {
         let unredone = self.unredone.get()?;
         (unredone.lacks(id) && !is_on(Bug::PageNotRedoneOnTouch)).then_some(&**unredone)
     }
 
     /// Redoes a page that has just been read into its frame, and lets go of it.
-    pub(super) fn redo_loaded(&self, page: Exclusive<'_>, unredone: &dyn RedoOnTouch) -> Result<(), PoolError> {
+    pub(super) fn redo_loaded(&self, page: Exclusive<'_>, unredone: &dyn RedoOnFetch) -> Result<(), PoolError> {
         let mut loaded = Loaded(Some(page));
         loaded.0.as_mut().map_or(Ok(()), |page| unredone.redo(page))?;
         reach(Probe::PageRedoneOnTouch);

@@ -1,6 +1,6 @@
 //! Pages that lack changes on disk, and are redone by whoever reads them in.
 
-use super::super::{Interrupt, RedoOnTouch};
+use super::super::{Interrupt, RedoOnFetch};
 use super::*;
 
 /// The counter that pages have when they are redone.
@@ -14,7 +14,7 @@ struct Lacking {
     fails: AtomicBool,
 }
 
-impl RedoOnTouch for Lacking {
+impl RedoOnFetch for Lacking {
     fn lacks(&self, page: PageId) -> bool {
         self.pages.lock().contains_key(&page)
     }
@@ -51,7 +51,7 @@ fn opened() -> (Fixture, Arc<Lacking>) {
     let lacking = Arc::new(Lacking::default());
     lacking.pages.lock().extend((1..=11).map(PageId::new).map(|id| (id, fixture.log.insert(id))));
     let fixture = fixture.reopen(64);
-    fixture.pool.redo_on_touch(Arc::clone(&lacking) as _);
+    fixture.pool.redo_on_fetch(Arc::clone(&lacking) as _);
     (fixture, lacking)
 }
 

@@ -6,7 +6,7 @@
 
 use duramen_types::{PAGE_SIZE, PageId};
 
-use crate::page::PAGE_HEADER_SIZE;
+use super::PAGE_HEADER_SIZE;
 
 const BITS_OFFSET: usize = PAGE_HEADER_SIZE + 32;
 

@@ -4,7 +4,7 @@
 //! generation. The control file names the generation that counts. It grows at each opening, checkpoint and clean close,
 //! in this order:
 //!
-//! 1. every file is stamped with the next generation, durably ([`Core::stamp_next_generation`]);
+//! 1. every file is stamped with the next generation, durably ([`Generations::stamp_next`]);
 //! 2. the control file names it, durably, together with the checkpoint that relies on what the files hold by then.
 //!
 //! So a file is of the generation that the control file names or, if a crash came between the two steps, of the next one;
@@ -24,59 +24,14 @@
 //! Databases of the formats before have no stamps: their control file names the generation 0, and nothing is compared until
 //! the first opening has stamped them.
 
-use duramen_io::{AlignedBuf, File};
+use duramen_io::File;
+use duramen_sync::Mutex;
 use duramen_types::planted::{Bug, is_on};
-use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use crate::engine::Core;
+use super::control::{CONTROL, Control, ControlFile};
 use crate::error::{Error, Result};
-use crate::page::{self, PageDefect, PageType};
-use crate::recovery::control::{CONTROL, Control};
-
-const DATABASE: usize = page::PAGE_HEADER_SIZE;
-const GENERATION: usize = DATABASE + 16;
-
-/// Says of which database and which generation a file is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Stamp {
-    pub(crate) database: [u8; 16],
-    pub(crate) generation: u64,
-}
-
-impl Stamp {
-    /// Writes the stamp of a data file, durably. In one sector: it cannot be torn.
-    pub(crate) fn write(self, data: &dyn File) -> duramen_io::Result<()> {
-        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-        page::init_header(&mut bytes, PageType::Stamp, 0, PageId::ZERO, TableId::ZERO);
-        bytes[DATABASE..GENERATION].copy_from_slice(&self.database);
-        bytes[GENERATION..GENERATION + 8].copy_from_slice(&self.generation.to_le_bytes());
-        page::seal(&mut bytes);
-        data.write_durable(&[&bytes], 0)
-    }
-
-    /// What a page of this kind says.
-    pub(crate) fn of_page(page: &[u8]) -> Self {
-        let database = page[DATABASE..GENERATION].try_into().expect("sixteen bytes");
-        let generation = page[GENERATION..GENERATION + 8].try_into().expect("eight bytes");
-        Self { database, generation: u64::from_le_bytes(generation) }
-    }
-
-    /// Reads the stamp of a data file.
-    fn read(data: &dyn File) -> Result<Self> {
-        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-        data.read_at(&mut bytes, 0)?;
-        let defect = match page::verify(&bytes, PageId::ZERO) {
-            Ok(()) if page::page_type(&bytes) == Some(PageType::Stamp) => return Ok(Self::of_page(&bytes)),
-            Ok(()) => "another page is in its place".to_owned(),
-            Err(PageDefect::Blank) => "it is blank, as in files from before the format had stamps".to_owned(),
-            Err(defect) => defect.to_string(),
-        };
-        let reason = format!("its stamp, which tells how old the file is, cannot be used: {defect}; {REMEDY}");
-        Err(Error::Corrupt { file: data.path(), offset: 0, page: None, reason })
-    }
-}
-
-const REMEDY: &str = "put the file back that was there, or restore the database from a backup";
+use crate::pool::{REMEDY, Stamp};
+use crate::storage::store::Store;
 
 impl Control {
     /// Checks that `file`, stamped so, is one of the files that this control file was written for.
@@ -120,12 +75,18 @@ impl Control {
     }
 }
 
-impl Core {
+/// Goes on from one generation to the next.
+pub(crate) struct Generations<'e> {
+    pub(crate) control: &'e Mutex<ControlFile>,
+    pub(crate) store: &'e Store,
+}
+
+impl Generations<'_> {
     /// Stamps every file with the next generation, which the control file is to name next. To be called by one at a time.
-    pub(crate) fn stamp_next_generation(&self) -> Result<u64> {
+    pub(crate) fn stamp_next(&self) -> Result<u64> {
         let stamp = self.next_stamp();
         self.store.pool.stamp(stamp)?;
-        self.scheme().stamp(stamp.generation);
+        self.store.scheme.stamp(stamp.generation);
         Ok(stamp.generation)
     }
 
@@ -136,8 +97,8 @@ impl Core {
 
     /// Begins the generation of an opening. The checkpoint stays the one that was found: whatever the files hold by now,
     /// recovery from there goes on with it.
-    pub(crate) fn begin_generation(&self) -> Result<()> {
-        let generation = self.stamp_next_generation()?;
+    pub(crate) fn begin(&self) -> Result<()> {
+        let generation = self.stamp_next()?;
         let mut file = self.control.lock();
         let control = Control { generation, is_clean: false, ..file.control };
         file.write(control)
@@ -146,10 +107,10 @@ impl Core {
     /// Has the control file say that the database was closed in order: no page is being written, nor will be, so that
     /// opening needs nothing of the double-write area. To be called when all is written, and the log closed. A ring may still be
     /// in use then: it is not given up if somebody has committed meanwhile.
-    pub(crate) fn close_clean(&self) -> Result<()> {
+    pub(crate) fn close(&self) -> Result<()> {
         let stamp = self.next_stamp();
         self.store.pool.stamp_last(stamp)?;
-        self.scheme().stamp(stamp.generation);
+        self.store.scheme.stamp(stamp.generation);
         let generation = stamp.generation;
         let mut file = self.control.lock();
         let control = Control { generation, is_clean: true, ..file.control };
@@ -160,9 +121,9 @@ impl Core {
 #[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
-    use crate::recovery::control::SeveralLogs;
+    use crate::checkpoint::control::SeveralLogs;
     use duramen_io::{Disk, OpenMode, SimDisk};
-    use duramen_types::{Gsn, Lsn, TxnId};
+    use duramen_types::{Gsn, Lsn, PAGE_SIZE, TxnId};
 
     const OWN: [u8; 16] = [7; 16];
 

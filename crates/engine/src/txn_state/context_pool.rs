@@ -7,16 +7,16 @@
 use std::ops::Range;
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{Mutex, MutexGuard, Striped};
+use duramen_sync::{CachePadded, Mutex, MutexGuard, Striped};
 use duramen_types::TxnId;
 
-use crate::lock::{Age, TxnLocks};
-use crate::txn::log::TxnLog;
+use super::log::TxnLog;
+use crate::lock::{Age, LockManager, TxnLocks};
 
 /// Stores: a power of two.
 const STORES: usize = 64;
 
-/// Contexts that a store keeps.
+/// ContextPool that a store keeps.
 const KEPT: usize = 16;
 
 /// Numbers that a store takes at a time.
@@ -44,10 +44,12 @@ impl Context {
     }
 }
 
-/// Contexts that no transaction uses, and numbers that no transaction has.
+/// ContextPool that no transaction uses, and numbers that no transaction has.
 #[derive(Debug, Default)]
-pub(crate) struct Contexts {
+pub(crate) struct ContextPool {
     stores: Striped<Mutex<Store>, STORES>,
+    /// The first number that no store has.
+    next: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -57,16 +59,16 @@ struct Store {
     numbers: Range<u64>,
 }
 
-impl Contexts {
+impl ContextPool {
     /// One that is used by nobody.
     pub(crate) fn take(&self) -> Box<Context> {
         self.store().take()
     }
 
-    /// One for a new transaction. `next` is the first number that no store has.
-    pub(crate) fn begin(&self, next: &AtomicU64) -> Box<Context> {
+    /// One for a new transaction.
+    pub(crate) fn begin(&self) -> Box<Context> {
         let mut store = self.store();
-        let txn = store.number(next);
+        let txn = store.number(&self.next);
         let mut context = store.take();
         drop(store);
         context.locks.renew(txn);
@@ -75,8 +77,31 @@ impl Contexts {
         context
     }
 
+    /// No transaction has this number yet, or a higher one.
+    pub(crate) fn next_txn(&self) -> TxnId {
+        TxnId::new(self.next.load(Ordering::Relaxed))
+    }
+
+    /// Has numbers given out from this one on.
+    pub(crate) fn set_next_txn(&self, txn: TxnId) {
+        self.next.store(txn.get(), Ordering::Relaxed);
+    }
+
+    /// Takes the working memory of a finished transaction back.
+    pub(crate) fn recycle(&self, mut context: Box<Context>, locks: &LockManager) {
+        const LARGEST_VALUE: usize = 1 << 20;
+        // One whose clean-up failed stays in the transaction table and cannot be used again.
+        if context.value.capacity() <= LARGEST_VALUE && !context.log.has_written() {
+            match self.keep(context) {
+                None => return,
+                Some(refused) => context = refused,
+            }
+        }
+        locks.disinherit(&mut context.locks);
+    }
+
     /// Keeps `context` for a later transaction, or gives it back if there are enough.
-    pub(crate) fn keep(&self, context: Box<Context>) -> Option<Box<Context>> {
+    fn keep(&self, context: Box<Context>) -> Option<Box<Context>> {
         let mut store = self.store();
         if store.contexts.len() >= KEPT {
             return Some(context);
@@ -112,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_thread_finds_what_it_gave_back_and_keeps_only_so_many() {
-        let contexts = Contexts::default();
+        let contexts = ContextPool::default();
         let mut first = contexts.take();
         first.value.extend_from_slice(b"left over");
         assert!(contexts.keep(first).is_none());
@@ -124,8 +149,9 @@ mod tests {
 
     #[test]
     fn every_transaction_has_a_number_of_its_own_and_few_are_lost() {
-        let (contexts, next) = (Contexts::default(), AtomicU64::new(5));
-        let mut numbers: Vec<u64> = (0..200).map(|_| contexts.begin(&next).locks.txn().get()).collect();
+        let contexts = ContextPool::default();
+        contexts.set_next_txn(TxnId::new(5));
+        let mut numbers: Vec<u64> = (0..200).map(|_| contexts.begin().locks.txn().get()).collect();
         numbers.dedup();
         assert_eq!(numbers, (5..205).collect::<Vec<_>>(), "also if contexts are not kept");
     }

@@ -19,7 +19,7 @@ fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
         log_buffer_bytes: 1 << 20,
         log_segment_bytes: 1 << 20,
         redo_memory_bytes: Some(redo_memory_bytes),
-        open_early: true,
+        instant_recovery: true,
         ..Options::default()
     }
 }
@@ -116,7 +116,7 @@ fn work(db: &Db, model: &mut Model, rng: &mut StdRng, keys: u32, changes: u32) {
 #[test]
 fn whoever_comes_first_finds_every_page_as_it_should_be() {
     let (disk, model) = crashed(21, options(1024, 64 << 20), 4_000, 8_000);
-    let usual = Options { open_early: false, ..options(1024, 64 << 20) };
+    let usual = Options { instant_recovery: false, ..options(1024, 64 << 20) };
     let before = opened(&disk.crash_image(&CrashChoice::Everything), usual.clone()).metrics().recovery;
     assert!(before.redone > 2_000 && before.left == 0, "{before:?}");
     // With little memory nearly all is redone first; with little of a pool pages come and go.
@@ -154,7 +154,7 @@ fn the_rest_is_redone_in_the_background() {
         thread::sleep(std::time::Duration::from_millis(1));
     }
     drop(db);
-    let db = opened(&image, Options { open_early: false, ..options(1024, 64 << 20) });
+    let db = opened(&image, Options { instant_recovery: false, ..options(1024, 64 << 20) });
     let again = db.metrics().recovery;
     assert!(again.redone == 0 && again.pages < left / 2, "{again:?}");
     verify(&db, &model);
@@ -179,7 +179,7 @@ fn a_crash_before_redo_is_done_does_no_harm() {
             let (mut image, mut model, mut doubt) = (disk.crash_image(&CrashChoice::Everything), model.clone(), None);
             for life in 0..4 {
                 // Any opening may be the usual one.
-                let with = Options { open_early: life == 0 || rng.random_range(0..4) > 0, ..with() };
+                let with = Options { instant_recovery: life == 0 || rng.random_range(0..4) > 0, ..with() };
                 if rng.random_range(0..3) == 0 {
                     image.crash_at(image.operations() + rng.random_range(20..160));
                 }
@@ -191,7 +191,7 @@ fn a_crash_before_redo_is_done_does_no_harm() {
                 image.crash();
                 image = image.crash_image(&CrashChoice::Random(rng.random()));
             }
-            let db = opened(&image, Options { open_early: round % 2 == 0, ..with() });
+            let db = opened(&image, Options { instant_recovery: round % 2 == 0, ..with() });
             settle(&db, &mut model, &mut doubt).unwrap();
             verify(&db, &model);
             db.close().unwrap();
@@ -242,7 +242,7 @@ fn settle(db: &Db, model: &mut Model, doubt: &mut Doubt) -> Result<(), Error> {
 #[test]
 fn a_damaged_page_is_an_error_for_those_who_need_it() {
     let (disk, model) = crashed(26, options(1024, 64 << 20), 4_000, 4_000);
-    let usual = Options { open_early: false, ..options(1024, 64 << 20) };
+    let usual = Options { instant_recovery: false, ..options(1024, 64 << 20) };
     let image = || disk.crash_image(&CrashChoice::Everything);
     let flip = |image: &SimDisk, page: usize| image.flip_bit("data", (page * PAGE_SIZE + 4_000) as u64, 3);
     let (mut seen, mut out_of_service) = (0, 0);
@@ -378,7 +378,7 @@ fn losers_are_found_again() {
     for (logs, log_partition) in LAYOUTS {
         let with = Options { logs, log_partition, ..options(256, 64 << 20) };
         let (disk, model) = interrupted(with.clone(), 6_000);
-        let usual = Options { open_early: false, ..with.clone() };
+        let usual = Options { instant_recovery: false, ..with.clone() };
         let mut rng = StdRng::seed_from_u64(u64::from(logs));
         let mut again = 0;
         for round in 0..12 {
