@@ -15,7 +15,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Mutex, Weak};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use duramen_wal::{Inserted, NewRecord};
 
@@ -224,10 +224,10 @@ impl Core {
             reach(Probe::CheckpointUnderLoad);
         }
         let mut pages = self.pages_to_redo();
-        if is_on(Bug::CheckpointForgetsTransactions) {
+        if planted!(CheckpointForgetsTransactions) {
             txns.clear();
         }
-        if is_on(Bug::CheckpointForgetsDirtyPages) {
+        if planted!(CheckpointForgetsDirtyPages) {
             pages.clear();
         }
         let txn_parts = txns.chunks(ENTRIES).map(|part| (Kind::CheckpointTransactions, encode_txns(begin, part)));
@@ -286,7 +286,7 @@ impl Core {
         if !pages.is_empty() {
             reach(Probe::CheckpointBeforeRedo);
         }
-        if is_on(Bug::CheckpointForgetsUnfinished) {
+        if planted!(CheckpointForgetsUnfinished) {
             pages.clear();
         }
         pages.append(&mut self.store.pool.dirty_pages());

@@ -10,7 +10,7 @@ use std::path::Path;
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
 use duramen_wal::{Known, LogDevice, Logs, MAX_LOGS, WalOptions};
 
@@ -302,11 +302,11 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
 /// Puts pages back that a crash tore, from the double-write area; returns how many. A database that was closed in order has
 /// none, and whatever the area holds then is not looked at.
 fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File) -> Result<usize> {
-    if control.is_clean && !is_on(Bug::StaleAreaPutBack) {
+    if control.is_clean && !planted!(StaleAreaPutBack) {
         return Ok(0);
     }
     let Some(area) = FoundArea::read(double_write)? else { return Ok(0) };
-    if !is_on(Bug::StaleAreaPutBack) {
+    if !planted!(StaleAreaPutBack) {
         control.check_stamp(area.stamp(), &double_write.path())?;
     }
     Ok(area.put_back(data, double_write)?)

@@ -7,7 +7,7 @@ use duramen_io::AlignedBuf;
 use duramen_pmem::Domain;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock, thread};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
 
 use crate::archive::{Archive, ArchiveInUse, Archiver};
@@ -407,7 +407,7 @@ impl Shared {
 
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
-        is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
+        is_settled(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Each planted bug of the log breaks a promise that the suites check: `cargo test -p duramen-wal --features
-//! planted-bugs --test planted`.
-#![cfg(all(feature = "planted-bugs", not(duramen_loom)))]
+//! Each planted bug of the log breaks a promise that the suites check:
+//! `RUSTFLAGS="--cfg duramen_planted" cargo test --target-dir target/planted -p duramen-wal --test planted`.
+#![cfg(all(duramen_planted, not(duramen_loom)))]
 
 mod common;
 

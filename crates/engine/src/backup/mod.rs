@@ -21,7 +21,7 @@ use std::path::Path;
 
 use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::clock::Instant;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
 use duramen_wal::LogsHold;
 
@@ -98,7 +98,7 @@ impl Db {
         let control = core.control.lock().control;
         let from = core.scheme().positions_before(control.oldest);
         hold.keep_from(&from);
-        let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_logs(&hold, disk, &from, &mut |_| {}));
+        let early = planted!(BackupForgetsLog).then(|| core.copy_logs(&hold, disk, &from, &mut |_| {}));
         let pages = core.store.pool.pages_on_disk();
         let data_bytes = pages * PAGE_SIZE as u64;
         let read_again = core.copy_pages(disk, pages, &mut |copied| {

@@ -6,7 +6,7 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 use duramen_wal::ReadBack;
 
 use super::chain::Chain;
@@ -72,7 +72,7 @@ impl Interrupted {
                 Some(Kind::Compensation) => {}
                 Some(Kind::Update) => {
                     let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
-                    if core.options.open_early && !is_on(Bug::LoserUnlocked) {
+                    if core.options.open_early && !planted!(LoserUnlocked) {
                         lock(core, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
                     }
                     context.log.recall_update(core.scheme(), &record, undo);
@@ -121,7 +121,7 @@ impl Interrupted {
             Self::Winner(mut context, garbage) => {
                 let mut log = std::mem::take(&mut context.log);
                 core.recycle(context);
-                if is_on(Bug::ForgetDeferredFrees) {
+                if planted!(ForgetDeferredFrees) {
                     log.end(core.scheme());
                     log.finish(core.scheme(), &core.active);
                     return Ok(());
@@ -156,7 +156,7 @@ fn lock(core: &Core, context: &mut Context, undo: Undo<'_>) -> Result<(), Contes
 
 fn roll_back(core: &Core, mut context: Box<Context>, stop: &AtomicBool) -> Result<()> {
     let log = &mut context.log;
-    if is_on(Bug::SkipUndo) {
+    if planted!(SkipUndo) {
         log.finish(core.scheme(), &core.active);
         core.locks.release_all(&mut context.locks);
         return Ok(());

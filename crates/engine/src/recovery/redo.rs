@@ -14,7 +14,7 @@ use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 use duramen_types::{Gsn, LogId, Lsn, PageId};
 use duramen_wal::{Logs, RecordRef, Scanner};
 
@@ -210,7 +210,7 @@ impl Redo {
             if !is_known {
                 part.meet(page);
             }
-            if self.lacked.contains(page, record.gsn) && !is_on(Bug::SkipRedo) {
+            if self.lacked.contains(page, record.gsn) && !planted!(SkipRedo) {
                 run.add(page, record.gsn, &op);
             }
         }
@@ -366,7 +366,7 @@ pub(super) fn repeat_changes(
                 keep(page, gsn);
             }
             record = gsn;
-            lacks = page.gsn() < gsn || is_on(Bug::IgnorePageGsn);
+            lacks = page.gsn() < gsn || planted!(IgnorePageGsn);
             if lacks {
                 page.prepare_redo(gsn);
             }

@@ -1,6 +1,6 @@
 //! Taking changes back: to a savepoint, at an abort, and at recovery.
 
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use super::{Savepoint, Txn};
 use crate::btree::{Store, Tree, broken, number};
@@ -75,7 +75,7 @@ pub(crate) fn undo_to(
             }
             None => Change::new(),
         };
-        if is_on(Bug::ForgetCompensation) {
+        if planted!(ForgetCompensation) {
             change.forget();
         } else {
             context.log.compensate(core.scheme(), undo_next, change);

@@ -16,7 +16,7 @@ use crate::work;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::{Backoff, cost};
 use duramen_types::Gsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use super::Txn;
 use super::read::materialize;
@@ -143,7 +143,7 @@ impl<'t> Scan<'t> {
                 Err(Interrupt::Failed(error)) => return Err(error.into()),
             };
             let momentary = self.lock_batch(tree, &batch)?;
-            let unchanged = is_on(Bug::GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
+            let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
             if unchanged {
                 // What is missing from the range may have been deleted by any of them, and left no lock behind.
                 let pre_committed = Gsn::new(core.pre_committed.load(Ordering::Acquire));

@@ -3,7 +3,7 @@
 use crate::work;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use super::{Txn, check_key, check_value};
 use crate::btree::{Lookup, Store, Tree, number};
@@ -304,7 +304,7 @@ fn insert_slot<'s>(
         Err(Interrupt::Failed(error)) => return Err(error.into()),
     };
     let gap = Txn::gap(tree, next.then_some(&context.key[..]));
-    if !is_on(Bug::SkipGapLock) {
+    if !planted!(SkipGapLock) {
         if !core.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
             return Ok(Attempt::Gap(gap));
         }

@@ -34,7 +34,7 @@ pub use plan::Fault;
 
 use duramen_sync::{Arc, Mutex, trace};
 use duramen_types::BLOCK_SIZE;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 use std::io::ErrorKind;
 
 use crate::checks::{assert_directory_name, assert_name, directory_of};
@@ -322,7 +322,7 @@ impl Disk for SimDisk {
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
         assert_directory_name(directory);
-        if is_on(Bug::SkipDirectorySync) {
+        if planted!(SkipDirectorySync) {
             return Ok(());
         }
         self.shared.paced(true, || self.sync_names_of(directory))
