@@ -15,8 +15,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Mutex, Weak};
-use duramen_types::planted;
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId, planted};
 use duramen_wal::{Inserted, NewRecord};
 
 use crate::active::{TxnEntry, TxnState};

@@ -25,8 +25,7 @@
 //! the first opening has stamped them.
 
 use duramen_io::{AlignedBuf, File};
-use duramen_types::planted;
-use duramen_types::{PAGE_SIZE, PageId, TableId};
+use duramen_types::{PAGE_SIZE, PageId, TableId, planted};
 
 use crate::control::{CONTROL, Control};
 use crate::core::Core;

@@ -10,8 +10,7 @@ use std::path::Path;
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
-use duramen_types::planted;
-use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
+use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append, planted};
 use duramen_wal::{Known, LogDevice, Logs, MAX_LOGS, WalOptions};
 
 use crate::active::ActiveTxns;

@@ -13,6 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use comfy_table::{Table, presets};
 
 use duramen_io::Fault;
+use duramen_test_support::fresh_seed;
 use duramen_torture::corruption::{self, Damage, Specimen};
 use duramen_torture::crash::{CrashWorkload, Image, Only};
 use duramen_torture::faults::{self, Case, FAULTS};
@@ -22,7 +23,6 @@ use duramen_torture::matrix::Combination;
 use duramen_torture::misplaced::{self, Album, Misplaced};
 use duramen_torture::parts::{self, Extent, Part, Situation};
 use duramen_torture::restore;
-use duramen_torture::rng::fresh_seed;
 use duramen_torture::workloads;
 use duramen_torture::world::LogEnd;
 use duramen_types::planted::{self, Bug};

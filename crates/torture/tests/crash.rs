@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use duramen::pmem::Domain;
 use duramen_io::CrashChoice;
+use duramen_test_support::announced_seed;
 use duramen_torture::crash::{Image, Only, Thoroughness, sweep, try_point};
 use duramen_torture::harness::{Budget, Tally};
-use duramen_torture::rng::announced_seed;
 use duramen_torture::workloads;
 use duramen_torture::world::LogEnd;
 

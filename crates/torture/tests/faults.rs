@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use duramen_io::Fault;
+use duramen_test_support::{Rng, announced_seed};
 use duramen_torture::faults::Case;
 use duramen_torture::harness::{Budget, Coverage, Tally};
-use duramen_torture::rng::{Rng, announced_seed};
 use duramen_torture::{corruption, faults, misplaced, workloads};
 
 /// Each test takes every third workload, so that they run side by side.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use duramen_test_support::announced_seed;
 use duramen_torture::crash::Only;
 use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::matrix::Combination;
 use duramen_torture::parts::{self, Extent, Part};
-use duramen_torture::rng::announced_seed;
 use duramen_torture::workloads;
 
 /// Time of each combination.

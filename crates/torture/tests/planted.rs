@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use duramen_sync::{Mutex, OnceLock};
+use duramen_test_support::announced_seed;
 use duramen_torture::hunt::{hunt, places};
-use duramen_torture::rng::announced_seed;
 use duramen_types::planted::Bug;
 
 fn must_be_caught(bug: Bug) {

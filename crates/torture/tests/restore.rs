@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use duramen_test_support::announced_seed;
 use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::restore::try_history;
-use duramen_torture::rng::announced_seed;
 
 #[test]
 fn databases_are_restored_through_crashes() {

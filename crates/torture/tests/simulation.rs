@@ -18,7 +18,7 @@ fn main() {
 #[cfg(duramen_machine)]
 mod simulation {
     use duramen_machine::Tracing;
-    use duramen_torture::rng::announced_seed;
+    use duramen_test_support::announced_seed;
     use duramen_torture::simulation::{Plan, Reached, Simulated};
 
     #[global_allocator]

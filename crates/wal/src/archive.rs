@@ -31,8 +31,7 @@ use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted;
-use duramen_types::{LogId, Lsn};
+use duramen_types::{LogId, Lsn, planted};
 
 use crate::bell::Bell;
 use crate::error::{Result, WalError};

@@ -13,8 +13,7 @@
 
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted;
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use std::time::Duration;
 

@@ -36,8 +36,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Backoff, Mutex, MutexGuard};
-use duramen_types::Lsn;
-use duramen_types::planted;
+use duramen_types::{Lsn, planted};
 
 use crate::bell::Bell;
 use crate::left_requests::{LeftRequests, STRIPES};

@@ -18,8 +18,7 @@
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_types::Lsn;
-use duramen_types::planted;
+use duramen_types::{Lsn, planted};
 
 use crate::error::Result;
 use crate::files::SegmentFiles;

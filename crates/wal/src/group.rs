@@ -39,8 +39,7 @@ use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::planted;
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::bell::Alarm;
 use crate::error::{Result, WalError};

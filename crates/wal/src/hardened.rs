@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use duramen_sync::{Arc, Mutex, Reference, References};
-use duramen_types::planted;
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::group::Group;

@@ -32,8 +32,7 @@ use duramen_io::Disk;
 use duramen_pmem::Source;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, References};
-use duramen_types::planted;
-use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_types::{Gsn, LogId, Lsn, Place, planted};
 
 use crate::archive::Archive;
 use crate::archiving::Archiving;

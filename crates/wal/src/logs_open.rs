@@ -14,8 +14,7 @@
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_types::planted;
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::archive::Archive;
 use crate::clock::Clock;

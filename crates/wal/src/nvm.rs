@@ -42,8 +42,7 @@
 
 use duramen_pmem::{Domain, DrainBy, Drained, Mode, Region, RegionOptions, drain_processors};
 use duramen_sync::clock;
-use duramen_types::planted;
-use duramen_types::{BLOCK_SIZE, Lsn, crc32c};
+use duramen_types::{BLOCK_SIZE, Lsn, crc32c, planted};
 
 use crate::error::{Result, WalError};
 use crate::options::NvmOptions;

@@ -26,8 +26,7 @@
 use duramen_pmem::{DrainBy, Drained, Region, drain_processors};
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{CachePadded, Mutex, thread};
-use duramen_types::planted;
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
 /// Bit of `dgsn`: the thread has inserted more since.
 const DIRTY: u64 = 1 << 63;

@@ -24,9 +24,9 @@
 //! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
 
 use duramen_sync::cost;
-use duramen_types::planted;
 use duramen_types::{
     BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, Place, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
+    planted,
 };
 
 /// Size of a record's header in bytes.

@@ -30,8 +30,7 @@
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded};
-use duramen_types::Lsn;
-use duramen_types::planted;
+use duramen_types::{Lsn, planted};
 
 /// Most notes that are followed by one that comes by, so that it gets on with its own work; the next one goes on.
 const FOLLOWED: usize = if cfg!(duramen_loom) { 1 } else { 16 };

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_types::Lsn;
-use duramen_types::planted;
+use duramen_types::{Lsn, planted};
 
 /// Positions at which the log may start one day, and what stands in the way.
 #[derive(Debug, Default)]

@@ -16,8 +16,7 @@ use duramen_io::{AlignedBuf, File, OpenMode, allocate_gently};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, MutexGuard};
-use duramen_types::planted;
-use duramen_types::{LogId, Lsn};
+use duramen_types::{LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::files::{OpenFiles, SegmentFiles};

@@ -7,8 +7,7 @@ use duramen_io::AlignedBuf;
 use duramen_pmem::Domain;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock, thread};
-use duramen_types::planted;
-use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId, planted};
 
 use crate::archive::{Archive, ArchiveInUse, Archiver};
 use crate::bell::Bell;

@@ -36,8 +36,7 @@
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, CachePadded, Condvar, Mutex, thread};
-use duramen_types::planted;
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use crate::bell::Bell;
 use crate::clock::Clock;

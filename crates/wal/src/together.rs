@@ -2,8 +2,7 @@
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, CachePadded, Mutex};
-use duramen_types::planted;
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId, planted};
 
 use crate::clock::Clock;
 use crate::error::{Result, WalError};

@@ -2,8 +2,7 @@
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, References};
-use duramen_types::planted;
-use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_types::{Gsn, LogId, Lsn, Place, planted};
 use std::collections::BTreeMap;
 
 use crate::archive::Archiver;

@@ -84,8 +84,8 @@ fn during_recovery() {
             // Un-flushed work, cut in the middle of its flush.
             let disk = disk.image();
             disk.crash_at(disk.operations() + 25 + seed);
-            let mut steps = Random(seed);
-            work(&disk, &options, &mut history, steps.next(), 1000).unwrap_err();
+            let mut steps = Rng::new(seed);
+            work(&disk, &options, &mut history, steps.bits(), 1000).unwrap_err();
             let image = disk.crash_image(&CrashChoice::Random(seed));
             let clean = Wal::open(arc(&image.image()), options.clone(), DATABASE, None).unwrap();
             let end = clean.end();
@@ -115,17 +115,17 @@ fn during_recovery() {
 fn many_lives() {
     for design in InsertDesign::ALL {
         for seed in 0..12 {
-            let mut random = Random(seed);
+            let mut random = Rng::new(seed);
             let mut disk = SimDisk::new(seed);
             let mut history = History::default();
             let options = if seed % 2 == 0 { single_threaded(design) } else { crash_options(design) };
             for life in 0..25 {
                 disk.crash_at(20 + random.below(150));
-                let outcome = work(&disk, &options, &mut history, random.next(), 200);
+                let outcome = work(&disk, &options, &mut history, random.bits(), 200);
                 if let Err(error) = outcome {
                     assert!(disk.crashed_in().is_some(), "seed {seed}, life {life}: {error}");
                 }
-                disk = disk.crash_image(&CrashChoice::Random(random.next()));
+                disk = disk.crash_image(&CrashChoice::Random(random.bits()));
             }
         }
     }

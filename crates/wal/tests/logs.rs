@@ -56,7 +56,7 @@ fn cut_before_ring(changes: usize, size: usize) {
     let world = World::new(1, Some(Domain::VolatileCache), 2);
     let logs = Logs::create(&disk_of(&world.disk), &world.options(&options), 2, DATABASE).unwrap();
     let mut history = History::default();
-    work(&logs, &mut history, &mut Random(5), 12).unwrap();
+    work(&logs, &mut history, &mut Rng::new(5), 12).unwrap();
     let after = history.page_gsns.into_iter().max().unwrap();
     let commit = logs.insert_synchronized(LogId::ZERO, NewRecord { kind: 2, after, ..record(1, &[]) }, None);
     logs.wait_hardened(commit.gsn, None).unwrap();
@@ -108,7 +108,7 @@ fn cut_before_ring(changes: usize, size: usize) {
                 check(&logs, &mut history).unwrap_or_else(|what| panic!("device {device}, operation {at}: {what}"));
                 assert_eq!(history.versions[0], history.changes.iter().filter(|change| change.1 == 0).count() as u64);
                 assert!(history.changes.iter().all(|change| change.0 <= commit.gsn), "nothing else may be there");
-                work(&logs, &mut history, &mut Random(at), 12).unwrap();
+                work(&logs, &mut history, &mut Rng::new(at), 12).unwrap();
             }
             if !was_off {
                 break;
@@ -124,7 +124,7 @@ fn one_log_is_the_same_code() {
     let options = options(InsertDesign::Hybrid);
     let logs = Logs::create(&disk_of(&disk), &options, 1, DATABASE).unwrap();
     let mut history = History::default();
-    work(&logs, &mut history, &mut Random(1), 100).unwrap();
+    work(&logs, &mut history, &mut Rng::new(1), 100).unwrap();
     let last = history.changes.last().unwrap().0;
     logs.wait_hardened(last, None).unwrap();
     drop(logs);
@@ -146,7 +146,7 @@ fn threads_keep_every_log_and_every_page_in_order() {
             for thread in 0..3_u64 {
                 let (logs, pages) = (&logs, &pages);
                 scope.spawn(move || {
-                    let mut random = Random(thread);
+                    let mut random = Rng::new(thread);
                     let mut payload = Vec::new();
                     for step in 0..2000 {
                         let page = random.below(PAGES as u64) as usize;
@@ -194,7 +194,7 @@ fn whoever_saw_a_commit_can_wait_for_it() {
         let options = world.options(&options(InsertDesign::Hybrid));
         let logs = Logs::create(&disk_of(&world.disk), &options, 2, DATABASE).unwrap();
         let mut history = History::default();
-        work(&logs, &mut history, &mut Random(3), 20).unwrap();
+        work(&logs, &mut history, &mut Rng::new(3), 20).unwrap();
         let commit = logs.insert_synchronized(LogId::new(1), NewRecord { kind: 2, ..record(1, &[]) }, None);
         assert!(!logs.is_hardened(commit.gsn));
         let (told, heard) = std::sync::mpsc::channel();
@@ -323,7 +323,7 @@ fn logs_know_each_other() {
 fn recycling_leaves_what_is_needed() {
     let disk = SimDisk::new(1);
     let (logs, options) = two_logs(&disk);
-    let mut random = Random(5);
+    let mut random = Rng::new(5);
     let mut history = History::default();
     for _ in 0..30 {
         work(&logs, &mut history, &mut random, 60).unwrap();

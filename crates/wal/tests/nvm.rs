@@ -154,7 +154,7 @@ fn many_lives() {
     for domain in DOMAINS {
         for design in InsertDesign::ALL {
             for seed in 0..2 {
-                let mut random = Random(seed);
+                let mut random = Rng::new(seed);
                 let mut world = World::new(seed, Some(domain), 1);
                 let mut history = History::default();
                 for life in 0..25 {
@@ -163,11 +163,11 @@ fn many_lives() {
                     } else {
                         world.memory().crash_at(random.below(400));
                     }
-                    let outcome = work(&world.disk, &world.options(&options(design)), &mut history, random.next(), 200);
+                    let outcome = work(&world.disk, &world.options(&options(design)), &mut history, random.bits(), 200);
                     if let Err(error) = outcome {
                         assert!(world.memory().is_off(), "seed {seed}, life {life}: {error}");
                     }
-                    world = world.crash_image(&CrashChoice::Random(random.next()));
+                    world = world.crash_image(&CrashChoice::Random(random.bits()));
                 }
             }
         }
@@ -183,14 +183,14 @@ fn no_acknowledged_record_is_lost() {
         let design = InsertDesign::ALL[seed as usize % InsertDesign::ALL.len()];
         let world = World::new(seed, Some(domain), 1);
         let wal = create_in(&world, design);
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         world.memory().crash_at(world.memory().operations() + random.below(1500));
         let (wal_ref, memory) = (&wal, world.memory());
         let acknowledged: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3_u64)
                 .map(|thread| {
                     scope.spawn(move || {
-                        let mut random = Random(seed * 8 + thread);
+                        let mut random = Rng::new(seed * 8 + thread);
                         let mut acknowledged = Vec::new();
                         for number in 0..200 {
                             let number = thread * 1000 + number;

@@ -21,8 +21,7 @@ use std::path::Path;
 
 use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::clock::Instant;
-use duramen_types::planted;
-use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, planted};
 use duramen_wal::LogsHold;
 
 use crate::core::Core;

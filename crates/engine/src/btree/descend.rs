@@ -1,7 +1,6 @@
 //! Finding keys.
 
-use duramen_types::PageId;
-use duramen_types::planted;
+use duramen_types::{PageId, planted};
 
 use super::{MAX_LEVELS, NOT_THE_CHILD, Store, Tree, broken, retry};
 use crate::page::{Node, PageBytes, SlotFlags};

@@ -27,8 +27,7 @@
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::TxnId;
-use duramen_types::planted;
+use duramen_types::{TxnId, planted};
 
 const IDLE: u64 = 0;
 const REVOKED: u64 = u64::MAX;

@@ -58,8 +58,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::Gsn;
-use duramen_types::planted;
+use duramen_types::{Gsn, planted};
 
 use super::deadlock::{Detector, Member, Wait, Waits};
 use super::head::Request;

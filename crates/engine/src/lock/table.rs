@@ -15,8 +15,7 @@
 //! than need be, which costs a wait and no more.
 
 use duramen_sync::Arc;
-use duramen_types::planted;
-use duramen_types::{Gsn, TxnId};
+use duramen_types::{Gsn, TxnId, planted};
 
 use super::head::{Head, Holder, Request};
 use super::id::LockId;

@@ -32,8 +32,7 @@ pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags}
 pub(crate) use node_mut::NodeMut;
 pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point, split_point_for};
 
-use duramen_types::planted;
-use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append, planted};
 
 /// Size of the header that all pages share, in bytes.
 pub(crate) const PAGE_HEADER_SIZE: usize = 32;

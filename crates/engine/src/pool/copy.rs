@@ -1,7 +1,6 @@
 //! Reading pages as they are on disk, for a copy of the data file.
 
-use duramen_types::planted;
-use duramen_types::{PAGE_SIZE, PageId};
+use duramen_types::{PAGE_SIZE, PageId, planted};
 
 use super::error::Damage;
 use super::{Pool, PoolError};

@@ -31,8 +31,7 @@
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted;
-use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
+use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c, planted};
 
 use super::PoolError;
 use super::page_table::PageTable;

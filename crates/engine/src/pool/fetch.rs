@@ -27,8 +27,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
-use duramen_types::planted;
-use duramen_types::{Gsn, PAGE_SIZE, PageId};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::error::Damage;
 use super::frames::FrameId;

@@ -6,8 +6,7 @@ use std::ops::{Deref, DerefMut};
 use duramen_sync::Backoff;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted;
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PageId, planted};
 
 use super::Pool;
 use super::error::{PoolError, Restart};

@@ -6,8 +6,7 @@
 
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted;
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PageId, planted};
 
 use super::{Exclusive, Pool, PoolError};
 

@@ -20,8 +20,7 @@
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::Gsn;
-use duramen_types::planted;
+use duramen_types::{Gsn, planted};
 
 use super::latch::{Latch, ParkingLot};
 

@@ -17,8 +17,7 @@ use duramen_io::File;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted;
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PageId, planted};
 
 use super::doublewrite::{Area, BATCH_PAGES};
 use super::frames::FrameId;

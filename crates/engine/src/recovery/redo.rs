@@ -14,8 +14,7 @@ use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_types::planted;
-use duramen_types::{Gsn, LogId, Lsn, PageId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, planted};
 use duramen_wal::{Logs, RecordRef, Scanner};
 
 use super::analysis::{Analysis, DirtyPages, Part, kind_of};

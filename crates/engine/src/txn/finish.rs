@@ -9,8 +9,7 @@
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted;
-use duramen_types::{Gsn, Place};
+use duramen_types::{Gsn, Place, planted};
 
 use super::Txn;
 use super::commit::Commit;

@@ -15,8 +15,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::work;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::{Backoff, cost};
-use duramen_types::Gsn;
-use duramen_types::planted;
+use duramen_types::{Gsn, planted};
 
 use super::Txn;
 use super::read::materialize;

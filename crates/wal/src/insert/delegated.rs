@@ -17,8 +17,7 @@
 
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
-use duramen_types::Lsn;
-use duramen_types::planted;
+use duramen_types::{Lsn, planted};
 
 use super::array::ConsolidationArray;
 use super::release_queue::{Node, ReleaseQueue};

@@ -21,8 +21,7 @@
 //! link's place may still be in use. `released` ends before it, which does not matter, since nothing is flushed any more.
 
 use duramen_sync::{Mutex, thread};
-use duramen_types::Lsn;
-use duramen_types::planted;
+use duramen_types::{Lsn, planted};
 
 use super::links::Links;
 use super::{Fill, Insertion, Shape};

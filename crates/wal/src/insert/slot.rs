@@ -26,8 +26,7 @@
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Backoff, CachePadded, stagger};
-use duramen_types::Lsn;
-use duramen_types::planted;
+use duramen_types::{Lsn, planted};
 
 use super::release_queue::Node;
 
