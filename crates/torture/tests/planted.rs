@@ -1,7 +1,10 @@
 //! Every deliberate defect of the engine is noticed. A binary of its own, because a planted bug is there for the whole
 //! process; one test after another, for the same reason.
 //!
-//! `RUSTFLAGS="--cfg duramen_planted" cargo test --release --target-dir target/planted -p duramen-torture --test planted`
+//! ```sh
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//!     -p duramen-torture --test planted
+//! ```
 #![cfg(duramen_planted)]
 
 use std::time::Duration;

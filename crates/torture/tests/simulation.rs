@@ -3,8 +3,8 @@
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg duramen_machine" cargo test --release --target-dir target/machine -p duramen-torture --test simulation
-//! RUSTFLAGS="--cfg duramen_machine --cfg duramen_planted" cargo test --release --target-dir target/machine-planted \
-//!     -p duramen-torture --test simulation planted
+//! RUSTFLAGS="--cfg duramen_machine --cfg duramen_planted" cargo test --profile planted \
+//!     --target-dir target/machine-planted -p duramen-torture --test simulation planted
 //! ```
 //!
 //! A planted bug is there for the whole process, so one test runs at a time. And a panic of a simulated thread ends the run within

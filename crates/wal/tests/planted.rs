@@ -1,5 +1,9 @@
 //! Each planted bug of the log breaks a promise that the suites check:
-//! `RUSTFLAGS="--cfg duramen_planted" cargo test --target-dir target/planted -p duramen-wal --test planted`.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//!     -p duramen-wal --test planted
+//! ```
 #![cfg(all(duramen_planted, not(duramen_loom)))]
 
 mod common;

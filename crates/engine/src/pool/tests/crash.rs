@@ -141,7 +141,11 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
 }
 
 /// The suite notices each defect. Defects are global to the process, so these run alone, one after another:
-/// `RUSTFLAGS="--cfg duramen_planted" cargo test --target-dir target/planted -p duramen --lib planted -- --test-threads=1`.
+///
+/// ```sh
+/// RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+///     -p duramen --lib planted -- --test-threads=1
+/// ```
 #[cfg(duramen_planted)]
 mod planted {
     use duramen_types::planted::{Bug, plant};
