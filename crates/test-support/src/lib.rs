@@ -2,6 +2,8 @@
 
 mod future;
 mod random;
+mod sampling;
 
 pub use future::block_on;
 pub use random::{Rng, announced_seed, fresh_seed};
+pub use sampling::{Stride, is_long, search_time};

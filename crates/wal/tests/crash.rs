@@ -18,15 +18,14 @@ fn single_threaded(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 0, ..crash_options(design) }
 }
 
-/// Crashes a workload of `steps` steps at every operation, reopens what each choice leaves, and goes on a little.
-fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
+/// Crashes a workload of `steps` steps at those operations, reopens what each choice leaves, and goes on a little.
+fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: Stride) {
     let disk = SimDisk::new(seed);
     let mut history = History::default();
     work(&disk, options, &mut history, seed, steps).unwrap();
     let operations = disk.operations();
     assert!(operations > 20);
-    let mut crash_at = 0;
-    while crash_at < operations {
+    for crash_at in stride.until(operations) {
         let disk = SimDisk::new(seed);
         disk.crash_at(crash_at);
         let mut history = History::default();
@@ -46,14 +45,13 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
                 .unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
             check_contents(&wal, &mut wal_history).unwrap();
         }
-        crash_at += stride;
     }
 }
 
 #[test]
 fn at_every_operation() {
     for design in InsertDesign::ALL {
-        crash_everywhere(&single_threaded(design), 1, 60, 1);
+        crash_everywhere(&single_threaded(design), 1, 60, Stride::sampled("crashes of a log", 1, 4));
     }
 }
 
@@ -61,14 +59,19 @@ fn at_every_operation() {
 fn at_every_operation_sealed_at_insertion() {
     for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
         let options = WalOptions { sealing: Sealing::AtInsertion, ..single_threaded(design) };
-        crash_everywhere(&options, 2 + seed as u64, 40, 2);
+        crash_everywhere(&options, 2 + seed as u64, 40, Stride::sampled("crashes of a log sealed at insertion", 2, 2));
     }
 }
 
 #[test]
 fn with_recycled_segments_and_the_keeper_thread() {
     for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
-        crash_everywhere(&crash_options(design), 100 + seed as u64, 150, 2);
+        crash_everywhere(
+            &crash_options(design),
+            100 + seed as u64,
+            150,
+            Stride::sampled("crashes of a recycled log", 2, 3),
+        );
     }
 }
 
@@ -95,7 +98,7 @@ fn during_recovery() {
                 Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap();
                 probe.operations()
             };
-            for crash_at in 0..opening {
+            for crash_at in Stride::sampled("crashes of a reopening", 1, 4).until(opening) {
                 let probe = image.image();
                 probe.crash_at(crash_at);
                 Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap_err();

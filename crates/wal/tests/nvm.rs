@@ -98,8 +98,8 @@ fn many_threads_share_a_ring() {
     });
 }
 
-/// Power cuts at operations of the disk and of the memory: `at` turns the power off at the operation of this number.
-fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [u64; 2]) {
+/// Power cuts at operations of the disk and of the memory.
+fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [Stride; 2]) {
     let base = options(design);
     let world = World::new(seed, Some(domain), 1);
     let mut history = History::default();
@@ -107,7 +107,7 @@ fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64,
     let operations = [world.disk.operations(), world.memory().operations()];
     assert!(operations[0] > 20 && operations[1] > 100, "{operations:?}");
     for device in 0..2 {
-        for crash_at in (0..operations[device]).step_by(strides[device] as usize) {
+        for crash_at in strides[device].until(operations[device]) {
             let world = World::new(seed, Some(domain), 1);
             if device == 0 {
                 world.disk.crash_at(crash_at);
@@ -135,7 +135,8 @@ fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64,
 #[test]
 fn at_every_operation() {
     for domain in DOMAINS {
-        crash_everywhere(domain, InsertDesign::Hybrid, 1, 60, [1, 2]);
+        let strides = [1, 2].map(|step| Stride::sampled("crashes of disk and ring", step, 5));
+        crash_everywhere(domain, InsertDesign::Hybrid, 1, 60, strides);
     }
 }
 
@@ -143,7 +144,8 @@ fn at_every_operation() {
 fn in_every_design() {
     for domain in DOMAINS {
         for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
-            crash_everywhere(domain, design, 10 + seed as u64, 60, [11, 19]);
+            let strides = [11, 19].map(|step| Stride::sampled("crashes of disk and ring in every design", step, 3));
+            crash_everywhere(domain, design, 10 + seed as u64, 60, strides);
         }
     }
 }

@@ -214,8 +214,14 @@ fn holes_between_several_logs_are_noticed() {
     let holds = |bug: Option<Bug>| {
         let _planted = with(bug);
         let held = catch_unwind(|| {
-            let sweep =
-                |seed| Sweep { design: InsertDesign::Hybrid, count: 3, domain: None, seed, stride: 5, steps: 60 };
+            let sweep = |seed| Sweep {
+                design: InsertDesign::Hybrid,
+                count: 3,
+                domain: None,
+                seed,
+                stride: Stride::of(5),
+                steps: 60,
+            };
             (0..4).all(|seed| crash_everywhere(sweep(seed)).is_ok())
         });
         held.unwrap_or(false)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
-pub use duramen_test_support::Rng;
+pub use duramen_test_support::{Rng, Stride};
 use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use duramen_wal::{
     GroupCommit, InsertDesign, Inserted, LogDevice, NewRecord, Record, Result, Sealing, Wal, WalOptions,

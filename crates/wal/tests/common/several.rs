@@ -8,7 +8,7 @@ use duramen_types::{Gsn, LogId, PageId};
 use duramen_wal::{FIRST_LSN, FoundLogs, InsertDesign, Known, Logs, NewRecord, Result, WalError, WalOptions};
 
 use super::world::World;
-use super::{DATABASE, Rng, options, record};
+use super::{DATABASE, Rng, Stride, options, record};
 
 pub const PAGES: usize = 6;
 
@@ -166,7 +166,7 @@ fn work_in(world: &World, logs: &Logs, history: &mut History, random: &mut Rng, 
     Ok(())
 }
 
-/// What is crashed, and how often: every so many operations of each device, the disk and the memories.
+/// What is crashed, and at which operations of each device, the disk and the memories.
 #[derive(Clone, Copy)]
 pub struct Sweep {
     pub design: InsertDesign,
@@ -174,11 +174,11 @@ pub struct Sweep {
     /// Where the logs end in rings.
     pub domain: Option<Domain>,
     pub seed: u64,
-    pub stride: u64,
+    pub stride: Stride,
     pub steps: u64,
 }
 
-/// Cuts the power at every `stride`-th operation; what each choice leaves is opened (with the power cut once more meanwhile),
+/// Cuts the power at those operations; what each choice leaves is opened (with the power cut once more meanwhile),
 /// checked, worked on, and cut off and opened again.
 pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
     let Sweep { design, count, domain, seed, stride, .. } = sweep;
@@ -186,7 +186,7 @@ pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
     run(&world, sweep, &mut History::default()).unwrap();
     let mut cuts = 0;
     for device in 0..world.devices() {
-        for crash_at in (0..world.operations(device)).step_by(stride as usize) {
+        for crash_at in stride.until(world.operations(device)) {
             let world = World::new(seed, domain, count.into());
             world.crash_at(device, crash_at);
             let mut history = History::default();
