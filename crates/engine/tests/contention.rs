@@ -36,7 +36,10 @@ enum Retry {
 fn open(commit: duramen::CommitMode) -> (tempfile::TempDir, Db) {
     // In memory where that is possible: the device is not what these tests are about.
     let home = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let db = Db::open(home.path(), Options { pool_bytes: 16 << 20, commit, ..Options::default() }).unwrap();
+    // Files of the usual size take longer to make than a run lasts.
+    let log_segment_bytes = 4 << 20;
+    let options = Options { pool_bytes: 16 << 20, commit, log_segment_bytes, ..Options::default() };
+    let db = Db::open(home.path(), options).unwrap();
     (home, db)
 }
 
