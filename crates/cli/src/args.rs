@@ -312,6 +312,9 @@ pub(crate) enum Lab {
         /// Directory for the results
         #[arg(long, value_name = "DIR", default_value = "lab-results")]
         out: PathBuf,
+        /// Also write the plots, without the numbers, to this directory
+        #[arg(long, value_name = "DIR")]
+        figures: Option<PathBuf>,
     },
     /// Print what the papers found beside what was measured, and the verdicts
     Claims {

@@ -11,9 +11,9 @@ use duramen_types::PAGE_SIZE;
 
 use crate::crash::CrashWorkload;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::step::Step;
 use crate::world::LogEnd;
+use duramen_test_support::Rng;
 
 /// What surrounds a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

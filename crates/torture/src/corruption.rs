@@ -14,9 +14,9 @@ use crate::client::{Client, OnError};
 use crate::harness::{Budget, Coverage, Tally, guarded};
 use crate::judge::judge;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads;
+use duramen_test_support::Rng;
 
 /// Longest time for one damage.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -15,9 +15,9 @@ use crate::harness::{Budget, Coverage, forget_engine_panics};
 use crate::isolation::anomalies::{self, Setting};
 use crate::isolation::lists::{Shape, try_history};
 use crate::misplaced::Album;
-use crate::rng::Rng;
 use crate::workloads;
 use crate::world::LogEnd;
+use duramen_test_support::Rng;
 
 /// A suite that may notice a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

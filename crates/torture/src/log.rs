@@ -14,8 +14,8 @@ use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Sealing, Wal, Wal
 
 use crate::circumstances::Circumstances;
 use crate::harness::{Phase, guarded};
-use crate::rng::Rng;
 use crate::world::World;
+use duramen_test_support::Rng;
 
 /// Longest time for one load.
 const LIMIT: Duration = Duration::from_secs(120);

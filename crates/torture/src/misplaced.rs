@@ -19,10 +19,10 @@ use crate::harness::{Budget, Tally, guarded};
 use crate::judge::judge;
 use crate::memory::Watch;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads;
 use crate::world::{LogEnd, World};
+use duramen_test_support::Rng;
 
 /// Longest time for one database.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -392,7 +392,7 @@ fn quiet_logs_do_not_hold_the_archive_back() {
 }
 
 /// Changes a page through one log and then, much more, through another, and commits nothing.
-fn burst(logs: &Logs, history: &mut History, random: &mut Random) -> Result<()> {
+fn burst(logs: &Logs, history: &mut History, random: &mut Rng) -> Result<()> {
     let bytes = logs.record_bytes(5_008) * 30;
     logs.reserve(bytes)?;
     let (first, page) = (random.below(COUNT.into()) as u16, random.below(6) as usize);
@@ -412,7 +412,7 @@ fn burst(logs: &Logs, history: &mut History, random: &mut Random) -> Result<()> 
 
 /// The power of logs and archive goes off somewhere; what there is then is opened, and restored, and both are the same.
 fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let (world, archive) = (World::new(seed, domain, COUNT.into()), SimDisk::new(seed + 1));
     let base = |archive: &SimDisk| WalOptions { max_bytes: 4 << 20, ..archiving(archive) };
     let logs = Logs::create(&arc(&world.disk), &world.options(&base(&archive)), COUNT, DATABASE).unwrap();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
+use duramen_test_support::block_on;
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, Inserted, LogReader, Sealing, Wal, WalError, WalOptions};
 
@@ -225,27 +226,6 @@ fn group_commit_waits_for_company_or_time() {
 
 #[test]
 fn hardened_is_a_future() {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Wake, Waker};
-
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    fn block_on<F: Future>(future: F) -> F::Output {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut future = pin!(future);
-        loop {
-            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(output) => return output,
-                Poll::Pending => std::thread::park(),
-            }
-        }
-    }
-
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let wal = create(&disk, design);

@@ -98,8 +98,8 @@ fn many_threads_share_a_ring() {
     });
 }
 
-/// Power cuts at operations of the disk and of the memory: `at` turns the power off at the operation of this number.
-fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [u64; 2]) {
+/// Power cuts at operations of the disk and of the memory.
+fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [Stride; 2]) {
     let base = options(design);
     let world = World::new(seed, Some(domain), 1);
     let mut history = History::default();
@@ -107,7 +107,7 @@ fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64,
     let operations = [world.disk.operations(), world.memory().operations()];
     assert!(operations[0] > 20 && operations[1] > 100, "{operations:?}");
     for device in 0..2 {
-        for crash_at in (0..operations[device]).step_by(strides[device] as usize) {
+        for crash_at in strides[device].until(operations[device]) {
             let world = World::new(seed, Some(domain), 1);
             if device == 0 {
                 world.disk.crash_at(crash_at);
@@ -135,7 +135,8 @@ fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64,
 #[test]
 fn at_every_operation() {
     for domain in DOMAINS {
-        crash_everywhere(domain, InsertDesign::Hybrid, 1, 60, [1, 2]);
+        let strides = [1, 2].map(|step| Stride::sampled("crashes of disk and ring", step, 5));
+        crash_everywhere(domain, InsertDesign::Hybrid, 1, 60, strides);
     }
 }
 
@@ -143,7 +144,8 @@ fn at_every_operation() {
 fn in_every_design() {
     for domain in DOMAINS {
         for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
-            crash_everywhere(domain, design, 10 + seed as u64, 60, [11, 19]);
+            let strides = [11, 19].map(|step| Stride::sampled("crashes of disk and ring in every design", step, 3));
+            crash_everywhere(domain, design, 10 + seed as u64, 60, strides);
         }
     }
 }
@@ -154,7 +156,7 @@ fn many_lives() {
     for domain in DOMAINS {
         for design in InsertDesign::ALL {
             for seed in 0..2 {
-                let mut random = Random(seed);
+                let mut random = Rng::new(seed);
                 let mut world = World::new(seed, Some(domain), 1);
                 let mut history = History::default();
                 for life in 0..25 {
@@ -163,11 +165,11 @@ fn many_lives() {
                     } else {
                         world.memory().crash_at(random.below(400));
                     }
-                    let outcome = work(&world.disk, &world.options(&options(design)), &mut history, random.next(), 200);
+                    let outcome = work(&world.disk, &world.options(&options(design)), &mut history, random.bits(), 200);
                     if let Err(error) = outcome {
                         assert!(world.memory().is_off(), "seed {seed}, life {life}: {error}");
                     }
-                    world = world.crash_image(&CrashChoice::Random(random.next()));
+                    world = world.crash_image(&CrashChoice::Random(random.bits()));
                 }
             }
         }
@@ -183,14 +185,14 @@ fn no_acknowledged_record_is_lost() {
         let design = InsertDesign::ALL[seed as usize % InsertDesign::ALL.len()];
         let world = World::new(seed, Some(domain), 1);
         let wal = create_in(&world, design);
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         world.memory().crash_at(world.memory().operations() + random.below(1500));
         let (wal_ref, memory) = (&wal, world.memory());
         let acknowledged: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3_u64)
                 .map(|thread| {
                     scope.spawn(move || {
-                        let mut random = Random(seed * 8 + thread);
+                        let mut random = Rng::new(seed * 8 + thread);
                         let mut acknowledged = Vec::new();
                         for number in 0..200 {
                             let number = thread * 1000 + number;

@@ -1,6 +1,10 @@
-//! Each planted bug of the log breaks a promise that the suites check: `cargo test -p duramen-wal --features
-//! planted-bugs --test planted`.
-#![cfg(all(feature = "planted-bugs", not(duramen_loom)))]
+//! Each planted bug of the log breaks a promise that the suites check:
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//!     -p duramen-wal --test planted
+//! ```
+#![cfg(all(duramen_planted, not(duramen_loom)))]
 
 mod common;
 
@@ -210,8 +214,14 @@ fn holes_between_several_logs_are_noticed() {
     let holds = |bug: Option<Bug>| {
         let _planted = with(bug);
         let held = catch_unwind(|| {
-            let sweep =
-                |seed| Sweep { design: InsertDesign::Hybrid, count: 3, domain: None, seed, stride: 5, steps: 60 };
+            let sweep = |seed| Sweep {
+                design: InsertDesign::Hybrid,
+                count: 3,
+                domain: None,
+                seed,
+                stride: Stride::of(5),
+                steps: 60,
+            };
             (0..4).all(|seed| crash_everywhere(sweep(seed)).is_ok())
         });
         held.unwrap_or(false)

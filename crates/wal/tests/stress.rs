@@ -30,14 +30,14 @@ fn check(records: &[duramen_wal::Record], threads: u64) -> Vec<u64> {
     next
 }
 
-fn stress(options: WalOptions, threads: u64, per_thread: u64, size: fn(&mut Random) -> usize, harden_one_in: u64) {
+fn stress(options: WalOptions, threads: u64, per_thread: u64, size: fn(&mut Rng) -> usize, harden_one_in: u64) {
     let disk = SimDisk::new(1);
     let wal = Arc::new(Wal::create(arc(&disk), options.clone(), DATABASE).unwrap());
     let joined: Vec<_> = (0..threads)
         .map(|thread| {
             let wal = Arc::clone(&wal);
             std::thread::spawn(move || {
-                let mut random = Random(thread);
+                let mut random = Rng::new(thread);
                 for number in 0..per_thread {
                     let txn = thread << THREAD_SHIFT | number;
                     let inserted = insert(&wal, txn, size(&mut random));
@@ -75,7 +75,7 @@ fn small_records_in_a_large_ring() {
 #[test]
 fn all_sizes() {
     for design in InsertDesign::ALL {
-        let size = |random: &mut Random| match random.below(4) {
+        let size = |random: &mut Rng| match random.below(4) {
             0 => 0,
             1 => random.below(200) as usize,
             2 => random.below(4096) as usize,
@@ -97,7 +97,7 @@ fn a_ring_that_is_always_full() {
 #[test]
 fn from_the_smallest_record_to_a_mebibyte() {
     for design in InsertDesign::ALL {
-        let size = |random: &mut Random| match random.below(24) {
+        let size = |random: &mut Rng| match random.below(24) {
             0 => (1 << 20) - 48,
             1..4 => random.below(64 << 10) as usize,
             4..12 => 0,
@@ -112,7 +112,7 @@ fn from_the_smallest_record_to_a_mebibyte() {
 fn a_pool_that_is_used_up() {
     for design in InsertDesign::ALL {
         let options = WalOptions { array_slots: 1, slot_pool: 2, ..roomy(design, 64 << 10) };
-        let size = |random: &mut Random| if random.below(30) == 0 { 16384 - 48 } else { random.below(100) as usize };
+        let size = |random: &mut Rng| if random.below(30) == 0 { 16384 - 48 } else { random.below(100) as usize };
         stress(options, 8, 500, size, 100);
     }
 }
@@ -135,7 +135,7 @@ fn a_device_that_fails_in_the_middle() {
                     .map(|thread| {
                         let wal = &wal;
                         scope.spawn(move || {
-                            let (mut random, mut hardened) = (Random(thread), 0);
+                            let (mut random, mut hardened) = (Rng::new(thread), 0);
                             for number in 0..400 {
                                 let len = random.below(2000) as usize;
                                 let inserted = insert(wal, thread << THREAD_SHIFT | number, len);

@@ -22,8 +22,7 @@ use std::path::Path;
 use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::AtomicBool;
 use duramen_sync::clock::Instant;
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, planted};
 use duramen_wal::LogsHold;
 
 use crate::api::db::Db;
@@ -97,7 +96,7 @@ impl Db {
         let control = engine.control.lock().control;
         let from = engine.scheme().positions_before(control.oldest);
         hold.keep_from(&from);
-        let early = is_on(Bug::BackupForgetsLog).then(|| copier.copy_logs(&hold, &from, &mut |_| {}));
+        let early = planted!(BackupForgetsLog).then(|| copier.copy_logs(&hold, &from, &mut |_| {}));
         let pages = engine.store.pool.pages_on_disk();
         let data_bytes = pages * PAGE_SIZE as u64;
         let read_again = copier.copy_pages(pages, &mut |copied| {

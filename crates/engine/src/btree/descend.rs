@@ -1,7 +1,6 @@
 //! Finding keys.
 
-use duramen_types::PageId;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{PageId, planted};
 
 use super::{MAX_LEVELS, NOT_THE_CHILD, retry};
 use crate::page::{Node, PageBytes, SlotFlags};
@@ -103,13 +102,13 @@ impl Store {
                 return Err(broken(current.id(), "a child pointer is zero").into());
             }
             let next = self.pool.optimistic(child)?;
-            if !is_on(Bug::SplitNotSeen) {
+            if !planted!(SplitNotSeen) {
                 current.validate()?;
             }
             if at == 1 {
                 next.page().fetch_ahead();
             }
-            if !next.is_known_child_of(&current) && !is_on(Bug::FencesNotCompared) {
+            if !next.is_known_child_of(&current) && !planted!(FencesNotCompared) {
                 let kinship = next.kinship(&current);
                 let is_child = node.is_parent(slot, &Node(next.page()), tree.table);
                 // What was compared counts only if neither has changed meanwhile.

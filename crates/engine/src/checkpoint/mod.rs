@@ -21,8 +21,7 @@ pub(crate) use checkpointer::Checkpointer;
 use duramen_io::Disk;
 use duramen_sync::Mutex;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn, PageId};
+use duramen_types::{Gsn, Lsn, PageId, planted};
 use duramen_wal::{Inserted, NewRecord};
 
 use crate::error::{Error, Result};
@@ -89,10 +88,10 @@ impl Checkpoint<'_> {
             reach(Probe::CheckpointUnderLoad);
         }
         let mut pages = self.pages_to_redo();
-        if is_on(Bug::CheckpointForgetsTransactions) {
+        if planted!(CheckpointForgetsTransactions) {
             txns.clear();
         }
-        if is_on(Bug::CheckpointForgetsDirtyPages) {
+        if planted!(CheckpointForgetsDirtyPages) {
             pages.clear();
         }
         let txn_parts = txns.chunks(ENTRIES).map(|part| (Kind::CheckpointTransactions, encode_txns(begin, part)));
@@ -152,7 +151,7 @@ impl Checkpoint<'_> {
         if !pages.is_empty() {
             reach(Probe::CheckpointBeforeRedo);
         }
-        if is_on(Bug::CheckpointForgetsUnfinished) {
+        if planted!(CheckpointForgetsUnfinished) {
             pages.clear();
         }
         pages.append(&mut self.store.pool.dirty_pages());

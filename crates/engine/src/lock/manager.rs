@@ -58,8 +58,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::Gsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, planted};
 
 use super::deadlock::{Detector, Member, Wait, Waits};
 use super::head::Request;
@@ -279,11 +278,11 @@ impl LockManager {
     /// Waits without using the processor.
     fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
         let carried = self.owners.carried(wait.txn);
-        if !is_on(Bug::WaitPublishedLate) {
+        if !planted!(WaitPublishedLate) {
             self.waits.publish(wait, &carried);
         }
         self.break_deadlocks(wait);
-        if is_on(Bug::WaitPublishedLate) {
+        if planted!(WaitPublishedLate) {
             self.waits.publish(wait, &carried);
         }
         #[cfg(test)]
@@ -353,7 +352,7 @@ impl LockManager {
         }
         wake(&granted);
         if let (Some(request), Some(_)) = (&withdrawn, outcome)
-            && !is_on(Bug::VictimNotWoken)
+            && !planted!(VictimNotWoken)
         {
             request.waiter.parker().unpark();
         }
@@ -409,7 +408,7 @@ impl LockManager {
         let mut granted = Vec::new();
         txn.retain_coarse(|txn, id, mode| {
             let mut bucket = self.bucket(id).lock();
-            if mode == LockMode::Exclusive && !is_on(Bug::EarlyReleaseNotTold) {
+            if mode == LockMode::Exclusive && !planted!(EarlyReleaseNotTold) {
                 bucket.pre_committed = bucket.pre_committed.max(pre_committed);
             }
             bucket.release(txn, id, mode, &mut granted);
@@ -548,7 +547,7 @@ fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) 
 
 /// Unparks those whose outcome was set.
 fn wake(waiters: &[Arc<Waiter>]) {
-    let woken = waiters.len() - usize::from(is_on(Bug::HandOffLost) && waiters.len() > 1);
+    let woken = waiters.len() - usize::from(planted!(HandOffLost) && waiters.len() > 1);
     for waiter in &waiters[..woken] {
         reach(Probe::LockHandedOff);
         waiter.parker().unpark();

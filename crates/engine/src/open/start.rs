@@ -2,8 +2,7 @@
 
 use duramen_io::{Disk, DiskLock, File, OpenMode};
 use duramen_sync::{Arc, clock};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Lsn, PAGE_SIZE};
+use duramen_types::{Lsn, PAGE_SIZE, planted};
 use duramen_wal::{Known, LogDevice, Logs, WalOptions};
 
 use super::files::{DATA, DOUBLE_WRITE, VERSIONS};
@@ -44,11 +43,11 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
 /// Puts pages back that a crash tore, from the double-write area; returns how many. A database that was closed in order has
 /// none, and whatever the area holds then is not looked at.
 fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File) -> Result<usize> {
-    if control.is_clean && !is_on(Bug::StaleAreaPutBack) {
+    if control.is_clean && !planted!(StaleAreaPutBack) {
         return Ok(0);
     }
     let Some(area) = FoundArea::read(double_write)? else { return Ok(0) };
-    if !is_on(Bug::StaleAreaPutBack) {
+    if !planted!(StaleAreaPutBack) {
         control.check_stamp(area.stamp(), &double_write.path())?;
     }
     Ok(area.put_back(data, double_write)?)

@@ -25,7 +25,7 @@ use std::time::Duration;
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use crate::pre_block_hook::PreBlockHook;
 
@@ -296,7 +296,7 @@ impl ParkingLot {
         let mut guard = slot.lock.lock();
         let mut now = word.load(Ordering::Relaxed);
         loop {
-            if is_on(Bug::LatchWakeLost) {
+            if planted!(LatchWakeLost) {
                 word.fetch_or(PARKED, Ordering::Relaxed);
                 break;
             }

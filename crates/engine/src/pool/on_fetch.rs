@@ -6,8 +6,7 @@
 
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PageId, planted};
 
 use super::{Exclusive, Pool, PoolError};
 
@@ -41,7 +40,7 @@ impl Pool {
     #[inline]
     pub(super) fn lacking(&self, id: PageId) -> Option<&dyn RedoOnFetch> {
         let unredone = self.unredone.get()?;
-        (unredone.lacks(id) && !is_on(Bug::PageNotRedoneOnTouch)).then_some(&**unredone)
+        (unredone.lacks(id) && !planted!(PageNotRedoneOnTouch)).then_some(&**unredone)
     }
 
     /// Redoes a page that has just been read into its frame, and lets go of it.

@@ -6,8 +6,9 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
 use duramen_wal::ReadBack;
+
+use duramen_types::planted;
 
 use super::malformed::malformed;
 use super::parts::UndoParts;
@@ -72,7 +73,7 @@ impl InDoubt {
                 Some(Kind::Compensation) => {}
                 Some(Kind::Update) => {
                     let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
-                    if parts.instant_recovery && !is_on(Bug::LoserUnlocked) {
+                    if parts.instant_recovery && !planted!(LoserUnlocked) {
                         lock(parts, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
                     }
                     context.log.recall_update(&*parts.store.scheme, &record, undo);
@@ -121,7 +122,7 @@ impl InDoubt {
             Self::Winner(mut context, frees) => {
                 let mut log = std::mem::take(&mut context.log);
                 parts.contexts.recycle(context, parts.locks);
-                if is_on(Bug::ForgetDeferredFrees) {
+                if planted!(ForgetDeferredFrees) {
                     log.end(&*parts.store.scheme);
                     log.finish(&*parts.store.scheme, parts.txns);
                     return Ok(());
@@ -156,7 +157,7 @@ fn lock(parts: &UndoParts<'_>, context: &mut Context, undo: Undo<'_>) -> Result<
 
 fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool) -> Result<()> {
     let log = &mut context.log;
-    if is_on(Bug::SkipUndo) {
+    if planted!(SkipUndo) {
         log.finish(&*parts.store.scheme, parts.txns);
         parts.locks.release_all(&mut context.locks);
         return Ok(());

@@ -13,8 +13,7 @@ use std::collections::HashSet;
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn, PageId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, planted};
 use duramen_wal::{Logs, RecordRef, Scanner};
 
 use super::analysis::{Analysis, DirtyPages, Part, kind_of};
@@ -209,7 +208,7 @@ impl Redo {
             if !is_known {
                 part.meet(page);
             }
-            if self.lacked.contains(page, record.gsn) && !is_on(Bug::SkipRedo) {
+            if self.lacked.contains(page, record.gsn) && !planted!(SkipRedo) {
                 run.add(page, record.gsn, &op);
             }
         }

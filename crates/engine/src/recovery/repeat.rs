@@ -1,8 +1,7 @@
 //! Repeating what the log says of one page.
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::Gsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, planted};
 
 use super::window::PageChanges;
 use crate::page::{self, PageType};
@@ -28,7 +27,7 @@ pub(super) fn repeat_changes(
                 keep(page, gsn);
             }
             record = gsn;
-            lacks = page.gsn() < gsn || is_on(Bug::IgnorePageGsn);
+            lacks = page.gsn() < gsn || planted!(IgnorePageGsn);
             if lacks {
                 page.prepare_redo(gsn);
             }

@@ -9,8 +9,7 @@
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Place};
+use duramen_types::{Gsn, Place, planted};
 
 use super::Txn;
 use super::commit::Commit;
@@ -141,7 +140,7 @@ impl Txn {
     /// What has to be hardened before the application may act on an abort. A transaction that has failed and is to run
     /// again learns nothing from this attempt.
     fn seen_by_choice(&self) -> Gsn {
-        if self.must_abort || is_on(Bug::AbortAcknowledgedEarly) {
+        if self.must_abort || planted!(AbortAcknowledgedEarly) {
             Gsn::ZERO
         } else {
             seen(self.context(), self.engine.options.commit)
@@ -212,7 +211,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     let mut ghosts = Vec::new();
     context.log.for_each_ghost(|tree, key| ghosts.push((tree, key.to_vec())));
 
-    if is_on(Bug::LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
+    if planted!(LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
         engine.locks.release_fine(&mut context.locks, Gsn::ZERO);
     }
     // For restoring to a time: nothing else asks for it.
@@ -245,7 +244,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
 /// their locks early to it. A transaction that has written commits behind all of them and needs not care.
 fn seen(context: &Context, mode: CommitMode) -> Gsn {
     match mode {
-        _ if is_on(Bug::ReaderAcknowledgedEarly) => Gsn::ZERO,
+        _ if planted!(ReaderAcknowledgedEarly) => Gsn::ZERO,
         CommitMode::Elr | CommitMode::Pipelined => context.locks.seen(),
         CommitMode::Sync | CommitMode::Async => Gsn::ZERO,
     }

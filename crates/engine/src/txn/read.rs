@@ -3,7 +3,7 @@
 use crate::sim_cost;
 use duramen_sync::cost;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use super::{Txn, check_key};
 use crate::btree::Lookup;
@@ -84,7 +84,7 @@ impl Txn {
         check_key(key)?;
         let tree = self.enter_table(table, intent)?;
         let record = LockId::record(tree.table, key);
-        let skip = is_on(Bug::SkipReadLock) && mode == LockMode::Shared;
+        let skip = planted!(SkipReadLock) && mode == LockMode::Shared;
         let momentary = self.isolation == Isolation::ReadCommitted
             && mode == LockMode::Shared
             && self.context().locks.held(record).is_none();

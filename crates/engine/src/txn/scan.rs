@@ -15,8 +15,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::sim_cost;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::{Backoff, cost};
-use duramen_types::Gsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, planted};
 
 use super::Txn;
 use super::read::materialize;
@@ -145,7 +144,7 @@ impl<'t> Scan<'t> {
                 Err(Interrupt::Failed(error)) => return Err(error.into()),
             };
             let momentary = self.lock_batch(tree, &batch)?;
-            let unchanged = is_on(Bug::GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
+            let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
             if unchanged {
                 // What is missing from the range may have been deleted by any of them, and left no lock behind.
                 let pre_committed = Gsn::new(engine.pre_committed.load(Ordering::Acquire));

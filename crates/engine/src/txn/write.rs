@@ -3,8 +3,7 @@
 use crate::sim_cost;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{PAGE_SIZE, PageId};
+use duramen_types::{PAGE_SIZE, PageId, planted};
 
 use super::{Txn, check_key, check_value};
 use crate::btree::{Lookup, number};
@@ -328,7 +327,7 @@ fn insert_slot<'s>(
         Err(Interrupt::Failed(error)) => return Err(error.into()),
     };
     let gap = Txn::gap(tree, next.then_some(&context.key[..]));
-    if !is_on(Bug::SkipGapLock) {
+    if !planted!(SkipGapLock) {
         if !engine.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
             return Ok(Attempt::Gap(gap));
         }

@@ -1,6 +1,6 @@
 //! Taking changes back: to a savepoint, at an abort, and at recovery.
 
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use super::context_pool::Context;
 use super::log::Mark;
@@ -38,7 +38,7 @@ pub(crate) fn undo_to(
             }
             None => MiniTransaction::new(),
         };
-        if is_on(Bug::ForgetCompensation) {
+        if planted!(ForgetCompensation) {
             mini.forget();
         } else {
             context.log.compensate(&*store.scheme, undo_next, mini);

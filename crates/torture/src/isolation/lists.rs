@@ -13,10 +13,10 @@ use super::history::{Element, Event, Level, ListKey, Lists, Record, Status, chec
 use crate::circumstances::Circumstances;
 use crate::faults::FAULTS;
 use crate::harness::{Phase, guarded};
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads::test_options;
 use crate::world::World;
+use duramen_test_support::Rng;
 
 /// The table that histories are about.
 const LISTS: &str = "lists";

@@ -11,10 +11,10 @@ use duramen_types::PAGE_SIZE;
 
 use crate::crash::CrashWorkload;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::script::Script;
 use crate::step::Step;
 use crate::variant::Variant;
+use duramen_test_support::Rng;
 
 /// Every workload.
 pub fn all() -> Vec<&'static dyn CrashWorkload> {

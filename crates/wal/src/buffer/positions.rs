@@ -36,8 +36,7 @@
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, CachePadded, Condvar, Mutex, thread};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use crate::buffer::clock::Clock;
 use crate::buffer::insertion_lock::InsertionLock;
@@ -427,8 +426,8 @@ impl Space {
     /// Declares everything below `lsn` durable. Only the flusher calls this.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
-        let unseen = is_on(Bug::RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
-        if is_on(Bug::RoomFenceDropped) {
+        let unseen = planted!(RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
+        if planted!(RoomFenceDropped) {
             // As long as the store waits in a store buffer.
             (0..16).for_each(|_| thread::yield_now());
         }

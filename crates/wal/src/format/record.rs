@@ -24,9 +24,9 @@
 //! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
 
 use duramen_sync::cost;
-use duramen_types::planted::{Bug, is_on};
 use duramen_types::{
     BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, Place, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
+    planted,
 };
 
 /// Size of a record's header in bytes.
@@ -364,7 +364,7 @@ impl<'a> Header<'a> {
 pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
     let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
     let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(identity, lsn));
-    (bytes[..4] == crc.to_le_bytes() && in_place) || is_on(Bug::IgnoreLogChecksum)
+    (bytes[..4] == crc.to_le_bytes() && in_place) || planted!(IgnoreLogChecksum)
 }
 
 /// Reads the record at `lsn`, of which `bytes` are the whole.

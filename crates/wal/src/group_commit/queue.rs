@@ -36,8 +36,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Backoff, Mutex, MutexGuard};
-use duramen_types::Lsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Lsn, planted};
 
 use crate::buffer::positions::Space;
 use crate::group_commit::pending::{LeftRequests, STRIPES};
@@ -373,7 +372,7 @@ impl CommitQueue {
     /// Queues somebody to be told; gives them back when there is nothing to wait for any more. The request has been made.
     pub(crate) fn queue(&self, space: &Space, lsn: Lsn, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
-        if !is_on(Bug::QueuedUnseen) && is_settled(space, lsn) {
+        if !planted!(QueuedUnseen) && is_settled(space, lsn) {
             return Some(wake);
         }
         state.waits += 1;
@@ -404,7 +403,7 @@ impl CommitQueue {
     pub(crate) fn end_flush(&self, space: &Space, ring: bool) {
         let (satisfied, is_news) = {
             let mut state = self.state.lock();
-            if !is_on(Bug::LeftUnseen) {
+            if !planted!(LeftUnseen) {
                 self.close_and_look(&mut state, space);
             }
             state.end_flush(space);
@@ -418,7 +417,7 @@ impl CommitQueue {
             (settled, is_news)
         };
         // Before those are woken who may take this thread's processor.
-        if is_news && !is_on(Bug::DaemonNotRung) {
+        if is_news && !planted!(DaemonNotRung) {
             self.daemon.ring();
         }
         self.wake(satisfied);
@@ -456,7 +455,7 @@ impl CommitQueue {
 
     fn wake(&self, settled: Settled) {
         settled.threads.iter().for_each(|parker| parker.unpark());
-        if settled.news_for_teller && !is_on(Bug::TellerNotRung) {
+        if settled.news_for_teller && !planted!(TellerNotRung) {
             self.teller.ring();
         }
     }
@@ -464,7 +463,7 @@ impl CommitQueue {
     /// Has the teller tell somebody who did not wait here.
     pub(crate) fn tell(&self, wakes: Vec<Wake>) {
         self.state.lock().told.extend(wakes);
-        if !is_on(Bug::TellerNotRung) {
+        if !planted!(TellerNotRung) {
             self.teller.ring();
         }
     }

@@ -31,8 +31,7 @@ use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{LogId, Lsn};
+use duramen_types::{LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
@@ -296,7 +295,7 @@ impl Archiver {
             let _ = disk.remove(&name);
             return Err(error);
         }
-        if !is_on(Bug::ArchiveRenamedUnsynced) {
+        if !planted!(ArchiveRenamedUnsynced) {
             to.sync()?;
         }
         drop(to);

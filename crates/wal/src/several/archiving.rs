@@ -13,8 +13,7 @@
 
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use std::time::Duration;
 
@@ -153,7 +152,7 @@ impl Worker {
 
     /// Blocks until the logs are complete up to `gsn`, or the thread is to end.
     fn complete_up_to(&self, gsn: Gsn) -> Result<()> {
-        if is_on(Bug::ArchivedIncomplete) {
+        if planted!(ArchivedIncomplete) {
             return Ok(());
         }
         let begun = Instant::now();

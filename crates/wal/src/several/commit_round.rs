@@ -39,8 +39,7 @@ use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::group_commit::wake::Wake;
@@ -109,7 +108,7 @@ pub(crate) struct Round {
 
 impl Round {
     pub(crate) fn new(gsn: Gsn, tails: Vec<Lsn>) -> Self {
-        let logs = if is_on(Bug::OwnLogHardenedOnly) { 1 } else { tails.len() };
+        let logs = if planted!(OwnLogHardenedOnly) { 1 } else { tails.len() };
         Self { gsn, tails, unreleased: (0..logs).collect(), behind: None }
     }
 
@@ -237,7 +236,7 @@ impl Group {
     /// Queues somebody to be told; gives them back when there is nothing to wait for any more. A request has been made.
     pub(crate) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
         let mut waiters = self.waiters.lock();
-        if !is_on(Bug::QueuedUnseen) && self.is_settled(gsn) {
+        if !planted!(QueuedUnseen) && self.is_settled(gsn) {
             return Some(wake);
         }
         let number = waiters.came;

@@ -2,8 +2,7 @@
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, CachePadded, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId, planted};
 
 use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
@@ -73,7 +72,7 @@ impl Together {
     pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
         assert!(record.flags & FLAG_SYNCHRONIZES == 0, "the flag is the log's own");
         let number = usize::from(log.get());
-        if !is_on(Bug::PageTimeIgnored) && self.now(number) <= record.after {
+        if !planted!(PageTimeIgnored) && self.now(number) <= record.after {
             self.clock(number).raise(next(record.after));
         }
         let shared = &self.shared[number];
@@ -86,7 +85,7 @@ impl Together {
                 shared.insert_in_time(record, tail, |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
             }
         };
-        assert!(gsn > record.after || is_on(Bug::PageTimeIgnored), "a change comes after what it changes");
+        assert!(gsn > record.after || planted!(PageTimeIgnored), "a change comes after what it changes");
         self.mark(number, gsn, lsn, end);
         Inserted { log, lsn, end, gsn }
     }

@@ -32,8 +32,7 @@ use duramen_io::Disk;
 use duramen_pmem::Source;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, References};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_types::{Gsn, LogId, Lsn, Place, planted};
 
 use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
@@ -355,7 +354,7 @@ impl Logs {
     }
 
     fn wait(&self, gsn: Gsn, own: Option<Place>, ask: Ask) -> Result<()> {
-        if self.is_hardened(gsn) || is_on(Bug::AcknowledgeBeforeFlush) {
+        if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) {
             return Ok(());
         }
         if let Some(group) = &self.group {
@@ -382,7 +381,7 @@ impl Logs {
         let own_number = own.map(|own| usize::from(own.log().get()));
         for log in (0..self.logs.len()).filter(|log| Some(*log) != own_number) {
             let end = self.space(log).end();
-            if self.space(log).hardened() < end && !(own.is_some() && is_on(Bug::OwnLogHardenedOnly)) {
+            if self.space(log).hardened() < end && !(own.is_some() && planted!(OwnLogHardenedOnly)) {
                 parts.push((log, Lsn::new(end.get() - 1)));
             }
         }

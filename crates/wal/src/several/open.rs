@@ -14,8 +14,7 @@
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::buffer::clock::Clock;
 use crate::error::{Result, WalError};
@@ -116,7 +115,7 @@ impl Logs {
         for (number, reading) in readings.into_iter().enumerate() {
             let Reading { found, buffer, end, last, marks, .. } = reading;
             let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
-            let (cut, last) = if last <= complete || is_on(Bug::HoleKept) {
+            let (cut, last) = if last <= complete || planted!(HoleKept) {
                 (end.end, last)
             } else {
                 (first_after(&found, &marks, known.from[number], complete).map_err(in_log)?, complete)

@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use duramen_sync::{Arc, Mutex, Reference, References};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
@@ -61,7 +60,7 @@ impl Hardened {
     pub fn wait(&self) -> Result<()> {
         match &self.0 {
             Request::Parts(parts) => parts.wait(),
-            Request::Together(..) if is_on(Bug::AcknowledgeBeforeFlush) => Ok(()),
+            Request::Together(..) if planted!(AcknowledgeBeforeFlush) => Ok(()),
             Request::Together(group, gsn, _) => group.wait(*gsn),
         }
     }
@@ -88,7 +87,7 @@ impl Hardened {
     pub fn is_ready(&self) -> bool {
         match &self.0 {
             Request::Parts(parts) => parts.is_ready(),
-            Request::Together(group, gsn, _) => group.is_ready(*gsn) || is_on(Bug::AcknowledgeBeforeFlush),
+            Request::Together(group, gsn, _) => group.is_ready(*gsn) || planted!(AcknowledgeBeforeFlush),
         }
     }
 }
@@ -230,7 +229,7 @@ impl Part {
     }
 
     fn outcome(&self) -> Result<()> {
-        if is_on(Bug::AcknowledgeBeforeFlush) { Ok(()) } else { self.shared.outcome(self.lsn) }
+        if planted!(AcknowledgeBeforeFlush) { Ok(()) } else { self.shared.outcome(self.lsn) }
     }
 
     fn poll(&mut self, context: &Context<'_>) -> Poll<Result<()>> {

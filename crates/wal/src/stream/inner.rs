@@ -7,8 +7,7 @@ use duramen_io::AlignedBuf;
 use duramen_pmem::Domain;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, Mutex, OnceLock, thread};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId, planted};
 
 use crate::buffer::clock::{Clock, CommonFloor};
 use crate::buffer::positions::{Hardening, Space};
@@ -407,7 +406,7 @@ impl Shared {
 
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
-        is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
+        is_settled(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
     }
 }
 

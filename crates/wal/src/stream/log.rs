@@ -2,8 +2,7 @@
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, References};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_types::{Gsn, LogId, Lsn, Place, planted};
 use std::collections::BTreeMap;
 
 use crate::error::{Result, WalError};
@@ -180,7 +179,7 @@ impl Wal {
     /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be hardened; [`WalError::OutOfRange`] when there is
     /// no such record.
     pub fn wait_hardened(&self, gsn: Gsn) -> Result<()> {
-        if self.is_hardened(gsn) || is_on(Bug::AcknowledgeBeforeFlush) {
+        if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) {
             return Ok(());
         }
         let lsn = Lsn::new(gsn.get());
@@ -309,7 +308,7 @@ impl Wal {
     /// [`WalError::Disk`]. Nothing is lost by a failure; what could not be recycled is when the log is next opened.
     pub fn recycle_below(&self, lsn: Lsn) -> Result<()> {
         let durable = self.durable();
-        let lsn = if is_on(Bug::RecycleTooEarly) { durable } else { lsn };
+        let lsn = if planted!(RecycleTooEarly) { durable } else { lsn };
         if lsn <= self.start() {
             return Ok(());
         }

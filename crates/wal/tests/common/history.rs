@@ -4,7 +4,7 @@ use duramen_io::{CrashChoice, SimDisk};
 use duramen_types::Lsn;
 use duramen_wal::{FIRST_LSN, Result, Wal, WalError, WalOptions};
 
-use super::{DATABASE, Random, arc, assert_intact, insert, read_all};
+use super::{DATABASE, Rng, arc, assert_intact, insert, read_all};
 
 /// What a workload knows at the moment of the crash.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
         Wal::open(arc(disk), options.clone(), DATABASE, None)?
     };
     check_contents(&wal, history)?;
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     for _ in 0..steps {
         let size = match random.below(5) {
             0 => random.below(16_000),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
+pub use duramen_test_support::{Rng, Stride};
 use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
 use duramen_wal::{
     GroupCommit, InsertDesign, Inserted, LogDevice, NewRecord, Record, Result, Sealing, Wal, WalOptions,
@@ -88,21 +89,4 @@ pub fn create(disk: &SimDisk, insert: InsertDesign) -> Wal {
 
 pub fn open(disk: &SimDisk, insert: InsertDesign) -> Result<Wal> {
     Wal::open(arc(disk), options(insert), DATABASE, None)
-}
-
-/// A small random number generator for tests: the same numbers for the same seed, everywhere.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
 }

@@ -1,31 +1,34 @@
-//! The random numbers of the suites: a generator whose sequence never changes, so that a printed seed stays valid.
+//! The random numbers of tests: a generator whose sequence never changes, so that a printed seed stays valid.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+use duramen_sync::SplitMix64;
+
+/// [`SplitMix64`] with what tests draw.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
     /// A generator whose sequence depends on `seed` alone.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// The next 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
+    }
+
+    /// A number below `bound`, which must not be zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.bits() % bound
     }
 
     /// A number in `range`, which must not be empty.
     pub fn within(&mut self, range: Range<usize>) -> usize {
         assert!(!range.is_empty(), "an empty range has no number");
-        range.start + (self.bits() % (range.end - range.start) as u64) as usize
+        range.start + self.below((range.end - range.start) as u64) as usize
     }
 
     /// Whether an event of `percent` per cent happens.
@@ -58,7 +61,7 @@ impl Rng {
     /// A generator of its own for a part of the work.
     #[must_use]
     pub fn split(&mut self) -> Self {
-        Self(self.bits())
+        Self::new(self.bits())
     }
 }
 
