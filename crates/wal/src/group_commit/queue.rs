@@ -1,7 +1,7 @@
 //! The commit queue: who waits for which part of the log to be hardened, and who flushes for them.
 //!
 //! At most one thread flushes at a time (`flushing`). It may be any of:
-//! - the daemon, woken by its bell;
+//! - the daemon, woken by its event;
 //! - a thread that must wait anyway, if nobody flushes. Handing the work to the daemon and being woken again would cost two
 //!   thread switches, which can take as long as the write. It is so for a committer, if nobody else waits; and for a
 //!   *helper*: a thread that has left commits on their way and waits for one of them now, when a part of those who commit
@@ -43,15 +43,15 @@ use crate::buffer::positions::Space;
 use crate::group_commit::pending::{LeftRequests, STRIPES};
 use crate::group_commit::requests::{Ask, Requests};
 use crate::group_commit::wake::Wake;
-use crate::group_commit::work_signal::Bell;
 use crate::options::GroupCommit;
+use crate::wake_event::WakeEvent;
 
 /// The queue and the group commit policy.
 #[derive(Debug)]
 pub(crate) struct CommitQueue {
     policy: GroupCommit,
-    daemon: Arc<Bell>,
-    teller: Arc<Bell>,
+    daemon: Arc<WakeEvent>,
+    teller: Arc<WakeEvent>,
     left: LeftRequests,
     state: Mutex<State>,
 }
@@ -288,8 +288,8 @@ impl State {
 }
 
 impl CommitQueue {
-    /// An empty queue; the daemon and the teller sleep at these bells.
-    pub(crate) fn new(policy: GroupCommit, daemon: Arc<Bell>, teller: Arc<Bell>) -> Self {
+    /// An empty queue; the daemon and the teller sleep at these events.
+    pub(crate) fn new(policy: GroupCommit, daemon: Arc<WakeEvent>, teller: Arc<WakeEvent>) -> Self {
         Self { policy, daemon, teller, left: LeftRequests::default(), state: Mutex::new(State::default()) }
     }
 
@@ -345,7 +345,7 @@ impl CommitQueue {
             let news = state.is_news(&self.policy, space);
             self.let_go(state);
             if news {
-                self.daemon.ring();
+                self.daemon.wake();
             }
             parker.park();
         }
@@ -366,7 +366,7 @@ impl CommitQueue {
         let news = state.is_news(&self.policy, space);
         self.let_go(state);
         if news {
-            self.daemon.ring();
+            self.daemon.wake();
         }
     }
 
@@ -419,7 +419,7 @@ impl CommitQueue {
         };
         // Before those are woken who may take this thread's processor.
         if is_news && !is_on(Bug::DaemonNotRung) {
-            self.daemon.ring();
+            self.daemon.wake();
         }
         self.wake(satisfied);
     }
@@ -457,7 +457,7 @@ impl CommitQueue {
     fn wake(&self, settled: Settled) {
         settled.threads.iter().for_each(|parker| parker.unpark());
         if settled.news_for_teller && !is_on(Bug::TellerNotRung) {
-            self.teller.ring();
+            self.teller.wake();
         }
     }
 
@@ -465,7 +465,7 @@ impl CommitQueue {
     pub(crate) fn tell(&self, wakes: Vec<Wake>) {
         self.state.lock().told.extend(wakes);
         if !is_on(Bug::TellerNotRung) {
-            self.teller.ring();
+            self.teller.wake();
         }
     }
 

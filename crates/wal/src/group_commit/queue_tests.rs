@@ -10,9 +10,9 @@ fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
 }
 
 fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space) {
-    let bell = Arc::new(Bell::new());
-    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), hardening);
-    (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
+    let event = Arc::new(WakeEvent::new());
+    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&event), hardening);
+    (CommitQueue::new(policy, event, Arc::new(WakeEvent::new())), space)
 }
 
 /// Ends a flush; returns whether the daemon has been rung for.
@@ -423,7 +423,7 @@ mod loom_models {
             };
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             // The daemon sleeps for good when they needed no help: it is rung once more.
-            shared.0.daemon.ring();
+            shared.0.daemon.wake();
             helper.join().unwrap();
         });
     }
@@ -474,7 +474,7 @@ mod loom_models {
             committer.join().unwrap();
             if shared.1.durable() > lsns[1] {
                 // The daemon may sleep for good.
-                shared.0.daemon.ring();
+                shared.0.daemon.wake();
             }
             helper.join().unwrap();
         });
@@ -548,7 +548,7 @@ mod loom_models {
             }
             shared.0.request(&shared.1, lsns[1]);
             shared.0.wait(&shared.1, lsns[1], Ask::Requested, || shared.1.set_durable(shared.1.released()));
-            shared.0.daemon.ring();
+            shared.0.daemon.wake();
             helper.join().unwrap();
             shared.0.take_told().into_iter().for_each(Wake::tell);
             assert_eq!(called.load(Ordering::Relaxed), 1);

@@ -1,67 +1,15 @@
-//! What a background thread sleeps at.
-
-use std::time::Duration;
+//! When a background thread has to be woken.
 
 use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, Ordering, fence};
-use duramen_sync::clock::Instant;
-use duramen_sync::thread::Parker;
 
-/// Wakes one background thread. A ring that comes before the thread sleeps is kept; rings do not add up.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    parker: Parker,
-    stop: AtomicBool,
-}
+use crate::wake_event::WakeEvent;
 
-impl Bell {
-    /// A silent bell.
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    /// Wakes the thread.
-    pub(crate) fn ring(&self) {
-        self.parker.unpark();
-    }
-
-    /// Tells the thread to end.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.parker.unpark();
-    }
-
-    /// Whether the thread is to end.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    /// Sleeps for so long, however often the bell rings, unless the thread is to end.
-    pub(crate) fn wait_out(&self, time: Duration) {
-        let begun = Instant::now();
-        while !self.is_stopped()
-            && let Some(rest) = time.checked_sub(begun.elapsed()).filter(|rest| !rest.is_zero())
-        {
-            self.parker.park_timeout(rest);
-        }
-    }
-
-    /// Sleeps until the bell rings, no longer than `timeout` if there is one.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) {
-        match timeout {
-            Some(timeout) => {
-                self.parker.park_timeout(timeout);
-            }
-            None => self.parker.park(),
-        }
-    }
-}
-
-/// A bell of a thread that looks for work by itself as long as there is any: it is rung only if that thread has said that
+/// An event of a thread that looks for work by itself as long as there is any: it is woken only if that thread has said that
 /// there is none. Most calls look at one word that seldom changes.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
-    pub(crate) bell: Bell,
+    pub(crate) event: WakeEvent,
     is_set: CachePadded<AtomicBool>,
 }
 
@@ -72,7 +20,7 @@ impl Alarm {
         // sleeps.
         fence(Ordering::SeqCst);
         if !self.is_set.load(Ordering::Relaxed) && !self.is_set.swap(true, Ordering::AcqRel) {
-            self.bell.ring();
+            self.event.wake();
         }
     }
 
@@ -116,7 +64,7 @@ mod models {
                 let mut done = 0;
                 while done < 2 {
                     if !alarm.is_set() {
-                        alarm.bell.wait(None);
+                        alarm.event.wait(None);
                         continue;
                     }
                     let found = alarm.look(|| Some(work.load(Ordering::Acquire)).filter(|found| *found > done));

@@ -164,7 +164,7 @@ impl Group {
     /// Ends all waiting: the logs are about to be stopped. Nothing happens the second time.
     pub(crate) fn stop(&self) {
         self.end();
-        self.alarm.bell.stop();
+        self.alarm.event.stop();
         if let Some(daemon) = self.daemon.lock().take() {
             // A panic there has been reported on its thread.
             let _ = daemon.join();
@@ -364,12 +364,12 @@ impl Group {
         let _guard = EndOnPanic(self);
         let mut seen = 0;
         let mut tick = TICK;
-        while !self.alarm.bell.is_stopped() {
+        while !self.alarm.event.is_stopped() {
             if !self.alarm.is_set() {
-                self.alarm.bell.wait(None);
+                self.alarm.event.wait(None);
                 continue;
             }
-            self.alarm.bell.wait(Some(tick));
+            self.alarm.event.wait(Some(tick));
             let mut rounds = self.rounds.lock();
             tick = if rounds.looks > seen { LONG_TICK } else { TICK };
             if let Some(wanted) = self.alarm.look(|| self.wanted(&rounds))

@@ -61,7 +61,7 @@ impl Daemons {
         shared.keeper.stop();
         shared.teller.stop();
         if let Some(archiver) = &shared.archiver {
-            archiver.bell().stop();
+            archiver.event().stop();
         }
         let handles = std::mem::take(&mut *self.handles.lock());
         for handle in handles.into_iter().filter(|handle| !is_current(handle)) {
