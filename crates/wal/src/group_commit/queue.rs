@@ -21,7 +21,7 @@
 //! so that the other half keeps the processors busy while the device works; or until a helper comes, if it was a helper that
 //! flushed last and no thread waits as yet.
 //!
-//! Who asks and goes on leaves its request without the lock, if somebody will look in time ([`crate::group_commit::pending`]): who
+//! Who asks and goes on leaves its request without the lock, if somebody will look in time ([`crate::group_commit::work_signal`]): who
 //! flushes will when the flush ends, and the daemon at the time that it has been told. Who finds that a part of the crowd have
 //! left theirs until then looks before, and rings for the daemon if they are enough.
 //!
@@ -40,9 +40,9 @@ use duramen_types::Lsn;
 use duramen_types::planted::{Bug, is_on};
 
 use crate::buffer::positions::Space;
-use crate::group_commit::pending::{LeftRequests, STRIPES};
 use crate::group_commit::requests::{Ask, Requests};
 use crate::group_commit::wake::Wake;
+use crate::group_commit::work_signal::{PendingCounters, STRIPES};
 use crate::options::GroupCommit;
 use crate::wake_event::WakeEvent;
 
@@ -52,7 +52,7 @@ pub(crate) struct CommitQueue {
     policy: GroupCommit,
     daemon: Arc<WakeEvent>,
     teller: Arc<WakeEvent>,
-    left: LeftRequests,
+    pending: PendingCounters,
     state: Mutex<State>,
 }
 
@@ -290,7 +290,7 @@ impl State {
 impl CommitQueue {
     /// An empty queue; the daemon and the teller sleep at these events.
     pub(crate) fn new(policy: GroupCommit, daemon: Arc<WakeEvent>, teller: Arc<WakeEvent>) -> Self {
-        Self { policy, daemon, teller, left: LeftRequests::default(), state: Mutex::new(State::default()) }
+        Self { policy, daemon, teller, pending: PendingCounters::default(), state: Mutex::new(State::default()) }
     }
 
     /// How often somebody had to wait, and how often one who had to flushed by itself.
@@ -354,7 +354,7 @@ impl CommitQueue {
     /// Asks for everything up to `lsn` to be hardened some time.
     pub(crate) fn request(&self, space: &Space, lsn: Lsn) {
         let by_default = self.policy.transactions == 1;
-        if by_default && !self.left.leave(lsn) {
+        if by_default && !self.pending.post(lsn) {
             return;
         }
         let mut state = self.state.lock();
@@ -426,26 +426,26 @@ impl CommitQueue {
 
     /// Takes note of the requests that have been left.
     fn look(&self, state: &mut State, space: &Space) {
-        self.see_left(state, space, self.left.admits());
+        self.see_left(state, space, self.pending.signal.is_attended());
     }
 
     /// The same, for who was to look and does so now.
     fn close_and_look(&self, state: &mut State, space: &Space) {
-        let admitted = self.left.admits();
-        self.left.close();
+        let admitted = self.pending.signal.is_attended();
+        self.pending.signal.withdraw();
         self.see_left(state, space, admitted);
     }
 
     /// If none were `admitted`, who has left one looks at once.
     fn see_left(&self, state: &mut State, space: &Space, admitted: bool) {
         let since = state.looked.filter(|_| admitted);
-        state.see(space, self.left.take(), since);
+        state.see(space, self.pending.collect(), since);
         state.looked = Some(Instant::now());
     }
 
     /// Gives the lock back, and says how many requests may be left until somebody looks.
     fn let_go(&self, state: MutexGuard<'_, State>) {
-        self.left.admit(state.admitted(&self.policy));
+        self.pending.signal.attend(state.admitted(&self.policy));
     }
 
     /// Wakes all who need not wait any more, because the log has failed.

@@ -44,10 +44,11 @@ use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::group_commit::wake::Wake;
-use crate::group_commit::work_signal::Alarm;
+use crate::group_commit::work_signal::WorkSignal;
 use crate::nvm::passive::{Behind, Passive};
 use crate::several::log_set::Together;
 use crate::several::logs::Complete;
+use crate::wake_event::WakeEvent;
 
 /// A round that has lasted so long waits for a straggler. Most transactions commit in less.
 const STALLED: Duration = Duration::from_micros(500);
@@ -74,8 +75,10 @@ pub(crate) struct Group {
     waiters: CachePadded<Mutex<Waiters>>,
     /// What threads have asked for that have no cell.
     requested: CachePadded<AtomicU64>,
-    /// Rung when there is something to harden.
-    alarm: Alarm,
+    /// Whether the daemon looks for work by itself.
+    signal: WorkSignal,
+    /// Wakes the daemon.
+    event: WakeEvent,
     /// One of the logs has failed, or they are closed: there is nothing to wait for.
     is_over: AtomicBool,
     daemon: Mutex<Option<JoinHandle<()>>>,
@@ -143,7 +146,8 @@ impl Group {
             rounds: CachePadded::new(Mutex::new(Rounds::default())),
             waiters: CachePadded::new(Mutex::new(Waiters::default())),
             requested: CachePadded::new(AtomicU64::new(0)),
-            alarm: Alarm::default(),
+            signal: WorkSignal::default(),
+            event: WakeEvent::new(),
             is_over: AtomicBool::new(false),
             daemon: Mutex::new(None),
         }
@@ -164,7 +168,7 @@ impl Group {
     /// Ends all waiting: the logs are about to be stopped. Nothing happens the second time.
     pub(crate) fn stop(&self) {
         self.end();
-        self.alarm.event.stop();
+        self.event.stop();
         if let Some(daemon) = self.daemon.lock().take() {
             // A panic there has been reported on its thread.
             let _ = daemon.join();
@@ -187,7 +191,7 @@ impl Group {
         if !self.passive.request(gsn) {
             self.requested.fetch_max(gsn.get(), Ordering::AcqRel);
         }
-        self.alarm.ring();
+        self.see_to_daemon();
     }
 
     /// Whether waiting for `gsn` is over. Takes the round further if not.
@@ -244,8 +248,15 @@ impl Group {
         waiters.came += 1;
         waiters.by_gsn.insert((gsn, number), wake);
         drop(waiters);
-        self.alarm.ring();
+        self.see_to_daemon();
         None
+    }
+
+    /// The caller has made known that there is something to harden.
+    fn see_to_daemon(&self) {
+        if self.signal.claim() {
+            self.event.wake();
+        }
     }
 
     fn is_settled(&self, gsn: Gsn) -> bool {
@@ -364,15 +375,15 @@ impl Group {
         let _guard = EndOnPanic(self);
         let mut seen = 0;
         let mut tick = TICK;
-        while !self.alarm.event.is_stopped() {
-            if !self.alarm.is_set() {
-                self.alarm.event.wait(None);
+        while !self.event.is_stopped() {
+            if !self.signal.is_attended() {
+                self.event.wait(None);
                 continue;
             }
-            self.alarm.event.wait(Some(tick));
+            self.event.wait(Some(tick));
             let mut rounds = self.rounds.lock();
             tick = if rounds.looks > seen { LONG_TICK } else { TICK };
-            if let Some(wanted) = self.alarm.look(|| self.wanted(&rounds))
+            if let Some(wanted) = self.signal.look(|| self.wanted(&rounds))
                 && tick == TICK
             {
                 self.look(&mut rounds, wanted);
