@@ -365,7 +365,7 @@ impl Group {
             }
         }
         if !foreign.is_empty() {
-            self.logs.all()[0].queue.tell(foreign);
+            self.logs.all()[0].queue.notify(foreign);
         }
     }
 

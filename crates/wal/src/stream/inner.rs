@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) queue: CommitQueue,
     pub(crate) flusher: Flusher,
     pub(crate) daemon: Arc<WakeEvent>,
-    pub(crate) teller: Arc<WakeEvent>,
+    pub(crate) notifier: Arc<WakeEvent>,
     pub(crate) keeper: WakeEvent,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
@@ -167,7 +167,7 @@ impl Shared {
             Some(nvm) if nvm.streams() => Hardening::Told,
             Some(_) => Hardening::Released,
         };
-        let (daemon, teller) = (Arc::new(WakeEvent::new()), Arc::new(WakeEvent::new()));
+        let (daemon, notifier) = (Arc::new(WakeEvent::new()), Arc::new(WakeEvent::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
             places: options.array_slots,
@@ -187,10 +187,10 @@ impl Shared {
             segments,
             space: space.with_clock(clock),
             insertion: AnyInsertion::new(options.insert, shape),
-            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
+            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&notifier)),
             flusher: Flusher::new(Arc::clone(&files), sealing),
             daemon,
-            teller,
+            notifier,
             keeper: WakeEvent::new(),
             opened_at: end,
             max_payload: options.max_payload(),
