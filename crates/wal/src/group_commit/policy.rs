@@ -27,6 +27,8 @@
 
 use std::time::Duration;
 
+use duramen_sync::clock::Instant;
+
 use crate::group_commit::requests::Ask;
 use crate::options::GroupCommit;
 
@@ -48,6 +50,17 @@ pub(crate) enum Due {
     In(Duration),
     /// Nothing, until something changes.
     Never,
+}
+
+impl Due {
+    /// When somebody should look, if this was decided `now`.
+    pub(crate) fn at(self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Now => Some(now),
+            Self::In(time) => Some(now.after(time)),
+            Self::Never => None,
+        }
+    }
 }
 
 /// What the last flushes tell about the next one.
@@ -100,13 +113,9 @@ pub(crate) struct Snapshot {
 
 /// The policy with its limits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Policy(GroupCommit);
+pub(crate) struct Policy(pub(crate) GroupCommit);
 
 impl Policy {
-    pub(crate) fn new(limits: GroupCommit) -> Self {
-        Self(limits)
-    }
-
     /// What should be done now.
     pub(crate) fn due(&self, now: &Snapshot) -> Due {
         if now.is_flushing {

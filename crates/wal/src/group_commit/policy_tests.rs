@@ -7,7 +7,7 @@ const NONE: Duration = Duration::ZERO;
 
 /// X requests, L bytes, T milliseconds.
 fn policy(transactions: usize, bytes: usize, time: u32) -> Policy {
-    Policy::new(GroupCommit { transactions, bytes, time: time * MS })
+    Policy(GroupCommit { transactions, bytes, time: time * MS })
 }
 
 /// No group is waited for: X is 1, and few commit.

@@ -22,9 +22,6 @@
 //! Threads are unparked by whoever ends the flush. Wakers of tasks and functions to be called are code that is not the log's, and
 //! the *notifier*, a thread that does nothing else, runs them: they may take their time, and may even drop the log.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::Parker;
@@ -35,7 +32,7 @@ use duramen_types::planted::{Bug, is_on};
 use crate::buffer::positions::Space;
 use crate::group_commit::policy::{Due, Estimate, Policy, Snapshot};
 use crate::group_commit::requests::{Ask, Requests};
-use crate::group_commit::wake::Wake;
+use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::{PendingCounters, STRIPES};
 use crate::options::GroupCommit;
 use crate::wake_event::WakeEvent;
@@ -52,7 +49,7 @@ pub(crate) struct CommitQueue {
 
 #[derive(Debug, Default)]
 struct State {
-    waiters: BinaryHeap<Reverse<Waiter>>,
+    waiters: Waiters<Lsn>,
     /// Those whom the notifier has to tell.
     to_notify: Vec<Wake>,
     /// Some thread flushes.
@@ -60,53 +57,17 @@ struct State {
     /// When the flush in progress, or the last one, began, and what was hardened then.
     began: Option<(Instant, Lsn)>,
     estimate: Estimate,
-    /// Self-flushing waiters among the waiters.
-    sleeping_self_flushers: usize,
     /// Requests that no flush has begun for.
     requests: Requests,
     /// Those that the flush in progress is for.
     in_flush: Requests,
     /// The earliest time at which a request may have been posted that is not collected yet, if any may.
     posted_since: Option<Instant>,
-    /// When the daemon will look what is due, if it will: it sleeps until then, or is about to be woken, or about to look.
+    /// When the daemon will look what is due, if it will: it sleeps until then, is about to be woken, or flushes, which it
+    /// began at that time, and will look afterwards.
     daemon_looks: Option<Instant>,
     waits: u64,
     inline_flushes: u64,
-}
-
-/// Somebody who waits until the durable position is beyond `lsn`.
-#[derive(Debug)]
-struct Waiter {
-    lsn: Lsn,
-    wake: Wake,
-    is_self_flushing: bool,
-}
-
-impl PartialEq for Waiter {
-    fn eq(&self, other: &Self) -> bool {
-        self.lsn == other.lsn
-    }
-}
-
-impl Eq for Waiter {}
-
-impl PartialOrd for Waiter {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiter {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.lsn.cmp(&other.lsn)
-    }
-}
-
-/// What remains to be done, without the lock, for those who need not wait any more.
-#[derive(Debug, Default)]
-struct Settled {
-    threads: Vec<Arc<Parker>>,
-    has_news_for_notifier: bool,
 }
 
 impl State {
@@ -126,7 +87,7 @@ impl State {
         let since = self.posted_since.take();
         for (count, highest) in posted {
             // With waiters even if they are settled: where that needs no flush, it takes one to wake those who have queued.
-            if self.is_in_flush(space, highest) || !is_settled(space, highest) || !self.waiters.is_empty() {
+            if self.is_in_flush(space, highest) || !is_settled(space, highest) || self.waiters.len() > 0 {
                 self.requests_at(space, highest).add_posted(count, highest, since);
             }
         }
@@ -143,7 +104,7 @@ impl State {
             oldest: self.requests.first.map(|first| now.since(first)),
             has_priority: self.requests.has_priority || space.waiting_for_room() > 0,
             waiters: self.waiters.len(),
-            sleeping_self_flushers: self.sleeping_self_flushers,
+            sleeping_self_flushers: self.waiters.self_flushers,
             estimate: self.estimate,
         }
     }
@@ -172,22 +133,13 @@ impl State {
         self.estimate.update(served.count, served.blocked, self.requests.count, took);
     }
 
-    /// Takes those out who need not wait any more.
-    fn take_settled(&mut self, space: &Space) -> Settled {
-        let mut settled = Settled::default();
-        while self.waiters.peek().is_some_and(|Reverse(first)| is_settled(space, first.lsn)) {
-            let Some(Reverse(Waiter { wake, is_self_flushing, .. })) = self.waiters.pop() else { break };
-            self.sleeping_self_flushers -= usize::from(is_self_flushing);
-            match wake {
-                Wake::Thread(parker) => settled.threads.push(parker),
-                // Under the lock: once the log has failed and this has been called, nobody comes any more.
-                foreign => {
-                    self.to_notify.push(foreign);
-                    settled.has_news_for_notifier = true;
-                }
-            }
-        }
-        settled
+    /// Takes those out who need not wait any more; returns the threads among them, and whether there is news for the notifier.
+    fn take_settled(&mut self, space: &Space) -> (Vec<Arc<Parker>>, bool) {
+        let (threads, foreign) = self.waiters.take(|lsn| is_settled(space, lsn));
+        let has_news = !foreign.is_empty();
+        // Under the lock: once the log has failed and this has been called, nobody comes any more.
+        self.to_notify.extend(foreign);
+        (threads, has_news)
     }
 }
 
@@ -195,7 +147,7 @@ impl CommitQueue {
     /// An empty queue; the daemon and the notifier sleep at these events.
     pub(crate) fn new(policy: GroupCommit, daemon: Arc<WakeEvent>, notifier: Arc<WakeEvent>) -> Self {
         let (pending, state) = (PendingCounters::default(), Mutex::default());
-        Self { policy: Policy::new(policy), daemon, notifier, pending, state }
+        Self { policy: Policy(policy), daemon, notifier, pending, state }
     }
 
     /// How often somebody had to wait, and how often a waiter flushed by itself.
@@ -228,7 +180,7 @@ impl CommitQueue {
                 self.unlock(state, space);
                 flush();
                 reach(Probe::FlushedByCommitter);
-                self.end_flush(space, false);
+                self.end_flush(space);
                 if !is_settled(space, lsn) {
                     // Inserted, but its release waits for a thread that is still filling in.
                     backoff.snooze();
@@ -239,8 +191,8 @@ impl CommitQueue {
             if !std::mem::replace(&mut is_asked, true) {
                 state.requests_at(space, lsn).add(lsn, ask);
             }
-            state.sleeping_self_flushers += usize::from(is_self_flushing);
-            state.waiters.push(Reverse(Waiter { lsn, wake: Wake::Thread(Arc::clone(&parker)), is_self_flushing }));
+            let kind = if is_self_flushing { Wake::SelfFlusher } else { Wake::Thread };
+            state.waiters.push(lsn, kind(Arc::clone(&parker)));
             self.unlock(state, space);
             parker.park();
         }
@@ -262,40 +214,34 @@ impl CommitQueue {
             return Some(wake);
         }
         state.waits += 1;
-        state.waiters.push(Reverse(Waiter { lsn, wake, is_self_flushing: false }));
+        state.waiters.push(lsn, wake);
         None
     }
 
     /// What the daemon should do now. On [`Due::Now`] it has the right to flush, and [`CommitQueue::end_flush`] must follow.
     pub(crate) fn due(&self, space: &Space) -> Due {
         let mut state = self.lock_to_decide(space);
-        state.daemon_looks = None;
         if space.has_failed() {
             return Due::Never;
         }
         let now = Instant::now();
         let due = self.policy.due(&state.snapshot(space, now));
+        state.daemon_looks = due.at(now);
         match due {
             Due::Now => state.begin_flush(space, false),
-            Due::In(time) => {
-                reach(Probe::FlushWaitsForGroup);
-                state.daemon_looks = Some(now.after(time));
-            }
+            Due::In(_) => reach(Probe::FlushWaitsForGroup),
             Due::Never => {}
         }
         self.unlock(state, space);
         due
     }
 
-    /// Ends a flush: wakes those it has satisfied. The daemon must go on to [`CommitQueue::due`].
-    pub(crate) fn end_flush(&self, space: &Space, by_daemon: bool) {
+    /// Ends a flush: wakes those it has satisfied. If the daemon has flushed, it must go on to [`CommitQueue::due`].
+    pub(crate) fn end_flush(&self, space: &Space) {
         let mut state = if is_on(Bug::LeftUnseen) { self.state.lock() } else { self.lock_to_decide(space) };
         state.end_flush(space);
         // Afterwards: requests that are counted as served by now, perhaps without a flush, have their waiters woken here.
         let settled = state.take_settled(space);
-        if by_daemon {
-            state.daemon_looks = Some(Instant::now());
-        }
         // The daemon is woken before those who may take this thread's processor.
         self.unlock(state, space);
         self.wake(settled);
@@ -314,11 +260,7 @@ impl CommitQueue {
     fn unlock(&self, mut state: MutexGuard<'_, State>, space: &Space) {
         let now = Instant::now();
         let snapshot = state.snapshot(space, now);
-        let looks = match self.policy.due(&snapshot) {
-            Due::Now => Some(now),
-            Due::In(time) => Some(now.after(time)),
-            Due::Never => None,
-        };
+        let looks = self.policy.due(&snapshot).at(now);
         let has_to_be_woken = looks.is_some_and(|time| state.daemon_looks.is_none_or(|looks| looks > time));
         if has_to_be_woken {
             state.daemon_looks = looks;
@@ -338,9 +280,9 @@ impl CommitQueue {
         self.wake(settled);
     }
 
-    fn wake(&self, settled: Settled) {
-        settled.threads.iter().for_each(|parker| parker.unpark());
-        if settled.has_news_for_notifier && !is_on(Bug::TellerNotRung) {
+    fn wake(&self, (threads, has_news): (Vec<Arc<Parker>>, bool)) {
+        threads.iter().for_each(|parker| parker.unpark());
+        if has_news && !is_on(Bug::TellerNotRung) {
             self.notifier.wake();
         }
     }
@@ -348,9 +290,7 @@ impl CommitQueue {
     /// Has the notifier tell somebody who did not wait here.
     pub(crate) fn notify(&self, wakes: Vec<Wake>) {
         self.state.lock().to_notify.extend(wakes);
-        if !is_on(Bug::TellerNotRung) {
-            self.notifier.wake();
-        }
+        self.wake((Vec::new(), true));
     }
 
     /// Those whom the notifier has to tell by now.

@@ -22,7 +22,7 @@ fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space)
 #[cfg(not(duramen_loom))]
 fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
     queue.state.lock().daemon_looks = None;
-    queue.end_flush(space, false);
+    queue.end_flush(space);
     queue.state.lock().daemon_looks.is_some()
 }
 
@@ -126,7 +126,7 @@ mod native {
         }
         drop(state);
         space.set_durable(space.released());
-        queue.end_flush(space, true);
+        queue.end_flush(space);
         queue.state.lock().estimate.flush_time = Duration::from_secs(3600);
     }
 
@@ -170,9 +170,9 @@ mod native {
         });
         assert!(matches!(queue.due(&space), Due::In(_)));
         // ... or can come, ...
-        queue.state.lock().sleeping_self_flushers = 1;
+        queue.state.lock().waiters.self_flushers = 1;
         assert_eq!(queue.due(&space), Due::Now);
-        queue.state.lock().sleeping_self_flushers = 0;
+        queue.state.lock().waiters.self_flushers = 0;
         serve(&queue, &space);
         // ... or if it was none who flushed last.
         (0..4).for_each(|_| {
@@ -198,11 +198,11 @@ mod native {
             thread::yield_now();
         }
         // It has queued when it has given the lock back.
-        assert_eq!(queue.state.lock().sleeping_self_flushers, 1);
+        assert_eq!(queue.state.lock().waiters.self_flushers, 1);
         space.set_durable(space.released());
-        queue.end_flush(space, true);
+        queue.end_flush(space);
         waiter.join().unwrap();
-        assert_eq!(queue.state.lock().sleeping_self_flushers, 0);
+        assert_eq!(queue.state.lock().waiters.self_flushers, 0);
     }
 
     #[test]
@@ -300,8 +300,9 @@ mod native {
         queue.request(&space, insert(&space));
         assert_eq!(looks(), Some(now), "it has been woken");
         assert_eq!(queue.due(&space), Due::Now);
+        let began = looks();
         (0..3).for_each(|_| queue.request(&space, insert(&space)));
-        assert_eq!(looks(), None, "some thread flushes");
+        assert_eq!(looks(), began, "it flushes, and looks afterwards");
     }
 
     /// In a persistent buffer, a record is hardened by who releases it, which wakes nobody.
@@ -332,7 +333,7 @@ mod native {
                 queue.state.lock().estimate.flush_time = Duration::ZERO;
                 assert_eq!(queue.due(&space), Due::Now);
             }
-            queue.end_flush(&space, true);
+            queue.end_flush(&space);
             assert_eq!(queue.take_to_notify().len(), 1, "{looks}");
         }
     }
@@ -392,7 +393,7 @@ mod loom_models {
                     let released = space.released();
                     space.set_in_flush(released);
                     space.set_durable(released);
-                    queue.end_flush(space, true);
+                    queue.end_flush(space);
                     if space.durable() <= last {
                         thread::yield_now();
                     }
@@ -535,7 +536,7 @@ mod loom_models {
                 while queue.take_to_notify().is_empty() {
                     match queue.due(space) {
                         Due::Now => {
-                            queue.end_flush(space, true);
+                            queue.end_flush(space);
                             thread::yield_now();
                         }
                         Due::In(_) => thread::yield_now(),
@@ -646,7 +647,7 @@ mod loom_models {
             shared.1.set_in_flush(shared.1.released());
             shared.1.fail();
             shared.0.wake_settled(&shared.1);
-            shared.0.end_flush(&shared.1, true);
+            shared.0.end_flush(&shared.1);
             flusher.join().unwrap();
         });
     }

@@ -22,14 +22,13 @@
 //!
 //! # Stragglers
 //! Threads fence when they commit, when they roll back, and before they wait for something else than the log. One that has
-//! still not fenced when a round has lasted for [`STALLED`] is a straggler: then all processors are drained, for all logs at
+//! still not fenced when a round has lasted for [`DRAIN_AFTER`] is a straggler: then all processors are drained, for all logs at
 //! once, and the round is over. As long as it inserts nothing more it does not count.
 //!
 //! # Locks
 //! Who takes a round further has `rounds` locked, and comes with no other lock of the log. Inserting the synchronization may
 //! wait for room in its log's ring, which the daemon of that log makes without this lock. `waiters` is a leaf.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duramen_pmem::Region;
@@ -43,7 +42,7 @@ use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::group_commit::wake::Wake;
+use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
 use crate::nvm::passive::{Behind, Passive};
 use crate::several::log_set::Together;
@@ -51,13 +50,13 @@ use crate::several::logs::Complete;
 use crate::wake_event::WakeEvent;
 
 /// A round that has lasted so long waits for a straggler. Most transactions commit in less.
-const STALLED: Duration = Duration::from_micros(500);
+const DRAIN_AFTER: Duration = Duration::from_micros(500);
 
 /// From one look at a round to the next, for all threads together: each look takes lines from the caches of those who insert.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(5);
 
 /// How long a thread waits without sleeping.
-const PATIENCE: Duration = Duration::from_micros(60);
+const SPIN_LIMIT: Duration = Duration::from_micros(60);
 
 /// How long the daemon sleeps from one look to the next when nobody else looks, and when others do.
 const TICK: Duration = Duration::from_micros(100);
@@ -72,7 +71,7 @@ pub(crate) struct Group {
     /// Before this time, in nanoseconds, a look at the round is too early.
     next_look: CachePadded<AtomicU64>,
     rounds: CachePadded<Mutex<Rounds>>,
-    waiters: CachePadded<Mutex<Waiters>>,
+    waiters: CachePadded<Mutex<Waiters<Gsn>>>,
     /// What threads have asked for that have no cell.
     requested: CachePadded<AtomicU64>,
     /// Whether the daemon looks for work by itself.
@@ -89,13 +88,6 @@ struct Rounds {
     present: Option<Round>,
     /// Looks taken.
     looks: u64,
-}
-
-/// Those who wait, by GSN and in the order in which they came.
-#[derive(Debug, Default)]
-struct Waiters {
-    by_gsn: BTreeMap<(Gsn, u64), Wake>,
-    came: u64,
 }
 
 /// Everything up to a GSN on its way to being hardened.
@@ -131,7 +123,7 @@ impl Round {
 
     /// Whether it has been waiting for threads for too long.
     fn has_stalled(&self) -> bool {
-        self.behind.as_ref().is_some_and(|(since, _)| since.elapsed() >= STALLED)
+        self.behind.as_ref().is_some_and(|(since, _)| since.elapsed() >= DRAIN_AFTER)
     }
 }
 
@@ -214,7 +206,7 @@ impl Group {
         while !self.is_ready(gsn) {
             if backoff.is_spinning() {
                 backoff.snooze();
-            } else if began.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            } else if began.get_or_insert_with(Instant::now).elapsed() < SPIN_LIMIT {
                 thread::yield_now();
             } else {
                 let parker = Arc::new(Parker::new());
@@ -244,9 +236,7 @@ impl Group {
         if !is_on(Bug::QueuedUnseen) && self.is_settled(gsn) {
             return Some(wake);
         }
-        let number = waiters.came;
-        waiters.came += 1;
-        waiters.by_gsn.insert((gsn, number), wake);
+        waiters.push(gsn, wake);
         drop(waiters);
         self.see_to_daemon();
         None
@@ -340,30 +330,19 @@ impl Group {
             log.space.set_hardened(*tail);
         }
         self.complete.note(gsn);
-        let later = |waiters: &mut Waiters| waiters.by_gsn.split_off(&(Gsn::new(gsn.get() + 1), 0));
-        self.tell(later);
+        self.tell(|waited_for| waited_for <= gsn);
     }
 
     /// Ends all waiting.
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.tell(|_| BTreeMap::new());
+        self.tell(|_| true);
     }
 
-    /// Tells all who wait, but those that `keep` takes out.
-    fn tell(&self, keep: impl FnOnce(&mut Waiters) -> BTreeMap<(Gsn, u64), Wake>) {
-        let told = {
-            let mut waiters = self.waiters.lock();
-            let kept = keep(&mut waiters);
-            std::mem::replace(&mut waiters.by_gsn, kept)
-        };
-        let mut foreign = Vec::new();
-        for wake in told.into_values() {
-            match wake {
-                Wake::Thread(parker) => parker.unpark(),
-                wake => foreign.push(wake),
-            }
-        }
+    /// Tells those who wait for what `is_over` says is hardened, or never will be.
+    fn tell(&self, is_over: impl Fn(Gsn) -> bool) {
+        let (threads, foreign) = self.waiters.lock().take(is_over);
+        threads.iter().for_each(|parker| parker.unpark());
         if !foreign.is_empty() {
             self.logs.all()[0].queue.notify(foreign);
         }
@@ -394,7 +373,7 @@ impl Group {
 
     /// Up to where it has to be seen to that everything is hardened, if it is not.
     fn wanted(&self, rounds: &Rounds) -> Option<Gsn> {
-        let queued = self.waiters.lock().by_gsn.last_key_value().map(|((gsn, _), _)| *gsn);
+        let queued = self.waiters.lock().last();
         let begun = rounds.present.as_ref().map(|round| round.gsn);
         let requested = self.passive.requested().max(Gsn::new(self.requested.load(Ordering::Acquire)));
         let wanted = queued.max(begun).max(Some(requested));

@@ -91,7 +91,7 @@ fn flush_loop(shared: &Shared) {
         match shared.queue.due(&shared.space) {
             Due::Now => {
                 let progress = shared.flush();
-                shared.queue.end_flush(&shared.space, true);
+                shared.queue.end_flush(&shared.space);
                 if progress {
                     backoff = Backoff::new();
                 } else if backoff.is_long() {
