@@ -338,6 +338,80 @@ mod native {
         }
     }
 
+    /// The daemon's loop. It sleeps whenever nothing is due.
+    fn flush_until_stopped(queue: &CommitQueue, space: &Space) {
+        while !queue.daemon.is_stopped() {
+            match queue.due(space) {
+                Due::Now => {
+                    flush(space);
+                    queue.end_flush(space);
+                }
+                Due::In(time) => queue.daemon.wait(Some(time)),
+                Due::Never => queue.daemon.wait(None),
+            }
+        }
+    }
+
+    fn flush(space: &Space) {
+        let released = space.released();
+        space.set_in_flush(released);
+        space.set_durable(released);
+    }
+
+    /// Threads block, post requests, have functions called and flush for each other; none of them is forgotten.
+    #[test]
+    fn nobody_is_forgotten_among_many() {
+        const EACH: usize = 20_000;
+        const THREADS: usize = 4;
+        let shared = Arc::new(fixture(policy()));
+        let (called, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let daemon = Arc::clone(&shared);
+        let daemon = thread::spawn("daemon", move || flush_until_stopped(&daemon.0, &daemon.1)).unwrap();
+        for number in 0..THREADS {
+            let (shared, called, ended) = (Arc::clone(&shared), Arc::clone(&called), Arc::clone(&ended));
+            let commit = move || {
+                let (queue, space) = &*shared;
+                for commit in 0..EACH {
+                    let lsn = insert(space);
+                    if commit % 4 == 0 {
+                        queue.wait(space, lsn, Ask::Grouped, || flush(space));
+                        continue;
+                    }
+                    queue.request(space, lsn);
+                    if commit % 4 == 1 {
+                        queue.wait(space, lsn, Ask::SelfFlushing, || flush(space));
+                    } else if (commit + number) % 4 == 2 {
+                        let called = Arc::clone(&called);
+                        let call = Box::new(move || {
+                            called.fetch_add(1, Ordering::Relaxed);
+                        });
+                        if let Some(wake) = queue.queue(space, lsn, Wake::Call(call)) {
+                            wake.tell();
+                        }
+                    } else {
+                        called.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                ended.fetch_add(1, Ordering::Release);
+            };
+            drop(thread::spawn("committer", commit).unwrap());
+        }
+        let (queue, space) = &*shared;
+        let begun = Instant::now();
+        let all_told = || {
+            queue.take_to_notify().into_iter().for_each(Wake::tell);
+            ended.load(Ordering::Acquire) == THREADS
+                && called.load(Ordering::Relaxed) == THREADS * EACH / 2
+                && space.durable() == space.end()
+        };
+        while !all_told() {
+            assert!(begun.elapsed() < Duration::from_secs(100), "a wake-up is lost: {:?}", queue.state.lock());
+            thread::sleep(Duration::from_millis(1));
+        }
+        queue.daemon.stop();
+        daemon.join().unwrap();
+    }
+
     #[test]
     fn only_the_satisfied_are_woken() {
         use std::task::Wake as _;
