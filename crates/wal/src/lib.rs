@@ -57,7 +57,7 @@
 //! 3. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
 //! 4. *room* (`space`): waiting for room;
 //! 5. *commit queue* (`commit`);
-//! 6. *live* (`files`), *state* (`retention`), *failure* (`archive`), the bells' and the waiters' own locks: leaves.
+//! 6. *live* (`files`), *state* (`retention`), *failure* (`archive`), the wake events' and the waiters' own locks: leaves.
 //!
 //! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
 //!
@@ -92,6 +92,7 @@ mod stats;
 mod stream;
 #[cfg(test)]
 mod test_support;
+mod wake_event;
 
 pub use error::{Result, WalError};
 pub use format::record::{NewRecord, Record, RecordRef};

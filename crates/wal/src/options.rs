@@ -14,10 +14,10 @@ use crate::segments::archive::Archive;
 /// When the log is flushed: as soon as one of the three limits is reached and the device is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupCommit {
-    /// Flush when so many requests to harden wait. With 1, the default, a lone request never waits for company; when many
-    /// commit at once, a flush waits for company: of threads that sleep for most of those whom the one before has released,
-    /// for at most twice the time that a flush takes; otherwise for at most four times, and for half of them, or until a
-    /// thread that has left commits on their way waits for one of them. Any other number is taken by the letter.
+    /// Flush when so many requests to harden wait. With 1, the default, a lone request is flushed at once; when many commit at
+    /// the same time, a flush waits for a group of them. If they are blocked threads, it waits for three quarters of those
+    /// who commit, for at most twice the time that a flush takes. Otherwise it waits for half of them, or until a thread
+    /// that has left commits in flight waits for one of them, for at most four times. Any other number is taken literally.
     pub transactions: usize,
     /// Flush when so many bytes, or up to a quarter more, are in the buffer, even if nobody waits.
     pub bytes: usize,
@@ -244,7 +244,10 @@ impl WalOptions {
             return invalid("group_commit.transactions", "it must be at least 1");
         }
         if self.group_commit.time > Duration::from_secs(10) {
-            return invalid("group_commit.time", "it must be at most 10 seconds: so long does a lonely commit wait");
+            return invalid(
+                "group_commit.time",
+                "it must be at most 10 seconds: it bounds the latency of a lone commit",
+            );
         }
         if self.group_commit.bytes == 0 {
             return invalid("group_commit.bytes", "it must be at least 1");

@@ -35,10 +35,10 @@ use duramen_types::{LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::group_commit::work_signal::Bell;
 use crate::segments::files::SegmentFiles;
 use crate::stream::inner::Shared;
 use crate::stream::log::FIRST_LSN;
+use crate::wake_event::WakeEvent;
 
 /// Bytes copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -109,7 +109,7 @@ impl Archive {
             }
             _ => error,
         })?;
-        Ok(Arc::new(ArchiveInUse { disk, bell: Bell::new(), lock }))
+        Ok(Arc::new(ArchiveInUse { disk, event: WakeEvent::new(), lock }))
     }
 }
 
@@ -133,11 +133,11 @@ fn copy_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}{COPY}", directory(log))
 }
 
-/// An archive that nobody else writes to, with one bell for whoever archives all logs that go there.
+/// An archive that nobody else writes to, with one event that wakes whoever archives all logs that go there.
 #[derive(Debug)]
 pub(crate) struct ArchiveInUse {
     disk: Arc<dyn Disk>,
-    pub(crate) bell: Bell,
+    pub(crate) event: WakeEvent,
     #[allow(dead_code, reason = "held for its drop")]
     lock: DiskLock,
 }
@@ -221,8 +221,8 @@ impl Archiver {
     }
 
     /// What whoever copies sleeps at.
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.archive.bell
+    pub(crate) fn event(&self) -> &WakeEvent {
+        &self.archive.event
     }
 
     /// Number of the next segment to be copied, and where it ends.
@@ -366,18 +366,18 @@ impl Shared {
         if let Some(archiver) = &self.archiver
             && archiver.is_due(self.space.durable())
         {
-            archiver.bell().ring();
+            archiver.event().wake();
         }
     }
 
     /// What the thread does that archives a database's only log.
     pub(crate) fn archive(&self) {
         let Some(archiver) = &self.archiver else { return };
-        while !archiver.bell().is_stopped() {
+        while !archiver.event().is_stopped() {
             if self.space.has_failed() || !archiver.is_due(self.space.durable()) {
-                archiver.bell().wait(None);
+                archiver.event().wait(None);
             } else if !self.archive_next() {
-                archiver.bell().wait_out(RETRY);
+                archiver.event().wait_out(RETRY);
             }
         }
     }
@@ -437,7 +437,7 @@ impl Shared {
     /// Waits until everything that can be archived is, or the archive fails; of a database's only log.
     pub(crate) fn await_archive(&self) {
         while let Some(archiver) = self.archiver_at_work() {
-            archiver.bell().ring();
+            archiver.event().wake();
             thread::sleep(LOOK);
         }
         // The archiver may not have come to it yet.

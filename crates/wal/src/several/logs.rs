@@ -319,7 +319,7 @@ impl Logs {
     pub fn wait_hardened(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
         match self.only() {
             Some(wal) => wal.wait_hardened(gsn),
-            None => self.wait(gsn, own, Ask::InCompany),
+            None => self.wait(gsn, own, Ask::Grouped),
         }
     }
 

@@ -132,7 +132,7 @@ fn poll(
 impl Parts {
     fn wait(&self) -> Result<()> {
         // Several logs are flushed side by side, by their daemons.
-        self.first.wait(if self.others.is_empty() { Ask::Helping } else { Ask::Requested })?;
+        self.first.wait(if self.others.is_empty() { Ask::SelfFlushing } else { Ask::Requested })?;
         self.others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
         self.note();
         Ok(())

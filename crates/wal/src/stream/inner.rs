@@ -20,7 +20,6 @@ use crate::format::segment::BLOCK;
 use crate::group_commit::flush::Flusher;
 use crate::group_commit::queue::{CommitQueue, is_settled};
 use crate::group_commit::requests::Ask;
-use crate::group_commit::work_signal::Bell;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::nvm::destage::Stalled;
 use crate::nvm::passive::Passive;
@@ -30,6 +29,7 @@ use crate::segments::archive::{Archive, ArchiveInUse, Archiver};
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::pool::{Limits, Segments};
 use crate::stream::daemon::FailOnPanic;
+use crate::wake_event::WakeEvent;
 
 /// An open log.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub(crate) struct Shared {
     pub(crate) insertion: AnyInsertion,
     pub(crate) queue: CommitQueue,
     pub(crate) flusher: Flusher,
-    pub(crate) daemon: Arc<Bell>,
-    pub(crate) teller: Arc<Bell>,
-    pub(crate) keeper: Bell,
+    pub(crate) daemon: Arc<WakeEvent>,
+    pub(crate) notifier: Arc<WakeEvent>,
+    pub(crate) keeper: WakeEvent,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
@@ -166,7 +166,7 @@ impl Shared {
             Some(nvm) if nvm.streams() => Hardening::Told,
             Some(_) => Hardening::Released,
         };
-        let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
+        let (daemon, notifier) = (Arc::new(WakeEvent::new()), Arc::new(WakeEvent::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
             places: options.array_slots,
@@ -186,11 +186,11 @@ impl Shared {
             segments,
             space: space.with_clock(clock),
             insertion: AnyInsertion::new(options.insert, shape),
-            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
+            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&notifier)),
             flusher: Flusher::new(Arc::clone(&files), sealing),
             daemon,
-            teller,
-            keeper: Bell::new(),
+            notifier,
+            keeper: WakeEvent::new(),
             opened_at: end,
             max_payload: options.max_payload(),
             quick: if is_clocked || is_persistent { Quick::Never } else { Quick::new(sealing) },
@@ -329,7 +329,7 @@ impl Shared {
         match self.flusher.flush(&self.space, &self.ring, &self.segments) {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {
-                    self.keeper.ring();
+                    self.keeper.wake();
                 }
                 self.call_archiver();
                 progress

@@ -184,7 +184,7 @@ impl Wal {
         }
         let lsn = Lsn::new(gsn.get());
         self.shared.check_inserted(lsn)?;
-        self.shared.wait(lsn, Ask::InCompany)
+        self.shared.wait(lsn, Ask::Grouped)
     }
 
     /// As [`Wal::wait_hardened`], for what is no commit and what commits may have to wait for: it does not wait for the
