@@ -41,57 +41,6 @@ fn has_instructions() -> bool {
     std::arch::is_x86_feature_detected!("sse4.2") && std::arch::is_x86_feature_detected!("pclmulqdq")
 }
 
-/// The checksum of a block of which some words are not known yet: most of the work is done before they are.
-///
-/// The block is a seed, half a word, a first word, three more, a fifth, and a tail. Seed, first and fifth word come late.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there it cannot be made"))]
-pub struct EarlyCrc {
-    /// Remainder of the three words, from zero.
-    words: u64,
-    /// Remainder of the tail, from zero.
-    tail: u64,
-    tail_words: usize,
-}
-
-impl EarlyCrc {
-    /// Longest tail in bytes.
-    pub const MAX_TAIL: usize = 8 * 252;
-
-    /// Whether this processor can make one.
-    pub fn is_supported() -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return has_instructions();
-        #[cfg(not(target_arch = "x86_64"))]
-        false
-    }
-
-    /// The second to the fourth word and the tail, followed by zeros up to a multiple of 8.
-    ///
-    /// # Panics
-    /// Here or in the end, when the tail is longer than [`Self::MAX_TAIL`].
-    ///
-    /// # Safety
-    /// [`Self::is_supported`].
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    #[target_feature(enable = "sse4.2,pclmulqdq")]
-    pub fn new(words: [u64; 3], tail: &[u8]) -> Self {
-        x86::early(words, tail)
-    }
-
-    /// The checksum.
-    ///
-    /// # Safety
-    /// As [`Self::new`].
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    #[target_feature(enable = "sse4.2,pclmulqdq")]
-    pub fn finish(self, seed: u64, half: u32, first: u64, fifth: u64) -> u32 {
-        x86::finish(self, seed, half, first, fifth)
-    }
-}
-
 fn portable((seed, half, words): Block<'_>) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&seed.to_le_bytes());
@@ -102,7 +51,7 @@ fn portable((seed, half, words): Block<'_>) -> u32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Block, EarlyCrc};
+    use super::Block;
     use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64};
 
     /// Beyond this, folding many words at a time is faster.
@@ -111,15 +60,13 @@ mod x86 {
     /// Up to so many words, what the chains save is lost in putting them together.
     pub(super) const ONE_CHAIN: usize = 24;
 
-    const MAX_SHIFT: usize = MAX_WORDS + 1;
-
     /// For each number of words, `x^(64n - 33)` modulo the polynomial, lowest power in the highest bit. The missing 33
     /// powers come from the product of two such numbers, which is one bit short (1), and from the division (32).
-    static SHIFT: [u64; MAX_SHIFT] = {
-        let mut table = [0; MAX_SHIFT];
+    static SHIFT: [u64; MAX_WORDS] = {
+        let mut table = [0; MAX_WORDS];
         let mut power: u32 = 1 << 31;
         let (mut exponent, mut n) = (0, 1);
-        while n < MAX_SHIFT {
+        while n < MAX_WORDS {
             while exponent < 64 * n - 33 {
                 power = if power & 1 == 0 { power >> 1 } else { power >> 1 ^ 0x82F6_3B78 };
                 exponent += 1;
@@ -134,9 +81,6 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn shift(crc: u64, words: usize) -> u64 {
-        if words == 0 {
-            return crc;
-        }
         let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(crc as i64), _mm_cvtsi64_si128(SHIFT[words] as i64));
         _mm_crc32_u64(0, _mm_cvtsi128_si64(product) as u64)
     }
@@ -177,31 +121,6 @@ mod x86 {
 
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
-    pub(super) fn early(words: [u64; 3], tail: &[u8]) -> EarlyCrc {
-        let words = words.into_iter().fold(0, |crc, word| _mm_crc32_u64(crc, word));
-        let (whole, rest) = tail.as_chunks::<8>();
-        let mut early = EarlyCrc { words, tail: 0, tail_words: whole.len() };
-        early.tail = whole.iter().fold(0, |crc, word| step(crc, word));
-        if !rest.is_empty() {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            early.tail = step(early.tail, &last);
-            early.tail_words += 1;
-        }
-        early
-    }
-
-    #[inline]
-    #[target_feature(enable = "sse4.2,pclmulqdq")]
-    pub(super) fn finish(early: EarlyCrc, seed: u64, half: u32, first: u64, fifth: u64) -> u32 {
-        // Three chains that do not wait for each other.
-        let before = _mm_crc32_u64(begin(seed, half), first);
-        let words = _mm_crc32_u64(early.words, fifth);
-        !(shift(before, 4 + early.tail_words) ^ shift(words, early.tail_words) ^ early.tail) as u32
-    }
-
-    #[inline]
-    #[target_feature(enable = "sse4.2,pclmulqdq")]
     pub(super) fn crc32c_words_of_three([a, b, c]: [Block<'_>; 3]) -> [u32; 3] {
         let together = a.2.len().min(b.2.len()).min(c.2.len());
         let (mut of_a, mut of_b, mut of_c) = (begin(a.0, a.1), begin(b.0, b.1), begin(c.0, c.1));
@@ -230,26 +149,6 @@ mod tests {
             let block = (42, 0xDEAD_BEEF, &words[..]);
             assert_eq!(crc32c_words(block), expected, "{len} words");
             assert_eq!(portable(block), expected, "{len} words");
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn late_words_make_no_difference() {
-        if !EarlyCrc::is_supported() {
-            return;
-        }
-        for len in 0..=EarlyCrc::MAX_TAIL {
-            let tail: Vec<u8> = (0..len).map(|i| (i * i * 7 + 1) as u8).collect();
-            let words = [1, u64::MAX, 0x0123_4567_89AB_CDEF, 0, 1 << 63];
-            let mut bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
-            bytes.extend_from_slice(&tail);
-            bytes.resize(bytes.len().next_multiple_of(8), 0);
-            let expected = portable((42, 0xDEAD_BEEF, bytes.as_chunks().0));
-            // SAFETY: the processor has the instructions.
-            let early = unsafe { EarlyCrc::new([words[1], words[2], words[3]], &tail) };
-            // SAFETY: as above.
-            assert_eq!(unsafe { early.finish(42, 0xDEAD_BEEF, words[0], words[4]) }, expected, "{len} bytes");
         }
     }
 

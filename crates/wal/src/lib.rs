@@ -26,8 +26,8 @@
 //! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clock of several logs |
 //! | `insert` | the insertion designs, one file each, and what they share |
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
-//! | `group_commit` | the queue of committers, the requests in it, the flush |
-//! | `nvm` | the log device `nvm`: the ring in persistent memory, de-staging, passive group commit |
+//! | `group_commit` | the queue of committers, the requests in it |
+//! | `device` | what makes records durable: flushes to the segments, or a ring in persistent memory |
 //! | `stream` | one log: shared state, background threads, handles |
 //! | `several` | N logs as one |
 //!
@@ -76,15 +76,16 @@
 //! [`Gsn`]: duramen_types::Gsn
 
 mod buffer;
+mod device;
 mod error;
 mod format;
 mod group_commit;
 mod insert;
 #[cfg(not(duramen_loom))]
 pub mod measure;
-mod nvm;
 mod observer;
 mod options;
+mod place;
 mod regions;
 mod segments;
 mod several;
@@ -100,6 +101,7 @@ pub use format::segment::segment_name;
 pub use insert::InsertDesign;
 pub use observer::ReadObserver;
 pub use options::{GroupCommit, LogDevice, NvmOptions, Sealing, WalOptions};
+pub use place::{FIRST_LSN, Inserted};
 pub use segments::archive::Archive;
 pub use segments::log_pieces::{Cut, LogChain, LogPart, Pieces};
 pub use segments::reader::LogReader;
@@ -114,4 +116,4 @@ pub use several::read_back::ReadBack;
 pub use stats::WalStats;
 pub use stream::copy::{LogHold, LogsHold};
 pub use stream::hardened::Hardened;
-pub use stream::log::{FIRST_LSN, Inserted, Wal};
+pub use stream::log::Wal;

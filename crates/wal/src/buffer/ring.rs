@@ -1,15 +1,16 @@
-//! The log buffer's memory, ordinary or persistent: a ring that is mapped twice in a row, so that no record ever wraps.
+//! The log buffer's memory, ordinary or persistent: a ring that is mapped twice in a row, so that
+//! no record ever wraps.
 //!
-//! The byte of an LSN lies at `lsn mod size`. The same physical pages are mapped at `[0, size)` and again at
-//! `[size, 2 size)`, so any range of up to `size` bytes is contiguous in memory wherever it starts.
+//! The byte of an LSN lies at `lsn mod size`. The same physical pages are mapped at `[0, size)` and
+//! again at `[size, 2 size)`, so any range of up to `size` bytes is contiguous in memory wherever
+//! it starts.
 
 use std::io;
 use std::ptr::NonNull;
 
-use duramen_sync::cost;
+use duramen_pmem::Region;
+use duramen_sync::{Arc, cost};
 use duramen_types::Lsn;
-
-use crate::nvm::ring::NvmRing;
 
 /// Memory of the log buffer.
 #[derive(Debug)]
@@ -17,10 +18,11 @@ pub(crate) struct Ring {
     base: NonNull<u8>,
     size: usize,
     /// Whose memory it is, if that is persistent.
-    nvm: Option<NvmRing>,
+    region: Option<Arc<Region>>,
 }
 
-// SAFETY: the ring is plain memory; who may touch which part of it when is the contract of `bytes` and `bytes_mut`.
+// SAFETY: the ring is plain memory; who may touch which part of it when is the contract of `bytes`
+// and `bytes_mut`.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -41,18 +43,14 @@ impl Ring {
         ring
     }
 
-    /// A ring in persistent memory, a power of two of bytes.
-    pub(crate) fn persistent(nvm: NvmRing) -> Self {
-        let base = NonNull::new(nvm.base()).expect("the system never maps address zero unasked");
-        let size = nvm.bytes() as usize;
+    /// The ring in persistent memory that begins at `at`, where `region` has been mapped twice in a
+    /// row: a power of two of bytes.
+    pub(crate) fn in_region(region: Arc<Region>, at: u64, size: usize) -> Self {
         assert!(size.is_power_of_two() && size >= 4096, "a ring is a power of two of whole pages");
-        Self { base, size, nvm: Some(nvm) }
-    }
-
-    /// The persistent memory that the ring lies in, if it does.
-    #[inline(always)]
-    pub(crate) fn nvm(&self) -> Option<&NvmRing> {
-        self.nvm.as_ref()
+        // SAFETY: the slice is given up at once; who may touch the ring when is the contract of
+        // `bytes` and `bytes_mut`.
+        let base = NonNull::from(unsafe { region.bytes_mut(at, size) }).cast();
+        Self { base, size, region: Some(region) }
     }
 
     fn map(memory: libc::c_int, size: usize) -> io::Result<Self> {
@@ -69,10 +67,12 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).expect("the system never maps address zero unasked");
-        // From here on the drop of `ring` unmaps the whole reservation, also when one of the mappings fails.
-        let ring = Self { base, size, nvm: None };
+        // From here on the drop of `ring` unmaps the whole reservation, also when one of the
+        // mappings fails.
+        let ring = Self { base, size, region: None };
         for copy in 0..2 {
-            // SAFETY: `copy * size` is within the reservation, which `MAP_FIXED` replaces page by page.
+            // SAFETY: `copy * size` is within the reservation, which `MAP_FIXED` replaces page by
+            // page.
             let mapped = unsafe {
                 libc::mmap(
                     base.as_ptr().add(copy * size).cast(),
@@ -109,7 +109,8 @@ impl Ring {
     /// # Safety
     /// Nobody writes to the range while the slice lives.
     pub(crate) unsafe fn bytes(&self, lsn: Lsn, len: usize) -> &[u8] {
-        // SAFETY: `at` checked the bounds; the memory is initialised (zeroed by the system); the caller excludes writers.
+        // SAFETY: `at` checked the bounds; the memory is initialised (zeroed by the system); the
+        // caller excludes writers.
         unsafe { std::slice::from_raw_parts(self.at(lsn, len), len) }
     }
 
@@ -125,8 +126,8 @@ impl Ring {
     }
 }
 
-/// Fails if the system would not give `size` bytes. It says so of memory that is reserved; shared memory it gives page
-/// by page, and ends the process when there is no more.
+/// Fails if the system would not give `size` bytes. It says so of memory that is reserved; shared
+/// memory it gives page by page, and ends the process when there is no more.
 fn probe(size: usize) -> io::Result<()> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping where the system likes; the result is checked.
@@ -142,11 +143,12 @@ fn probe(size: usize) -> io::Result<()> {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.nvm.is_some() {
+        if self.region.is_some() {
             return;
         }
         cost::unmap(self.base.as_ptr());
-        // SAFETY: without persistent memory this is the reservation of `map`, and the borrow rules say that no slice of it is left.
+        // SAFETY: without persistent memory this is the reservation of `map`, and the borrow rules
+        // say that no slice of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * self.size) };
     }
 }

@@ -14,14 +14,16 @@
 //! 48 payload, then zeros up to the length
 //! ```
 //!
-//! All numbers are little-endian. Records follow each other without gaps, across segments too. The checksum is put in when
-//! the record is inserted, or by who flushes it ([`crate::Sealing`]); on disk it is always there. The seed of the
-//! checksum is the record's LSN plus a number derived from the identity of the database and the log, so that a record passes
-//! only where it was written: what an earlier use of a recycled segment or another log left behind does not.
+//! All numbers are little-endian. Records follow each other without gaps, across segments too. The
+//! checksum is put in when the record is inserted, or by who flushes it ([`crate::Sealing`]); on
+//! disk it is always there. The seed of the checksum is the record's LSN plus a number derived from
+//! the identity of the database and the log, so that a record passes only where it was written:
+//! what an earlier use of a recycled segment or another log left behind does not.
 //!
-//! The backlog lets recovery tell a torn tail from damage. A flush starts only when the one before is durable, so a crash
-//! leaves holes in the last flush at most. A valid record behind a hole that says that the log was durable beyond the
-//! hole when it was filled in proves that the hole was not there before: something else destroyed hardened records.
+//! The backlog lets recovery tell a torn tail from damage. A flush starts only when the one before
+//! is durable, so a crash leaves holes in the last flush at most. A valid record behind a hole that
+//! says that the log was durable beyond the hole when it was filled in proves that the hole was not
+//! there before: something else destroyed hardened records.
 
 use duramen_sync::cost;
 use duramen_types::{
@@ -38,8 +40,8 @@ pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
 /// Payloads up to this are copied without a call, which would take longer.
 pub(crate) const SMALL_PAYLOAD: usize = 128;
 
-/// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see [`crate::Logs`]). Users
-/// of the log do not see it.
+/// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see
+/// [`crate::Logs`]). Users of the log do not see it.
 pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
 
 /// Bytes that the tails of `count` logs take.
@@ -60,7 +62,8 @@ pub struct NewRecord<'a> {
     pub page: PageId,
     /// The transaction's previous record, or zero. The log does not look at it.
     pub prev: Place,
-    /// The record's GSN must exceed this one (that of the page and of the transaction before the change).
+    /// The record's GSN must exceed this one (that of the page and of the transaction before the
+    /// change).
     pub after: Gsn,
     /// The rest, at most [`crate::WalOptions::max_payload`] bytes.
     pub payload: &'a [u8],
@@ -116,7 +119,8 @@ pub struct RecordRef<'a> {
     pub payload: &'a [u8],
     /// What a synchronization of several logs says (see [`crate::Logs`]); otherwise empty.
     pub(crate) tails: &'a [u8],
-    /// A position up to which the log was durable when the record was filled in, if the record tells one.
+    /// A position up to which the log was durable when the record was filled in, if the record
+    /// tells one.
     pub(crate) durable_before: Option<Lsn>,
 }
 
@@ -140,7 +144,8 @@ impl RecordRef<'_> {
     }
 }
 
-/// Whose records they are: what the checksums of one log's records are seeded with, besides the position.
+/// Whose records they are: what the checksums of one log's records are seeded with, besides the
+/// position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) database: [u8; 16],
@@ -174,9 +179,8 @@ pub(crate) const fn record_bytes(payload: usize) -> usize {
     (HEADER_BYTES + payload + 7) & !7
 }
 
-/// Writes `record`, of at most `MAX_PAYLOAD`, into `space`, which is as long as the record and lies at `lsn` in the log,
-/// durable up to `durable`. `crc` makes the checksum of the first word behind it and the last of the header; or nothing, and
-/// [`seal`] has to follow.
+/// Writes `record`, of at most `MAX_PAYLOAD`, into `space`, which is as long as the record and lies
+/// at `lsn` in the log, durable up to `durable`. It has no checksum until [`seal`] computes it.
 #[inline(always)]
 pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     space: &mut [u8],
@@ -184,7 +188,6 @@ pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     lsn: Lsn,
     gsn: Gsn,
     durable: Lsn,
-    crc: impl FnOnce(u64, u64) -> u32,
 ) {
     let (length, payload) = (record_bytes(record.payload.len()), record.payload);
     assert_eq!(space.len(), length, "the space fits the record");
@@ -210,7 +213,7 @@ pub(crate) fn encode<const MAX_PAYLOAD: usize>(
         body.copy_from_slice(payload);
     }
     // Last: the rest is on its way to the cache meanwhile.
-    fields[0] = (u64::from(crc(gsn.get(), tail)) | (length as u64) << 32).to_le_bytes();
+    fields[0] = ((length as u64) << 32).to_le_bytes();
 }
 
 /// Copies at most [`SMALL_PAYLOAD`] bytes, without a call.
@@ -236,12 +239,20 @@ fn copy_small(to: &mut [u8], from: &[u8]) {
     }
 }
 
+/// Tells a simulated machine that a record has been copied.
+#[inline(always)]
+pub(crate) fn filled(record: &NewRecord<'_>, space: &[u8]) {
+    cost::read(record.payload.as_ptr(), record.payload.len());
+    cost::write(space.as_ptr(), space.len());
+}
+
 /// Instructions that the checksum of a record of `bytes` takes, about.
 pub(crate) const fn checksum_instructions(bytes: usize) -> u64 {
     40 + bytes as u64 / 8
 }
 
-/// Seals whole records that follow each other from `from` on: computes the checksum of each and writes it to its place.
+/// Seals whole records that follow each other from `from` on: computes the checksum of each and
+/// writes it to its place.
 ///
 /// # Panics
 /// When that is not what is there.
@@ -313,7 +324,8 @@ fn backlog(lsn: Lsn, durable: Lsn) -> u16 {
     blocks.min(u64::from(u16::MAX)) as u16
 }
 
-/// The fixed part of a record, as found on disk: nothing in it can be trusted before the checksum has been compared.
+/// The fixed part of a record, as found on disk: nothing in it can be trusted before the checksum
+/// has been compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header<'a>(&'a [u8; HEADER_BYTES]);
 
@@ -346,21 +358,24 @@ impl<'a> Header<'a> {
         Gsn::new(self.u64_at(8))
     }
 
-    /// Whether the GSN is one that a record at `lsn` can have. With one log that is the LSN and nothing else, which tells
-    /// the beginning of a record from other bytes. With several, GSNs run ahead of LSNs.
+    /// Whether the GSN is one that a record at `lsn` can have. With one log that is the LSN and
+    /// nothing else, which tells the beginning of a record from other bytes. With several, GSNs run
+    /// ahead of LSNs.
     pub(crate) fn is_in_place(&self, identity: &Identity, lsn: Lsn) -> bool {
         let gsn = self.gsn().get();
         gsn == lsn.get() || gsn > lsn.get() && identity.count > 1
     }
 
-    /// A position up to which the log was durable when the record at `lsn` was filled in, if it tells one.
+    /// A position up to which the log was durable when the record at `lsn` was filled in, if it
+    /// tells one.
     fn durable_before(&self, lsn: Lsn) -> Option<Lsn> {
         let blocks = u16::from_le_bytes([self.0[42], self.0[43]]);
         (blocks != u16::MAX).then(|| Lsn::new(lsn.get().saturating_sub(u64::from(blocks) * BLOCK_SIZE as u64)))
     }
 }
 
-/// Whether the record at `lsn` is what was written there; `bytes` are the whole of it, as long as [`Header::length`] says.
+/// Whether the record at `lsn` is what was written there; `bytes` are the whole of it, as long as
+/// [`Header::length`] says.
 pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
     let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
     let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(identity, lsn));
@@ -411,7 +426,7 @@ mod tests {
         };
         let mut bytes = vec![0xAA; record_bytes(payload.len())];
         let identity = Identity::new(IDENTITY, LogId::ZERO);
-        encode::<MAX_RECORD_BYTES>(&mut bytes, &record, lsn, Gsn::new(lsn.get()), Lsn::new(4096), |_, _| 0);
+        encode::<MAX_RECORD_BYTES>(&mut bytes, &record, lsn, Gsn::new(lsn.get()), Lsn::new(4096));
         seal(&mut bytes, &identity, lsn);
         bytes
     }
@@ -437,9 +452,9 @@ mod tests {
             // What was there before does not show.
             bytes.resize(start + record_bytes(len), 0xAA);
             if len <= SMALL_PAYLOAD {
-                encode::<SMALL_PAYLOAD>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn, |_, _| 0);
+                encode::<SMALL_PAYLOAD>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn);
             } else {
-                encode::<MAX_RECORD_BYTES>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn, |_, _| 0);
+                encode::<MAX_RECORD_BYTES>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn);
             }
             assert!(!is_intact(&bytes[start..], &identity, lsn), "{len} bytes, not sealed");
             assert!(bytes[start + HEADER_BYTES + len..].iter().all(|byte| *byte == 0), "{len} bytes, padding");

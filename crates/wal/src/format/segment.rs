@@ -29,7 +29,7 @@ use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
 
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::stream::log::FIRST_LSN;
+use crate::place::FIRST_LSN;
 
 /// Directory of the segments of a database's first log, and of what is copied of it.
 pub(crate) const DIRECTORY: &str = "log";
@@ -79,6 +79,11 @@ impl Geometry {
     /// Byte offset of `lsn` in the file of its segment.
     pub(crate) const fn offset(&self, lsn: u64) -> u64 {
         BLOCK + (lsn - FIRST_LSN.get()) % self.data_bytes()
+    }
+
+    /// The error that the log is damaged at `lsn`.
+    pub(crate) fn corrupt(&self, lsn: u64, reason: impl Into<String>) -> WalError {
+        WalError::Corrupt { segment: self.segment_of(lsn), offset: self.offset(lsn), reason: reason.into() }
     }
 }
 

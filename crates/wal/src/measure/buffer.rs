@@ -14,7 +14,7 @@ use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
 use crate::format::record::HEADER_BYTES;
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
-use crate::stream::log::FIRST_LSN;
+use crate::place::FIRST_LSN;
 use crate::wake_event::WakeEvent;
 
 /// What is inserted, by how many, into what.

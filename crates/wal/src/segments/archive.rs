@@ -1,27 +1,32 @@
 //! The log archive: whole segments are copied to another directory before they may be recycled.
 //!
-//! A segment is copied when the log is hardened beyond its end; nothing in it changes any more. The copy gets the name of a
-//! segment only when all of it is durable, and the archive has it only when the name is durable, too:
+//! A segment is copied when the log is hardened beyond its end; nothing in it changes any more. The
+//! copy gets the name of a segment only when all of it is durable, and the archive has it only when
+//! the name is durable, too:
 //!
 //! 1. write `log/<number>.copy`, sync it;
 //! 2. rename it to `log/<number>.log`, sync the directory;
 //! 3. from then on the log may start in the next segment ([`crate::segments::retention`]).
 //!
-//! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start never passes what the
-//! archive lacks. A copy has the header of a segment, made anew, and the segment's bytes as they are: every record in it has
-//! its checksum. The layout is that of a database's logs, so [`crate::LogReader`] reads an archive, too.
+//! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start
+//! never passes what the archive lacks. A copy has the header of a segment, made anew, and the
+//! segment's bytes as they are: every record in it has its checksum. The layout is that of a
+//! database's logs, so [`crate::LogReader`] reads an archive, too.
 //!
-//! Of several logs, a segment is copied when all of them are complete up to whatever is in it: see [`crate::several::archiving`].
+//! Of several logs, a segment is copied when all of them are complete up to whatever is in it: see
+//! [`crate::several::archiving`].
 //!
 //! # Failure
-//! The archive is on another disk than the log, as a rule. If it cannot be written, the log goes on, keeps what is not
-//! archived, and tries again; when its limit is reached, reservations get [`WalError::Full`], which names the archive.
-//! Nothing is ever recycled unarchived, and nothing is lost.
+//! The archive is on another disk than the log, as a rule. If it cannot be written, the log goes
+//! on, keeps what is not archived, and tries again; when its limit is reached, reservations get
+//! [`WalError::Full`], which names the archive. Nothing is ever recycled unarchived, and nothing is
+//! lost.
 //!
 //! # What belongs together
-//! A log is archived from the segment on in which it starts when the archive is empty, else from where the archive ends. An
-//! archive is refused that is another log's, lacks a segment that the log has recycled already, or is ahead of the log or
-//! not like it in its last segment, as after a database was put back from a copy.
+//! A log is archived from the segment on in which it starts when the archive is empty, else from
+//! where the archive ends. An archive is refused that is another log's, lacks a segment that the
+//! log has recycled already, or is ahead of the log or not like it in its last segment, as after a
+//! database was put back from a copy.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -29,19 +34,14 @@ use std::time::Duration;
 
 use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::thread;
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::segments::files::SegmentFiles;
-use crate::stream::inner::Shared;
-use crate::stream::log::FIRST_LSN;
+use crate::place::FIRST_LSN;
+use crate::segments::files::{CHUNK_BYTES, SegmentFiles, copy_range, names};
 use crate::wake_event::WakeEvent;
-
-/// Bytes copied at a time.
-const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Pause after a copy that has failed.
 pub(crate) const RETRY: Duration = Duration::from_millis(200);
@@ -49,7 +49,8 @@ pub(crate) const RETRY: Duration = Duration::from_millis(200);
 /// How often somebody who waits for the archive looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
-/// Where the logs of a database are archived: a directory of its own, on another device than theirs at best.
+/// Where the logs of a database are archived: a directory of its own, on another device than theirs
+/// at best.
 #[derive(Clone, Debug)]
 pub struct Archive(Place);
 
@@ -66,7 +67,8 @@ impl Archive {
         Self(Place::Disk(disk))
     }
 
-    /// The archive in the directory `path`, which is made when the log is opened, if it is not there.
+    /// The archive in the directory `path`, which is made when the log is opened, if it is not
+    /// there.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`] for an empty path.
@@ -133,7 +135,8 @@ fn copy_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}{COPY}", directory(log))
 }
 
-/// An archive that nobody else writes to, with one event that wakes whoever archives all logs that go there.
+/// An archive that nobody else writes to, with one event that wakes whoever archives
+/// all logs that go there.
 #[derive(Debug)]
 pub(crate) struct ArchiveInUse {
     disk: Arc<dyn Disk>,
@@ -147,17 +150,15 @@ impl ArchiveInUse {
         WalError::WrongArchive { location: self.disk.location(), reason }
     }
 
-    /// Numbers of the segments of `log` in the archive, in order, and names of copies that were not completed.
+    /// Numbers of the segments of `log` in the archive, in order, and names of copies that were not
+    /// completed.
     fn contents(&self, log: LogId) -> Result<(Vec<u64>, Vec<String>)> {
         let (mut numbers, mut half) = (Vec::new(), Vec::new());
-        let directory = directory(log);
-        if self.disk.exists(&directory)? {
-            for name in self.disk.list(&directory)? {
-                match classify(&name) {
-                    LogFile::Segment(number) => numbers.push(number),
-                    _ if name.ends_with(COPY) => half.push(format!("{directory}/{name}")),
-                    _ => {}
-                }
+        for name in names(&*self.disk, log)? {
+            match classify(&name) {
+                LogFile::Segment(number) => numbers.push(number),
+                _ if name.ends_with(COPY) => half.push(format!("{}/{name}", directory(log))),
+                _ => {}
             }
         }
         numbers.sort_unstable();
@@ -181,7 +182,8 @@ pub(crate) struct Archiver {
 }
 
 impl Archiver {
-    /// Goes on with `archive` for the log in `files`, which starts at `start` and is hardened up to `end`.
+    /// Goes on with `archive` for the log in `files`, which starts at `start` and is hardened up to
+    /// `end`.
     pub(crate) fn open(archive: Arc<ArchiveInUse>, files: &Arc<SegmentFiles>, start: Lsn, end: Lsn) -> Result<Self> {
         let log = files.identity.log;
         let directory = directory(log);
@@ -263,7 +265,7 @@ impl Archiver {
     }
 
     /// Copies the next segment.
-    fn copy_next(&self) -> Result<()> {
+    pub(crate) fn copy_next(&self) -> Result<()> {
         let (number, _) = self.next();
         self.copy(number)?;
         *self.failure.lock() = None;
@@ -273,7 +275,8 @@ impl Archiver {
         Ok(())
     }
 
-    fn fail(&self, reason: WalError) {
+    /// Takes note of why the next segment cannot be copied at present.
+    pub(crate) fn fail(&self, reason: WalError) {
         *self.failure.lock() = Some(reason);
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
@@ -308,16 +311,9 @@ impl Archiver {
         let segment_bytes = self.files.geometry.segment_bytes;
         // Where the log starts is no business of the archive's.
         SegmentHeader::of_copy(&self.files.identity, number, FIRST_LSN, segment_bytes).write(to)?;
-        let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
-        let mut at = BLOCK;
-        while at < segment_bytes {
-            let len = (segment_bytes - at).min(CHUNK_BYTES) as usize;
-            from.read_at(&mut chunk[..len], at)?;
-            to.write_at(&[&chunk[..len]], at)?;
+        copy_range(from, to, BLOCK..segment_bytes, segment_bytes, |_| {
             self.parts.fetch_add(1, Ordering::Relaxed);
-            at += len as u64;
-        }
-        Ok(())
+        })
     }
 }
 
@@ -357,90 +353,4 @@ fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn)
         }
     }
     Ok(())
-}
-
-impl Shared {
-    /// Wakes the archiver if there is a whole segment for it.
-    #[inline]
-    pub(crate) fn call_archiver(&self) {
-        if let Some(archiver) = &self.archiver
-            && archiver.is_due(self.space.durable())
-        {
-            archiver.event().wake();
-        }
-    }
-
-    /// What the thread does that archives a database's only log.
-    pub(crate) fn archive(&self) {
-        let Some(archiver) = &self.archiver else { return };
-        while !archiver.event().is_stopped() {
-            if self.space.has_failed() || !archiver.is_due(self.space.durable()) {
-                archiver.event().wait(None);
-            } else if !self.archive_next() {
-                archiver.event().wait_out(RETRY);
-            }
-        }
-    }
-
-    /// Copies the next segment, which is due, and recycles what may be then; returns whether that has succeeded.
-    pub(crate) fn archive_next(&self) -> bool {
-        let Some(archiver) = &self.archiver else { return true };
-        let copied = archiver.copy_next();
-        match copied {
-            Ok(()) => {
-                self.segments.retention.archive_failed(None);
-                self.recycle_archived();
-                true
-            }
-            Err(error) => {
-                self.cannot_archive(error);
-                false
-            }
-        }
-    }
-
-    /// Takes note of why the next segment cannot be archived at present.
-    pub(crate) fn cannot_archive(&self, reason: WalError) {
-        self.segments.retention.archive_failed(Some(reason.to_string()));
-        if let Some(archiver) = &self.archiver {
-            archiver.fail(reason);
-        }
-    }
-
-    /// Recycles what has been archived.
-    pub(crate) fn recycle_archived(&self) {
-        let Some(archiver) = &self.archiver else { return };
-        self.segments.retention.archived(archiver.admits());
-        self.recycle_admitted();
-    }
-
-    /// Recycles what nothing keeps any more.
-    pub(crate) fn recycle_admitted(&self) {
-        if self.space.has_failed() {
-            return;
-        }
-        match self.segments.recycle_admitted() {
-            // It is tried again with the next segment that is archived, and at the next checkpoint.
-            Err(error) if error.is_passing() => {}
-            Err(error) => self.fail(error),
-            Ok(()) => {}
-        }
-    }
-
-    /// The archiver, if it has something to do that it can do as far as is known.
-    pub(crate) fn archiver_at_work(&self) -> Option<&Archiver> {
-        let archiver = self.archiver.as_ref()?;
-        let is_at_work = archiver.is_due(self.space.durable()) && archiver.failure().is_none();
-        (is_at_work && !self.space.has_failed()).then_some(archiver)
-    }
-
-    /// Waits until everything that can be archived is, or the archive fails; of a database's only log.
-    pub(crate) fn await_archive(&self) {
-        while let Some(archiver) = self.archiver_at_work() {
-            archiver.event().wake();
-            thread::sleep(LOOK);
-        }
-        // The archiver may not have come to it yet.
-        self.recycle_archived();
-    }
 }

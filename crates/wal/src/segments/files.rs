@@ -10,14 +10,15 @@
 //! ([`WalError::is_passing`]), and nothing has changed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
-use duramen_io::{Disk, File, OpenMode};
+use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, Mutex, RwLock};
 use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::format::segment::{Geometry, segment_name};
+use crate::format::segment::{BLOCK, Geometry, directory, segment_name};
 
 /// Most segments that are kept open though the log does not write to them. A scan uses two, with what it reads ahead.
 const RECENT: usize = 4;
@@ -25,6 +26,41 @@ const RECENT: usize = 4;
 /// Segments behind the one that is written to that are kept open. A flush to a later one opens it; as long as that is refused,
 /// the flush is put off.
 const AHEAD: u64 = 3;
+
+/// Bytes copied at a time.
+pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Copies a `range` of a file to the same place in another one, or the same, with zeros from `kept`
+/// on. Tells `progress` how many bytes each part had.
+pub(crate) fn copy_range(
+    from: &dyn File,
+    to: &dyn File,
+    range: Range<u64>,
+    kept: u64,
+    mut progress: impl FnMut(u64),
+) -> Result<()> {
+    let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(CHUNK_BYTES);
+        let bytes = &mut chunk[..len as usize];
+        let kept = kept.saturating_sub(at).min(len) as usize;
+        if kept > 0 {
+            from.read_at(bytes, at)?;
+        }
+        bytes[kept..].fill(0);
+        to.write_at(&[bytes], at)?;
+        progress(len);
+        at += len;
+    }
+    Ok(())
+}
+
+/// Names of the files in the directory of `log`, if there is one.
+pub(crate) fn names(disk: &dyn Disk, log: LogId) -> Result<Vec<String>> {
+    let directory = directory(log);
+    Ok(if disk.exists(&directory)? { disk.list(&directory)? } else { Vec::new() })
+}
 
 /// A directory with the segments of one or several logs, and those of them that were used last.
 #[derive(Debug)]
@@ -235,5 +271,16 @@ impl SegmentFiles {
             self.file_at(from)?.read_at(part, self.geometry.offset(from))?;
         }
         Ok((end - lsn) as usize)
+    }
+
+    /// The beginning of the block in which the log ends, for the buffer: the next flush writes that block again.
+    pub(crate) fn last_block(&self, end: Lsn) -> Result<Vec<u8>> {
+        let start = end.get() / BLOCK * BLOCK;
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        let len = (end.get() - start) as usize;
+        if len > 0 {
+            self.read(start, &mut block)?;
+        }
+        Ok(block[..len].to_vec())
     }
 }

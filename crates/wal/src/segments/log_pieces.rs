@@ -20,7 +20,7 @@ use duramen_types::{LogId, Lsn};
 use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, Identity, RecordRef, seal};
 use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::segments::files::{OpenFiles, SegmentFiles};
+use crate::segments::files::{OpenFiles, SegmentFiles, names};
 use crate::segments::recover::open_segment;
 use crate::segments::scan::Scanner;
 
@@ -122,16 +122,14 @@ impl Stretch<'_> {
 /// The segments of `identity` in `disk`.
 fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     let mut found = BTreeMap::new();
-    let (home, directory) = (OpenFiles::of(disk.handle()), directory(identity.log));
-    if disk.exists(&directory)? {
-        for name in disk.list(&directory)? {
-            if let LogFile::Segment(number) = classify(&name) {
-                let (file, header) = open_segment(disk, identity.log, number)?;
-                if !header.is_of(identity) {
-                    return Err(WalError::WrongDatabase { file: file.path() });
-                }
-                found.insert(number, (Arc::clone(&home), header));
+    let home = OpenFiles::of(disk.handle());
+    for name in names(disk, identity.log)? {
+        if let LogFile::Segment(number) = classify(&name) {
+            let (file, header) = open_segment(disk, identity.log, number)?;
+            if !header.is_of(identity) {
+                return Err(WalError::WrongDatabase { file: file.path() });
             }
+            found.insert(number, (Arc::clone(&home), header));
         }
     }
     Ok(found)
@@ -290,9 +288,8 @@ impl LogChain {
         let is_header_cut_off = at.get() + HEADER_BYTES as u64 > self.files.limit();
         let is_cut_off = (scanner.is_cut_off() || is_header_cut_off) && at >= self.backup.1;
         if at.get() < self.certain && !is_cut_off {
-            let reason = scanner.stopped_because().unwrap_or("there is no record here").to_owned();
-            let segment = self.files.geometry.segment_of(at.get());
-            return Err(WalError::Corrupt { segment, offset: self.files.geometry.offset(at.get()), reason });
+            let reason = scanner.stopped_because().unwrap_or("there is no record here");
+            return Err(self.files.geometry.corrupt(at.get(), reason));
         }
         Ok(Cut { at, is_record: false, gap: self.gap })
     }
@@ -333,9 +330,7 @@ impl LogChain {
             let window = at / BLOCK * BLOCK;
             while scanner.position().get() < (window + WINDOW_BYTES).min(cut.get()) {
                 if scanner.next()?.is_none() {
-                    let (segment, offset) = (geometry.segment_of(at), geometry.offset(at));
-                    let reason = "records that were there are not any more".to_owned();
-                    return Err(WalError::Corrupt { segment, offset, reason });
+                    return Err(geometry.corrupt(at, "records that were there are not any more"));
                 }
             }
             let to = scanner.position().get();

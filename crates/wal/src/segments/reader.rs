@@ -6,10 +6,10 @@ use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
+use crate::place::FIRST_LSN;
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover;
 use crate::segments::scan::Scanner;
-use crate::stream::log::FIRST_LSN;
 
 /// A closed log, for tools: nothing is modified, so a damaged log can be looked at as it is.
 #[derive(Debug)]

@@ -25,12 +25,9 @@ use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::format::record::{Header, Identity, RecordRef};
-use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::segments::files::{OpenFiles, SegmentFiles};
+use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, segment_name};
+use crate::segments::files::{CHUNK_BYTES, OpenFiles, SegmentFiles, copy_range, names};
 use crate::segments::scan::Scanner;
-
-/// Bytes looked at at a time behind the end of the log.
-const CHUNK_BYTES: u64 = 1 << 20;
 
 /// The segments found in a directory.
 #[derive(Debug)]
@@ -59,9 +56,7 @@ impl Found {
 
 /// Whether there is a segment of `log` in `disk`.
 pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
-    let directory = directory(log);
-    Ok(disk.exists(&directory)?
-        && disk.list(&directory)?.iter().any(|name| matches!(classify(name), LogFile::Segment(_))))
+    Ok(names(disk, log)?.iter().any(|name| matches!(classify(name), LogFile::Segment(_))))
 }
 
 /// Finds the segments of the log of `identity` (or of whomever, if `None`), checks their headers and that none is missing
@@ -69,14 +64,11 @@ pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
 pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
     let disk = &**home.disk();
     let (mut numbers, mut spares) = (Vec::new(), Vec::new());
-    let directory = directory(log);
-    if disk.exists(&directory)? {
-        for name in disk.list(&directory)? {
-            match classify(&name) {
-                LogFile::Segment(number) => numbers.push(number),
-                LogFile::Spare(number) => spares.push(number),
-                LogFile::Foreign => {}
-            }
+    for name in names(disk, log)? {
+        match classify(&name) {
+            LogFile::Segment(number) => numbers.push(number),
+            LogFile::Spare(number) => spares.push(number),
+            LogFile::Foreign => {}
         }
     }
     let mut headers = BTreeMap::new();
@@ -172,13 +164,12 @@ pub(crate) fn find_end(
     }
     if end == from && known {
         // The caller knew of a record there.
-        let geometry = files.geometry;
-        let segment = geometry.segment_of(from.get());
+        let segment = files.geometry.segment_of(from.get());
         if !files.has(segment) {
             return Err(WalError::MissingSegment { segment, lsn: from });
         }
-        let reason = scanner.stopped_because().unwrap_or("there is no record here").to_owned();
-        return Err(WalError::Corrupt { segment, offset: geometry.offset(from.get()), reason });
+        let reason = scanner.stopped_because().unwrap_or("there is no record here");
+        return Err(files.geometry.corrupt(from.get(), reason));
     }
     let unsure = match last {
         None => end,
@@ -213,11 +204,8 @@ impl Found {
 /// what the last flush may have written.
 fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: Gsn) -> Result<()> {
     let damaged = |proof: Lsn| {
-        Err(WalError::Corrupt {
-            segment: files.geometry.segment_of(end.get()),
-            offset: files.geometry.offset(end.get()),
-            reason: format!("hardened records are missing here: the log ends at {end}, but goes on at {proof}"),
-        })
+        let reason = format!("hardened records are missing here: the log ends at {end}, but goes on at {proof}");
+        Err(files.geometry.corrupt(end.get(), reason))
     };
     let mut proof = None;
     for_each_record_in(files, end.get(), window, |record| {
@@ -267,23 +255,10 @@ fn for_each_record_in(files: &Arc<SegmentFiles>, from: u64, to: u64, mut f: impl
 /// proves nothing: whoever wrote it may have ended before the write was durable, or seen it fail, and then syncing alone
 /// would not make it durable. So all of it is written.
 fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()> {
-    let (unsure, end) = (unsure.get(), end.get());
-    let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
-    for (piece_start, piece_end) in files.pieces(unsure / BLOCK * BLOCK, window) {
-        let file = files.file_at(piece_start)?;
-        let mut at = piece_start;
-        while at < piece_end {
-            let len = (piece_end - at).min(CHUNK_BYTES);
-            let offset = files.geometry.offset(at);
-            let bytes = &mut chunk[..len as usize];
-            let kept = end.saturating_sub(at).min(len) as usize;
-            if kept > 0 {
-                file.read_at(bytes, offset)?;
-            }
-            bytes[kept..].fill(0);
-            file.write_at(&[bytes], offset)?;
-            at += len;
-        }
+    for (from, to) in files.pieces(unsure.get() / BLOCK * BLOCK, window) {
+        let (file, offset) = (files.file_at(from)?, files.geometry.offset(from));
+        let kept = offset + end.get().saturating_sub(from);
+        copy_range(&*file, &*file, offset..offset + (to - from), kept, |_| {})?;
         file.sync()?;
     }
     Ok(())

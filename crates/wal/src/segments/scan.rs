@@ -6,7 +6,7 @@ use duramen_io::AlignedBuf;
 use duramen_sync::Arc;
 use duramen_types::Lsn;
 
-use crate::error::{Result, WalError};
+use crate::error::Result;
 use crate::format::record::{HEADER_BYTES, Header, RecordRef, decode, is_intact};
 use crate::format::segment::BLOCK;
 use crate::segments::files::SegmentFiles;
@@ -262,11 +262,7 @@ impl Scanner {
                 self.stopped = Some(reason.to_owned());
                 Ok(None)
             }
-            End::Hardened(_) => Err(WalError::Corrupt {
-                segment: self.files.geometry.segment_of(self.position),
-                offset: self.files.geometry.offset(self.position),
-                reason: reason.to_owned(),
-            }),
+            End::Hardened(_) => Err(self.files.geometry.corrupt(self.position, reason)),
         }
     }
 }

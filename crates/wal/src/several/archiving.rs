@@ -23,8 +23,7 @@ use crate::segments::archive::{LOOK, RETRY};
 use crate::several::commit_round::Group;
 use crate::several::log_set::Together;
 use crate::several::logs::Complete;
-use crate::stream::daemon::FailOnPanic;
-use crate::stream::inner::Shared;
+use crate::stream::inner::{FailOnPanic, Shared};
 use crate::wake_event::WakeEvent;
 use duramen_sync::clock::Instant;
 

@@ -7,7 +7,7 @@
 //! 1. A synchronization of all logs is inserted ([`crate::several::logs`]), with a GSN above those of all records so far, and fenced.
 //!    It notes where each log ends, its tail. All records up to its GSN lie before the tails, in every log.
 //! 2. The round waits until each log is released up to its tail, and then until every thread that is dirty then has fenced
-//!    ([`crate::nvm::passive`]). Who has been seen clean is not looked at again: what it inserts later lies behind the tails. Idle
+//!    ([`crate::device::nvm::passive`]). Who has been seen clean is not looked at again: what it inserts later lies behind the tails. Idle
 //!    threads are clean. (In the paper the same is done for the least GSN that all threads have reached; but recovery needs
 //!    whatever is before the tails, also what has a higher GSN than the synchronization.)
 //! 3. Everything before the tails is hardened, the synchronization included, and whoever waits for something up to its GSN is
@@ -40,10 +40,10 @@ use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
+use crate::device::nvm::passive::{Behind, Passive};
 use crate::error::{Result, WalError};
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
-use crate::nvm::passive::{Behind, Passive};
 use crate::several::log_set::Together;
 use crate::several::logs::Complete;
 use crate::wake_event::WakeEvent;
@@ -253,8 +253,8 @@ impl Group {
     }
 
     fn region(&self, log: LogId) -> &Region {
-        let ring = self.logs.all()[usize::from(log.get())].ring.nvm();
-        ring.expect("logs that are hardened together have rings").region()
+        let region = self.logs.all()[usize::from(log.get())].device.region();
+        region.expect("logs that are hardened together have rings")
     }
 
     fn regions(&self) -> impl Iterator<Item = &Region> {

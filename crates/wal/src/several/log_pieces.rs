@@ -7,7 +7,7 @@
 use duramen_sync::Arc;
 use duramen_types::{Gsn, Lsn};
 
-use crate::error::{Result, WalError};
+use crate::error::Result;
 use crate::format::record::RecordRef;
 use crate::segments::log_pieces::LogChain;
 use crate::segments::scan::Scanner;
@@ -35,10 +35,8 @@ pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&Re
         });
         let cut = read?;
         if let Some(lsn) = disorder {
-            let geometry = chain.files.geometry;
-            let (segment, offset) = (geometry.segment_of(lsn.get()), geometry.offset(lsn.get()));
-            let reason = "the GSNs of the log do not grow".to_owned();
-            return Err(WalError::Corrupt { segment, offset, reason }.in_log(chain.log()));
+            let corrupt = chain.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not grow");
+            return Err(corrupt.in_log(chain.log()));
         }
         ends.push(cut.at);
         found.push(synchronizations);

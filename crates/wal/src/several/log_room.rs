@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
     use crate::options::WalOptions;
-    use crate::stream::log::FIRST_LSN;
+    use crate::place::FIRST_LSN;
 
     /// What is said about room is what a reservation meets.
     #[test]

@@ -8,10 +8,10 @@ use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
+use crate::place::Inserted;
 use crate::several::logs::{Marks, mark_step, next};
 use crate::several::reservation::Room;
 use crate::stream::inner::Shared;
-use crate::stream::log::Inserted;
 
 /// The log that synchronizations go to that are not about anything else.
 const OF_SYNCHRONIZATIONS: LogId = LogId::ZERO;

@@ -36,12 +36,14 @@ use duramen_types::{Gsn, LogId, Lsn, Place, planted};
 
 use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
+use crate::device::nvm::passive::Passive;
+use crate::device::nvm::ring::NvmRing;
 use crate::error::{Result, WalError};
 use crate::format::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::group_commit::requests::Ask;
 use crate::insert::InsertDesign;
-use crate::nvm::ring::NvmRing;
 use crate::options::{LogDevice, WalOptions};
+use crate::place::{FIRST_LSN, Inserted};
 use crate::segments::archive::Archive;
 use crate::segments::files::OpenFiles;
 use crate::segments::scan::Scanner;
@@ -53,8 +55,8 @@ use crate::several::read_back::ReadBack;
 use crate::stats::WalStats;
 use crate::stream::copy::LogsHold;
 use crate::stream::hardened::{Hardened, Part};
-use crate::stream::inner::{OneOf, Shared, common_floor, passive_of_several};
-use crate::stream::log::{FIRST_LSN, Inserted, Wal};
+use crate::stream::inner::{OneOf, Shared, common_floor};
+use crate::stream::log::Wal;
 
 /// Most logs of a database.
 pub const MAX_LOGS: u16 = 24;
@@ -108,7 +110,7 @@ impl Logs {
         if let Some(home) = disk.directory() {
             options.check_places(&home, &[], count)?;
         }
-        let passive = passive_of_several(options);
+        let passive = Passive::of(options, false);
         let common = common_floor(passive.as_deref());
         // One log takes it itself.
         let archive = options.archive.as_ref().filter(|_| count > 1).map(Archive::take).transpose()?;
@@ -148,7 +150,7 @@ impl Logs {
     pub(crate) fn new(logs: Vec<Wal>, complete: Gsn, marks: Vec<Marks>) -> Result<Self> {
         let together = Arc::new(Together::new(logs.iter().map(|log| Arc::clone(&log.shared)).collect(), marks));
         let complete = Arc::new(Complete::new(complete));
-        let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
+        let passive = logs[0].shared.device.passive().filter(|_| logs.len() > 1);
         let group =
             passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
         let group = group.map(|group| References::new(Arc::new(group)));
@@ -549,9 +551,7 @@ impl Logs {
     /// The rings in persistent memory belong to this generation of the database from now on, durably: before the database
     /// names it as the one that counts. See [`WalOptions::generation`].
     pub fn stamp_rings(&self, generation: u64) {
-        for nvm in self.logs.iter().filter_map(|log| log.shared.ring.nvm()) {
-            nvm.set_generation(generation);
-        }
+        self.logs.iter().for_each(|log| log.shared.device.set_generation(generation));
     }
 
     /// Counts since the logs were opened, of all together. The LSNs are those of the first log.
@@ -581,7 +581,7 @@ impl Logs {
         }
         sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.together.shelves.unpromised());
         let mut waits = self.waits.load(Ordering::Relaxed);
-        if let Some(passive) = self.group.as_ref().and_then(|_| self.logs[0].shared.passive.as_deref()) {
+        if let Some(passive) = self.group.as_ref().and_then(|_| self.logs[0].shared.device.passive()) {
             // The same for all of them.
             (sum.drains, sum.drain_signals, sum.fences) = passive.counts();
             waits += passive.requests();

@@ -17,9 +17,10 @@ use duramen_sync::{Arc, Mutex, crew};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::buffer::clock::Clock;
+use crate::device::nvm::open::FoundRing;
+use crate::device::nvm::passive::Passive;
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::nvm::destage::{check_end, empty_ring, find_buffer};
 use crate::observer::Meter;
 use crate::options::WalOptions;
 use crate::segments::archive::Archive;
@@ -28,7 +29,7 @@ use crate::segments::recover::{self, End, Found};
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::Synchronizations;
 use crate::several::logs::{Logs, Marks, check, mark_step};
-use crate::stream::inner::{Buffer, OneOf, common_floor, passive_of_several};
+use crate::stream::inner::{OneOf, common_floor};
 use crate::stream::log::Wal;
 
 /// What is known about the logs of a database before they are opened.
@@ -59,7 +60,7 @@ pub struct FoundLogs {
 #[derive(Debug)]
 struct FoundLog {
     found: Found,
-    buffer: Option<Buffer>,
+    ring: Option<FoundRing>,
     end: End,
     /// Where records with a higher GSN than the complete one begin.
     cut: Lsn,
@@ -72,7 +73,7 @@ struct FoundLog {
 #[derive(Debug)]
 struct Reading {
     found: Found,
-    buffer: Option<Buffer>,
+    ring: Option<FoundRing>,
     end: End,
     last: Gsn,
     marks: Marks,
@@ -113,14 +114,14 @@ impl Logs {
         let complete = complete_up_to(&readings, known)?;
         let mut logs = Vec::new();
         for (number, reading) in readings.into_iter().enumerate() {
-            let Reading { found, buffer, end, last, marks, .. } = reading;
+            let Reading { found, ring, end, last, marks, .. } = reading;
             let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
             let (cut, last) = if last <= complete || planted!(HoleKept) {
                 (end.end, last)
             } else {
                 (first_after(&found, &marks, known.from[number], complete).map_err(in_log)?, complete)
             };
-            logs.push(FoundLog { found, buffer, end, cut, last, marks });
+            logs.push(FoundLog { found, ring, end, cut, last, marks });
         }
         let found = FoundLogs {
             disk: Arc::clone(disk),
@@ -160,7 +161,7 @@ impl FoundLogs {
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
         let floor = Gsn::new(last.get() + 1);
         let (mut wals, mut marks) = (Vec::new(), Vec::new());
-        let passive = passive_of_several(&self.options);
+        let passive = Passive::of(&self.options, false);
         let common = common_floor(passive.as_deref());
         let archive = self.options.archive.as_ref().map(Archive::take).transpose()?;
         for (number, log) in self.logs.into_iter().enumerate() {
@@ -190,15 +191,13 @@ impl FoundLog {
     ) -> Result<Wal> {
         let files = &self.found.files;
         if is_cut {
-            if let Some(buffer) = &mut self.buffer {
-                empty_ring(buffer, files)?;
-            }
+            self.ring.as_mut().map_or(Ok(()), |ring| ring.empty(files))?;
             recover::truncate(files, self.cut)?;
         } else {
             self.end.erase_behind(files)?;
         }
         let one_of = one_of(Clock::new(self.cut, floor));
-        Wal::start_found(options.clone(), &self.found, self.cut, Some(one_of), self.buffer)
+        Wal::start_found(options.clone(), &self.found, self.cut, Some(one_of), self.ring)
     }
 }
 
@@ -258,7 +257,7 @@ fn read(
 ) -> Result<Reading> {
     let number = usize::from(identity.log.get());
     let from = known.from[number];
-    let buffer = find_buffer(disk, options, &identity, &mut found)?;
+    let ring = FoundRing::find(disk, options, &identity, &mut found)?;
     let step = mark_step(options);
     let mut marks = Marks::new();
     if let Some(earlier) = known.earlier.1.get(number) {
@@ -280,15 +279,13 @@ fn read(
         synchronizations.note(record);
     })?;
     if let Some(lsn) = disorder {
-        let geometry = found.files.geometry;
-        let (segment, offset) = (geometry.segment_of(lsn.get()), geometry.offset(lsn.get()));
-        return Err(WalError::Corrupt { segment, offset, reason: "the GSNs of the log do not grow".to_owned() });
+        return Err(found.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not grow"));
     }
     // Where a log has been cut already, its ring may not know of that yet.
-    if let Some(buffer) = buffer.as_ref().filter(|_| !known.is_cutting) {
-        check_end(buffer, end.end)?;
+    if let Some(ring) = ring.as_ref().filter(|_| !known.is_cutting) {
+        ring.check_end(end.end)?;
     }
-    Ok(Reading { found, buffer, end, last, marks, synchronizations })
+    Ok(Reading { found, ring, end, last, marks, synchronizations })
 }
 
 /// Up to which GSN no log lacks anything.
@@ -304,13 +301,9 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
         // met can that be said: another may be older and have noted tails that nobody has waited for.
         let short = reading.synchronizations.stated_is_short_of(&ends);
         if let Some(short) = short.filter(|_| !known.is_cutting) {
-            let (end, geometry) = (ends[short].get(), readings[short].found.files.geometry);
-            return Err(WalError::Corrupt {
-                segment: geometry.segment_of(end),
-                offset: geometry.offset(end),
-                reason: format!("hardened records are missing here: the log ends at {}", ends[short]),
-            }
-            .in_log(LogId::new(short as u16)));
+            let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
+            let corrupt = readings[short].found.files.geometry.corrupt(ends[short].get(), reason);
+            return Err(corrupt.in_log(LogId::new(short as u16)));
         }
     }
     Ok(complete)

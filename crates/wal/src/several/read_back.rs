@@ -4,9 +4,9 @@ use duramen_types::{LogId, Lsn, Place};
 
 use crate::error::{Result, WalError};
 use crate::format::record::RecordRef;
+use crate::place::FIRST_LSN;
 use crate::segments::scan::BackScanner;
 use crate::several::logs::Logs;
-use crate::stream::log::FIRST_LSN;
 
 /// Reads hardened records in no order at all, and fast if each lies before the one read last of its log: the log is read in parts
 /// of up to a megabyte, and a part is kept until a record lies outside. What is read must not be recycled meanwhile.

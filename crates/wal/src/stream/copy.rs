@@ -1,16 +1,15 @@
 //! Copies of an open log, for backups.
 
-use duramen_io::{AlignedBuf, Disk, OpenMode};
+use duramen_io::{Disk, OpenMode};
 use duramen_sync::Arc;
 use duramen_types::Lsn;
 
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name};
+use crate::place::FIRST_LSN;
+use crate::segments::files::copy_range;
 use crate::stream::inner::Shared;
-use crate::stream::log::{FIRST_LSN, Wal};
-
-/// Bytes copied at a time.
-const CHUNK_BYTES: u64 = 1 << 20;
+use crate::stream::log::Wal;
 
 /// Keeps an open log from being recycled until it is dropped.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl LogHold {
         disk.create_directory(&directory(log))?;
         disk.sync_directory("")?;
         let geometry = files.geometry;
-        let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
+        let mut copied = 0;
         // To the end of the last block, and one block at least.
         let first = from.get() / BLOCK * BLOCK;
         let behind = end.get().next_multiple_of(BLOCK).max(first + BLOCK).min(files.limit());
@@ -66,19 +65,14 @@ impl LogHold {
             let copy = disk.open(&segment_name(log, number), OpenMode::CreateNew)?;
             copy.set_len(geometry.segment_bytes)?;
             SegmentHeader::of_copy(&files.identity, number, from, geometry.segment_bytes).write(&*copy)?;
-            let mut at = from_lsn;
-            while at < to_lsn {
-                let len = (to_lsn - at).min(CHUNK_BYTES);
-                let bytes = &mut chunk[..len as usize];
-                files.file_at(at)?.read_at(bytes, geometry.offset(at))?;
-                // What is being written behind the end is none of the copy's.
-                let kept = end.get().saturating_sub(at).min(len) as usize;
-                bytes[kept..].fill(0);
-                copy.write_at(&[bytes], geometry.offset(at))?;
-                at += len;
+            let (file, offset) = (files.file_at(from_lsn)?, geometry.offset(from_lsn));
+            // What is being written behind the end is none of the copy's.
+            let kept = offset + end.get().saturating_sub(from_lsn);
+            copy_range(&*file, &*copy, offset..offset + (to_lsn - from_lsn), kept, |bytes| {
+                copied += bytes;
                 self.note_progress();
-                progress(at - first);
-            }
+                progress(copied);
+            })?;
             copy.sync()?;
         }
         disk.sync_directory(&directory(log))?;

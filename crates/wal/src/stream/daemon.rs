@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::thread::{JoinHandle, is_current, panicking, spawn};
+use duramen_sync::thread::{JoinHandle, is_current, spawn};
 use duramen_sync::{Arc, Backoff, Mutex};
 
 use crate::error::{Result, WalError};
 use crate::group_commit::policy::Due;
-use crate::stream::inner::Shared;
+use crate::stream::inner::{FailOnPanic, Shared};
 
 /// How long the daemon sleeps between looks at a record that others wait for and that is still being filled in: its
 /// thread has been descheduled.
@@ -66,20 +66,6 @@ impl Daemons {
         for handle in handles.into_iter().filter(|handle| !is_current(handle)) {
             // A panic there has been reported on its thread; the log has failed, which users see.
             let _ = handle.join();
-        }
-    }
-}
-
-/// Fails the log when a thread that works for others panics, so that nobody waits for it for ever.
-pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
-
-impl Drop for FailOnPanic<'_> {
-    fn drop(&mut self) {
-        if panicking() {
-            self.0.fail(WalError::System {
-                what: "to go on".to_owned(),
-                reason: "a thread of the log panicked".to_owned(),
-            });
         }
     }
 }

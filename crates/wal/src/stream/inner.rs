@@ -3,32 +3,26 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use duramen_io::AlignedBuf;
-use duramen_pmem::Domain;
 use duramen_sync::cost::{self, Category};
-use duramen_sync::{Arc, Mutex, OnceLock, thread};
-use duramen_types::{EarlyCrc, Gsn, Lsn, PageId, Place, TxnId, planted};
+use duramen_sync::{Arc, OnceLock, thread};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId, planted};
 
 use crate::buffer::clock::{Clock, CommonFloor};
-use crate::buffer::positions::{Hardening, Space};
+use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
+use crate::device::nvm::open::{FoundRing, limits};
+use crate::device::nvm::passive::Passive;
+use crate::device::{self, Device, Tail};
 use crate::error::{Result, WalError};
-use crate::format::record::{
-    HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, checksum_instructions, encode, record_bytes,
-};
+use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, filled, record_bytes};
 use crate::format::segment::BLOCK;
-use crate::group_commit::flush::Flusher;
 use crate::group_commit::queue::{CommitQueue, is_settled};
 use crate::group_commit::requests::Ask;
 use crate::insert::{AnyInsertion, Fill, Shape};
-use crate::nvm::destage::Stalled;
-use crate::nvm::passive::Passive;
-use crate::nvm::ring::Found as InRing;
-use crate::options::{GroupCommit, LogDevice, Sealing, WalOptions};
+use crate::options::WalOptions;
 use crate::segments::archive::{Archive, ArchiveInUse, Archiver};
 use crate::segments::files::{OpenFiles, SegmentFiles};
-use crate::segments::pool::{Limits, Segments};
-use crate::stream::daemon::FailOnPanic;
+use crate::segments::pool::Segments;
 use crate::wake_event::WakeEvent;
 
 /// An open log.
@@ -40,21 +34,18 @@ pub(crate) struct Shared {
     pub(crate) space: Space,
     pub(crate) insertion: AnyInsertion,
     pub(crate) queue: CommitQueue,
-    pub(crate) flusher: Flusher,
     pub(crate) daemon: Arc<WakeEvent>,
     pub(crate) notifier: Arc<WakeEvent>,
     pub(crate) keeper: WakeEvent,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
-    quick: Quick,
-    pub(crate) ring: Ring,
-    /// The right to de-stage a ring in persistent memory. In other logs it is the commit queue that says who flushes.
-    pub(crate) destaging: Mutex<()>,
-    /// With a ring in persistent memory and volatile caches, or if it is hardened together with other logs.
-    pub(crate) passive: Option<Arc<Passive>>,
-    /// What the daemon saw last of a ring in persistent memory.
-    pub(crate) stalled: Stalled,
+    /// The device takes records unsealed.
+    unsealed: bool,
+    /// Besides, there is no clock: small records may take the quick way.
+    quick: bool,
+    ring: Ring,
+    pub(crate) device: Box<dyn Device>,
     /// If the log is archived.
     pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
@@ -63,14 +54,11 @@ pub(crate) struct Shared {
 /// Pause after the system has refused to open a segment that is to be written to.
 const REFUSED: Duration = Duration::from_millis(1);
 
-/// Threads that may share rings without a fence for each record.
-const MAX_THREADS: usize = 1024;
-
 /// What a log is given that is one of several.
 #[derive(Debug)]
 pub(crate) struct OneOf {
     pub(crate) clock: Clock,
-    /// What [`passive_of_several`] makes, the same for all of them.
+    /// What [`Passive::of`] makes, the same for all of them.
     pub(crate) passive: Option<Arc<Passive>>,
     /// If they are archived.
     pub(crate) archive: Option<Arc<ArchiveInUse>>,
@@ -81,54 +69,9 @@ pub(crate) fn common_floor(passive: Option<&Passive>) -> Option<CommonFloor> {
     passive.map(|_| CommonFloor::default())
 }
 
-/// For a database's only log: what threads know to be durable, if that is left to them.
-fn passive(options: &WalOptions) -> Option<Arc<Passive>> {
-    match &options.device {
-        LogDevice::Nvm(nvm) if nvm.domain == Domain::VolatileCache => {
-            Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain)))
-        }
-        _ => None,
-    }
-}
-
-/// The same for several logs, if they are hardened together.
-pub(crate) fn passive_of_several(options: &WalOptions) -> Option<Arc<Passive>> {
-    match &options.device {
-        LogDevice::Nvm(nvm) if options.shared_synchronizations => Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain))),
-        _ => passive(options),
-    }
-}
-
-/// A log buffer in persistent memory, and what was found there.
-#[derive(Debug)]
-pub(crate) struct Buffer {
-    pub(crate) ring: Ring,
-    pub(crate) found: InRing,
-}
-
-/// The limits that segments are made by, if the end of the log is in the ring with this number.
-pub(crate) fn limits(options: &WalOptions, ring: u64) -> Limits {
-    Limits {
-        max_bytes: options.max_bytes,
-        spare_segments: options.spare_segments,
-        ring_bytes: options.ring_bytes as u64,
-        ring,
-    }
-}
-
-/// The beginning of the block in which the log ends, for the buffer: the next flush writes that block again.
-pub(crate) fn last_block(files: &SegmentFiles, end: Lsn) -> Result<Vec<u8>> {
-    let start = end.get() / BLOCK * BLOCK;
-    let mut block = AlignedBuf::zeroed(BLOCK as usize);
-    let len = (end.get() - start) as usize;
-    if len > 0 {
-        files.read(start, &mut block)?;
-    }
-    Ok(block[..len].to_vec())
-}
-
 impl Shared {
-    /// A log in `files` that is to go on at `end`, with a `buffer` in persistent memory if it is to have one.
+    /// A log in `files` that is to go on at `end`, in the `ring` in persistent memory that has been
+    /// found if it is to have one.
     pub(crate) fn new(
         home: Arc<OpenFiles>,
         options: WalOptions,
@@ -136,36 +79,16 @@ impl Shared {
         start: Lsn,
         end: Lsn,
         one_of: Option<OneOf>,
-        buffer: Option<Buffer>,
+        ring: Option<FoundRing>,
     ) -> Result<Self> {
         let (clock, passive, archive) = match one_of {
             Some(OneOf { clock, passive, archive }) => (Some(clock), passive, archive),
-            None => (None, passive(&options), options.archive.as_ref().map(Archive::take).transpose()?),
+            None => (None, Passive::of(&options, true), options.archive.as_ref().map(Archive::take).transpose()?),
         };
         let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
-        let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.found.number));
-        let is_persistent = buffer.is_some();
-        let ring = match buffer {
-            Some(Buffer { ring, found }) => {
-                if let Some(nvm) = ring.nvm() {
-                    nvm.take(&files.identity, &found, end, &last_block(&files, end)?);
-                }
-                ring
-            }
-            None => Self::volatile_ring(&options, &files, end)?,
-        };
-        let (sealing, policy) = if is_persistent {
-            // What is released is hardened: nobody waits for company. Bytes are for de-staging.
-            let half = options.ring_bytes / 2;
-            (Sealing::AtInsertion, GroupCommit { transactions: 1, bytes: half, time: Duration::ZERO })
-        } else {
-            (options.sealing, options.group_commit)
-        };
-        let hardening = match ring.nvm() {
-            None => Hardening::Flushed,
-            Some(nvm) if nvm.streams() => Hardening::Told,
-            Some(_) => Hardening::Released,
-        };
+        let limits = limits(&options, ring.as_ref());
+        let (ring, device) = device::start(&options, &files, end, ring, passive, clock.is_none())?;
+        let policy = device.group_commit(&options);
         let (daemon, notifier) = (Arc::new(WakeEvent::new()), Arc::new(WakeEvent::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
@@ -175,8 +98,9 @@ impl Shared {
             capacity,
             smallest: HEADER_BYTES as u64,
         };
-        let is_clocked = clock.is_some();
-        let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), hardening);
+        let unsealed = device.takes_unsealed();
+        let quick = unsealed && clock.is_none();
+        let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), device.hardening());
         files.write_from(files.geometry.segment_of(end.get()));
         let segments = Segments::new(home, Arc::clone(&files), start, limits);
         if let Some(archiver) = &archiver {
@@ -187,17 +111,15 @@ impl Shared {
             space: space.with_clock(clock),
             insertion: AnyInsertion::new(options.insert, shape),
             queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&notifier)),
-            flusher: Flusher::new(Arc::clone(&files), sealing),
             daemon,
             notifier,
             keeper: WakeEvent::new(),
             opened_at: end,
             max_payload: options.max_payload(),
-            quick: if is_clocked || is_persistent { Quick::Never } else { Quick::new(sealing) },
+            unsealed,
+            quick,
             ring,
-            destaging: Mutex::new(()),
-            passive,
-            stalled: Stalled::default(),
+            device,
             archiver,
             failure: OnceLock::new(),
             options,
@@ -205,16 +127,9 @@ impl Shared {
         })
     }
 
-    fn volatile_ring(options: &WalOptions, files: &SegmentFiles, end: Lsn) -> Result<Ring> {
-        let ring = Ring::new(options.ring_bytes).map_err(|error| WalError::System {
-            what: format!("{} bytes of memory for the log buffer", options.ring_bytes),
-            reason: format!("{error}; ask for a smaller one"),
-        })?;
-        let block = last_block(files, end)?;
-        let start = Lsn::new(end.get() - block.len() as u64);
-        // SAFETY: nobody else has the ring yet.
-        unsafe { ring.bytes_mut(start, block.len()) }.copy_from_slice(&block);
-        Ok(ring)
+    /// What the device works on.
+    pub(crate) fn tail(&self) -> Tail<'_> {
+        Tail { ring: &self.ring, space: &self.space, insertion: &self.insertion }
     }
 
     /// Inserts a record into a database's only log; returns where it starts and ends.
@@ -222,71 +137,38 @@ impl Shared {
     pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
         let _log = cost::scope(Category::Log);
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
-        let quick = if payload.len() <= SMALL_PAYLOAD { self.quick } else { Quick::Never };
-        let tried = match quick {
-            Quick::Never => None,
-            Quick::Unsealed => self.try_insert_unsealed([kind, flags], txn, page, prev, payload),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the processor has the instructions: see `Quick::new`.
-            Quick::Sealed => unsafe { self.try_insert_sealed([kind, flags], txn, page, prev, payload) },
-        };
-        let lsn =
-            tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick != Quick::Never));
+        let quick = self.quick && payload.len() <= SMALL_PAYLOAD;
+        let tried = if quick { self.try_insert_small([kind, flags], txn, page, prev, payload) } else { None };
+        let lsn = tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick));
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
         (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
 
     /// Inserts a small record, unless anything stands in the way. A flush will seal it.
     ///
-    /// Nothing here calls a function before all is done, and the fields are handed over in registers. Both save writing
-    /// registers to memory; an atomic operation waits for all that has been written before. Nor are fields that have just
-    /// been written read two at once, as the compiler sees fit to do; that takes as long as all the rest.
+    /// Nothing here calls a function before all is done, and the fields are handed over in
+    /// registers. Both save writing registers to memory; an atomic operation waits for all that has
+    /// been written before. Nor are fields that have just been written read two at once, as the
+    /// compiler sees fit to do; that takes as long as all the rest.
     #[inline(never)]
-    fn try_insert_unsealed(
-        &self,
-        kinds: [u8; 2],
-        txn: TxnId,
-        page: PageId,
-        prev: Place,
-        payload: &[u8],
-    ) -> Option<Lsn> {
+    fn try_insert_small(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8]) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());
-        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc: |_, _, _| 0 })
+        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record })
     }
 
-    /// As [`Self::try_insert_unsealed`], but seals it.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(never)]
-    #[target_feature(enable = "sse4.2,pclmulqdq")]
-    fn try_insert_sealed(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8]) -> Option<Lsn> {
-        let [kind, flags] = kinds;
-        let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
-        let bytes = record_bytes(payload.len());
-        // What does not depend on the place, before the lock is taken.
-        let early = EarlyCrc::new([txn.get(), prev.get(), page.get()], payload);
-        let crc = |lsn, first, fifth| early.finish(self.files.identity.seed_at(lsn), bytes as u32, first, fifth);
-        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record, crc })
-    }
-
-    /// Inserts any record.
+    /// Inserts any record. It has been `tried` as a small one before.
     #[cold]
     fn insert_any(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8], tried: bool) -> Lsn {
-        assert!(
-            payload.len() <= self.max_payload,
-            "a payload of {} bytes is more than the log buffer admits ({})",
-            payload.len(),
-            self.max_payload
-        );
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
-        let bytes = record_bytes(payload.len());
-        self.insertion.insert(&self.space, bytes as u64, tried, Any { shared: self, bytes, record })
+        self.insert_completed(record, 0, tried, |_, _| {}).0
     }
 
-    /// Inserts any record into one of several logs. When its place and GSN are known, `complete` gets the GSN and gives the
-    /// record its last `tail` bytes of payload. Returns where it starts and ends, and its GSN.
+    /// Inserts any record into one of several logs. When its place and GSN are known, `complete`
+    /// gets the GSN and gives the record its last `tail` bytes of payload. Returns where it starts
+    /// and ends, and its GSN.
     pub(crate) fn insert_in_time(
         &self,
         record: NewRecord<'_>,
@@ -294,39 +176,68 @@ impl Shared {
         complete: impl FnOnce(Gsn, &mut [u8]),
     ) -> (Lsn, Lsn, Gsn) {
         let _log = cost::scope(Category::Log);
+        self.insert_completed(record, tail, false, complete)
+    }
+
+    fn insert_completed(
+        &self,
+        record: NewRecord<'_>,
+        tail: usize,
+        tried: bool,
+        complete: impl FnOnce(Gsn, &mut [u8]),
+    ) -> (Lsn, Lsn, Gsn) {
         let payload = record.payload.len() + tail;
         assert!(
             payload <= self.max_payload,
             "a payload of {payload} bytes is more than the log buffer admits ({})",
             self.max_payload
         );
-        let bytes = record_bytes(payload);
+        let bytes = record_bytes(payload) as u64;
         let gsn = Cell::new(Gsn::ZERO);
-        let timed = Timed { shared: self, bytes, record, tail, complete, gsn: &gsn };
-        let lsn = self.insertion.insert(&self.space, bytes as u64, false, timed);
-        (lsn, lsn.advance(bytes as u64), gsn.get())
+        let any = Any { shared: self, bytes, record, tail, complete, gsn: &gsn };
+        let lsn = self.insertion.insert(&self.space, bytes, tried, any);
+        (lsn, lsn.advance(bytes), gsn.get())
+    }
+
+    /// Fills a record in that a flush will seal.
+    ///
+    /// # Safety
+    /// As for [`Device::fill`], of a device that takes records unsealed.
+    #[inline(always)]
+    unsafe fn fill_unsealed<const MAX_PAYLOAD: usize>(
+        &self,
+        lsn: Lsn,
+        bytes: usize,
+        record: &NewRecord<'_>,
+        gsn: Gsn,
+        durable: Lsn,
+    ) {
+        // SAFETY: the space is the caller's, the flusher touches nothing behind what has been
+        // released, and there is room, so what lay there before is on the device.
+        let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
+        encode::<MAX_PAYLOAD>(space, record, lsn, gsn, durable);
+        filled(record, space);
     }
 
     /// As [`crate::Wal::reserve`].
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
-        self.segments.reserve(bytes, || self.space.end(), || self.fence())
+        self.segments.reserve(bytes, || self.space.end(), || self.device.fence())
     }
 
-    /// Flushes what is released; returns whether that was anything. The caller has the right to (see [`CommitQueue`]).
+    /// Flushes what is released; returns whether that was anything. The caller has the right to
+    /// (see [`CommitQueue`]).
     pub(crate) fn flush(&self) -> bool {
         if self.space.has_failed() {
             return false;
         }
         self.insertion.collect(&self.space);
-        if self.ring.nvm().is_some() {
-            return self.look_after_ring();
-        }
-        self.write_out()
+        self.device.flush(self.tail(), &|| self.write_out())
     }
 
-    /// Writes what is released to the segments; returns whether that was anything. One thread at a time.
-    pub(crate) fn write_out(&self) -> bool {
-        match self.flusher.flush(&self.space, &self.ring, &self.segments) {
+    /// Writes to the segments what can be; returns whether that was anything. The device says who
+    /// may.
+    fn write_out(&self) -> bool {
+        match self.device.write_out(self.tail(), &self.segments) {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {
                     self.keeper.wake();
@@ -370,7 +281,7 @@ impl Shared {
     /// Asks for everything up to `lsn` to be hardened some time, if it is not.
     pub(crate) fn request(&self, lsn: Lsn) -> Result<()> {
         if !self.is_settled(lsn) {
-            self.fence();
+            self.device.fence();
         }
         if self.is_settled(lsn) {
             return Ok(());
@@ -382,14 +293,11 @@ impl Shared {
 
     /// Blocks until the durable position is beyond `lsn`.
     pub(crate) fn wait(&self, lsn: Lsn, ask: Ask) -> Result<()> {
-        if self.ring.nvm().is_some() {
-            self.wait_in_ring(lsn);
-            return self.outcome(lsn);
-        }
-        self.queue.wait(&self.space, lsn, ask, || {
+        let flush = || {
             let _guard = FailOnPanic(self);
             self.flush();
-        });
+        };
+        self.device.wait(self.tail(), lsn, &|| self.queue.wait(&self.space, lsn, ask, flush));
         self.outcome(lsn)
     }
 
@@ -406,100 +314,75 @@ impl Shared {
 
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
-        is_settled(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || self.is_settled_in_ring(lsn)
+        is_settled(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || {
+            self.device.look(self.tail());
+            is_settled(&self.space, lsn)
+        }
+    }
+
+    /// Writes everything that is hardened by now to the segments; returns up to where they hold the
+    /// log.
+    ///
+    /// # Errors
+    /// What stopped the log.
+    pub(crate) fn destage(&self) -> Result<Lsn> {
+        let hardened = self.device.destage(self.tail(), &|| {
+            let _guard = FailOnPanic(self);
+            self.write_out()
+        });
+        let durable = self.space.durable();
+        if durable < hardened { Err(self.refusal()) } else { Ok(durable) }
     }
 }
 
-/// A small record on its way into the buffer. What is filled in is not beyond where `Space` has looked for room.
-struct Small<'a, C> {
+/// Fails the log when a thread that works for others panics, so that nobody waits for it for ever.
+pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(WalError::System {
+                what: "to go on".to_owned(),
+                reason: "a thread of the log panicked".to_owned(),
+            });
+        }
+    }
+}
+
+/// A small record on its way into the buffer. What is filled in is not beyond where `Space` has
+/// looked for room.
+struct Small<'a> {
     shared: &'a Shared,
     bytes: usize,
     record: NewRecord<'a>,
-    /// The checksum of the record at an LSN, from the two words that [`encode`] tells.
-    crc: C,
 }
 
-impl<C: FnOnce(Lsn, u64, u64) -> u32> Fill for Small<'_, C> {
+impl Fill for Small<'_> {
     #[inline(always)]
     fn fill(self, lsn: Lsn) {
-        let Self { shared, bytes, record, crc } = self;
-        // SAFETY: the insertion design has handed `[lsn, lsn + bytes)` to this thread alone, the flusher touches nothing
-        // behind what has been released, and there is room, so what lay there before is on the device.
-        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        let crc = |first, fifth| crc(lsn, first, fifth);
-        encode::<SMALL_PAYLOAD>(space, &record, lsn, Gsn::new(lsn.get()), shared.space.durable(), crc);
-        filled(&record, space);
-        if shared.options.sealing == Sealing::AtInsertion {
-            cost::work(checksum_instructions(bytes));
-        }
+        let Self { shared, bytes, record } = self;
+        let (gsn, durable) = (Gsn::new(lsn.get()), shared.space.durable());
+        // SAFETY: the insertion design has handed the space to this thread alone, and there is room.
+        unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, bytes, &record, gsn, durable) };
     }
-}
-
-/// What can be done quickly with small records, if nothing stands in the way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Quick {
-    Never,
-    Unsealed,
-    #[cfg(target_arch = "x86_64")]
-    Sealed,
-}
-
-impl Quick {
-    fn new(sealing: Sealing) -> Self {
-        match sealing {
-            Sealing::AtFlush => Self::Unsealed,
-            #[cfg(target_arch = "x86_64")]
-            Sealing::AtInsertion if EarlyCrc::is_supported() => Self::Sealed,
-            Sealing::AtInsertion => Self::Never,
-        }
-    }
-}
-
-/// Tells a simulated machine that a record has been copied.
-#[inline(always)]
-pub(crate) fn filled(record: &NewRecord<'_>, space: &[u8]) {
-    cost::read(record.payload.as_ptr(), record.payload.len());
-    cost::write(space.as_ptr(), space.len());
 }
 
 /// A record of any kind on its way into the buffer.
-struct Any<'a> {
+struct Any<'a, C> {
     shared: &'a Shared,
-    bytes: usize,
-    record: NewRecord<'a>,
-}
-
-impl Fill for Any<'_> {
-    #[inline(never)]
-    fn fill(self, lsn: Lsn) {
-        let Self { shared, bytes, record } = self;
-        let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
-        if let Some(nvm) = shared.ring.nvm() {
-            return shared.fill_in_ring(nvm, lsn, bytes, &record, Gsn::new(lsn.get()));
-        }
-        // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
-        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<MAX_RECORD_BYTES>(space, &record, lsn, Gsn::new(lsn.get()), durable, |_, _| 0);
-        filled(&record, space);
-        shared.flusher.inserted(space, lsn);
-    }
-}
-
-/// A record on its way into one of several logs.
-struct Timed<'a, C> {
-    shared: &'a Shared,
-    bytes: usize,
+    bytes: u64,
     record: NewRecord<'a>,
     tail: usize,
     complete: C,
     gsn: &'a Cell<Gsn>,
 }
 
-impl<C: FnOnce(Gsn, &mut [u8])> Fill for Timed<'_, C> {
+impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
+    #[inline(never)]
     fn fill(self, lsn: Lsn) {
         let Self { shared, bytes, record, tail, complete, gsn } = self;
         gsn.set(shared.space.gsn(lsn));
-        let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes as u64)) else { return };
+        let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes)) else { return };
         let mut completed = Vec::new();
         let mut record = record;
         if tail > 0 {
@@ -508,13 +391,14 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Timed<'_, C> {
             complete(gsn.get(), &mut completed[record.payload.len()..]);
             record.payload = &completed;
         }
-        if let Some(nvm) = shared.ring.nvm() {
-            return shared.fill_in_ring(nvm, lsn, bytes, &record, gsn.get());
+        // SAFETY: the insertion design has handed the space to this thread alone, and there is
+        // room, as `durable_if_room` says.
+        unsafe {
+            if shared.unsealed {
+                shared.fill_unsealed::<MAX_RECORD_BYTES>(lsn, bytes as usize, &record, gsn.get(), durable);
+            } else {
+                shared.device.fill(shared.tail(), lsn, &record, gsn.get(), durable);
+            }
         }
-        // SAFETY: as for a small record; `durable_if_room` says that what lay there before is on the device.
-        let space = unsafe { shared.ring.bytes_mut(lsn, bytes) };
-        encode::<MAX_RECORD_BYTES>(space, &record, lsn, gsn.get(), durable, |_, _| 0);
-        filled(&record, space);
-        shared.flusher.inserted(space, lsn);
     }
 }

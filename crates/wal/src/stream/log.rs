@@ -2,18 +2,17 @@
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, References};
-use duramen_types::{Gsn, LogId, Lsn, Place, planted};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 use std::collections::BTreeMap;
 
+use crate::device::nvm::open::FoundRing;
 use crate::error::{Result, WalError};
 use crate::format::record::{Identity, NewRecord, Record, RecordRef, record_bytes};
 use crate::format::segment::{Geometry, directory};
 use crate::group_commit::requests::Ask;
-use crate::nvm::destage::{check_end, find_buffer, new_buffer};
-use crate::nvm::passive::Passive;
-use crate::nvm::ring::NvmRing;
 use crate::observer::Meter;
 use crate::options::WalOptions;
+use crate::place::{FIRST_LSN, Inserted};
 use crate::segments::archive::Archiver;
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover::{self, Found};
@@ -21,40 +20,7 @@ use crate::segments::scan::{BackScanner, Scanner};
 use crate::stats::WalStats;
 use crate::stream::daemon::Daemons;
 use crate::stream::hardened::Hardened;
-use crate::stream::inner::{Buffer, OneOf, Shared};
-
-/// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never logged".
-pub const FIRST_LSN: Lsn = Lsn::new(4096);
-
-/// Where a record went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Inserted {
-    /// The log that took it.
-    pub log: LogId,
-    /// Where it starts.
-    pub lsn: Lsn,
-    /// Where it ends.
-    pub end: Lsn,
-    /// Its place in the global order; the page it changed is stamped with it.
-    pub gsn: Gsn,
-}
-
-impl Inserted {
-    /// Where it starts, in which log.
-    pub fn place(&self) -> Place {
-        Place::of(self.log, self.lsn)
-    }
-
-    /// Bytes of the record.
-    pub fn bytes(&self) -> u64 {
-        self.end.get() - self.lsn.get()
-    }
-
-    /// How far it brings the clock of its log.
-    pub fn end_gsn(&self) -> Gsn {
-        Gsn::new(self.gsn.get() + self.bytes())
-    }
-}
+use crate::stream::inner::{OneOf, Shared};
 
 /// A write-ahead log. Shared by reference between threads.
 ///
@@ -93,8 +59,8 @@ impl Wal {
         disk.sync_directory("")?;
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
-        let buffer = new_buffer(&options, &identity)?;
-        let shared = Shared::new(home, options, files, FIRST_LSN, FIRST_LSN, one_of, buffer)?;
+        let ring = FoundRing::for_new(&options, &identity)?;
+        let shared = Shared::new(home, options, files, FIRST_LSN, FIRST_LSN, one_of, ring)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -120,14 +86,12 @@ impl Wal {
             return Err(WalError::OutOfRange { lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
         let mut found = recover::find(&OpenFiles::of(Arc::clone(&disk)), LogId::ZERO, Some(identity), from)?;
-        let buffer = find_buffer(&disk, &options, &identity, &mut found)?;
+        let ring = FoundRing::find(&disk, &options, &identity, &mut found)?;
         let mut meter = Meter::new(options.read_observer.as_ref(), from.unwrap_or(found.start));
         let end = recover::find_end(&found, from, from.is_some(), Gsn::MAX, |record| meter.pass(record))?;
-        if let Some(buffer) = &buffer {
-            check_end(buffer, end.end)?;
-        }
+        ring.as_ref().map_or(Ok(()), |ring| ring.check_end(end.end))?;
         end.erase_behind(&found.files)?;
-        Self::start_found(options, &found, end.end, None, buffer)
+        Self::start_found(options, &found, end.end, None, ring)
     }
 
     /// Brings a log into service that has been found, and has nothing behind `end`.
@@ -136,13 +100,13 @@ impl Wal {
         found: &Found,
         end: Lsn,
         one_of: Option<OneOf>,
-        buffer: Option<Buffer>,
+        ring: Option<FoundRing>,
     ) -> Result<Self> {
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
         found.home.disk().sync_directory(&directory(found.files.identity.log))?;
         let shared =
-            Shared::new(Arc::clone(&found.home), options, Arc::clone(&found.files), found.start, end, one_of, buffer)?;
+            Shared::new(Arc::clone(&found.home), options, Arc::clone(&found.files), found.start, end, one_of, ring)?;
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end).filter(|number| shared.files.has(*number)) {
             shared.segments.write_header(&*shared.files.file(number, end)?, number)?;
@@ -205,7 +169,7 @@ impl Wal {
     /// inserted into a ring in persistent memory is durable, which it sees to; in other logs nothing happens.
     #[inline]
     pub fn settle(&self) {
-        self.shared.fence();
+        self.shared.device.fence();
     }
 
     /// Everything below is hardened. Always the end of a record.
@@ -294,7 +258,7 @@ impl Wal {
     /// end or beyond there are none. That part of the log must not be recycled meanwhile. What is in a ring in persistent
     /// memory is de-staged before; if the log has failed, the scan ends where that has got to.
     pub fn scan(&self, from: Lsn) -> Scanner {
-        self.shared.harden_alone();
+        self.shared.device.harden_released(self.shared.tail());
         let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
         Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
@@ -344,8 +308,8 @@ impl Wal {
         let shared = &*self.shared;
         shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
-        let (flushes, flushed_bytes) = shared.flusher.counts();
-        let (drains, drain_signals, fences) = shared.passive.as_deref().map_or((0, 0, 0), Passive::counts);
+        let (flushes, flushed_bytes) = shared.device.writer().counts();
+        let (drains, drain_signals, fences) = shared.device.passive().map_or((0, 0, 0), |passive| passive.counts());
         let (hardening_waits, inline_flushes) = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
         let archiver = shared.archiver.as_ref();
@@ -398,7 +362,7 @@ impl Wal {
 
     /// A warning for people, if hardened records survive less than a power cut, because of what the ring is made of.
     pub fn shortfall(&self) -> Option<String> {
-        self.shared.ring.nvm().and_then(NvmRing::shortfall)
+        self.shared.device.shortfall()
     }
 
     /// Hardens everything inserted before and stops the log's threads. What is not archived yet is when the log is open again. Records inserted afterwards go nowhere. A ring in
@@ -414,7 +378,9 @@ impl Wal {
             if end > self.durable() { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };
         let outcome = outcome.and_then(|()| self.shared.destage()).map(|_| ());
         self.stop();
-        let outcome = if was_closed { outcome } else { outcome.and_then(|()| self.shared.give_up_ring()) };
+        if outcome.is_ok() && !was_closed && self.shared.device.give_up(self.shared.tail()) {
+            self.shared.segments.leave_ring()?;
+        }
         match outcome {
             Err(WalError::Closed) if was_closed => Ok(()),
             outcome => outcome,

@@ -4,6 +4,7 @@ use duramen_io::{Disk, Fault, SimDisk};
 use duramen_types::{Gsn, PageId, Place, TxnId};
 
 use super::*;
+use crate::error::WalError;
 use crate::format::record::NewRecord;
 use crate::options::WalOptions;
 use crate::stream::log::Wal;

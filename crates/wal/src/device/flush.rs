@@ -1,35 +1,39 @@
 //! Writing the released part of the log buffer to the segments.
 //!
-//! A flush writes from the block in which the durable part ends to the released end, whole blocks. Full blocks go straight
-//! from the ring. The last block is usually not full: what is released of it goes through a scratch block, padded with
-//! zeros, since other threads are filling in the rest of it in the ring. The next flush writes that block again; should
-//! that write be torn, the sectors before the durable end are the same in both versions.
+//! A flush writes from the block in which the durable part ends to the released end, whole blocks.
+//! Full blocks go straight from the ring. The last block is usually not full: what is released of
+//! it goes through a scratch block, padded with zeros, since other threads are filling in the rest
+//! of it in the ring. The next flush writes that block again; should that write be torn, the
+//! sectors before the durable end are the same in both versions.
 //!
-//! In a log whose records are not sealed when they are inserted ([`Sealing`]), it seals them before: it computes their
-//! checksums and writes them into the ring. A flush covers whole records, and each record is new in one flush only, so
-//! each is sealed once, and what is written again of a block is sealed already. Nobody else looks at those bytes of the
-//! ring: who inserts has finished with them, and reading is done from the segments.
+//! In a log whose records are not sealed when they are inserted ([`Sealing`]), it seals them
+//! before: it computes their checksums and writes them into the ring. A flush covers whole records,
+//! and each record is new in one flush only, so each is sealed once, and what is written again of a
+//! block is sealed already. Nobody else looks at those bytes of the ring: who inserts has finished
+//! with them, and reading is done from the segments.
 //!
-//! A buffer in persistent memory is written out when it fills up: then it is about de-staging, not about commits.
+//! A buffer in persistent memory is written out when it fills up: then it is about de-staging, not
+//! about commits.
 //!
-//! The durable position moves only when everything below it is on the device, and only to where the released part ended
-//! when the flush began, which is the end of a record.
+//! The durable position moves only when everything below it is on the device, and only to where the
+//! released part ended when the flush began, which is the end of a record.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_types::{Lsn, planted};
+use duramen_types::{Gsn, Lsn, planted};
 
-use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
+use crate::device::Tail;
 use crate::error::Result;
-use crate::format::record::seal;
+use crate::format::record::{MAX_RECORD_BYTES, NewRecord, encode, filled, record_bytes, seal};
 use crate::format::segment::BLOCK;
 use crate::options::Sealing;
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
 
-/// Up to so many bytes go out in one durable write; more are written in parts of this size, followed by a sync.
+/// Up to so many bytes go out in one durable write; more are written in parts of this size,
+/// followed by a sync.
 const WRITE_BYTES: u64 = 1 << 20;
 
 /// Writes the log buffer out.
@@ -44,6 +48,24 @@ pub(crate) struct Flusher {
 impl Flusher {
     pub(crate) fn new(files: Arc<SegmentFiles>, sealing: Sealing) -> Self {
         Self { files, sealing, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Whether records are sealed when they are flushed, and no sooner.
+    pub(crate) fn seals_at_flush(&self) -> bool {
+        self.sealing == Sealing::AtFlush
+    }
+
+    /// Fills `record` in at `lsn`.
+    ///
+    /// # Safety
+    /// As for [`crate::device::Device::fill`].
+    pub(crate) unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn) {
+        // SAFETY: the space is the caller's, the flusher touches nothing behind what has been
+        // released, and there is room, so what lay there before is on the device.
+        let space = unsafe { tail.ring.bytes_mut(lsn, record_bytes(record.payload.len())) };
+        encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, durable);
+        filled(record, space);
+        self.inserted(space, lsn);
     }
 
     /// Seals a record that has just been filled in, if a flush will not do it.
@@ -64,28 +86,27 @@ impl Flusher {
         (self.flushes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Makes everything durable that is released by now; returns whether there was anything. One thread at a time. After an
-    /// error that passes, nothing has been written, and it can be tried again.
-    pub(crate) fn flush(&self, space: &Space, ring: &Ring, segments: &Segments) -> Result<bool> {
+    /// Makes everything below `to`, which is released, durable in the segments, and tells so;
+    /// returns whether there was anything. `written` comes before the space is used again. One
+    /// thread at a time. After an error that passes, nothing has been written, and it can be tried
+    /// again.
+    pub(crate) fn flush(&self, tail: Tail<'_>, segments: &Segments, to: Lsn, written: impl FnOnce()) -> Result<bool> {
+        let Tail { ring, space, .. } = tail;
         let from = space.durable();
-        // What others have streamed can be read when it is durable.
-        let to = if ring.nvm().is_some() { space.hardened() } else { space.released() };
-        // After `released`: on a log that has failed, space is released that was never filled in.
+        // After `to` has been looked at: on a log that has failed, space is released that was never
+        // filled in.
         if from == to || space.has_failed() {
             return Ok(false);
         }
         space.set_in_flush(to);
-        if self.sealing == Sealing::AtFlush {
-            // SAFETY: everything below `to` is released, so nobody fills it in any more; nobody reuses it before it is
-            // durable; and nobody but a flush reads the ring.
+        if self.seals_at_flush() {
+            // SAFETY: everything below `to` is released, so nobody fills it in any more; nobody
+            // reuses it before it is durable; and nobody but a flush reads the ring.
             let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
             self.seal(fresh, from);
         }
         self.write(ring, segments, from.get(), to.get())?;
-        if let Some(nvm) = ring.nvm() {
-            // Before the space is used again.
-            nvm.set_destaged(to);
-        }
+        written();
         space.set_durable(to);
         let first = self.files.geometry.segment_of(to.get());
         if first != self.files.geometry.segment_of(from.get()) {
@@ -99,11 +120,13 @@ impl Flusher {
         let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
         // Nothing to do for what was inserted under a reservation.
         segments.ensure(end, to - from)?;
-        // All of them before anything is written: a file that cannot be opened at this moment does no harm.
+        // All of them before anything is written: a file that cannot be opened at this moment does
+        // no harm.
         let pieces = self.files.pieces(start, end).map(|piece| Ok((piece, self.files.file_at(piece.0)?)));
         let pieces = pieces.collect::<Result<Vec<_>>>()?;
-        // SAFETY: everything below `to` is released, so nobody fills it in any more, and nobody reuses it before it is
-        // durable; the part of the first block below `from` is kept too (see `space`).
+        // SAFETY: everything below `to` is released, so nobody fills it in any more, and nobody
+        // reuses it before it is durable; the part of the first block below `from` is kept too (see
+        // `space`).
         let stable = unsafe { ring.bytes(Lsn::new(start), (to - start) as usize) };
         let (blocks, rest) = stable.split_at((full - start) as usize);
         let mut scratch = None;

@@ -1,10 +1,12 @@
-//! The log device `nvm`: the log buffer in persistent memory, so that a commit needs no system call.
+//! The log device `nvm`: the log buffer in persistent memory, so that a commit needs no system
+//! call.
 //!
-//! A record is hardened when it and all before it lie in the ring, durably. With durable caches whoever inserts makes what it
-//! has filled in durable before it releases it, so the released part of the log *is* the hardened part. With volatile
-//! caches that would be a barrier for each record; [`crate::nvm::passive`] has the protocol that needs one for each commit.
-//! Segments are written when the ring fills
-//! up, by big sequential writes (*de-staging*), and their space is then used again.
+//! A record is hardened when it and all before it lie in the ring, durably. With durable caches
+//! whoever inserts makes what it has filled in durable before it releases it, so the released part
+//! of the log *is* the hardened part. With volatile caches that would be a barrier for each record;
+//! [`crate::device::nvm::passive`] has the protocol that needs one for each commit. Segments are
+//! written when the ring fills up, by big sequential writes (*de-staging*), and their space is then
+//! used again.
 //!
 //! ```text
 //! page 0, the header:
@@ -24,26 +26,30 @@
 //! Numbers are little-endian. The three words from 128 on change by themselves, each in one piece.
 //!
 //! # The ring belongs to the log
-//! While it is in use, it may hold the only copy of hardened records. So the headers of the segments name it, and the log is
-//! not opened without it; and a ring in use is not given to another log. When the log is closed in order, everything is
-//! de-staged and both are free.
+//! While it is in use, it may hold the only copy of hardened records. So the headers of the
+//! segments name it, and the log is not opened without it; and a ring in use is not given to
+//! another log. When the log is closed in order, everything is de-staged and both are free.
 //!
 //! A region that has no header is only taken if all of it is zero: anything else may be somebody's.
 //!
 //! # Recovery
-//! The log goes on in the ring from the de-staged position, up to the first position that holds no valid record. That part is
-//! made durable, since it may not be if only the process has ended, and written to the segments, from the beginning of its
-//! first block, which the ring has kept; from then on recovery reads one log, from files. A crash meanwhile changes nothing: it is done again. Then everything behind the end is erased in the
-//! ring, since whole records may lie behind a hole, durably, before the de-staged position moves; so it is never in front of
-//! what could pass for a record.
+//! The log goes on in the ring from the de-staged position, up to the first position that holds no
+//! valid record. That part is made durable, since it may not be if only the process has ended, and
+//! written to the segments, from the beginning of its first block, which the ring has kept; from
+//! then on recovery reads one log, from files. A crash meanwhile changes nothing: it is done again.
+//! Then everything behind the end is erased in the ring, since whole records may lie behind a hole,
+//! durably, before the de-staged position moves; so it is never in front of what could pass for a
+//! record.
 //!
-//! A valid record behind the end that says that the log was hardened beyond the end when it was filled in (its backlog, see
-//! [`crate::format::record`]) proves damage, and the log refuses to open.
+//! A valid record behind the end that says that the log was hardened beyond the end when it was
+//! filled in (its backlog, see [`crate::format::record`]) proves damage, and the log refuses to
+//! open.
 
 use duramen_pmem::{Domain, DrainBy, Drained, Mode, Region, RegionOptions, drain_processors};
-use duramen_sync::clock;
+use duramen_sync::{Arc, clock};
 use duramen_types::{BLOCK_SIZE, Lsn, crc32c, planted};
 
+use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, Header, Identity, decode, is_intact};
 use crate::options::NvmOptions;
@@ -66,7 +72,7 @@ pub(crate) const fn region_bytes(ring_bytes: usize) -> u64 {
 /// A ring in persistent memory.
 #[derive(Debug)]
 pub(crate) struct NvmRing {
-    region: Region,
+    region: Arc<Region>,
     ring_bytes: u64,
     streams: bool,
     drain: DrainBy,
@@ -87,7 +93,8 @@ enum State {
 pub(crate) struct Found {
     /// The ring's number.
     pub(crate) number: u64,
-    /// The end of the log that the ring holds, from its de-staged position, if anything has to be de-staged.
+    /// The end of the log that the ring holds, from its de-staged position, if anything has to be
+    /// de-staged.
     pub(crate) tail: Option<(Lsn, Lsn)>,
 }
 
@@ -108,7 +115,7 @@ impl NvmRing {
             },
         )?;
         Ok(Self {
-            region,
+            region: Arc::new(region),
             ring_bytes: ring_bytes as u64,
             streams: options.domain == Domain::VolatileCache,
             drain: options.drain,
@@ -116,10 +123,9 @@ impl NvmRing {
         })
     }
 
-    /// Where the ring is in memory, mapped twice in a row.
-    pub(crate) fn base(&self) -> *mut u8 {
-        // SAFETY: the slice is given up at once; who may touch the ring when is the business of `Ring`.
-        unsafe { self.region.bytes_mut(RING, self.ring_bytes as usize) }.as_mut_ptr()
+    /// The ring as the log's buffer.
+    pub(crate) fn buffer(&self) -> Ring {
+        Ring::in_region(Arc::clone(&self.region), RING, self.ring_bytes as usize)
     }
 
     /// Bytes of the ring.
@@ -149,7 +155,8 @@ impl NvmRing {
         self.streams
     }
 
-    /// Streams a record to its place. It is durable after a fence of this thread, or when all processors have been drained.
+    /// Streams a record to its place. It is durable after a fence of this thread, or when all
+    /// processors have been drained.
     #[inline]
     pub(crate) fn put(&self, lsn: Lsn, record: &[u8]) {
         self.region.stream(self.at(lsn), &[record]);
@@ -185,8 +192,8 @@ impl NvmRing {
         self.region.persist(GENERATION, 8);
     }
 
-    /// Whether the ring is of the generation that counts, or of the next. One that is not was put back: what was hardened since
-    /// is not in it.
+    /// Whether the ring is of the generation that counts, or of the next. One that is not was put
+    /// back: what was hardened since is not in it.
     fn is_of_generation(&self) -> bool {
         let (found, named) = (self.found_generation(), self.generation);
         named == 0 || found == named || found == named.saturating_add(1) || planted!(GenerationIgnored)
@@ -203,8 +210,8 @@ impl NvmRing {
 
     // ----- when it is opened -----
 
-    /// What the ring holds of the log of `identity`, whose segments name the ring `expected`, or none if that is zero.
-    /// Changes nothing.
+    /// What the ring holds of the log of `identity`, whose segments name the ring `expected`, or
+    /// none if that is zero. Changes nothing.
     pub(crate) fn find(&self, identity: &Identity, expected: u64) -> Result<Found> {
         let missing = |what: String| {
             let other = format!("the end of the log is in another ring, with the number {expected:016x}; {what}");
@@ -249,20 +256,24 @@ impl NvmRing {
         }
     }
 
-    /// Makes durable what has been found of the log in `[from, to)`. It can be seen, but if the process has ended and the power
-    /// has not, it may be in a cache, or have been streamed and not fenced.
+    /// Makes durable what has been found of the log in `[from, to)`. It can be seen, but if the
+    /// process has ended and the power has not, it may be in a cache, or have been streamed and not
+    /// fenced.
     pub(crate) fn settle(&self, from: Lsn, to: Lsn) {
-        // Whether processors can be drained makes no difference: who has ended runs on none of them.
-        let _: Drained = drain_processors([&self.region], self.drain);
+        // Whether processors can be drained makes no difference: who has ended runs on none of
+        // them.
+        let _: Drained = drain_processors([&*self.region], self.drain);
         self.region.persist(self.at(from), (to.get() - from.get()) as usize);
     }
 
-    /// Makes the ring that of the log of `identity`, which ends at `end` and is in the segments up to there. `block` is the
-    /// part of the log's last block before the end. `found` is what was in the ring.
+    /// Makes the ring that of the log of `identity`, which ends at `end` and is in the segments up
+    /// to there. `block` is the part of the log's last block before the end. `found` is what was in
+    /// the ring.
     pub(crate) fn take(&self, identity: &Identity, found: &Found, end: Lsn, block: &[u8]) {
         let kept = end.get() - block.len() as u64;
         self.claim();
-        // What the ring holds from its de-staged position on is erased only when that position has moved.
+        // What the ring holds from its de-staged position on is erased only when that position has
+        // moved.
         let held = found.tail.map_or(kept, |(from, _)| from.get() / RING * RING);
         self.erase(end.get(), held + self.ring_bytes);
         if !block.is_empty() {
@@ -293,7 +304,8 @@ impl NvmRing {
         self.set_state(State::InUse);
     }
 
-    /// Marks a blank region as a ring, durably, before anything else is put into it: from then on it is not blank.
+    /// Marks a blank region as a ring, durably, before anything else is put into it: from then on
+    /// it is not blank.
     fn claim(&self) {
         let mut magic = [0; 8];
         self.region.read(0, &mut magic);

@@ -127,7 +127,8 @@ mod one_by_one {
     }
 }
 
-/// Every interleaving of threads that insert, commit, look and drain: what is taken for hardened survives.
+/// Every interleaving of threads that insert, commit, look and drain: what is taken for hardened
+/// survives.
 #[cfg(duramen_loom)]
 mod models {
     use super::*;

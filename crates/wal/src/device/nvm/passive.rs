@@ -1,32 +1,49 @@
-//! Passive group commit: what is hardened in rings in persistent memory when caches are volatile, without a barrier for each
-//! record (Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory*, section 4.1).
+//! Passive group commit: what is hardened in rings in persistent memory when caches are volatile,
+//! without a barrier for each record (Wang and Johnson, *Scalable Logging through Emerging
+//! Non-Volatile Memory*, section 4.1).
 //!
-//! Records are streamed past the caches. They are durable when the processor has drained its write-combining buffers, which a
-//! thread sees to, for its own records, when it commits or is about to wait for something, as for a lock, a latch or a page from disk. A commit is hardened when
-//! everything before it is durable, records of other threads included: in its log, or, with several, up to its GSN in all of
-//! them ([`crate::several::commit_round`]). The threads' side is the same, and is here. One log's GSNs are its LSNs.
+//! Records are streamed past the caches. They are durable when the processor has drained its
+//! write-combining buffers, which a thread sees to, for its own records, when it commits or is
+//! about to wait for something, as for a lock, a latch or a page from disk. A commit is hardened
+//! when everything before it is durable, records of other threads included: in its log, or, with
+//! several, up to its GSN in all of them ([`crate::several::commit_round`]). The threads' side is
+//! the same, and is here. One log's GSNs are its LSNs.
 //!
-//! Each thread has a cell. `dgsn` is the GSN below which all of its records are durable; its highest bit says that it
-//! has inserted more since (*dirty*). A thread sets the bit before it streams its first record, and clears it after a fence.
-//! So for whoever wants to know what is hardened: it looks first at what is released, and at the cells then. All that is
-//! released has been streamed by threads that had set their bits before; each of them is either found dirty, or has fenced
-//! since. In a database's only log the least `dgsn` of those that are dirty bounds what is hardened ([`Passive::bound`]). GSNs
-//! of records that a thread inserts into different logs are in no order; there it is those that are dirty who have to fence
-//! once more, which `fences` tells ([`Passive::behind`]). Threads that are clean do not count, however long they have been
-//! idle.
+//! Each thread has a cell. `dgsn` is the GSN below which all of its records are durable; its
+//! highest bit says that it has inserted more since (*dirty*). A thread sets the bit before it
+//! streams its first record, and clears it after a fence. So for whoever wants to know what is
+//! hardened: it looks first at what is released, and at the cells then. All that is released has
+//! been streamed by threads that had set their bits before; each of them is either found dirty, or
+//! has fenced since. In a database's only log the least `dgsn` of those that are dirty bounds what
+//! is hardened ([`Passive::bound`]). GSNs of records that a thread inserts into different logs are
+//! in no order; there it is those that are dirty who have to fence once more, which `fences` tells
+//! ([`Passive::behind`]). Threads that are clean do not count, however long they have been idle.
 //!
 //! # Stragglers
-//! A thread that stays dirty holds the others back: it runs a long transaction, sleeps, or has ended. After a while who waits
-//! drains the buffers of all processors instead ([`duramen_pmem::drain_processors`]): everything that was released before is
-//! durable then, whoever has inserted it, in whatever log. A straggler that inserts nothing more must not be drained again.
-//! Its cell counts the beginnings and ends of its insertions (`work`): if the count was even before the draining and is still
-//! the same, it has nothing that is not durable. Only its owner writes to `dgsn` and `work`; whoever drains writes to
-//! `drained_work`.
+//! A thread that stays dirty holds the others back: it runs a long transaction, sleeps, or has
+//! ended. After a while who waits drains the buffers of all processors instead
+//! ([`duramen_pmem::drain_processors`]): everything that was released before is durable then,
+//! whoever has inserted it, in whatever log. A straggler that inserts nothing more must not be
+//! drained again. Its cell counts the beginnings and ends of its insertions (`work`): if the count
+//! was even before the draining and is still the same, it has nothing that is not durable. Only its
+//! owner writes to `dgsn` and `work`; whoever drains writes to `drained_work`.
 
-use duramen_pmem::{DrainBy, Drained, Region, drain_processors};
+use std::time::Duration;
+
+use duramen_pmem::{Domain, DrainBy, Drained, Region, drain_processors};
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use duramen_sync::{CachePadded, Mutex, thread};
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, CachePadded, Mutex, thread};
 use duramen_types::{Gsn, LogId, Lsn, planted};
+
+use crate::options::{LogDevice, WalOptions};
+
+/// Threads that may share rings without a fence for each record.
+const MAX_THREADS: usize = 1024;
+
+/// When nothing has been hardened for so long that could be, the daemon drains processors. Most
+/// transactions commit sooner.
+const STALLED: Duration = Duration::from_micros(100);
 
 /// Bit of `dgsn`: the thread has inserted more since.
 const DIRTY: u64 = 1 << 63;
@@ -65,7 +82,8 @@ struct Cell {
     drained_work: AtomicU64,
     /// Fences of the thread that have made something durable.
     fences: AtomicU64,
-    /// A bit for each log that it has inserted into since the last of them. The owner's alone, as is the count.
+    /// A bit for each log that it has inserted into since the last of them. The owner's alone, as
+    /// is the count.
     logs: AtomicU64,
     /// Requests of the thread to harden something, and the highest GSN among them.
     requests: AtomicU64,
@@ -87,6 +105,14 @@ pub(crate) struct Writing<'a> {
 }
 
 impl Passive {
+    /// If it is left to threads to know what is durable, in a database's `only` log, or in several
+    /// logs that are hardened together.
+    pub(crate) fn of(options: &WalOptions, only: bool) -> Option<Arc<Self>> {
+        let LogDevice::Nvm(nvm) = &options.device else { return None };
+        let is_passive = nvm.domain == Domain::VolatileCache || options.shared_synchronizations && !only;
+        is_passive.then(|| Arc::new(Self::new(MAX_THREADS, nvm.drain)))
+    }
+
     /// For so many threads in the course of time; those that come later fence each record.
     pub(crate) fn new(threads: usize, drain_by: DrainBy) -> Self {
         let cell = || Cell {
@@ -128,7 +154,8 @@ impl Passive {
 
     // ----- what the owner of a cell does -----
 
-    /// The calling thread is about to stream the record of `gsn` to this log's ring, and to release it afterwards.
+    /// The calling thread is about to stream the record of `gsn` to this log's ring, and to release
+    /// it afterwards.
     #[inline]
     pub(crate) fn begin(&self, gsn: Gsn, log: LogId) -> Writing<'_> {
         let cell = self.cell(true);
@@ -165,14 +192,15 @@ impl Passive {
                 logs &= logs - 1;
             }
             cell.logs.store(0, Ordering::Relaxed);
-            // Release: the fence comes before. Who finds a later record released finds this count, too.
+            // Release: the fence comes before. Who finds a later record released finds this count,
+            // too.
             cell.fences.store(cell.fences.load(Ordering::Relaxed) + 1, Ordering::Release);
             cell.dgsn.store(dgsn & !DIRTY, Ordering::Release);
         }
     }
 
-    /// Takes note that the calling thread asks for everything up to `gsn` to be hardened; returns whether it has a cell to
-    /// note it in.
+    /// Takes note that the calling thread asks for everything up to `gsn` to be hardened; returns
+    /// whether it has a cell to note it in.
     pub(crate) fn request(&self, gsn: Gsn) -> bool {
         let Some(cell) = self.cell(true) else { return false };
         cell.requests.store(cell.requests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -224,14 +252,16 @@ impl Passive {
 
     // ----- what others make of the cells -----
 
-    /// Everything below is durable, of what was `released` before the call, in a database's only log.
+    /// Everything below is durable, of what was `released` before the call, in a database's only
+    /// log.
     pub(crate) fn bound(&self, released: Lsn) -> Lsn {
         let dirty = self.cells().iter().filter_map(|cell| cell.dirty_from());
         let bound = dirty.map(Gsn::get).min().filter(|_| !planted!(OwnFenceOnly));
         Lsn::new(bound.map_or(released.get(), |bound| bound.min(released.get())))
     }
 
-    /// The threads that may have a record that is not durable, of what was released before the call, in any log.
+    /// The threads that may have a record that is not durable, of what was released before the
+    /// call, in any log.
     pub(crate) fn behind(&self) -> Vec<Behind> {
         let behind = |(cell, its): (usize, &CachePadded<Cell>)| {
             let is_other = || its.logs.load(Ordering::Relaxed) & 1 == 0;
@@ -242,14 +272,16 @@ impl Passive {
         self.cells().iter().enumerate().filter_map(behind).collect()
     }
 
-    /// Whether one that [`Passive::behind`] has found is so still: it has not fenced since, nor been drained.
+    /// Whether one that [`Passive::behind`] has found is so still: it has not fenced since, nor
+    /// been drained.
     pub(crate) fn is_behind(&self, &Behind { cell, fences }: &Behind) -> bool {
         let cell = &self.cells[cell];
         cell.dirty_from().is_some() && cell.fences.load(Ordering::Acquire) == fences
     }
 
-    /// Makes everything durable that has been released when `look` is called; returns what that says, or `None` if the system
-    /// does not support it. These are the regions of all logs. Some ten microseconds.
+    /// Makes everything durable that has been released when `look` is called; returns what that
+    /// says, or `None` if the system does not support it. These are the regions of all logs. Some
+    /// ten microseconds.
     pub(crate) fn drain<'r, T>(
         &self,
         regions: impl IntoIterator<Item = &'r Region>,
@@ -295,6 +327,30 @@ impl Cell {
         let dgsn = self.dgsn.load(Ordering::Acquire);
         let is_drained = || self.work.load(Ordering::Acquire) == self.drained_work.load(Ordering::Acquire);
         (dgsn & DIRTY != 0 && !is_drained()).then_some(Gsn::new(dgsn & !DIRTY))
+    }
+}
+
+/// What the daemon saw when it looked last.
+#[derive(Debug, Default)]
+pub(crate) struct Stalled {
+    /// Everything below was hardened ...
+    at: AtomicU64,
+    /// ... since this time, in nanoseconds, and nothing else.
+    since: AtomicU64,
+}
+
+impl Stalled {
+    /// Whether nobody has hardened anything for long, though there is something to harden. For the
+    /// daemon.
+    pub(crate) fn look(&self, hardened: Lsn, released: Lsn) -> bool {
+        let now = Instant::now().nanos();
+        let (at, since) = (self.at.load(Ordering::Relaxed), self.since.load(Ordering::Relaxed));
+        if at == hardened.get() && hardened < released {
+            return u128::from(now.saturating_sub(since)) >= STALLED.as_nanos();
+        }
+        self.at.store(hardened.get(), Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
+        false
     }
 }
 

@@ -1,0 +1,57 @@
+//! The log device `file`: the buffer is ordinary memory, and a flush to the segments hardens what
+//! is in it.
+
+use duramen_types::{Gsn, Lsn};
+
+use crate::buffer::ring::Ring;
+use crate::device::flush::Flusher;
+use crate::device::{Device, Tail};
+use crate::error::{Result, WalError};
+use crate::format::record::NewRecord;
+use crate::segments::pool::Segments;
+
+/// The segments alone.
+#[derive(Debug)]
+pub(crate) struct FileDevice(pub(super) Flusher);
+
+impl Device for FileDevice {
+    fn writer(&self) -> &Flusher {
+        &self.0
+    }
+
+    fn takes_unsealed(&self) -> bool {
+        self.0.seals_at_flush()
+    }
+
+    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn) {
+        // SAFETY: the caller's word.
+        unsafe { self.0.fill(tail, lsn, record, gsn, durable) };
+    }
+
+    fn wait(&self, _tail: Tail<'_>, _lsn: Lsn, for_flush: &dyn Fn()) {
+        for_flush();
+    }
+
+    fn flush(&self, _tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> bool {
+        write_out()
+    }
+
+    fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool> {
+        self.0.flush(tail, segments, tail.space.released(), || {})
+    }
+
+    fn destage(&self, tail: Tail<'_>, _write_out: &dyn Fn() -> bool) -> Lsn {
+        tail.space.durable()
+    }
+}
+/// A buffer in ordinary memory for a log that ends at `end`, with the beginning of its last block.
+pub(super) fn buffer(bytes: usize, block: &[u8], end: Lsn) -> Result<Ring> {
+    let ring = Ring::new(bytes).map_err(|error| WalError::System {
+        what: format!("{bytes} bytes of memory for the log buffer"),
+        reason: format!("{error}; ask for a smaller one"),
+    })?;
+    let start = Lsn::new(end.get() - block.len() as u64);
+    // SAFETY: nobody else has the ring yet.
+    unsafe { ring.bytes_mut(start, block.len()) }.copy_from_slice(block);
+    Ok(ring)
+}

@@ -1,0 +1,259 @@
+//! The log device `nvm`: the buffer is a ring in persistent memory, which is durable itself. See
+//! [`ring`] for what is in it, and [`passive`] for what is hardened where caches are volatile.
+
+pub(crate) mod open;
+pub(crate) mod passive;
+pub(crate) mod ring;
+
+use std::time::Duration;
+
+use duramen_pmem::Region;
+use duramen_sync::clock::Instant;
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Arc, Backoff, Mutex, cost, thread};
+use duramen_types::{Gsn, LogId, Lsn};
+
+use crate::buffer::positions::Hardening;
+use crate::buffer::ring::Ring;
+use crate::device::flush::Flusher;
+use crate::device::nvm::open::FoundRing;
+use crate::device::nvm::passive::{Passive, Stalled};
+use crate::device::nvm::ring::NvmRing;
+use crate::device::{Device, Tail};
+use crate::error::Result;
+use crate::format::record::{MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode, record_bytes};
+use crate::group_commit::queue::is_settled;
+use crate::options::{GroupCommit, Sealing, WalOptions};
+use crate::segments::files::SegmentFiles;
+use crate::segments::pool::Segments;
+
+/// Records up to this size are made on the stack.
+const STACK_BYTES: usize = 512;
+
+/// How long a waiter gives others to fill in and to fence what is before its own record. Then it
+/// drains processors, or, if a record is still being filled in, whose thread has been descheduled,
+/// sleeps so long.
+const PATIENCE: Duration = Duration::from_micros(60);
+
+/// A ring in use, and the segments behind it.
+#[derive(Debug)]
+pub(crate) struct NvmDevice {
+    ring: NvmRing,
+    log: LogId,
+    writer: Flusher,
+    /// The right to de-stage.
+    destaging: Mutex<()>,
+    /// Where caches are volatile, or if the log is hardened together with others.
+    passive: Option<Arc<Passive>>,
+    /// The threads' cells, if there are any, are about this log only. Several logs are hardened
+    /// together: see [`crate::several::commit_round`].
+    only: bool,
+    stalled: Stalled,
+}
+
+impl NvmDevice {
+    /// Makes the ring that has been `found` the buffer of the log in `files`, which ends at `end`.
+    /// `block` is the part of the log's last block before that. The rest is as for
+    /// [`crate::device::start`].
+    pub(crate) fn take(
+        found: FoundRing,
+        files: &Arc<SegmentFiles>,
+        block: &[u8],
+        end: Lsn,
+        passive: Option<Arc<Passive>>,
+        only: bool,
+    ) -> (Ring, Self) {
+        let FoundRing { ring, found } = found;
+        ring.take(&files.identity, &found, end, block);
+        let buffer = ring.buffer();
+        let device = Self {
+            ring,
+            log: files.identity.log,
+            // What is released is hardened: it has to be whole.
+            writer: Flusher::new(Arc::clone(files), Sealing::AtInsertion),
+            destaging: Mutex::new(()),
+            passive,
+            only,
+            stalled: Stalled::default(),
+        };
+        (buffer, device)
+    }
+
+    fn stream(&self, lsn: Lsn, gsn: Gsn, record: &[u8]) {
+        let passive = self.passive.as_ref().expect("records are streamed where caches are volatile");
+        let writing = passive.begin(gsn, self.log);
+        self.ring.put(lsn, record);
+        passive.end(writing, self.ring.region());
+    }
+
+    fn passive_alone(&self) -> Option<&Passive> {
+        self.passive.as_deref().filter(|_| self.only)
+    }
+
+    /// Makes all that is released hardened, though threads that have inserted it have not seen to
+    /// that.
+    fn drain(&self, tail: Tail<'_>) {
+        let Some(passive) = self.passive.as_deref().filter(|_| self.ring.streams()) else { return };
+        let released = || {
+            tail.collect();
+            tail.space.released_in_order().unwrap_or(Lsn::ZERO)
+        };
+        let region = self.ring.region();
+        let drained = if self.only { passive.drain([region], released) } else { passive.drain_one(region, released) };
+        tail.space.set_hardened(drained.unwrap_or(Lsn::ZERO));
+    }
+
+    /// Whether waiting for `lsn` is over, once what has been put off is looked at.
+    fn is_settled(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
+        is_settled(tail.space, lsn) || {
+            self.look(tail);
+            is_settled(tail.space, lsn)
+        }
+    }
+}
+
+impl Device for NvmDevice {
+    fn writer(&self) -> &Flusher {
+        &self.writer
+    }
+
+    fn hardening(&self) -> Hardening {
+        if self.ring.streams() { Hardening::Told } else { Hardening::Released }
+    }
+
+    fn group_commit(&self, options: &WalOptions) -> GroupCommit {
+        // Nobody waits for company. Bytes are for de-staging.
+        GroupCommit { transactions: 1, bytes: options.ring_bytes / 2, time: Duration::ZERO }
+    }
+
+    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, _durable: Lsn) {
+        let (bytes, hardened) = (record_bytes(record.payload.len()), tail.space.hardened());
+        if !self.ring.streams() {
+            // SAFETY: the caller's word, and whoever de-stages reads nothing behind what has been
+            // released.
+            unsafe { self.writer.fill(tail, lsn, record, gsn, hardened) };
+            self.ring.stored(lsn, bytes);
+            return;
+        }
+        cost::read(record.payload.as_ptr(), record.payload.len());
+        cost::work(checksum_instructions(bytes));
+        let make = |space: &mut [u8]| {
+            encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, hardened);
+            self.writer.inserted(space, lsn);
+        };
+        if bytes <= STACK_BYTES {
+            let mut space = [0; STACK_BYTES];
+            make(&mut space[..bytes]);
+            self.stream(lsn, gsn, &space[..bytes]);
+        } else {
+            let mut space = vec![0; bytes];
+            make(&mut space);
+            self.stream(lsn, gsn, &space);
+        }
+    }
+
+    fn fence(&self) {
+        if let Some(passive) = self.passive_alone() {
+            passive.fence(|_| self.ring.region());
+        }
+    }
+
+    fn look(&self, tail: Tail<'_>) {
+        tail.collect();
+        if let Some(passive) = self.passive_alone()
+            && let Some(released) = tail.space.released_in_order()
+            && released > tail.space.hardened()
+        {
+            tail.space.set_hardened(passive.bound(released));
+        }
+    }
+
+    fn wait(&self, tail: Tail<'_>, lsn: Lsn, _for_flush: &dyn Fn()) {
+        self.fence();
+        let mut backoff = Backoff::new();
+        let mut began = None;
+        while !self.is_settled(tail, lsn) {
+            if backoff.is_spinning() {
+                backoff.snooze();
+            } else if began.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+                thread::yield_now();
+            } else if self.passive.is_some() && tail.space.released() > lsn {
+                self.drain(tail);
+            } else {
+                reach(Probe::FlushWithoutProgress);
+                thread::sleep(PATIENCE);
+            }
+        }
+    }
+
+    fn harden_released(&self, tail: Tail<'_>) {
+        if self.passive.is_some() && !self.only {
+            tail.collect();
+            if tail.space.hardened() < tail.space.released() {
+                self.drain(tail);
+            }
+        }
+    }
+
+    fn flush(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> bool {
+        let space = tail.space;
+        let before = space.hardened();
+        self.look(tail);
+        if self.passive_alone().is_some() && self.stalled.look(space.hardened(), space.released()) {
+            self.drain(tail);
+        }
+        let progress = space.hardened() > before;
+        let half = self.ring.bytes() / 2;
+        let full = space.end().get() - space.durable().get() >= half;
+        if !full && space.waiting_for_room() == 0 {
+            return progress;
+        }
+        if space.hardened().get() - space.durable().get() < half / 2 {
+            self.drain(tail);
+        }
+        let _turn = self.destaging.lock();
+        write_out() || progress
+    }
+
+    fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool> {
+        // What others have streamed can be read when it is durable.
+        let to = tail.space.hardened();
+        self.writer.flush(tail, segments, to, || self.ring.set_destaged(to))
+    }
+
+    fn destage(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> Lsn {
+        self.look(tail);
+        let hardened = tail.space.hardened();
+        let _turn = self.destaging.lock();
+        while tail.space.durable() < hardened && !tail.space.has_failed() {
+            write_out();
+        }
+        hardened
+    }
+
+    fn give_up(&self, tail: Tail<'_>) -> bool {
+        let durable = tail.space.durable();
+        // Somebody may have been told of a commit while the log was being closed.
+        let is_destaged = tail.space.hardened() == durable && tail.space.released() == durable;
+        if is_destaged {
+            self.ring.set_clean();
+        }
+        is_destaged
+    }
+
+    fn set_generation(&self, generation: u64) {
+        self.ring.set_generation(generation);
+    }
+
+    fn shortfall(&self) -> Option<String> {
+        self.ring.shortfall()
+    }
+
+    fn passive(&self) -> Option<&Arc<Passive>> {
+        self.passive.as_ref()
+    }
+
+    fn region(&self) -> Option<&Region> {
+        Some(self.ring.region())
+    }
+}

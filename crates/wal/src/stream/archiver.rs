@@ -1,0 +1,95 @@
+//! What an open log does to be archived: see [`crate::segments::archive`].
+
+use duramen_sync::thread;
+
+use crate::error::WalError;
+use crate::segments::archive::{Archiver, LOOK, RETRY};
+use crate::stream::inner::Shared;
+
+impl Shared {
+    /// Wakes the archiver if there is a whole segment for it.
+    #[inline]
+    pub(crate) fn call_archiver(&self) {
+        if let Some(archiver) = &self.archiver
+            && archiver.is_due(self.space.durable())
+        {
+            archiver.event().wake();
+        }
+    }
+
+    /// What the thread does that archives a database's only log.
+    pub(crate) fn archive(&self) {
+        let Some(archiver) = &self.archiver else { return };
+        while !archiver.event().is_stopped() {
+            if self.space.has_failed() || !archiver.is_due(self.space.durable()) {
+                archiver.event().wait(None);
+            } else if !self.archive_next() {
+                archiver.event().wait_out(RETRY);
+            }
+        }
+    }
+
+    /// Copies the next segment, which is due, and recycles what may be then; returns whether that
+    /// has succeeded.
+    pub(crate) fn archive_next(&self) -> bool {
+        let Some(archiver) = &self.archiver else { return true };
+        let copied = archiver.copy_next();
+        match copied {
+            Ok(()) => {
+                self.segments.retention.archive_failed(None);
+                self.recycle_archived();
+                true
+            }
+            Err(error) => {
+                self.cannot_archive(error);
+                false
+            }
+        }
+    }
+
+    /// Takes note of why the next segment cannot be archived at present.
+    pub(crate) fn cannot_archive(&self, reason: WalError) {
+        self.segments.retention.archive_failed(Some(reason.to_string()));
+        if let Some(archiver) = &self.archiver {
+            archiver.fail(reason);
+        }
+    }
+
+    /// Recycles what has been archived.
+    pub(crate) fn recycle_archived(&self) {
+        let Some(archiver) = &self.archiver else { return };
+        self.segments.retention.archived(archiver.admits());
+        self.recycle_admitted();
+    }
+
+    /// Recycles what nothing keeps any more.
+    pub(crate) fn recycle_admitted(&self) {
+        if self.space.has_failed() {
+            return;
+        }
+        match self.segments.recycle_admitted() {
+            // It is tried again with the next segment that is archived, and at the next checkpoint.
+            Err(error) if error.is_passing() => {}
+            Err(error) => self.fail(error),
+            Ok(()) => {}
+        }
+    }
+
+    /// The archiver, if it has something to do that it can do as far as is known.
+    pub(crate) fn archiver_at_work(&self) -> Option<&Archiver> {
+        let archiver = self.archiver.as_ref()?;
+        let is_at_work = archiver.is_due(self.space.durable()) && archiver.failure().is_none();
+        (is_at_work && !self.space.has_failed()).then_some(archiver)
+    }
+
+    /// Waits until everything that can be archived is, or the archive fails; of a database's only
+    /// log.
+    pub(crate) fn await_archive(&self) {
+        while let Some(archiver) = self.archiver_at_work() {
+            archiver.event().wake();
+            thread::sleep(LOOK);
+        }
+        // The archiver may not have come to it yet.
+        self.recycle_archived();
+    }
+}
