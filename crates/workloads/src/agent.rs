@@ -203,7 +203,7 @@ impl Agent {
     }
 
     /// Runs the client's transaction up to its commit.
-    fn run(&mut self, mut client: Client) -> Result<()> {
+    fn run(&mut self, mut client: Box<Client>) -> Result<()> {
         if client.attempts.is_none() {
             client.quota -= 1;
             client.session.draw(&mut client.rng);
@@ -237,7 +237,7 @@ impl Agent {
     }
 
     /// Waits for the acknowledgement of the client's transaction, and counts it.
-    fn acknowledge(&mut self, mut client: Client) -> Result<()> {
+    fn acknowledge(&mut self, mut client: Box<Client>) -> Result<()> {
         let Executed { done, pending } = client.executed.take().expect("it has been executed");
         pending.wait().and_then(|()| client.session.acknowledged()).map_err(|error| client.failure(error))?;
         let now = Instant::now();

@@ -10,27 +10,28 @@ use crate::agent::Client;
 #[derive(Default)]
 pub(crate) struct RunQueue {
     /// Clients that have a transaction to run.
-    ready: VecDeque<Client>,
+    ready: VecDeque<Box<Client>>,
     /// Clients that wait for an acknowledgement, about in the order of their commits.
-    in_flight: VecDeque<Client>,
+    in_flight: VecDeque<Box<Client>>,
     /// Clients that begin no more transactions. Their sessions end with the queue, after the timed run: to end a session
     /// may take longer than a transaction.
-    ended: Vec<Client>,
+    #[expect(clippy::vec_box, reason = "clients are handed on without being copied")]
+    ended: Vec<Box<Client>>,
 }
 
 /// What an agent can do for a client.
 pub(crate) enum Task {
     /// Run its transaction.
-    Run(Client),
+    Run(Box<Client>),
     /// Take note that its transaction has been acknowledged, after waiting for that.
-    Acknowledge(Client),
+    Acknowledge(Box<Client>),
 }
 
 impl RunQueue {
     /// With these clients.
     pub(crate) fn new(clients: Vec<Client>) -> Self {
         let mut queue = Self::default();
-        clients.into_iter().for_each(|client| queue.put_back(client));
+        clients.into_iter().for_each(|client| queue.put_back(Box::new(client)));
         queue
     }
 
@@ -40,7 +41,7 @@ impl RunQueue {
     }
 
     /// Takes back a client whose transaction has ended.
-    pub(crate) fn put_back(&mut self, client: Client) {
+    pub(crate) fn put_back(&mut self, client: Box<Client>) {
         if client.quota > 0 {
             self.ready.push_back(client);
         } else {
@@ -49,12 +50,12 @@ impl RunQueue {
     }
 
     /// Takes back a client whose attempt has failed.
-    pub(crate) fn retry(&mut self, client: Client) {
+    pub(crate) fn retry(&mut self, client: Box<Client>) {
         self.ready.push_back(client);
     }
 
     /// Takes a client whose commit is on its way.
-    pub(crate) fn committed(&mut self, client: Client) {
+    pub(crate) fn committed(&mut self, client: Box<Client>) {
         self.in_flight.push_back(client);
     }
 
@@ -65,7 +66,7 @@ impl RunQueue {
 
     /// What can be done at once. `now` is `None` if no client waits for a time.
     pub(crate) fn take(&mut self, now: Option<Instant>) -> Option<Task> {
-        if self.in_flight.front().is_some_and(Client::is_done) {
+        if self.in_flight.front().is_some_and(|client| client.is_done()) {
             return self.take_in_flight();
         }
         self.take_ready(now).map(Task::Run)
@@ -77,7 +78,7 @@ impl RunQueue {
     }
 
     /// A client whose time has come.
-    fn take_ready(&mut self, now: Option<Instant>) -> Option<Client> {
+    fn take_ready(&mut self, now: Option<Instant>) -> Option<Box<Client>> {
         let Some(now) = now else { return self.ready.pop_front() };
         let due = self.ready.iter().position(|client| client.due() <= now)?;
         self.ready.remove(due)
@@ -90,7 +91,7 @@ impl RunQueue {
 
     /// When the next client's time comes.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.ready.iter().map(Client::due).min()
+        self.ready.iter().map(|client| client.due()).min()
     }
 }
 
