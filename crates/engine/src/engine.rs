@@ -1,7 +1,7 @@
 //! What a database is made of: shared by its handle, its transactions and its background threads.
 //!
-//! The parts do not know the engine. Each has a folder of its own and keeps its state apart from the code that works
-//! on it; that code borrows just what it needs:
+//! The parts do not know the engine. Each has a folder of its own and keeps its state apart from
+//! the code that works on it; that code borrows just what it needs:
 //!
 //! | what is done | by | where its state is |
 //! |---|---|---|
@@ -15,9 +15,9 @@
 //! If one of them needs the work of another, it calls the engine through [`Maintenance`].
 //!
 //! # Lock order
-//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is waited for;
-//! bitmaps last) → the log's and the pool's own mutexes. The checkpoint mutex is taken before any latch.
-//! `docs/lock-order.md` has the whole order.
+//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is
+//! waited for; bitmaps last) → the log's and the pool's own mutexes. The checkpoint mutex is taken
+//! before any latch. `docs/lock-order.md` has the whole order.
 
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -110,7 +110,8 @@ impl Engine {
         &*self.store.scheme
     }
 
-    /// Working memory for a new transaction, which gets its number. In a forked process, where it can do nothing, it has none.
+    /// Working memory for a new transaction, which gets its number. In a forked process, where it
+    /// can do nothing, it has none.
     pub(crate) fn context(&self) -> Box<Context> {
         if self.health.is_forked() { Context::unused() } else { self.contexts.begin() }
     }
@@ -139,7 +140,8 @@ impl Engine {
     pub(crate) fn reserve_log(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
         let has_line = || self.log_queue.has_line();
         if log.reserve_log(self.scheme(), bytes, has_line, |missing| self.reserve_in_full_log(missing))? {
-            // Long transactions grow the log, too. To look where all logs end would be a cache miss or two for each of them.
+            // Long transactions grow the log, too. To look where all logs end would be a cache miss
+            // or two for each of them.
             self.checkpointer.wake_if_due(log.latest());
         }
         Ok(())
@@ -150,8 +152,9 @@ impl Engine {
         self.full_log().reserve(missing)
     }
 
-    /// Takes a checkpoint after doing what recovery has left and writing every dirty page out: recovery would have nothing
-    /// to redo, and the log can be recycled up to the oldest transaction. It is taken, too, if a page cannot be redone.
+    /// Takes a checkpoint after doing what recovery has left and writing every dirty page out:
+    /// recovery would have nothing to redo, and the log can be recycled up to the oldest
+    /// transaction. It is taken, too, if a page cannot be redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let never = AtomicBool::new(false);
         let finished = self.finish_in_doubt(&never);

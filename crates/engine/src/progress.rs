@@ -13,7 +13,8 @@ const STEP_BYTES: u64 = 4 << 20;
 pub enum RecoveryPass {
     /// Finding the end of the log; counted in bytes of log. How many there are shows at the end.
     LogEnd,
-    /// Analysis and redo; counted in bytes of log, one half when they are read and the other when they are repeated.
+    /// Analysis and redo; counted in bytes of log, one half when they are read and the other when
+    /// they are repeated.
     Redo,
     /// Rolling back what had not committed, and completing what had; counted in transactions.
     Undo,
@@ -31,9 +32,10 @@ pub struct RecoveryProgress {
     pub total: Option<u64>,
 }
 
-/// A function that recovery tells how far it is ([`crate::Options::recovery_observer`]): whenever some megabytes of log or a
-/// transaction are done, and at the end of redo and of undo. Several threads may call it at the same time, and `done` of one call
-/// may then be lower than that of another. It should not take long, since recovery waits for it.
+/// A function that recovery tells how far it is ([`crate::Options::recovery_observer`]): whenever
+/// some megabytes of log or a transaction are done, and at the end of redo and of undo. Several
+/// threads may call it at the same time, and `done` of one call may then be lower than that of
+/// another. It should not take long, since recovery waits for it.
 #[derive(Clone)]
 pub struct RecoveryObserver(Arc<dyn Fn(RecoveryProgress) + Send + Sync>);
 

@@ -1,5 +1,5 @@
-//! Databases that are opened before redo is done: pages are as if it were, for whoever needs them, and a crash meanwhile
-//! does no harm.
+//! Databases that are opened before redo is done: pages are as if it were, for whoever needs them,
+//! and a crash meanwhile does no harm.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,9 @@ fn opened(disk: &SimDisk, options: Options) -> Db {
     Db::open_on(Arc::new(disk.clone()), options).unwrap()
 }
 
-/// A database whose power went off after all sorts of changes, among them pages that are not in the data file yet, a group
-/// of them given back, and a transaction that was not over; and what is in it.
+/// A database whose power went off after all sorts of changes, among them pages that are not in the
+/// data file yet, a group of them given back, and a transaction that was not over; and what is in
+/// it.
 fn crashed(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let db = opened(&disk, with);
@@ -161,7 +162,8 @@ fn the_rest_is_redone_in_the_background() {
     verify(&db, &model);
 }
 
-/// What a transaction was about to write when the power went off: the key, and what it may have now.
+/// What a transaction was about to write when the power went off: the key, and what it may have
+/// now.
 type Doubt = Option<(Vec<u8>, [Option<Vec<u8>>; 2])>;
 
 /// The power goes off again at any point while pages are still to be redone, some times in a row.
@@ -242,8 +244,8 @@ fn settle(db: &Db, model: &mut Model, doubt: &mut Doubt) -> Result<(), Error> {
     Ok(())
 }
 
-/// A page that cannot be redone is an error for those who need it. Others are not disturbed, and nothing is lost: the log
-/// keeps what the page lacks.
+/// A page that cannot be redone is an error for those who need it. Others are not disturbed, and
+/// nothing is lost: the log keeps what the page lacks.
 #[test]
 fn a_damaged_page_is_an_error_for_those_who_need_it() {
     let (disk, model) = crashed(26, options(1024, 64 << 20), 4_000, 4_000);
@@ -300,8 +302,8 @@ fn a_damaged_page_is_an_error_for_those_who_need_it() {
     assert!(seen > 3 && out_of_service > 0, "{seen} pages that redo needs, {out_of_service} that undo needs");
 }
 
-/// A database whose power went off in the midst of a transaction that changed every second of so many records, and added as many;
-/// and what it holds.
+/// A database whose power went off in the midst of a transaction that changed every second of so
+/// many records, and added as many; and what it holds.
 fn interrupted(with: Options, keys: u32) -> (SimDisk, Model) {
     let disk = SimDisk::new(31);
     let db = opened(&disk, with);
@@ -333,7 +335,8 @@ fn interrupted(with: Options, keys: u32) -> (SimDisk, Model) {
 
 const LAYOUTS: [(u16, Partition); 3] = [(1, Partition::Transaction), (3, Partition::RoundRobin), (2, Partition::Page)];
 
-/// Whoever needs what a loser has changed waits until it is rolled back, and finds it as it was; others need not wait.
+/// Whoever needs what a loser has changed waits until it is rolled back, and finds it as it was;
+/// others need not wait.
 #[test]
 fn losers_are_rolled_back_under_their_locks() {
     let mut waited = 0;
@@ -376,8 +379,8 @@ fn losers_are_rolled_back_under_their_locks() {
     assert!(waited > 0, "somebody must have met a lock");
 }
 
-/// A database that is let go before its losers are rolled back, or loses power, goes on with them the next time; one that is closed
-/// has rolled them back.
+/// A database that is let go before its losers are rolled back, or loses power, goes on with them
+/// the next time; one that is closed has rolled them back.
 #[test]
 fn losers_are_found_again() {
     for (logs, log_partition) in LAYOUTS {
@@ -418,7 +421,8 @@ fn losers_are_found_again() {
     }
 }
 
-/// A loser keeps the log from being recycled. Who finds it full for that has it rolled back, whose room is set aside.
+/// A loser keeps the log from being recycled. Who finds it full for that has it rolled back, whose
+/// room is set aside.
 #[test]
 fn a_full_log_waits_for_the_losers() {
     for (logs, log_partition) in LAYOUTS {

@@ -22,15 +22,17 @@ use duramen_types::TableId;
 
 /// An open database. Cheap to clone; shared by any number of threads.
 ///
-/// It belongs to the process that opened it. In a child that this forks, every call gives [`Error::Forked`], and dropping what
-/// the child has inherited does nothing to the database, and lets the memory be. (This holds for children that the C library's
-/// `fork` makes, not for those of a bare system call.) The directory stays locked as long as the process that opened it has it
-/// open; if that is killed, as long as a child of it lives that has not started another program. A child must not open any
-/// database while its parent had one open at the fork: the locks of this process's libraries may be held, in the child's
-/// memory, by threads that only the parent has. Fork first, or start another program.
+/// It belongs to the process that opened it. In a child that this forks, every call gives
+/// [`Error::Forked`], and dropping what the child has inherited does nothing to the database, and
+/// lets the memory be. (This holds for children that the C library's `fork` makes, not for those of
+/// a bare system call.) The directory stays locked as long as the process that opened it has it
+/// open; if that is killed, as long as a child of it lives that has not started another program. A
+/// child must not open any database while its parent had one open at the fork: the locks of this
+/// process's libraries may be held, in the child's memory, by threads that only the parent has.
+/// Fork first, or start another program.
 ///
-/// Dropping the last handle without [`Db::close`] stops the database where it is; nothing acknowledged is lost, and the
-/// next opening recovers.
+/// Dropping the last handle without [`Db::close`] stops the database where it is; nothing
+/// acknowledged is lost, and the next opening recovers.
 #[derive(Clone, Debug)]
 pub struct Db(Arc<Opened>);
 
@@ -41,7 +43,8 @@ struct Opened(References<Engine>);
 impl Drop for Opened {
     fn drop(&mut self) {
         if self.0.health.is_forked() {
-            // The parts of the database would write when they are dropped, and wait for threads that are not here.
+            // The parts of the database would write when they are dropped, and wait for threads
+            // that are not here.
             return std::mem::forget(Arc::clone(&self.0));
         }
         self.0.stop();
@@ -49,12 +52,13 @@ impl Drop for Opened {
 }
 
 impl Db {
-    /// Opens the database in the directory `path`, or makes one when the directory is empty or missing; recovers it when
-    /// it was not closed.
+    /// Opens the database in the directory `path`, or makes one when the directory is empty or
+    /// missing; recovers it when it was not closed.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`] when someone has it open, [`Error::NotADatabase`], [`Error::WrongVersion`] and
-    /// [`Error::Corrupt`] for what cannot be opened, [`Error::InvalidOption`], [`Error::OpenFailed`].
+    /// [`Error::AlreadyOpen`] when someone has it open, [`Error::NotADatabase`],
+    /// [`Error::WrongVersion`] and [`Error::Corrupt`] for what cannot be opened,
+    /// [`Error::InvalidOption`], [`Error::OpenFailed`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.validate()?;
         let path = open::named(path.as_ref())?;
@@ -85,8 +89,8 @@ impl Db {
         &self.0.0
     }
 
-    /// Begins a transaction of the database's isolation level. It takes no resources until it is used. (If the database cannot
-    /// be used, its calls say so.)
+    /// Begins a transaction of the database's isolation level. It takes no resources until it is
+    /// used. (If the database cannot be used, its calls say so.)
     pub fn begin(&self) -> Txn {
         self.begin_with(self.engine().options.isolation)
     }
@@ -114,7 +118,8 @@ impl Db {
         let tree = Tree { root, table: TableId::new(id) };
         txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
         txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
-        // The handle is made while the catalog is locked, or a drop that follows at once would not find it.
+        // The handle is made while the catalog is locked, or a drop that follows at once would not
+        // find it.
         let table = self.engine().tables.intern(name, tree);
         match txn.commit_durably() {
             Ok(()) => Ok(table),
@@ -139,13 +144,14 @@ impl Db {
         Ok(table)
     }
 
-    /// Removes a table and all its records; durable on return. Waits for transactions that use it; those that come later
-    /// get [`Error::NoSuchTable`].
+    /// Removes a table and all its records; durable on return. Waits for transactions that use it;
+    /// those that come later get [`Error::NoSuchTable`].
     ///
     /// # Errors
-    /// [`Error::TableInUse`] when one of them is open in the calling thread, which would wait for itself, as far as is known: a
-    /// transaction counts as open in the thread that used it last. [`Error::Deadlock`] when one of them waits for something
-    /// that the calling thread has. [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
+    /// [`Error::TableInUse`] when one of them is open in the calling thread, which would wait for
+    /// itself, as far as is known: a transaction counts as open in the thread that used it last.
+    /// [`Error::Deadlock`] when one of them waits for something that the calling thread has.
+    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         catalog::check_name(name)?;
         let mut txn = self.begin_catalog()?;
@@ -162,7 +168,8 @@ impl Db {
         txn.delete_raw(CATALOG, name.as_bytes())?;
         txn.free_on_commit(DeferredFree::Tree(tree))?;
         let engine = Arc::clone(self.engine());
-        // Handles go while the locks are held: whoever gets the table lock next finds the handle useless.
+        // Handles go while the locks are held: whoever gets the table lock next finds the handle
+        // useless.
         engine.tables.drop_table(tree.table);
         txn.commit_durably()
     }
@@ -195,7 +202,8 @@ impl Db {
         Ok(txn)
     }
 
-    /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions go on meanwhile.
+    /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions go on
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Poisoned`].
@@ -204,14 +212,15 @@ impl Db {
         self.engine().checkpoint_clean()
     }
 
-    /// A warning for people, if acknowledged commits survive less than a power cut, because of the memory that the log's ring
-    /// is made of ([`crate::LogDevice::Nvm`]).
+    /// A warning for people, if acknowledged commits survive less than a power cut, because of the
+    /// memory that the log's ring is made of ([`crate::LogDevice::Nvm`]).
     pub fn log_shortfall(&self) -> Option<String> {
         self.engine().log_shortfall.clone()
     }
 
-    /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on, keeps the log that is not
-    /// archived, and tries again; when the log reaches its limit, transactions get [`Error::Full`].
+    /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on,
+    /// keeps the log that is not archived, and tries again; when the log reaches its limit,
+    /// transactions get [`Error::Full`].
     pub fn archive_failure(&self) -> Option<String> {
         if let Err(error) = self.engine().health.check_process() {
             return Some(error.to_string());
@@ -234,20 +243,23 @@ impl Db {
         metrics::of(self.engine())
     }
 
-    /// Examines everything: every page of every table, every overflow value, and that each page is used exactly once.
-    /// No transaction may be writing meanwhile.
+    /// Examines everything: every page of every table, every overflow value, and that each page is
+    /// used exactly once. No transaction may be writing meanwhile.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk fails, [`Error::Closed`]. Damage is no error of the check: it is in the report.
+    /// [`Error::Io`] when the disk fails, [`Error::Closed`]. Damage is no error of the check: it is
+    /// in the report.
     pub fn check(&self) -> Result<CheckReport> {
         crate::check::check(self.engine())
     }
 
-    /// Closes the database: everything is written out, so that the next opening has nothing to recover. Transactions that
-    /// are not over lose their changes; their later calls get [`Error::Closed`].
+    /// Closes the database: everything is written out, so that the next opening has nothing to
+    /// recover. Transactions that are not over lose their changes; their later calls get
+    /// [`Error::Closed`].
     ///
     /// # Errors
-    /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was acknowledged is kept.
+    /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was
+    /// acknowledged is kept.
     pub fn close(self) -> Result<()> {
         let engine = self.engine();
         engine.health.check_process()?;

@@ -1,4 +1,5 @@
-//! The public face: the database handle, and the loop that runs a transaction until it comes through.
+//! The public face: the database handle, and the loop that runs a transaction until it comes
+//! through.
 
 pub(crate) mod db;
 mod metrics;

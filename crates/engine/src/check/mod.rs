@@ -1,12 +1,14 @@
 //! The full structural check behind [`crate::Db::check`].
 //!
-//! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the overflow values
-//! that leaves refer to (`overflow_chain.rs`); what was reached is then compared with the allocation bitmaps
-//! (`space.rs`). Each page is copied under a shared latch that is let go before the next page is latched, so the check
-//! holds nobody up for long. It takes no locks: the caller sees to it that nobody writes meanwhile.
+//! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the
+//! overflow values that leaves refer to (`overflow_chain.rs`); what was reached is then compared
+//! with the allocation bitmaps (`space.rs`). Each page is copied under a shared latch that is let
+//! go before the next page is latched, so the check holds nobody up for long. It takes no locks:
+//! the caller sees to it that nobody writes meanwhile.
 //!
-//! What is wrong goes into the report and the check goes on; where a page cannot be read or trusted, what lies below it
-//! stays unknown. Only a failure of the disk itself ends the check early.
+//! What is wrong goes into the report and the check goes on; where a page cannot be read or
+//! trusted, what lies below it stays unknown. Only a failure of the disk itself ends the check
+//! early.
 
 mod overflow_chain;
 mod space;
@@ -41,18 +43,19 @@ const MAX_PROBLEMS: usize = 1000;
 pub struct CheckReport {
     /// Number of tables, the catalog not counted.
     pub tables: u64,
-    /// Pages in use that were reached: the nodes of all trees, the catalog's included, the pages of overflow values, the
-    /// allocation bitmaps, and pages that are still to be given back.
+    /// Pages in use that were reached: the nodes of all trees, the catalog's included, the pages of
+    /// overflow values, the allocation bitmaps, and pages that are still to be given back.
     pub pages: u64,
     /// Records of all tables. Deleted ones and those of the catalog are not counted.
     pub records: u64,
-    /// Deleted records of all tables that still occupy space. They are removed as soon as no transaction needs them.
+    /// Deleted records of all tables that still occupy space. They are removed as soon as no
+    /// transaction needs them.
     pub ghosts: u64,
-    /// Pages that the data file, as long as it is now, has room for and that the allocation bitmaps do not say are in
-    /// use.
+    /// Pages that the data file, as long as it is now, has room for and that the allocation bitmaps
+    /// do not say are in use.
     pub free_pages: u64,
-    /// What is wrong, a sentence each, with the place. Empty for a healthy database. Of more than a thousand problems
-    /// the last entry gives the number.
+    /// What is wrong, a sentence each, with the place. Empty for a healthy database. Of more than a
+    /// thousand problems the last entry gives the number.
     pub problems: Vec<String>,
 }
 
@@ -69,14 +72,15 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     if engine.health.is_closed() {
         return Err(Error::Closed);
     }
-    // Both may change how many pages there are. A failure has put the database out of service; what is there can be examined
-    // all the same.
+    // Both may change how many pages there are. A failure has put the database out of service; what
+    // is there can be examined all the same.
     let _ = engine.finish_in_doubt(&AtomicBool::new(false));
     engine.retry_deferred_frees();
     let data = engine.disk.open(DATA, OpenMode::Existing).map_err(|error| engine.note(error.into()))?;
     let file_pages = data.len().map_err(|error| engine.note(error.into()))? / PAGE_SIZE as u64;
     let mut checker = Checker::new(&engine.store, data.path());
-    // Pages that a committed transaction could not give back yet, for want of log space, are no leak.
+    // Pages that a committed transaction could not give back yet, for want of log space, are no
+    // leak.
     match engine.freeing().pages() {
         Ok(pages) => checker.expect_unused(&pages),
         Err(Error::Corrupt { reason, .. }) => {
@@ -97,7 +101,8 @@ struct Checker<'s> {
     /// Problems beyond [`MAX_PROBLEMS`].
     unlisted: u64,
     reached: Reached,
-    /// Whether something could not be followed, so that pages may be in use without having been reached.
+    /// Whether something could not be followed, so that pages may be in use without having been
+    /// reached.
     severed: bool,
 }
 
@@ -184,7 +189,8 @@ impl<'s> Checker<'s> {
         self.problem(page, what);
     }
 
-    /// A copy of a page; `None`, and a problem, when it is damaged. `user` says what the page is part of.
+    /// A copy of a page; `None`, and a problem, when it is damaged. `user` says what the page is
+    /// part of.
     fn read(&mut self, id: PageId, user: &str) -> Result<Option<Vec<u8>>> {
         match self.store.pool.shared(id) {
             Ok(page) => Ok(Some(page.to_vec())),

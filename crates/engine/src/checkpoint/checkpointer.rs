@@ -30,7 +30,8 @@ impl Checkpointer {
                     return;
                 }
                 let Some(maintenance) = maintenance.upgrade() else { return };
-                // A failure of the disk has put the database out of service; a full log is the writers' to report.
+                // A failure of the disk has put the database out of service; a full log is the
+                // writers' to report.
                 let _ = maintenance.checkpoint();
             }
         })?;
@@ -62,7 +63,8 @@ impl Checkpointer {
         self.due.store(due.get(), Ordering::Relaxed);
     }
 
-    /// Makes the caller the one that takes a checkpoint; what it gets is the log space that is set aside for that.
+    /// Makes the caller the one that takes a checkpoint; what it gets is the log space that is set
+    /// aside for that.
     pub(super) fn begin(&self) -> MutexGuard<'_, u64> {
         self.running.lock()
     }

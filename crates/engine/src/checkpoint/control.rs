@@ -1,7 +1,7 @@
 //! The control file: the database's identity and the place of its latest checkpoint.
 //!
-//! Two slots of one block each are written alternately; the valid one with the higher sequence number counts. A torn
-//! write of one slot leaves the other.
+//! Two slots of one block each are written alternately; the valid one with the higher sequence
+//! number counts. A torn write of one slot leaves the other.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -26,8 +26,8 @@
 //! | 496 | 8 | generation of the other files (see `generation.rs`); 0 if they have no stamps yet |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
-//! The rest of a block is zero. The fields at 92 and 496 are of version 3; before, version 1 was for one log and 2 for
-//! several.
+//! The rest of a block is zero. The fields at 92 and 496 are of version 3; before, version 1 was
+//! for one log and 2 for several.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, clock};
@@ -110,7 +110,8 @@ impl SeveralLogs {
         places: [(Lsn::ZERO, Lsn::ZERO); MAX_LOGS as usize],
     };
 
-    /// `count` logs of a new database, whose first checkpoint begins at `begin` behind these `tails`.
+    /// `count` logs of a new database, whose first checkpoint begins at `begin` behind these
+    /// `tails`.
     pub(crate) fn new(count: u16, partition: Partition, begin: Gsn, end: Gsn, tails: &[Lsn]) -> Self {
         if count == 1 {
             Self::ONE
@@ -264,7 +265,8 @@ pub(crate) enum Defect {
 }
 
 impl ControlFile {
-    /// Writes a new control file under a temporary name and renames it: with that, and not before, there is a database.
+    /// Writes a new control file under a temporary name and renames it: with that, and not before,
+    /// there is a database.
     pub(crate) fn create(disk: &dyn Disk, mut control: Control) -> Result<Self> {
         if disk.exists(CONTROL_NEW)? {
             disk.remove(CONTROL_NEW)?;
@@ -284,8 +286,8 @@ impl ControlFile {
         Ok(Self { file: disk.open(CONTROL, OpenMode::Existing)?, control })
     }
 
-    /// Reads the control file of a database that is going to be used, locked before it is read: the directory's lock does not
-    /// keep out an opener that finds the same files elsewhere.
+    /// Reads the control file of a database that is going to be used, locked before it is read: the
+    /// directory's lock does not keep out an opener that finds the same files elsewhere.
     pub(crate) fn open_for_use(disk: &dyn Disk) -> Result<Self> {
         let file = disk.open(CONTROL, OpenMode::Existing)?;
         file.lock()?;
@@ -312,12 +314,14 @@ impl ControlFile {
         &*self.file
     }
 
-    /// Makes what the file says durable: it can be read, but whoever wrote it may have seen the write fail.
+    /// Makes what the file says durable: it can be read, but whoever wrote it may have seen the
+    /// write fail.
     pub(crate) fn resync(&mut self) -> Result<()> {
         self.put(self.control)
     }
 
-    /// Makes `control` durable as the latest. After an error the file still says what it said before, or this.
+    /// Makes `control` durable as the latest. After an error the file still says what it said
+    /// before, or this.
     pub(crate) fn write(&mut self, control: Control) -> Result<()> {
         self.put(Control { sequence: self.control.sequence + 1, written: clock::wall_micros(), ..control })
     }

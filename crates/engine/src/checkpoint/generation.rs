@@ -1,16 +1,18 @@
 //! Generations: which files belong together.
 //!
-//! Each file that is changed in place, and has no other mark of its time, carries a *stamp*: the database and a number, the
-//! generation. The control file names the generation that counts. It grows at each opening, checkpoint and clean close,
-//! in this order:
+//! Each file that is changed in place, and has no other mark of its time, carries a *stamp*: the
+//! database and a number, the generation. The control file names the generation that counts. It
+//! grows at each opening, checkpoint and clean close, in this order:
 //!
 //! 1. every file is stamped with the next generation, durably ([`Generations::stamp_next`]);
-//! 2. the control file names it, durably, together with the checkpoint that relies on what the files hold by then.
+//! 2. the control file names it, durably, together with the checkpoint that relies on what the
+//!    files hold by then.
 //!
-//! So a file is of the generation that the control file names or, if a crash came between the two steps, of the next one;
-//! the next opening stamps all of them before it changes anything. A copy of a file that has been put back is of an earlier
-//! generation unless it was taken since the last checkpoint, and then recovery brings it up to date as it does after a
-//! crash. One of any other generation is refused, by name, before anything in it is read: its pages look whole, and what
+//! So a file is of the generation that the control file names or, if a crash came between the two
+//! steps, of the next one; the next opening stamps all of them before it changes anything. A copy
+//! of a file that has been put back is of an earlier generation unless it was taken since the last
+//! checkpoint, and then recovery brings it up to date as it does after a crash. One of any other
+//! generation is refused, by name, before anything in it is read: its pages look whole, and what
 //! they lack is not in the log any more.
 //!
 //! | file | where the stamp is |
@@ -19,10 +21,11 @@
 //! | `doublewrite` | its header (see `pool/doublewrite.rs`) |
 //! | rings in persistent memory | a word of their header (`duramen_wal`), which names the database as well |
 //!
-//! The log's own files need none: every record knows its place, and the control file names records that have to be there.
+//! The log's own files need none: every record knows its place, and the control file names records
+//! that have to be there.
 //!
-//! Databases of the formats before have no stamps: their control file names the generation 0, and nothing is compared until
-//! the first opening has stamped them.
+//! Databases of the formats before have no stamps: their control file names the generation 0, and
+//! nothing is compared until the first opening has stamped them.
 
 use duramen_io::File;
 use duramen_sync::Mutex;
@@ -83,7 +86,8 @@ pub(crate) struct Generations<'e> {
 }
 
 impl Generations<'_> {
-    /// Stamps every file with the next generation, which the control file is to name next. To be called by one at a time.
+    /// Stamps every file with the next generation, which the control file is to name next. To be
+    /// called by one at a time.
     pub(crate) fn stamp_next(&self) -> Result<u64> {
         let stamp = self.next_stamp();
         self.store.pool.stamp(stamp)?;
@@ -96,8 +100,8 @@ impl Generations<'_> {
         Stamp { database, generation: generation + 1 }
     }
 
-    /// Begins the generation of an opening. The checkpoint stays the one that was found: whatever the files hold by now,
-    /// recovery from there goes on with it.
+    /// Begins the generation of an opening. The checkpoint stays the one that was found: whatever
+    /// the files hold by now, recovery from there goes on with it.
     pub(crate) fn begin(&self) -> Result<()> {
         let generation = self.stamp_next()?;
         let mut file = self.control.lock();
@@ -105,9 +109,10 @@ impl Generations<'_> {
         file.write(control)
     }
 
-    /// Has the control file say that the database was closed in order: no page is being written, nor will be, so that
-    /// opening needs nothing of the double-write area. To be called when all is written, and the log closed. A ring may still be
-    /// in use then: it is not given up if somebody has committed meanwhile.
+    /// Has the control file say that the database was closed in order: no page is being written,
+    /// nor will be, so that opening needs nothing of the double-write area. To be called when all
+    /// is written, and the log closed. A ring may still be in use then: it is not given up if
+    /// somebody has committed meanwhile.
     pub(crate) fn close(&self) -> Result<()> {
         let stamp = self.next_stamp();
         self.store.pool.stamp_last(stamp)?;

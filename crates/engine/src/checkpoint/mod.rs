@@ -1,15 +1,17 @@
 //! Fuzzy checkpoints: they bound the log that recovery must read, while transactions go on.
 //!
-//! A checkpoint is a begin record; the transaction table and the dirty page table as they are found after it, in as many
-//! records as they take; an end record; and, once that is hardened, the begin record's LSN in the control file. Recovery
-//! takes the tables as the state at the begin record and applies to them all records from there on. Both tables may
-//! already contain the effects of such records; that does no harm. They never lack the effect of an earlier one:
-//! `txn_state/table.rs` and [`crate::pool::Pool::dirty_pages`] say why.
+//! A checkpoint is a begin record; the transaction table and the dirty page table as they are found
+//! after it, in as many records as they take; an end record; and, once that is hardened, the begin
+//! record's LSN in the control file. Recovery takes the tables as the state at the begin record and
+//! applies to them all records from there on. Both tables may already contain the effects of such
+//! records; that does no harm. They never lack the effect of an earlier one: `txn_state/table.rs`
+//! and [`crate::pool::Pool::dirty_pages`] say why.
 //!
-//! Where the database was opened before redo was done, pages that are still to be redone are dirty as well.
+//! Where the database was opened before redo was done, pages that are still to be redone are dirty
+//! as well.
 //!
-//! The log is needed from the oldest change that a dirty page lacks on disk, and from the first record of the oldest
-//! transaction in the table; what lies below is recycled.
+//! The log is needed from the oldest change that a dirty page lacks on disk, and from the first
+//! record of the oldest transaction in the table; what lies below is recycled.
 
 mod checkpointer;
 pub(crate) mod control;
@@ -108,8 +110,8 @@ impl Checkpoint<'_> {
         // Before the end record: a group that is counted here is in the log that is hardened next.
         let groups = self.store.space.groups();
         let end = CheckpointEnd { begin, next_txn }.encode();
-        // What the tables have seen, and what they lack because it was over, may be in any log. All of it is hardened with
-        // the end record if that has the higher GSN.
+        // What the tables have seen, and what they lack because it was over, may be in any log. All
+        // of it is hardened with the end record if that has the higher GSN.
         let seen = Gsn::new(self.store.scheme.end().get() - 1);
         let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
         let end = self.log(standing, end, &mut Vec::new());
@@ -136,16 +138,17 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
-    /// Checks that the database is still in its directory: what is moved away while it is open has all that was acknowledged,
-    /// and whoever looks for the database where it was must not take what is there for it.
+    /// Checks that the database is still in its directory: what is moved away while it is open has
+    /// all that was acknowledged, and whoever looks for the database where it was must not take
+    /// what is there for it.
     fn verify_files(&self) -> Result<()> {
         self.disk.verify_home()?;
         self.control.lock().file().verify_name()?;
         Ok(self.store.pool.verify_file()?)
     }
 
-    /// The dirty page table: pages that recovery has not redone yet, and those that are dirty in the pool. In this order, for
-    /// a page is dirty before it is no longer among the former.
+    /// The dirty page table: pages that recovery has not redone yet, and those that are dirty in
+    /// the pool. In this order, for a page is dirty before it is no longer among the former.
     fn pages_to_redo(&self) -> Vec<(PageId, Gsn)> {
         let mut pages = self.store.pool.unredone_pages();
         if !pages.is_empty() {
@@ -161,9 +164,10 @@ impl Checkpoint<'_> {
         pages
     }
 
-    /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a full log must never
-    /// keep the checkpoint from being taken that would make room, and no checkpoint may use room that others count on.
-    /// How much one takes is not known before its tables are; this is what it mostly takes.
+    /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a
+    /// full log must never keep the checkpoint from being taken that would make room, and no
+    /// checkpoint may use room that others count on. How much one takes is not known before its
+    /// tables are; this is what it mostly takes.
     fn reserve_usual(&self, standing: &mut u64) -> Result<()> {
         let usual = (64 << 10) + 12 * self.store.pool.frames() as u64;
         if *standing <= usual / 2 {
@@ -179,8 +183,8 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
-    /// Sees to it that no less than `bytes` are set aside. The limit of the log must not stand in the way of what makes
-    /// room in it.
+    /// Sees to it that no less than `bytes` are set aside. The limit of the log must not stand in
+    /// the way of what makes room in it.
     fn reserve_at_least(&self, standing: &mut u64, bytes: u64) -> Result<()> {
         let missing = bytes.saturating_sub(*standing);
         if missing == 0 {
@@ -217,7 +221,8 @@ mod tests {
     use crate::options::Options;
     use crate::txn_state::table::{TxnEntry, TxnState};
 
-    /// Whatever a checkpoint logs, the segments reach as far as the log does and what others have set aside.
+    /// Whatever a checkpoint logs, the segments reach as far as the log does and what others have
+    /// set aside.
     #[test]
     fn tables_larger_than_usual_use_no_room_that_others_count_on() {
         let segment_bytes = 1 << 20;

@@ -70,7 +70,8 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
         disk.open(name, OpenMode::CreateNew)?;
     }
 
-    // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
+    // Persistent memory and the archive are taken when the database is opened: what is made here
+    // may have to be made again.
     let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
     let logs = Logs::create(shared, &on_files, options.logs, database)?;
     let mut tails = Vec::new();

@@ -26,7 +26,8 @@ pub(crate) fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 
-/// Refuses a path that names nothing: it would be an error of the system that names nothing, either.
+/// Refuses a path that names nothing: it would be an error of the system that names nothing,
+/// either.
 pub(crate) fn named(path: &Path) -> Result<&Path> {
     if path.as_os_str().is_empty() {
         let reason = "it is empty; name a directory (`.` is the current one)".to_owned();
@@ -62,7 +63,8 @@ pub(crate) fn new_identity(disk: &dyn Disk) -> [u8; 16] {
         for seed in
             [clock::wall_micros(), clock::Instant::now().nanos(), duramen_sync::process_id().into(), index as u64]
         {
-            // A step of a multiplicative mixer: each bit of the seeds reaches every bit of the number.
+            // A step of a multiplicative mixer: each bit of the seeds reaches every bit of the
+            // number.
             mix = (mix ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             mix ^= mix >> 29;
         }

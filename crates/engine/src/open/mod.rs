@@ -1,9 +1,11 @@
-//! Opening a database: what is in the directory decides what is done. `docs/recovery.md` has the table.
+//! Opening a database: what is in the directory decides what is done. `docs/recovery.md` has the
+//! table.
 //!
-//! A database is made in steps that leave no doubt at any point: a file `creating` marks the directory first; then come
-//! the data file, the double-write area and the log; then, by a rename, the control file, with which the database
-//! exists; last the mark goes. A directory with the mark and no control file holds nothing and is made anew. One with
-//! data and neither is refused: something is missing that was there.
+//! A database is made in steps that leave no doubt at any point: a file `creating` marks the
+//! directory first; then come the data file, the double-write area and the log; then, by a rename,
+//! the control file, with which the database exists; last the mark goes. A directory with the mark
+//! and no control file holds nothing and is made anew. One with data and neither is refused:
+//! something is missing that was there.
 
 mod create;
 pub(crate) mod files;
@@ -59,8 +61,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
     start(disk, home, options)
 }
 
-/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of the database in
-/// `home`.
+/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of
+/// the database in `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
     let named = match &options.log_device {

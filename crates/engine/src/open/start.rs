@@ -40,8 +40,8 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
     Ok(found.open()?)
 }
 
-/// Puts pages back that a crash tore, from the double-write area; returns how many. A database that was closed in order has
-/// none, and whatever the area holds then is not looked at.
+/// Puts pages back that a crash tore, from the double-write area; returns how many. A database that
+/// was closed in order has none, and whatever the area holds then is not looked at.
 fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File) -> Result<usize> {
     if control.is_clean && !planted!(StaleAreaPutBack) {
         return Ok(0);
@@ -67,7 +67,8 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
     };
     control.check_data(&*data)?;
     let repaired = repair_torn_pages(&control, &*data, &*double_write)?;
-    // What is seen need not be durable, if the process that wrote it has ended, or has seen a sync fail.
+    // What is seen need not be durable, if the process that wrote it has ended, or has seen a sync
+    // fail.
     data.sync()?;
     double_write.sync()?;
     disk.sync_directory("")?;
@@ -92,7 +93,8 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
         locks = locks.with_wait_limit(limit);
     }
     if is_in_memory {
-        // The holder of the lock may be waiting for its commit, and that for what the waiter has inserted.
+        // The holder of the lock may be waiting for its commit, and that for what the waiter has
+        // inserted.
         let scheme = Arc::clone(&scheme);
         locks = locks.with_pre_block_hook(move || scheme.logs().settle());
     }

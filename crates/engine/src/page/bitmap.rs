@@ -1,8 +1,8 @@
 //! Allocation bitmap pages: one bit a page of the data file, set while the page is in use.
 //!
-//! The file is divided into groups of [`GROUP_PAGES`] pages; each group's bitmap page holds the bits of the whole group.
-//! The first group's bitmap is page 1 (page 0 is never used, so that page number 0 can mean "none"); the bitmap of any
-//! other group is the group's first page.
+//! The file is divided into groups of [`GROUP_PAGES`] pages; each group's bitmap page holds the
+//! bits of the whole group. The first group's bitmap is page 1 (page 0 is never used, so that page
+//! number 0 can mean "none"); the bitmap of any other group is the group's first page.
 
 use duramen_types::{PAGE_SIZE, PageId};
 

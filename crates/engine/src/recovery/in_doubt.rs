@@ -1,8 +1,9 @@
 //! In-doubt transactions: those that the crash has interrupted, brought back as they were.
 //!
-//! A loser gets its undo buffer again, from the log, and is rolled back as any transaction is. If others are to run
-//! before that (`undo_queue.rs`) it also gets its locks on what it has changed, and the log space that the rollback
-//! takes. Locks on what it has only read, and on gaps, it needs no more: nobody will act on what it has read.
+//! A loser gets its undo buffer again, from the log, and is rolled back as any transaction is. If
+//! others are to run before that (`undo_queue.rs`) it also gets its locks on what it has changed,
+//! and the log space that the rollback takes. Locks on what it has only read, and on gaps, it needs
+//! no more: nobody will act on what it has read.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -89,7 +90,8 @@ impl InDoubt {
         Ok(Self::Loser(context))
     }
 
-    /// Sets the log space aside that is needed if others take what is left of it meanwhile; returns whether there is so much.
+    /// Sets the log space aside that is needed if others take what is left of it meanwhile; returns
+    /// whether there is so much.
     pub(super) fn reserve_all(&mut self, parts: &UndoParts<'_>) -> Result<bool> {
         match self.context().log.reserve_for_rollback(&*parts.store.scheme) {
             Err(Error::Full { .. }) => Ok(false),
@@ -97,7 +99,8 @@ impl InDoubt {
         }
     }
 
-    /// Sets some log space aside, if there is some. What the transaction had set aside is there; when it is not, the log grows.
+    /// Sets some log space aside, if there is some. What the transaction had set aside is there;
+    /// when it is not, the log grows.
     pub(super) fn reserve_some(&mut self, parts: &UndoParts<'_>) {
         let _ = self.context().log.reserve_for_recovery(&*parts.store.scheme);
     }
@@ -115,7 +118,8 @@ impl InDoubt {
         context
     }
 
-    /// Brings the transaction to its end. A rollback that is told to stop stays as it is: the next opening goes on with it.
+    /// Brings the transaction to its end. A rollback that is told to stop stays as it is: the next
+    /// opening goes on with it.
     pub(super) fn finish(self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         match self {
             Self::Loser(context) => roll_back(parts, context, stop),
@@ -131,7 +135,8 @@ impl InDoubt {
                 parts.store.scheme.before_blocking();
                 match finished {
                     Err(error @ (Error::Io { .. } | Error::Poisoned { .. })) => Err(error),
-                    // The database can be used without these pages; the clean-up is tried again later.
+                    // The database can be used without these pages; the clean-up is tried again
+                    // later.
                     _ => Ok(()),
                 }
             }
@@ -142,7 +147,8 @@ impl InDoubt {
 /// Another loser has the lock.
 struct Contested;
 
-/// Has a loser hold the locks again under which it made a change. Nobody else can have them: they kept the transactions apart.
+/// Has a loser hold the locks again under which it made a change. Nobody else can have them: they
+/// kept the transactions apart.
 fn lock(parts: &UndoParts<'_>, context: &mut Context, undo: Undo<'_>) -> Result<(), Contested> {
     let (Undo::Insert { tree, key } | Undo::Change { tree, key, .. }) = undo else { return Ok(()) };
     let mut take = |id, mode| parts.locks.try_acquire(&mut context.locks, id, mode);
@@ -171,7 +177,8 @@ fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool
         let mark = context.log.mark_before(PORTION);
         let before = context.log.mark();
         match undo_to(parts.store, &mut context, mark, &mut |_, _| {}) {
-            // Others may use the pool meanwhile. It has waited for a frame; what has been taken back is forgotten already.
+            // Others may use the pool meanwhile. It has waited for a frame; what has been taken
+            // back is forgotten already.
             Err(Error::PoolExhausted { .. }) if attempts < MOST_ATTEMPTS => {
                 attempts = if context.log.mark() < before { 0 } else { attempts + 1 };
             }

@@ -15,6 +15,7 @@ pub(crate) struct UndoParts<'e> {
     pub(crate) contexts: &'e ContextPool,
     pub(crate) failures: Failures<'e>,
     pub(crate) freeing: Freeing<'e>,
-    /// Other transactions are to run before these are over: see [`crate::Options::instant_recovery`].
+    /// Other transactions are to run before these are over: see
+    /// [`crate::Options::instant_recovery`].
     pub(crate) instant_recovery: bool,
 }

@@ -1,4 +1,5 @@
-//! The records of one transaction, backwards: from its latest along the places that each record names.
+//! The records of one transaction, backwards: from its latest along the places that each record
+//! names.
 
 use duramen_types::{Gsn, Place};
 use duramen_wal::{ReadBack, RecordRef};

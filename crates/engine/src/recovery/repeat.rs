@@ -60,9 +60,9 @@ fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Has a page written out again, though it may have all changes already. It can be read, but it may never have reached
-/// the medium: after a failed sync the system may show what it has not written. Once is enough, on the first visit: a
-/// page leaves the pool again only when it has been written.
+/// Has a page written out again, though it may have all changes already. It can be read, but it may
+/// never have reached the medium: after a failed sync the system may show what it has not written.
+/// Once is enough, on the first visit: a page leaves the pool again only when it has been written.
 fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
     page.prepare_redo(gsn);
     let own = page.gsn();

@@ -1,11 +1,14 @@
-//! The undo queue: in-doubt transactions that are brought to their end after the opening, while others run.
+//! The undo queue: in-doubt transactions that are brought to their end after the opening, while
+//! others run.
 //!
-//! Losers hold their locks on what they have changed, so nobody sees that; whoever needs such a record waits, as for any other
-//! transaction, until it is as it was. All of them are in the transaction table: checkpoints name them, the log is kept for them,
-//! and after another crash they are found as any other. Log space for their rollback is set aside before anybody else gets some.
+//! Losers hold their locks on what they have changed, so nobody sees that; whoever needs such a
+//! record waits, as for any other transaction, until it is as it was. All of them are in the
+//! transaction table: checkpoints name them, the log is kept for them, and after another crash they
+//! are found as any other. Log space for their rollback is set aside before anybody else gets some.
 //!
-//! One thread takes one after the other. Who needs all of them over (a checkpoint that is to leave nothing to recover, a writer
-//! that finds the log full, a check) takes part, and waits for the rest.
+//! One thread takes one after the other. Who needs all of them over (a checkpoint that is to leave
+//! nothing to recover, a writer that finds the log full, a check) takes part, and waits for the
+//! rest.
 
 use std::cmp::Reverse;
 
@@ -43,8 +46,8 @@ impl UndoQueue {
         state.lacks_log_space |= !is_reserved;
     }
 
-    /// Prepares for others to run: those that are soon over come first, and losers before winners. If there is no room for all,
-    /// nobody else may run before they are over.
+    /// Prepares for others to run: those that are soon over come first, and losers before winners.
+    /// If there is no room for all, nobody else may run before they are over.
     pub(super) fn prepare(&self, parts: &UndoParts<'_>) -> Result<()> {
         let mut state = self.state.lock();
         state.rest.sort_by_key(|in_doubt| Reverse(in_doubt.effort()));
@@ -59,7 +62,8 @@ impl UndoQueue {
         (state.rest.len() + state.running) as u64
     }
 
-    /// Brings all of them to their end, until it is told to stop, and waits for those that others work on.
+    /// Brings all of them to their end, until it is told to stop, and waits for those that others
+    /// work on.
     pub(super) fn finish_all(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         let mut state = self.state.lock();
         loop {

@@ -1,13 +1,15 @@
-//! Changes of pages that are atomic in the log: the pages are latched, changed, described by one record, stamped with
-//! its GSN and unlatched.
+//! Changes of pages that are atomic in the log: the pages are latched, changed, described by one
+//! record, stamped with its GSN and unlatched.
 //!
-//! Whatever touches more than one page does so by a [`MiniTransaction`]: splits, merges, allocations. It either is in
-//! the log whole or not at all, which makes it a system transaction without any undo. An ordinary update of one leaf
-//! is done by [`crate::txn_state::log::TxnLog::update`], which follows the same order.
+//! Whatever touches more than one page does so by a [`MiniTransaction`]: splits, merges,
+//! allocations. It either is in the log whole or not at all, which makes it a system transaction
+//! without any undo. An ordinary update of one leaf is done by
+//! [`crate::txn_state::log::TxnLog::update`], which follows the same order.
 //!
-//! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right: [`Exclusive::prepare`] before the page is
-//! touched, so that a checkpoint that begins after the record finds the page in the dirty page table; then the record;
-//! then the GSN on the page; then the latch goes.
+//! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right:
+//! [`Exclusive::prepare`] before the page is touched, so that a checkpoint that begins after the
+//! record finds the page in the dirty page table; then the record; then the GSN on the page; then
+//! the latch goes.
 
 use duramen_sync::thread;
 use duramen_types::{Gsn, PageId};
@@ -21,7 +23,8 @@ use crate::scheme::StorageScheme;
 /// Latched pages and the operations done on them so far.
 pub(crate) struct MiniTransaction<'p> {
     pages: Vec<Exclusive<'p>>,
-    /// The highest GSN that one of the pages had before. Operations that make a page anew forget it.
+    /// The highest GSN that one of the pages had before. Operations that make a page anew forget
+    /// it.
     after: Gsn,
     payload: Vec<u8>,
     operations: usize,
@@ -62,7 +65,8 @@ impl<'p> MiniTransaction<'p> {
         self.operations += 1;
     }
 
-    /// Has it come after a record that its pages do not tell of: it does not survive a crash without that one.
+    /// Has it come after a record that its pages do not tell of: it does not survive a crash
+    /// without that one.
     pub(crate) fn come_after(&mut self, gsn: Gsn) {
         self.after = self.after.max(gsn);
     }
@@ -77,8 +81,8 @@ impl<'p> MiniTransaction<'p> {
         self.charged
     }
 
-    /// Logs it as a system transaction and lets the pages go; returns the bytes of log that it took, with those that
-    /// it is charged.
+    /// Logs it as a system transaction and lets the pages go; returns the bytes of log that it
+    /// took, with those that it is charged.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let charged = self.charged;
         charged + self.finish_at(scheme).bytes()
@@ -92,12 +96,14 @@ impl<'p> MiniTransaction<'p> {
         })
     }
 
-    /// Lets the pages go without logging what was done to them: only for the planted bug that does so.
+    /// Lets the pages go without logging what was done to them: only for the planted bug that does
+    /// so.
     pub(crate) fn forget(mut self) {
         self.operations = 0;
     }
 
-    /// Logs it through `insert`, with `prefix` before the operations in the payload, and lets the pages go.
+    /// Logs it through `insert`, with `prefix` before the operations in the payload, and lets the
+    /// pages go.
     pub(crate) fn log(mut self, mut prefix: Vec<u8>, insert: impl FnOnce(PageId, Gsn, &[u8]) -> Inserted) -> Inserted {
         let operations = std::mem::take(&mut self.payload);
         let payload = if prefix.is_empty() {

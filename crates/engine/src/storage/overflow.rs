@@ -1,12 +1,14 @@
 //! Values too large for a leaf: chains of overflow pages.
 //!
-//! The leaf holds a [`Reference`]; the chain's pages hold the value in order, each naming the next. All pages of a chain
-//! carry the chain's number and their place in it, so that a walk can tell a page that belongs to the chain from one
-//! that was given back and used again. The reference has a checksum of the whole value.
+//! The leaf holds a [`Reference`]; the chain's pages hold the value in order, each naming the next.
+//! All pages of a chain carry the chain's number and their place in it, so that a walk can tell a
+//! page that belongs to the chain from one that was given back and used again. The reference has a
+//! checksum of the whole value.
 //!
-//! A chain is written once and never changed. It is written by its transaction, whose rollback gives the pages back; a
-//! chain that is no longer referenced is given back after the commit, from its end to its head, so that the clean-up can
-//! be begun again from the head after a crash at any point.
+//! A chain is written once and never changed. It is written by its transaction, whose rollback
+//! gives the pages back; a chain that is no longer referenced is given back after the commit, from
+//! its end to its head, so that the clean-up can be begun again from the head after a crash at any
+//! point.
 
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
@@ -166,7 +168,8 @@ impl Store {
         Ok(pages)
     }
 
-    /// Gives a page back, as a system transaction that comes after the record with the GSN `after`; returns its own.
+    /// Gives a page back, as a system transaction that comes after the record with the GSN `after`;
+    /// returns its own.
     pub(crate) fn free_page(&self, id: PageId, after: Gsn) -> Result<Gsn> {
         self.scheme.reserve(Self::FREE_BYTES)?;
         let freed = self.begin_free_page(id).map(|mut mini| {

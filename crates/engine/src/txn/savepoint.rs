@@ -13,11 +13,12 @@ impl Txn {
         Savepoint { opening: self.engine.tables.opening.clone(), txn: self.id(), number: self.savepoints }
     }
 
-    /// Takes back everything done since `savepoint`. Locks are kept. The savepoint stays valid, later ones do not.
+    /// Takes back everything done since `savepoint`. Locks are kept. The savepoint stays valid,
+    /// later ones do not.
     ///
     /// # Errors
-    /// [`Error::NoSuchSavepoint`] for one of another transaction or database, or one that an earlier rollback has passed; those that
-    /// leave only an abort.
+    /// [`Error::NoSuchSavepoint`] for one of another transaction or database, or one that an
+    /// earlier rollback has passed; those that leave only an abort.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.check_usable()?;
         let result = self.rollback_to_valid(savepoint);

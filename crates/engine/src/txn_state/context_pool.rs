@@ -1,8 +1,8 @@
 //! Working memory of transactions, kept for later ones.
 //!
-//! Each transaction takes one and gives it back, so there is a store for every few threads: one for all would be what they
-//! wait for most. A thread mostly finds again what it has given back itself, with the locks that its next transaction
-//! inherits.
+//! Each transaction takes one and gives it back, so there is a store for every few threads: one for
+//! all would be what they wait for most. A thread mostly finds again what it has given back itself,
+//! with the locks that its next transaction inherits.
 
 use std::ops::Range;
 

@@ -1,12 +1,14 @@
-//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and the trees of
-//! dropped tables.
+//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and
+//! the trees of dropped tables.
 //!
-//! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In between, a crash may
-//! happen at any point, and recovery begins again. A page is therefore freed only after everything that is found through
-//! it, and a page found is freed only if it still is what it is taken for.
+//! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In
+//! between, a crash may happen at any point, and recovery begins again. A page is therefore freed
+//! only after everything that is found through it, and a page found is freed only if it still is
+//! what it is taken for.
 //!
-//! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits in different bitmaps,
-//! so nothing on them would see to that; each page freed comes after the one freed before.
+//! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits
+//! in different bitmaps, so nothing on them would see to that; each page freed comes after the one
+//! freed before.
 
 use duramen_sync::Mutex;
 use duramen_types::{Gsn, PageId};
@@ -59,8 +61,9 @@ pub(crate) struct Freeing<'e> {
 }
 
 impl Freeing<'_> {
-    /// Does the deferred frees of a committed transaction and ends it. When the log has no room even after a
-    /// checkpoint, or a page cannot be read, that is put off: [`Self::retry_deferred_frees`].
+    /// Does the deferred frees of a committed transaction and ends it. When the log has no room
+    /// even after a checkpoint, or a page cannot be read, that is put off:
+    /// [`Self::retry_deferred_frees`].
     pub(crate) fn free_and_end(&self, mut log: TxnLog, mut frees: Vec<DeferredFree>) -> Result<()> {
         let mut has_moved = false;
         loop {
@@ -72,7 +75,8 @@ impl Freeing<'_> {
                     log.finish(&*self.store.scheme, self.txns);
                     return Ok(());
                 }
-                // The transaction itself keeps the log from being recycled, unless it moves to the log's end.
+                // The transaction itself keeps the log from being recycled, unless it moves to the
+                // log's end.
                 Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
                     has_moved = true;
                     log.release_reservation(&*self.store.scheme);
@@ -176,7 +180,8 @@ enum Below {
     OverflowChain(Reference),
 }
 
-/// What hangs below a page of a dropped tree; `None` when the page is not, or no longer, part of it.
+/// What hangs below a page of a dropped tree; `None` when the page is not, or no longer, part of
+/// it.
 fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<Option<(u8, Vec<Below>)>> {
     if !store.space.is_taken(&store.pool, id)? {
         return Ok(None);

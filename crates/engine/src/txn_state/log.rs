@@ -1,13 +1,14 @@
-//! A transaction's dealings with the log: its chain of records, its private undo buffer in DRAM, and the log space it
-//! has set aside.
+//! A transaction's dealings with the log: its chain of records, its private undo buffer in DRAM,
+//! and the log space it has set aside.
 //!
-//! Each update puts its inverse into the undo buffer at the moment it is logged, so that a rollback never reads the log
-//! (Scalable logging through NVM, section 3).
+//! Each update puts its inverse into the undo buffer at the moment it is logged, so that a rollback
+//! never reads the log (Scalable logging through NVM, section 3).
 //!
 //! # Log space
-//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records and for undoing all
-//! the transaction has done, it included. A rollback therefore always finds space; a transaction that would need more
-//! than the log can give is refused while it still can be rolled back.
+//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records
+//! and for undoing all the transaction has done, it included. A rollback therefore always finds
+//! space; a transaction that would need more than the log can give is refused while it still can be
+//! rolled back.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
@@ -30,7 +31,8 @@ const STRUCTURE_BYTES: u64 = 96 << 10;
 /// Room is set aside in steps of this many bytes.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// Bits of an overflow chain's number that count the chains of one transaction; the others are the transaction's number.
+/// Bits of an overflow chain's number that count the chains of one transaction; the others are the
+/// transaction's number.
 const CHAIN_BITS: u32 = 20;
 
 /// Transactions' numbers stay below: there is no room for more in the numbers of overflow chains.
@@ -106,9 +108,9 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Bytes of log to set aside for undoing an update whose record has so many, by an inverse of so many. A compensation record is
-/// hardly larger than the update; but the record may have shrunk and not fit its page any more when it grows back, which costs a
-/// share of a split.
+/// Bytes of log to set aside for undoing an update whose record has so many, by an inverse of so
+/// many. A compensation record is hardly larger than the update; but the record may have shrunk and
+/// not fit its page any more when it grows back, which costs a share of a split.
 const fn undo_bytes(record_bytes: u64, inverse_bytes: usize) -> u64 {
     record_bytes + 8 * inverse_bytes as u64
 }
@@ -146,8 +148,9 @@ impl TxnLog {
         self.entered = true;
     }
 
-    /// Puts the inverse of an update, which `record` is, into the undo buffer of a transaction that was brought back. They come
-    /// latest first, as the log has them; [`Self::end_recall`] follows the last.
+    /// Puts the inverse of an update, which `record` is, into the undo buffer of a transaction that
+    /// was brought back. They come latest first, as the log has them; [`Self::end_recall`] follows
+    /// the last.
     pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, undo: Undo<'_>) {
         let start = self.arena.len();
         undo.encode(&mut self.arena);
@@ -201,7 +204,8 @@ impl TxnLog {
     /// A number for an overflow chain that no other chain of the database has.
     ///
     /// # Errors
-    /// [`Error::TooManyLargeValues`] when the transaction's numbers are used up. It may go on otherwise.
+    /// [`Error::TooManyLargeValues`] when the transaction's numbers are used up. It may go on
+    /// otherwise.
     pub(crate) fn next_overflow_chain(&mut self) -> Result<u64> {
         if self.overflow_chains == MOST_OVERFLOW_CHAINS {
             return Err(Error::TooManyLargeValues { limit: MOST_OVERFLOW_CHAINS });
@@ -210,16 +214,17 @@ impl TxnLog {
         Ok((self.txn.get() << CHAIN_BITS) | self.overflow_chains)
     }
 
-    /// Whether [`Self::reserve_log`] for a record with `bytes` of payload would have to ask for more.
+    /// Whether [`Self::reserve_log`] for a record with `bytes` of payload would have to ask for
+    /// more.
     fn lacks_reservation(&self, bytes: u64) -> Option<u64> {
         let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
         needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
-    /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its undo; returns
-    /// whether the log had to be asked. Called without latches: if the log is full, `when_full` sets aside what is
-    /// missing, which may take long. So it does for a transaction that has nothing yet, if `has_line` says that others
-    /// wait for log space.
+    /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its
+    /// undo; returns whether the log had to be asked. Called without latches: if the log is full,
+    /// `when_full` sets aside what is missing, which may take long. So it does for a transaction
+    /// that has nothing yet, if `has_line` says that others wait for log space.
     #[inline]
     pub(crate) fn reserve_log(
         &mut self,
@@ -250,7 +255,8 @@ impl TxnLog {
         Ok(true)
     }
 
-    /// Gives back what is no longer to be set aside, because it has become records. These may have taken more than was set aside.
+    /// Gives back what is no longer to be set aside, because it has become records. These may have
+    /// taken more than was set aside.
     fn give_back_used(&mut self, scheme: &dyn StorageScheme) {
         let used = self.used.min(self.reserved);
         if used > 0 {
@@ -266,12 +272,14 @@ impl TxnLog {
         self.used += bytes;
     }
 
-    /// Reserves the log space that a rollback at recovery needs: nothing was set aside for it in this run.
+    /// Reserves the log space that a rollback at recovery needs: nothing was set aside for it in
+    /// this run.
     pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, STRUCTURE_BYTES)
     }
 
-    /// Reserves all the log space that a rollback needs when others may take what is left meanwhile.
+    /// Reserves all the log space that a rollback needs when others may take what is left
+    /// meanwhile.
     pub(crate) fn reserve_for_rollback(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, self.undo_bytes + STRUCTURE_BYTES)
     }
@@ -309,9 +317,9 @@ impl TxnLog {
         inserted
     }
 
-    /// Changes a latched leaf: `describe` writes the inverse and, behind it, the operation, both made from the leaf's
-    /// present contents, and returns where the operation begins. `ghost` says that it deletes the record. The leaf stays
-    /// latched.
+    /// Changes a latched leaf: `describe` writes the inverse and, behind it, the operation, both
+    /// made from the leaf's present contents, and returns where the operation begins. `ghost` says
+    /// that it deletes the record. The leaf stays latched.
     pub(crate) fn update(
         &mut self,
         scheme: &dyn StorageScheme,
@@ -391,8 +399,8 @@ impl TxnLog {
         self.entries.len() > mark.0
     }
 
-    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when that is a
-    /// deferred free, which needs nothing but a record that says it is off.
+    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when
+    /// that is a deferred free, which needs nothing but a record that says it is off.
     pub(crate) fn last_inverse<'b>(&self, bytes: &'b mut Vec<u8>) -> Option<Undo<'b>> {
         let entry = self.entries.last().expect("the caller has asked is_above");
         bytes.clear();
@@ -449,8 +457,8 @@ impl TxnLog {
         }
     }
 
-    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the transaction is over
-    /// only after [`Self::end`].
+    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the
+    /// transaction is over only after [`Self::end`].
     pub(crate) fn commit(
         &mut self,
         scheme: &dyn StorageScheme,
@@ -465,8 +473,9 @@ impl TxnLog {
         self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &stamp[..len]))
     }
 
-    /// Repeats, at the end of the log, what a committed transaction still has to give back, and that it is committed: the
-    /// log before is not needed for it any more. A log at its limit exceeds it by that, and can be recycled then.
+    /// Repeats, at the end of the log, what a committed transaction still has to give back, and
+    /// that it is committed: the log before is not needed for it any more. A log at its limit
+    /// exceeds it by that, and can be recycled then.
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is, and nothing has been repeated.
@@ -496,8 +505,9 @@ impl TxnLog {
         self.slot.restart_at(first);
     }
 
-    /// Brings the transaction's clock beyond all records so far. Pages are given back by records that are not its own and may
-    /// be in any log: who says that it is done, or lists what is left, must not survive without them.
+    /// Brings the transaction's clock beyond all records so far. Pages are given back by records
+    /// that are not its own and may be in any log: who says that it is done, or lists what is left,
+    /// must not survive without them.
     fn come_after_all(&mut self, scheme: &dyn StorageScheme) {
         self.clock = self.clock.max(Gsn::new(scheme.end().get() - 1));
     }
@@ -531,8 +541,8 @@ impl TxnLog {
         self.arena.clear();
     }
 
-    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at its limit exceeds
-    /// it by that, for what has not ended keeps it from being recycled.
+    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at
+    /// its limit exceeds it by that, for what has not ended keeps it from being recycled.
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is.

@@ -1,16 +1,20 @@
-//! The transactions that have written to the log and are not over: what a checkpoint must know about them.
+//! The transactions that have written to the log and are not over: what a checkpoint must know
+//! about them.
 //!
 //! # Protocol
-//! A transaction announces each insertion: it sets `inserting`, inserts, stores what the record means for it (its last
-//! LSN, its state), and clears `inserting`. A checkpoint first inserts its begin record and then, for each transaction,
-//! waits until `inserting` is clear and reads the slot. If a record lies before the begin record, its transaction had set
-//! `inserting` before the log gave out the begin record's place; so the checkpoint either sees it set and waits, or sees
-//! what was stored after it. Records behind the begin record are found by recovery's analysis itself.
+//! A transaction announces each insertion: it sets `inserting`, inserts, stores what the record
+//! means for it (its last LSN, its state), and clears `inserting`. A checkpoint first inserts its
+//! begin record and then, for each transaction, waits until `inserting` is clear and reads the
+//! slot. If a record lies before the begin record, its transaction had set `inserting` before the
+//! log gave out the begin record's place; so the checkpoint either sees it set and waits, or sees
+//! what was stored after it. Records behind the begin record are found by recovery's analysis
+//! itself.
 //!
-//! While the slot is read, a later insertion may be under way, and some of its stores may be seen and others not. That
-//! insertion is behind the begin record, and analysis comes to its record. Only of a transaction's first record would
-//! something wrong remain: its last LSN without its first. Then all the transaction's records are behind the begin record,
-//! and the checkpoint leaves it out.
+//! While the slot is read, a later insertion may be under way, and some of its stores may be seen
+//! and others not. That insertion is behind the begin record, and analysis comes to its record.
+//! Only of a transaction's first record would something wrong remain: its last LSN without its
+//! first. Then all the transaction's records are behind the begin record, and the checkpoint leaves
+//! it out.
 //!
 //! Lock order: a stripe's mutex is held while its slots are read; nothing is taken under it.
 
@@ -153,8 +157,8 @@ impl TxnTable {
         slots.swap_remove(at);
     }
 
-    /// Every transaction that is not over and has records before the checkpoint's begin record, which the caller has
-    /// inserted.
+    /// Every transaction that is not over and has records before the checkpoint's begin record,
+    /// which the caller has inserted.
     pub(crate) fn snapshot(&self) -> Vec<TxnEntry> {
         let mut entries = Vec::new();
         for slots in self.stripes.iter() {

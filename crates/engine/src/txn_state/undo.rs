@@ -13,7 +13,8 @@ use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
-/// Undoes the transaction down to `mark`, the latest change first; tells `ghosts` which keys have become ghosts.
+/// Undoes the transaction down to `mark`, the latest change first; tells `ghosts` which keys have
+/// become ghosts.
 pub(crate) fn undo_to(
     store: &Store,
     context: &mut Context,
@@ -49,8 +50,8 @@ pub(crate) fn undo_to(
     Ok(())
 }
 
-/// Applies an inverse to the pages, which stay latched in the mini-transaction; adds the bytes of log that splits took
-/// to `logged`.
+/// Applies an inverse to the pages, which stay latched in the mini-transaction; adds the bytes of
+/// log that splits took to `logged`.
 fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<MiniTransaction<'s>, PoolError> {
     match undo {
         Undo::Allocate { page } => store.begin_free_page(page),

@@ -42,7 +42,8 @@ impl RedoOnFetch for Lacking {
     }
 }
 
-/// A pool that has just been opened, over ten pages on disk and a blank one, all of which lack a change.
+/// A pool that has just been opened, over ten pages on disk and a blank one, all of which lack a
+/// change.
 fn opened() -> (Fixture, Arc<Lacking>) {
     let fixture = Fixture::new(64);
     fixture.create_pages(10);

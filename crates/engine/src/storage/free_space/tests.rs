@@ -48,7 +48,8 @@ fn is_lost(result: Result<Db>) -> bool {
     }
 }
 
-/// A blank bitmap was taken for the end of the groups: everything behind it could have been given out again.
+/// A blank bitmap was taken for the end of the groups: everything behind it could have been given
+/// out again.
 #[test]
 fn a_lost_bitmap_is_not_the_end_of_the_groups() {
     for checkpointed in [true, false] {

@@ -10,8 +10,8 @@ use crate::options::{Options, Partition};
 use crate::page::bitmap;
 use crate::record::Kind;
 
-/// The record of a root could have a lower GSN than that of what hangs below it, in a log that is ahead: after a crash
-/// between them nothing would lead to the child any more.
+/// The record of a root could have a lower GSN than that of what hangs below it, in a log that is
+/// ahead: after a crash between them nothing would lead to the child any more.
 #[test]
 fn a_parent_is_given_back_after_its_children_in_all_logs() {
     for log_partition in [Partition::RoundRobin, Partition::Page] {
@@ -21,7 +21,8 @@ fn a_parent_is_given_back_after_its_children_in_all_logs() {
         let table = db.create_table("t").unwrap();
         let (engine, tree) = (db.engine(), table.0.tree);
         let (pool, space) = (&engine.store.pool, &engine.store.space);
-        // The value goes to the second group, on a page whose records go to the other log than the root's.
+        // The value goes to the second group, on a page whose records go to the other log than the
+        // root's.
         space.grow(pool, engine.scheme(), 1).unwrap();
         let child = (bitmap::bitmap_page(1).get() + 1..).find(|id| id % 2 != tree.root.get() % 2).unwrap();
         space.set_hint(PageId::new(child));
