@@ -33,7 +33,7 @@
 //!
 //! # Persistent memory
 //! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence, and a look at positions. What the rest of this page calls durable and flushed is then about the segments, which are written when the
-//! buffer fills up; `nvm.rs` has the rules for both being one log.
+//! buffer fills up; `device/nvm/ring.rs` has the rules for both being one log.
 //!
 //! # Invariants
 //! 1. `start <= durable <= released <= end`, and all but `start` are ends of records at all times.
@@ -52,7 +52,7 @@
 //! flush, unless an insertion was not covered by a reservation.
 //! 0. *rounds* (`group`), then *room* (`together`): the right to harden several logs, and to synchronize them; then *refill*
 //!    (`room`): the right to move space that is set aside between the logs and the shelves;
-//! 1. *destaging* (`shared`): the right to write a buffer in persistent memory to the segments;
+//! 1. *destaging* (`device/nvm`): the right to write a buffer in persistent memory to the segments;
 //! 2. *growth* (`segments`): making and recycling segments;
 //! 3. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
 //! 4. *room* (`space`): waiting for room;
