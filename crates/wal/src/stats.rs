@@ -2,6 +2,17 @@
 
 use duramen_types::{Gsn, Lsn};
 
+/// Where a log stands. A snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Its first record starts here.
+    pub start: Lsn,
+    /// Everything below is hardened. Always the end of a record.
+    pub durable: Lsn,
+    /// The next record will start here.
+    pub end: Lsn,
+}
+
 /// Counts since the log was opened, and where it stands. A snapshot: the numbers are read one after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalStats {
@@ -39,7 +50,7 @@ pub struct WalStats {
     pub archive_failures: u64,
     /// Everything below is in the archive; zero if there is none.
     pub archived: Lsn,
-    /// Bytes set aside by [`crate::Wal::reserve`].
+    /// Bytes set aside by [`crate::Logs::reserve`].
     pub reserved_bytes: u64,
     /// With several logs: records that were synchronizations of all of them.
     pub synchronizations: u64,
@@ -58,4 +69,27 @@ pub struct WalStats {
     pub hardened_gsn: Gsn,
     /// Every record inserted so far has a lower GSN: when nobody is inserting, a point to restore to.
     pub end_gsn: Gsn,
+}
+
+impl WalStats {
+    /// Adds what another log of the database has counted. Positions stay those of the first, and so does what is set aside: each
+    /// has as much.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.consolidated += other.consolidated;
+        self.ring_full_waits += other.ring_full_waits;
+        self.flushes += other.flushes;
+        self.inline_flushes += other.inline_flushes;
+        self.flushed_bytes += other.flushed_bytes;
+        self.hardening_waits += other.hardening_waits;
+        self.fences += other.fences;
+        self.drains += other.drains;
+        self.drain_signals += other.drain_signals;
+        self.segments_live += other.segments_live;
+        self.segments_created += other.segments_created;
+        self.segments_recycled += other.segments_recycled;
+        self.segments_archived += other.segments_archived;
+        self.archive_failures += other.archive_failures;
+    }
 }

@@ -23,7 +23,7 @@ use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOption
 use duramen_sync::clock::Instant;
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
-use duramen_wal::LogsHold;
+use duramen_wal::LogHold;
 
 use crate::api::db::Db;
 use crate::api::timestamp::Timestamp;
@@ -156,20 +156,19 @@ impl Core {
     /// the copies end.
     fn copy_logs(
         &self,
-        hold: &LogsHold,
+        hold: &LogHold,
         disk: &dyn Disk,
         from: &[Lsn],
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Gsn, Vec<Lsn>)> {
         let last = self.scheme().harden_all().map_err(|error| self.note(error))?;
-        let ends = self.scheme().ends_before(Gsn::new(last.get() + 1)).map_err(|error| self.note(error))?;
+        let end = Gsn::new(last.get() + 1);
+        let ends = self.scheme().ends_before(end).map_err(|error| self.note(error))?;
         hold.copy_to(disk, from, &ends, progress).map_err(|error| match of_copy(error.into()) {
             failed @ Error::CopyFailed { .. } => failed,
             other => self.note(other),
         })?;
-        // All that a single log has counts.
-        let end = if ends.len() == 1 { ends[0].get() } else { last.get() + 1 };
-        Ok((Gsn::new(end), ends))
+        Ok((end, ends))
     }
 }
 

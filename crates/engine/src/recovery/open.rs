@@ -74,7 +74,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
             });
         }
         state => {
-            Logs::check_regions(&options.of_log(), options.logs)?;
+            Logs::check_regions(&options.of_log())?;
             if let Some(archive) = &options.archive {
                 archive.made()?;
             }
@@ -106,7 +106,7 @@ pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     };
     // A database that exists may have more logs than the options say.
     let count = options.logs.max(u16::try_from(named).unwrap_or(MAX_LOGS));
-    Ok(options.of_log().check_places(home, &files, count)?)
+    Ok(WalOptions { logs: count.min(MAX_LOGS), ..options.of_log() }.check_places(home, &files)?)
 }
 
 enum State {
@@ -220,7 +220,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
 
     // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
     let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
-    let logs = Logs::create(shared, &on_files, options.logs, database)?;
+    let logs = Logs::create(shared, &on_files, database)?;
     let mut tails = Vec::new();
     let log =
         |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
@@ -289,8 +289,8 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
     };
-    let wal_options = WalOptions { generation: control.generation, ..options.of_log() };
-    let found = Logs::find(disk, &wal_options, count, control.database, &known, options.recovery_threads)?;
+    let wal_options = WalOptions { logs: count, generation: control.generation, ..options.of_log() };
+    let found = Logs::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
         // Made once: see `FoundLogs`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };

@@ -105,7 +105,7 @@ fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
         Source {
             scanner: logs.scan_one(LogId::new(log as u16), from),
             is_ahead: false,
-            end: extents[log].1,
+            end: extents[log].end,
             behind: *behind,
             part: analysis.part(),
         }

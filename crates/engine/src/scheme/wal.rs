@@ -4,7 +4,7 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
+use duramen_wal::{Hardened, Inserted, LogHold, Logs, NewRecord, Retainer, WalError, WalStats, log_of_seat};
 
 use super::StorageScheme;
 use crate::api::options::Partition;
@@ -155,7 +155,7 @@ impl StorageScheme for WalScheme {
         self.logs.stamp_rings(generation);
     }
 
-    fn hold_logs(&self) -> LogsHold {
+    fn hold_logs(&self) -> LogHold {
         self.logs.hold()
     }
 
@@ -215,7 +215,7 @@ impl WalRule for WalScheme {
         }
         reach(Probe::WalRuleForcedFlush);
         let failed = |error: WalError| PoolError::Log { reason: why_log_failed(&error) };
-        if self.logs.count() == 1 || self.logs.are_hardened_together() {
+        if !self.logs.needs_synchronizations() {
             return self.logs.harden_at_once(gsn, None).map_err(failed);
         }
         // What a page holds must be in the logs after any crash; that all logs are hardened up to there is not enough, for

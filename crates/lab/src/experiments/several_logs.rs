@@ -47,6 +47,7 @@ impl Load {
     /// Records per second of all threads.
     pub(super) fn rate(self) -> Result<f64> {
         let options = WalOptions {
+            logs: self.logs,
             insert: InsertDesign::Hybrid,
             ring_bytes: self.ring_bytes,
             segment_bytes: 4 << 20,
@@ -55,7 +56,7 @@ impl Load {
             ..WalOptions::default()
         };
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-        let logs = Arc::new(Logs::create(&disk, &options, self.logs, [1; 16])?);
+        let logs = Arc::new(Logs::create(&disk, &options, [1; 16])?);
         let start = Instant::now().after(START_UP);
         let threads: std::io::Result<Vec<_>> = (0..self.threads)
             .map(|number| {

@@ -23,10 +23,11 @@ use crate::group_commit::requests::Ask;
 use crate::group_commit::work_signal::Bell;
 use crate::segments::archive::{LOOK, RETRY};
 use crate::several::commit_round::Group;
+use crate::several::complete::Complete;
 use crate::several::log_set::Together;
-use crate::several::logs::Complete;
 use crate::stream::daemon::FailOnPanic;
 use crate::stream::inner::Shared;
+use crate::stream::part::Hardens;
 use duramen_sync::clock::Instant;
 
 /// How long commits are given to make the logs complete. A synchronization that is inserted instead goes to the first log,
@@ -165,7 +166,7 @@ impl Worker {
         }
         if let Some(group) = &self.group {
             group.request(gsn);
-            return group.wait(gsn);
+            return group.wait(gsn, Ask::AtOnce);
         }
         let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
         let last = |shared: &Shared| Lsn::new(shared.space.end().get() - 1);

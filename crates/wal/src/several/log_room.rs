@@ -83,7 +83,7 @@ mod tests {
                 spare_segments: 0,
                 ..WalOptions::default()
             };
-            let logs = Logs::create(&disk, &options, count, [7; 16]).unwrap();
+            let logs = Logs::create(&disk, &WalOptions { logs: count, ..options.clone() }, [7; 16]).unwrap();
             let start = Gsn::new(FIRST_LSN.get());
             let (mut low, mut high) = (0, 16 * SEGMENT);
             while high - low > 1 {

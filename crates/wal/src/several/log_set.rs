@@ -1,4 +1,4 @@
-//! Inserting into one of several logs, and synchronizing all of them: see [`crate::several::logs`].
+//! Inserting into one of several logs, and synchronizing all of them.
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, CachePadded, Mutex};
@@ -9,7 +9,7 @@ use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
-use crate::several::logs::{Marks, mark_step, next};
+use crate::several::complete::{Marks, mark_step, next};
 use crate::several::reservation::Room;
 use crate::stream::inner::Shared;
 use crate::stream::log::Inserted;
@@ -25,7 +25,7 @@ const ROOM: u64 = 32 << 10;
 pub(crate) struct Together {
     shared: Box<[Arc<Shared>]>,
     /// For each log, some of its places.
-    pub(crate) marks: Box<[CachePadded<Mutex<Marks>>]>,
+    marks: Box<[CachePadded<Mutex<Marks>>]>,
     pub(crate) synchronizations: CachePadded<AtomicU64>,
     /// Disk space in all of them.
     pub(crate) shelves: Room,
@@ -60,13 +60,29 @@ impl Together {
 
     /// The lowest GSN that a record of this log may get from now on.
     pub(crate) fn now(&self, log: usize) -> Gsn {
-        let end = self.space(log).end();
-        self.clock(log).now(end)
+        let space = self.space(log);
+        let end = space.end();
+        space.clock().map_or(Gsn::new(end.get()), |clock| clock.now(end))
     }
 
     /// The GSN of every record inserted by now is below this.
     pub(crate) fn latest(&self) -> Gsn {
         (0..self.shared.len()).map(|log| self.now(log)).max().expect("there is a log")
+    }
+
+    /// A position in this log before which all records have GSNs below `gsn`: a mark, or in a single log what the GSN says.
+    pub(crate) fn position_before(&self, log: usize, gsn: Gsn) -> Lsn {
+        let mark = || self.marks[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+        let position = self.space(log).clock().map_or(gsn.get(), |_| mark());
+        Lsn::new(position).max(self.shared[log].segments.start())
+    }
+
+    /// The log has been recycled below this position.
+    pub(crate) fn forget_marks(&self, log: usize, position: Lsn) {
+        let mut marks = self.marks[log].lock();
+        while marks.len() > 1 && marks.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
+            marks.pop_first();
+        }
     }
 
     /// Inserts a record, which is a synchronization if somebody wants to know the tails.

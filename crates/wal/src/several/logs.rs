@@ -23,9 +23,8 @@
 //!
 //! # One log
 //! needs none of this. A database's only log has the LSN for its GSN, no clock, no synchronizations, and the bytes on disk
-//! that it always had. `Logs` with one log only passes calls on.
+//! that it always had.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use duramen_io::Disk;
@@ -35,60 +34,43 @@ use duramen_sync::{Arc, CachePadded, References};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, Place};
 
-use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
 use crate::group_commit::requests::Ask;
-use crate::insert::InsertDesign;
 use crate::nvm::ring::NvmRing;
 use crate::options::{LogDevice, WalOptions};
-use crate::segments::archive::Archive;
+use crate::segments::archive::Archiver;
 use crate::segments::files::OpenFiles;
 use crate::segments::scan::Scanner;
 use crate::several::archiving::Archiving;
 use crate::several::commit_round::Group;
+use crate::several::complete::{Complete, Marks, next};
+use crate::several::hardened::Hardened;
+use crate::several::hold::LogHold;
 use crate::several::log_set::Together;
 use crate::several::merge::MergedScanner;
 use crate::several::read_back::ReadBack;
-use crate::stats::WalStats;
-use crate::stream::copy::LogsHold;
-use crate::stream::hardened::{Hardened, Part};
-use crate::stream::inner::{OneOf, Shared, common_floor, passive_of_several};
+use crate::stats::{Extent, WalStats};
+use crate::stream::copy::StreamHold;
+use crate::stream::inner::{Common, Shared};
 use crate::stream::log::{FIRST_LSN, Inserted, Wal};
+use crate::stream::part::{Hardens, Part};
 
-/// Most logs of a database.
-pub const MAX_LOGS: u16 = 24;
-
-/// Up to which GSN all logs are known to be hardened.
-#[derive(Debug)]
-pub(crate) struct Complete(AtomicU64);
-
-impl Complete {
-    pub(crate) fn new(gsn: Gsn) -> Self {
-        Self(AtomicU64::new(gsn.get()))
-    }
-
-    /// Takes note of a synchronization at `gsn` that has been hardened, with all logs up to their tails.
-    pub(crate) fn note(&self, gsn: Gsn) {
-        if self.get() < gsn {
-            self.0.fetch_max(gsn.get(), Ordering::AcqRel);
-        }
-    }
-
-    pub(crate) fn get(&self) -> Gsn {
-        Gsn::new(self.0.load(Ordering::Acquire))
-    }
-}
-
-/// Positions in a log by GSN: records behind the LSN have a higher GSN than the key, those before do not.
-pub(crate) type Marks = BTreeMap<u64, u64>;
-
-/// One or more logs of a database. Shared by reference between threads.
+/// A write-ahead log, of one or more streams. Shared by reference between threads.
+///
+/// Dropping it stops its threads without hardening anything, like a crash; see [`Logs::close`].
 #[derive(Debug)]
 pub struct Logs {
     logs: Box<[Wal]>,
     together: Arc<Together>,
+    /// What it takes for several to be one.
+    several: Option<Several>,
+}
+
+/// How far several logs are one, and what makes them so.
+#[derive(Debug)]
+struct Several {
     complete: References<Complete>,
     /// If they are hardened together.
     group: Option<References<Group>>,
@@ -98,92 +80,88 @@ pub struct Logs {
     own_waits: AtomicU64,
 }
 
+impl Several {
+    /// Stops the threads, before those of the logs: they may insert synchronizations.
+    fn stop(&self) {
+        self.archiving.iter().for_each(Archiving::stop);
+        self.group.iter().for_each(|group| group.stop());
+    }
+}
+
 impl Logs {
-    /// Makes `count` empty logs, as [`Wal::create`] makes one: in the subdirectories `log`, `log1` and so on. The options
-    /// are those of each log.
+    /// Makes an empty log in the subdirectory `log` of `disk`, and `log1` and so on if it has several streams; it is durable
+    /// when this returns. Whoever opens or creates a log sees to it that nobody else does ([`Disk::lock`]). `database` is mixed
+    /// into every checksum.
     ///
     /// # Errors
-    /// As [`Wal::create`]; [`WalError::InvalidOption`] for a count that cannot be.
-    pub fn create(disk: &Arc<dyn Disk>, options: &WalOptions, count: u16, database: [u8; 16]) -> Result<Self> {
-        check(options, count)?;
+    /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`], [`WalError::Region`],
+    /// [`WalError::WrongRing`], or what the disk says.
+    pub fn create(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16]) -> Result<Self> {
+        options.validate()?;
         if let Some(home) = disk.directory() {
-            options.check_places(&home, &[], count)?;
+            options.check_places(&home, &[])?;
         }
-        let passive = passive_of_several(options);
-        let common = common_floor(passive.as_deref());
-        // One log takes it itself.
-        let archive = options.archive.as_ref().filter(|_| count > 1).map(Archive::take).transpose()?;
+        let common = Common::new(options, Gsn::new(FIRST_LSN.get()))?;
         let home = OpenFiles::of(Arc::clone(disk));
         let create = |log| {
-            let identity = Identity::one_of(database, LogId::new(log), count);
-            let clock = || Clock::new(FIRST_LSN, Gsn::new(FIRST_LSN.get())).with_common(common.clone());
-            let one_of =
-                (count > 1).then(|| OneOf { clock: clock(), passive: passive.clone(), archive: archive.clone() });
-            Wal::create_one_of(Arc::clone(&home), options.clone(), identity, one_of)
-                .map_err(|error| error.in_log(LogId::new(log)))
+            let identity = Identity::one_of(database, log, options.logs);
+            Wal::create(Arc::clone(&home), options.clone(), identity, &common).map_err(|error| error.in_log(log))
         };
-        let logs = (0..count).map(create).collect::<Result<Vec<_>>>()?;
+        let logs = (0..options.logs).map(LogId::new).map(create).collect::<Result<Vec<_>>>()?;
         Self::new(logs, Gsn::ZERO, Vec::new())
     }
 
-    /// Checks, before anything is made, that the regions which are there for the rings of `count` new logs can be
-    /// taken.
+    /// Checks, before anything is made, that the regions which are there for the rings of a new log can be taken.
     ///
     /// # Errors
     /// [`WalError::Region`], [`WalError::WrongRing`].
-    pub fn check_regions(options: &WalOptions, count: u16) -> Result<()> {
-        check(options, count)?;
+    pub fn check_regions(options: &WalOptions) -> Result<()> {
+        options.validate()?;
         let LogDevice::Nvm(nvm) = &options.device else { return Ok(()) };
-        for log in (0..count).map(LogId::new) {
+        for log in (0..options.logs).map(LogId::new) {
             let nvm = nvm.of_log(log)?;
             // A file without length is what an interrupted creation has left.
             let is_there =
                 |path: &Path| path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0);
             if matches!(&nvm.source, Source::File(path) if is_there(path)) {
-                NvmRing::open(&nvm, options.ring_bytes, 0, true)?.find(&Identity::one_of([0; 16], log, count), 0)?;
+                let identity = Identity::one_of([0; 16], log, options.logs);
+                NvmRing::open(&nvm, options.ring_bytes, 0, true)?.find(&identity, 0)?;
             }
         }
         Ok(())
     }
 
+    /// Of these, which are complete up to a GSN.
     pub(crate) fn new(logs: Vec<Wal>, complete: Gsn, marks: Vec<Marks>) -> Result<Self> {
         let together = Arc::new(Together::new(logs.iter().map(|log| Arc::clone(&log.shared)).collect(), marks));
-        let complete = Arc::new(Complete::new(complete));
-        let passive = logs[0].shared.passive.as_ref().filter(|_| logs.len() > 1);
-        let group =
-            passive.map(|passive| Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete)));
-        let group = group.map(|group| References::new(Arc::new(group)));
-        let archiving = (logs.len() > 1).then(|| Archiving::of(&together, &complete, group.as_deref())).flatten();
-        let logs = Self {
-            logs: logs.into(),
-            together,
-            complete: References::new(complete),
-            group,
-            archiving,
-            waits: CachePadded::new(AtomicU64::new(0)),
-            own_waits: AtomicU64::new(0),
-        };
-        logs.group.as_deref().map_or(Ok(()), Group::start)?;
-        logs.archiving.as_ref().map_or(Ok(()), Archiving::start)?;
+        let several = (logs.len() > 1).then(|| {
+            let complete = Arc::new(Complete::new(complete));
+            let group = logs[0].shared.passive.as_ref().map(|passive| {
+                References::new(Arc::new(Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete))))
+            });
+            Several {
+                archiving: Archiving::of(&together, &complete, group.as_deref()),
+                complete: References::new(complete),
+                group,
+                waits: CachePadded::new(AtomicU64::new(0)),
+                own_waits: AtomicU64::new(0),
+            }
+        });
+        let logs = Self { logs: logs.into(), together, several };
+        if let Some(Several { group, archiving, .. }) = &logs.several {
+            group.as_deref().map_or(Ok(()), Group::start)?;
+            archiving.as_ref().map_or(Ok(()), Archiving::start)?;
+        }
         Ok(logs)
     }
 
-    /// How many there are.
+    /// How many streams it has.
     #[inline]
     pub fn count(&self) -> u16 {
         self.logs.len() as u16
     }
 
-    /// The only log, if there is one.
-    #[inline]
-    fn only(&self) -> Option<&Wal> {
-        match &*self.logs {
-            [only] => Some(only),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn log(&self, log: LogId) -> &Wal {
+    fn log(&self, log: LogId) -> &Wal {
         &self.logs[usize::from(log.get())]
     }
 
@@ -202,20 +180,21 @@ impl Logs {
         self.together.shelves.give_back(self.all());
     }
 
-    fn space(&self, log: usize) -> &Space {
-        self.together.space(log)
+    fn group(&self) -> Option<&References<Group>> {
+        self.several.as_ref()?.group.as_ref()
     }
 
     /// Inserts a record into `log`. Its GSN is higher than `record.after` and than those of all earlier records of the log.
-    /// Otherwise as [`Wal::insert`].
+    /// Never fails: on a log that has failed the record goes nowhere, and hardening it reports the failure. Blocks while the
+    /// buffer is full.
     ///
     /// # Panics
     /// When the payload is longer than [`Logs::max_payload`], or uses the log's own flag.
     #[inline]
     pub fn insert(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
-        match self.only() {
-            Some(wal) => wal.insert(record),
-            None => self.together.insert(log, record, None),
+        match &*self.logs {
+            [only] => only.insert(record),
+            _ => self.together.insert(log, record, None),
         }
     }
 
@@ -224,51 +203,31 @@ impl Logs {
     /// Where other logs ended goes to `tails`, if somebody wants to know; with one log, where the record is. Logs that are
     /// hardened together insert synchronizations by themselves: there this is one only if somebody wants to know.
     pub fn insert_synchronized(&self, log: LogId, record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
-        match self.only() {
-            Some(wal) => {
-                let inserted = wal.insert(record);
-                if let Some(tails) = tails {
-                    tails.push(inserted.lsn);
-                }
-                inserted
-            }
-            None if self.group.is_some() && tails.is_none() => self.together.insert_commit(log, record),
-            None => {
-                let mut noted = Vec::new();
-                let inserted = self.together.insert(log, record, Some(&mut noted));
-                if let Some(tails) = tails {
-                    // A log that has failed takes no record.
-                    noted.resize(self.logs.len(), FIRST_LSN);
-                    noted[usize::from(log.get())] = inserted.lsn;
-                    tails.append(&mut noted);
-                }
-                inserted
-            }
+        let mut noted = Vec::new();
+        let inserted = match &self.several {
+            None => self.insert(log, record),
+            Some(Several { group: Some(_), .. }) if tails.is_none() => self.together.insert_commit(log, record),
+            Some(_) => self.together.insert(log, record, Some(&mut noted)),
+        };
+        if let Some(tails) = tails {
+            // A log that has failed takes no record.
+            noted.resize(self.logs.len(), FIRST_LSN);
+            noted[usize::from(log.get())] = inserted.lsn;
+            tails.append(&mut noted);
         }
+        inserted
     }
 
     /// For each log, a position before which all records have GSNs below `gsn`.
     pub fn positions_before(&self, gsn: Gsn) -> Vec<Lsn> {
-        if let Some(wal) = self.only() {
-            return vec![Lsn::new(gsn.get()).max(wal.start())];
-        }
-        let position = |(log, wal): (usize, &Wal)| {
-            let marks = self.together.marks[log].lock();
-            let mark = marks.range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
-            Lsn::new(mark).max(wal.start())
-        };
-        self.logs.iter().enumerate().map(position).collect()
+        (0..self.logs.len()).map(|log| self.together.position_before(log, gsn)).collect()
     }
 
     /// For each log, where its records below `gsn` end, all of which are hardened: no record at or above it lies before that.
-    /// With one log, where everything ends that is hardened.
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`], or what stopped the log.
     pub fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>> {
-        if let Some(wal) = self.only() {
-            return Ok(vec![wal.shared.destage()?]);
-        }
         let end = |(log, from): (usize, Lsn)| {
             let mut scanner = self.logs[log].scan(from);
             while let Some(record) = scanner.next().map_err(|error| error.in_log(LogId::new(log as u16)))? {
@@ -281,18 +240,24 @@ impl Logs {
         self.positions_before(gsn).into_iter().enumerate().map(end).collect()
     }
 
+    /// Every record below this GSN survives a crash, as far as is known.
+    #[inline]
+    fn hardened_below(&self) -> Gsn {
+        match &self.several {
+            None => Gsn::new(self.logs[0].shared.space.hardened().get()),
+            Some(several) => next(several.complete.get()),
+        }
+    }
+
     /// Whether everything up to and including `gsn` survives a crash, as far as is known.
     #[inline]
     pub fn is_hardened(&self, gsn: Gsn) -> bool {
-        match self.only() {
-            Some(wal) => wal.is_hardened(gsn),
-            None => self.complete.get() >= gsn,
-        }
+        gsn < self.hardened_below()
     }
 
     /// Sets room for [`Logs::synchronize`] aside, as far as there is room.
     pub fn set_room_aside(&self) {
-        if self.count() > 1 {
+        if self.several.is_some() {
             self.together.set_room_aside();
         }
     }
@@ -306,152 +271,146 @@ impl Logs {
         self.together.synchronize(gsn, &mut Vec::new())
     }
 
-    /// Whether [`Logs::wait_hardened`] and the like need no synchronization: the logs insert them by themselves, one for all
-    /// who wait.
-    pub fn are_hardened_together(&self) -> bool {
-        self.group.is_some()
+    /// Whether [`Logs::wait_hardened`] and the like need a synchronization. One log needs none, and several that are hardened
+    /// together insert them by themselves, one for all who wait.
+    pub fn needs_synchronizations(&self) -> bool {
+        self.several.as_ref().is_some_and(|several| several.group.is_none())
     }
 
     /// Blocks until everything up to and including `gsn` survives a crash. That is the GSN of a synchronization, at `own`
-    /// if the caller knows, or, with one log and with logs that are hardened together, of any record.
+    /// if the caller knows, or, where none is needed ([`Logs::needs_synchronizations`]), of any record. The fast way for a
+    /// thread that has nothing else to do: it may do the flush itself.
     ///
     /// # Errors
-    /// As [`Wal::wait_hardened`].
+    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not; [`WalError::OutOfRange`] when there is no such record.
     pub fn wait_hardened(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
-        match self.only() {
-            Some(wal) => wal.wait_hardened(gsn),
-            None => self.wait(gsn, own, Ask::InCompany),
-        }
+        self.wait(gsn, own, Ask::InCompany)
     }
 
-    /// As [`Logs::wait_hardened`], without waiting for company.
+    /// As [`Logs::wait_hardened`], for what is no commit and what commits may have to wait for: it does not wait for the
+    /// company that [`crate::GroupCommit`] asks for.
     ///
     /// # Errors
-    /// As [`Wal::wait_hardened`].
+    /// As [`Logs::wait_hardened`].
     pub fn harden_at_once(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
-        match self.only() {
-            Some(wal) => wal.harden_at_once(gsn),
-            None => self.wait(gsn, own, Ask::AtOnce),
-        }
+        self.wait(gsn, own, Ask::AtOnce)
     }
 
     /// Asks for everything up to and including `gsn` to survive a crash; see [`Logs::wait_hardened`]. Does not block.
     pub fn harden(&self, gsn: Gsn, own: Option<Place>) -> Hardened {
-        if let Some(wal) = self.only() {
-            return wal.harden(gsn);
-        }
-        if let Some(group) = &self.group {
+        if let Some(group) = self.group() {
             if !self.is_hardened(gsn) {
                 group.request(gsn);
             }
             return Hardened::together(group.take(), gsn);
         }
-        let mut parts = self.unhardened(own);
+        let (last, others) = self.unhardened(gsn, own);
         // Position zero, where nothing is missing: it is before everything that any log holds.
-        let last = parts.pop().unwrap_or((0, Lsn::ZERO));
-        let request = |(log, lsn): (usize, Lsn)| Part::request(&self.logs[log].shared, lsn);
-        let others = parts.into_iter().map(request).collect();
-        Hardened::of_several(request(last), others, self.complete.take(), gsn)
+        let (log, lsn) = last.unwrap_or((0, Lsn::ZERO));
+        let last = Part::request(&self.logs[log].shared, lsn);
+        let complete = self.several.as_ref().map(|several| (several.complete.take(), gsn));
+        Hardened::of_parts(last, others, complete)
     }
 
     fn wait(&self, gsn: Gsn, own: Option<Place>, ask: Ask) -> Result<()> {
         if self.is_hardened(gsn) || is_on(Bug::AcknowledgeBeforeFlush) {
             return Ok(());
         }
-        if let Some(group) = &self.group {
+        if let Some(group) = self.group() {
             group.request(gsn);
-            return group.wait(gsn);
+            return group.wait(gsn, ask);
         }
-        let mut parts = self.unhardened(own);
         // This thread may do the flush of one log itself; the daemons of the others are at work meanwhile.
-        if let Some((log, lsn)) = parts.pop() {
-            let others: Vec<Part> =
-                parts.into_iter().map(|(log, lsn)| Part::request(&self.logs[log].shared, lsn)).collect();
-            self.logs[log].shared.wait(lsn, ask).map_err(|error| error.in_log(LogId::new(log as u16)))?;
+        if let (Some((log, lsn)), others) = self.unhardened(gsn, own) {
+            let shared = &self.logs[log].shared;
+            let waited = shared.check_inserted(lsn).and_then(|()| shared.wait(lsn, ask));
+            waited.map_err(|error| error.in_log(LogId::new(log as u16)))?;
             others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
         }
-        self.complete.note(gsn);
+        if let Some(several) = &self.several {
+            several.complete.note(gsn);
+        }
         Ok(())
     }
 
-    /// What of each log is not hardened of what has been inserted by now, as the last byte that has to be; what is known to be
-    /// needed of the own log comes last. What a synchronization that has been inserted has noted of others is included.
-    fn unhardened(&self, own: Option<Place>) -> Vec<(usize, Lsn)> {
-        self.waits.fetch_add(1, Ordering::Relaxed);
+    /// What has to be hardened for everything up to `gsn` to survive a crash. With one log that is the record itself. With
+    /// several it is what of each has been inserted by now, which includes what a synchronization has noted; of the own log no
+    /// more than is known to be needed. The last of them is returned by itself, as the last byte of a log; the others have been
+    /// requested.
+    fn unhardened(&self, gsn: Gsn, own: Option<Place>) -> (Option<(usize, Lsn)>, Vec<Part>) {
+        let Some(several) = &self.several else { return (Some((0, Lsn::new(gsn.get()))), Vec::new()) };
+        several.waits.fetch_add(1, Ordering::Relaxed);
+        let space = |log: usize| -> &Space { &self.logs[log].shared.space };
         let mut parts = Vec::with_capacity(self.logs.len());
         let own_number = own.map(|own| usize::from(own.log().get()));
         for log in (0..self.logs.len()).filter(|log| Some(*log) != own_number) {
-            let end = self.space(log).end();
-            if self.space(log).hardened() < end && !(own.is_some() && is_on(Bug::OwnLogHardenedOnly)) {
+            let end = space(log).end();
+            if space(log).hardened() < end && !(own.is_some() && is_on(Bug::OwnLogHardenedOnly)) {
                 parts.push((log, Lsn::new(end.get() - 1)));
             }
         }
         if parts.is_empty() {
-            self.own_waits.fetch_add(1, Ordering::Relaxed);
+            several.own_waits.fetch_add(1, Ordering::Relaxed);
         }
-        if let (Some(own), Some(number)) = (own, own_number)
-            && self.space(number).hardened() <= own.lsn()
-        {
-            parts.push((number, own.lsn()));
-        }
-        parts
+        let own = own.filter(|own| space(usize::from(own.log().get())).hardened() <= own.lsn());
+        let last = own.map(|own| (usize::from(own.log().get()), own.lsn())).or_else(|| parts.pop());
+        let request = |(log, lsn): (usize, Lsn)| Part::request(&self.logs[log].shared, lsn);
+        (last, parts.into_iter().map(request).collect())
     }
 
-    /// As [`Wal::settle`], for all logs.
+    /// The calling thread is about to wait for something else than this log. Others' commits wait until what it has
+    /// inserted into rings in persistent memory is durable, which it sees to; in other logs nothing happens.
     #[inline]
     pub fn settle(&self) {
-        match &self.group {
+        match self.group() {
             Some(group) => group.fence(),
-            None => self.logs.iter().for_each(Wal::settle),
+            None => self.logs.iter().for_each(|log| log.shared.fence()),
         }
     }
 
-    /// As [`Wal::shortfall`], of the first log that has one.
+    /// A warning for people, if hardened records survive less than a power cut, because of what a ring is made of.
     pub fn shortfall(&self) -> Option<String> {
-        self.logs.iter().find_map(Wal::shortfall)
+        self.logs.iter().find_map(|log| log.shared.ring.nvm()?.shortfall())
     }
 
-    /// As [`Wal::hold`], for all logs.
-    pub fn hold(&self) -> LogsHold {
-        LogsHold::new(self.logs.iter().map(Wal::hold).collect())
+    /// Keeps everything from the log's present start on. A log that is held may grow up to its limit, and reservations then
+    /// get [`WalError::Full`].
+    pub fn hold(&self) -> LogHold {
+        LogHold::new(self.all().iter().map(|shared| StreamHold::new(Arc::clone(shared))).collect())
     }
 
-    /// As [`Wal::await_archive`].
+    /// Waits until all whole segments are in the archive, if there is one, or until it cannot be written.
     pub fn await_archive(&self) {
         // The archive may have to wait for what this thread has inserted.
         self.settle();
-        match &self.archiving {
-            Some(archiving) => archiving.await_all(),
-            None => self.logs.iter().for_each(Wal::await_archive),
+        match &self.several {
+            Some(several) => several.archiving.iter().for_each(Archiving::await_all),
+            None => self.logs[0].shared.await_archive(),
         }
     }
 
-    /// As [`Wal::archive_failure`].
+    /// Why the latest segment could not be copied to the archive. The log keeps it and tries again.
     pub fn archive_failure(&self) -> Option<WalError> {
-        self.logs.iter().find_map(Wal::archive_failure)
+        self.all().iter().find_map(|shared| shared.archiver.as_ref().and_then(Archiver::failure))
     }
 
     /// No record from now on, in any log, gets a GSN below this.
     pub fn earliest(&self) -> Gsn {
-        match self.only() {
-            Some(wal) => Gsn::new(wal.end().get()),
-            None => (0..self.logs.len()).map(|log| self.together.now(log)).min().expect("there is a log"),
-        }
+        (0..self.logs.len()).map(|log| self.together.now(log)).min().expect("there is a log")
     }
 
     /// The GSN of every record inserted by now is below this.
     pub fn latest(&self) -> Gsn {
-        match self.only() {
-            Some(wal) => Gsn::new(wal.end().get()),
-            None => self.together.latest(),
-        }
+        self.together.latest()
     }
 
-    /// Sets disk space for `bytes` aside in every log: which of them takes the records need not be known. See
-    /// [`Wal::reserve`]. The calling thread settles if it has to wait.
+    /// Sets disk space for `bytes` of records aside, so that flushing them cannot fail for want of space: in every log, as
+    /// which of them takes the records need not be known. Inserting does not use the reservation up: give it back with
+    /// [`Logs::unreserve`] *after* the insertions it was for. The calling thread settles if it has to wait.
     ///
     /// # Errors
-    /// As [`Wal::reserve`]; nothing is set aside then.
+    /// [`WalError::Full`] when the log may not or cannot grow, [`WalError::Disk`] when the disk fails otherwise. The log
+    /// goes on working either way, and nothing is set aside.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         self.together.shelves.reserve(self.together.all(), bytes, || self.settle())
@@ -460,7 +419,7 @@ impl Logs {
     /// As [`Logs::reserve`], even if the logs exceed their limits by it, as long as the disk has room.
     ///
     /// # Errors
-    /// As [`Wal::reserve`]; nothing is set aside then.
+    /// As [`Logs::reserve`]; nothing is set aside then.
     pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
         self.settle();
         self.together.shelves.reserve_exactly(self.together.all(), bytes, |lifted| self.lift_limit(lifted))
@@ -478,59 +437,59 @@ impl Logs {
         self.together.shelves.unreserve_unused(self.together.all(), bytes);
     }
 
-    /// As [`Wal::lift_limit`], for all logs.
+    /// Lets the log grow beyond `max_bytes`, as long as the disk has room, or ends that: for what must be logged so that
+    /// the log can become smaller again. As often as it is lifted, it has to be put back.
     pub fn lift_limit(&self, lifted: bool) {
-        self.logs.iter().for_each(|log| log.lift_limit(lifted));
+        self.all().iter().for_each(|shared| shared.segments.lift_limit(lifted));
     }
 
     /// Reads one hardened record.
     ///
     /// # Errors
-    /// As [`Wal::read`].
+    /// [`WalError::OutOfRange`] when `place` is outside the hardened log, [`WalError::Corrupt`] when no valid record starts
+    /// there, [`WalError::Disk`].
     pub fn read(&self, place: Place) -> Result<Record> {
-        if usize::from(place.log().get()) >= self.logs.len() {
+        let Some(log) = self.logs.get(usize::from(place.log().get())) else {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: FIRST_LSN });
-        }
-        self.log(place.log()).read(place.lsn()).map_err(|error| error.in_log(place.log()))
+        };
+        log.read(place.lsn()).map_err(|error| error.in_log(place.log()))
     }
 
     /// For reading the records of transactions, the latest first.
     pub fn read_back(&self) -> ReadBack<'_> {
-        ReadBack::new(self)
+        ReadBack::new(&self.logs)
     }
 
-    /// Reads the records of all logs in the order of their GSNs, of each from the position given, to where it is hardened
-    /// at this moment.
+    /// Reads the records of all logs in the order of their GSNs, of each from the position given, which is the start of a
+    /// record, to where it is hardened at this moment. From the end or beyond there are none. That part of the log must not be
+    /// recycled meanwhile.
     pub fn scan(&self, from: &[Lsn]) -> MergedScanner {
         MergedScanner::new(self.logs.iter().zip(from).map(|(log, from)| log.scan(*from)).collect())
     }
 
-    /// As [`Wal::scan`], of one log.
+    /// As [`Logs::scan`], of one log.
     pub fn scan_one(&self, log: LogId, from: Lsn) -> Scanner {
         self.log(log).scan(from)
     }
 
-    /// Gives up the records below `gsn`, as far as whole segments hold nothing else. See [`Wal::recycle_below`].
+    /// Gives up the records below `gsn`, durably, and recycles the segments that hold nothing else. With one log, that is the
+    /// start of a hardened record, or the end of the hardened log. As long as the archive or a backup needs some of that, it is
+    /// put off.
     ///
     /// # Errors
-    /// As [`Wal::recycle_below`].
+    /// [`WalError::OutOfRange`] when `gsn` is beyond the hardened log, [`WalError::Corrupt`] when no record starts there,
+    /// [`WalError::Disk`]. Nothing is lost by a failure; what could not be recycled is when the log is next opened.
     pub fn recycle_below(&self, gsn: Gsn) -> Result<()> {
-        if let Some(wal) = self.only() {
-            return wal.recycle_below(Lsn::new(gsn.get()));
-        }
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
             self.logs[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
-            let mut marks = self.together.marks[log].lock();
-            while marks.len() > 1 && marks.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
-                marks.pop_first();
-            }
+            self.together.forget_marks(log, position);
         }
         Ok(())
     }
 
     /// Longest payload that a record can have, in bytes.
     pub fn max_payload(&self) -> usize {
-        self.logs[0].max_payload() - self.tail()
+        self.logs[0].shared.max_payload - self.tail()
     }
 
     /// Bytes that a record with a payload of `payload` bytes takes at most.
@@ -538,13 +497,14 @@ impl Logs {
         record_bytes(payload + self.tail()) as u64
     }
 
+    /// Bytes of the tails in a synchronization.
     fn tail(&self) -> usize {
-        if self.only().is_some() { 0 } else { tails_bytes(self.count()) }
+        if self.several.is_some() { tails_bytes(self.count()) } else { 0 }
     }
 
-    /// Where each log starts, and where it ends.
-    pub fn extents(&self) -> Vec<(Lsn, Lsn)> {
-        self.logs.iter().map(|log| (log.start(), log.end())).collect()
+    /// Where each log stands.
+    pub fn extents(&self) -> Vec<Extent> {
+        self.logs.iter().map(Wal::extent).collect()
     }
 
     /// The rings in persistent memory belong to this generation of the database from now on, durably: before the database
@@ -558,59 +518,39 @@ impl Logs {
     /// Counts since the logs were opened, of all together. The LSNs are those of the first log.
     pub fn stats(&self) -> WalStats {
         let mut sum = self.logs[0].stats();
-        for log in &self.logs[1..] {
-            let stats = log.stats();
-            sum.records += stats.records;
-            sum.bytes += stats.bytes;
-            sum.consolidated += stats.consolidated;
-            sum.ring_full_waits += stats.ring_full_waits;
-            sum.flushes += stats.flushes;
-            sum.inline_flushes += stats.inline_flushes;
-            sum.flushed_bytes += stats.flushed_bytes;
-            sum.hardening_waits += stats.hardening_waits;
-            sum.fences += stats.fences;
-            sum.drains += stats.drains;
-            sum.drain_signals += stats.drain_signals;
-            sum.segments_live += stats.segments_live;
-            sum.segments_created += stats.segments_created;
-            sum.segments_recycled += stats.segments_recycled;
-            sum.segments_archived += stats.segments_archived;
-            sum.archive_failures += stats.archive_failures;
+        self.logs[1..].iter().for_each(|log| sum.add(&log.stats()));
+        (sum.hardened_gsn, sum.end_gsn) = (self.hardened_below(), self.latest());
+        sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unpromised());
+        if let Some(several) = &self.several {
+            sum.synchronizations = self.together.synchronizations.load(Ordering::Relaxed);
+            sum.waits_for_logs = several.waits.load(Ordering::Relaxed);
+            sum.waits_for_own_log = several.own_waits.load(Ordering::Relaxed);
+            if let Some(passive) = several.group.as_ref().and(self.logs[0].shared.passive.as_deref()) {
+                // The same for all of them.
+                (sum.drains, sum.drain_signals, sum.fences) = passive.counts();
+                sum.waits_for_logs += passive.requests();
+            }
         }
-        if self.count() > 1 {
-            (sum.hardened_gsn, sum.end_gsn) = (next(self.complete.get()), self.together.latest());
-        }
-        sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.together.shelves.unpromised());
-        let mut waits = self.waits.load(Ordering::Relaxed);
-        if let Some(passive) = self.group.as_ref().and_then(|_| self.logs[0].shared.passive.as_deref()) {
-            // The same for all of them.
-            (sum.drains, sum.drain_signals, sum.fences) = passive.counts();
-            waits += passive.requests();
-        }
-        sum.synchronizations = self.together.synchronizations.load(Ordering::Relaxed);
-        sum.waits_for_logs = waits;
-        sum.waits_for_own_log = self.own_waits.load(Ordering::Relaxed);
         sum
     }
 
-    /// What stopped one of the logs. See [`Wal::failure`].
+    /// What stopped the log: the failure of a write or sync. Everything but reading is refused then.
     pub fn failure(&self) -> Option<WalError> {
         self.logs.iter().find_map(Wal::failure)
     }
 
-    /// Hardens everything and stops the logs' threads. See [`Wal::close`].
+    /// Hardens everything inserted before and stops the log's threads. What is not archived yet is when the log is open again.
+    /// Records inserted afterwards go nowhere. A ring in persistent memory is given up, with all it holds in the segments; its
+    /// region is free when the log has been dropped. Nothing happens the second time.
     ///
     /// # Errors
-    /// As [`Wal::close`], after all have been stopped.
+    /// [`WalError::Failed`] when not everything could be hardened; all threads have been stopped then, too.
     pub fn close(&self) -> Result<()> {
-        // It may insert synchronizations.
-        if let Some(archiving) = &self.archiving {
-            archiving.stop();
-        }
-        if let Some(group) = &self.group {
+        if let Some(several) = &self.several {
+            several.archiving.iter().for_each(Archiving::stop);
             // Those who wait for what has been inserted are told so. The outcome is that of the logs.
-            let _ = group.wait(Gsn::new(self.latest().get() - 1));
-            group.stop();
+            let _ = several.group.as_ref().map(|group| group.wait(Gsn::new(self.latest().get() - 1), Ask::AtOnce));
+            several.stop();
         }
         let outcomes: Vec<Result<()>> = self.logs.iter().map(Wal::close).collect();
         outcomes.into_iter().collect()
@@ -619,35 +559,6 @@ impl Logs {
 
 impl Drop for Logs {
     fn drop(&mut self) {
-        if let Some(archiving) = &self.archiving {
-            archiving.stop();
-        }
-        if let Some(group) = &self.group {
-            group.stop();
-        }
+        self.several.iter().for_each(Several::stop);
     }
-}
-
-/// The GSN behind this.
-pub(crate) fn next(gsn: Gsn) -> Gsn {
-    Gsn::new(gsn.get() + 1)
-}
-
-/// Bytes from one mark to the next: recycling gives up segments, and recovery starts to read, at a mark.
-pub(crate) fn mark_step(options: &WalOptions) -> u64 {
-    (options.segment_bytes / 16).clamp(4 << 10, 256 << 10)
-}
-
-/// Refuses what several logs cannot be.
-pub(crate) fn check(options: &WalOptions, count: u16) -> Result<()> {
-    let invalid = |option, reason: String| Err(WalError::InvalidOption { option, reason });
-    if !(1..=MAX_LOGS).contains(&count) {
-        return invalid("logs", format!("it must be from 1 to {MAX_LOGS}"));
-    }
-    if count > 1 && options.insert == InsertDesign::Reserved {
-        let reason = "`reserved` hands out space in no particular turn, and several logs need one to keep their records in \
-                      the order of their GSNs; choose another design or one log";
-        return invalid("insert", reason.to_owned());
-    }
-    options.validate()
 }

@@ -2,6 +2,9 @@
 
 pub(crate) mod archiving;
 pub(crate) mod commit_round;
+pub(crate) mod complete;
+pub(crate) mod hardened;
+pub(crate) mod hold;
 pub(crate) mod log_pieces;
 pub(crate) mod log_placement;
 pub(crate) mod log_room;

@@ -12,9 +12,9 @@ mod real {
         let options = WalOptions { segment_bytes, ring_bytes, max_bytes: 8 * segment_bytes, ..WalOptions::default() };
         let options = WalOptions { spare_segments: 0, ..options };
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-        let logs = Logs::create(&disk, &options, 3, [7; 16]).unwrap();
+        let logs = Logs::create(&disk, &WalOptions { logs: 3, ..options.clone() }, [7; 16]).unwrap();
         // All but the headers of the segments, less where the log starts.
-        let capacity = 8 * (segment_bytes - 4096) - (logs.extents()[0].1.get() - 4096);
+        let capacity = 8 * (segment_bytes - 4096) - (logs.extents()[0].end.get() - 4096);
         (logs, capacity)
     }
 

@@ -67,36 +67,38 @@ const REFUSED: Duration = Duration::from_millis(1);
 /// Threads that may share rings without a fence for each record.
 const MAX_THREADS: usize = 1024;
 
-/// What a log is given that is one of several.
+/// What the streams of a log have in common. A log with one stream needs no clock: there the LSN of a record is its GSN.
 #[derive(Debug)]
-pub(crate) struct OneOf {
-    pub(crate) clock: Clock,
-    /// What [`passive_of_several`] makes, the same for all of them.
-    pub(crate) passive: Option<Arc<Passive>>,
-    /// If they are archived.
-    pub(crate) archive: Option<Arc<ArchiveInUse>>,
+pub(crate) struct Common {
+    /// What threads know to be durable, if that is left to them.
+    passive: Option<Arc<Passive>>,
+    /// If the log is archived.
+    archive: Option<Arc<ArchiveInUse>>,
+    /// Of several streams: no record from now on gets a GSN below the first. Their clocks share a floor if the streams are
+    /// hardened together.
+    clocks: Option<(Gsn, Option<CommonFloor>)>,
 }
 
-/// A floor for the clocks of several logs, if they are hardened together.
-pub(crate) fn common_floor(passive: Option<&Passive>) -> Option<CommonFloor> {
-    passive.map(|_| CommonFloor::default())
-}
-
-/// For a database's only log: what threads know to be durable, if that is left to them.
-fn passive(options: &WalOptions) -> Option<Arc<Passive>> {
-    match &options.device {
-        LogDevice::Nvm(nvm) if nvm.domain == Domain::VolatileCache => {
-            Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain)))
-        }
-        _ => None,
+impl Common {
+    /// For streams with these options, whose further records may not get GSNs below `floor`.
+    pub(crate) fn new(options: &WalOptions, floor: Gsn) -> Result<Self> {
+        let are_several = options.logs > 1;
+        let passive = match &options.device {
+            LogDevice::Nvm(nvm)
+                if nvm.domain == Domain::VolatileCache || are_several && options.shared_synchronizations =>
+            {
+                Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain)))
+            }
+            _ => None,
+        };
+        let archive = options.archive.as_ref().map(Archive::take).transpose()?;
+        let clocks = are_several.then(|| (floor, passive.as_ref().map(|_| CommonFloor::default())));
+        Ok(Self { passive, archive, clocks })
     }
-}
 
-/// The same for several logs, if they are hardened together.
-pub(crate) fn passive_of_several(options: &WalOptions) -> Option<Arc<Passive>> {
-    match &options.device {
-        LogDevice::Nvm(nvm) if options.shared_synchronizations => Some(Arc::new(Passive::new(MAX_THREADS, nvm.drain))),
-        _ => passive(options),
+    /// The clock of a stream that ends at `end`.
+    fn clock(&self, end: Lsn) -> Option<Clock> {
+        self.clocks.as_ref().map(|(floor, common)| Clock::new(end, *floor).with_common(common.clone()))
     }
 }
 
@@ -136,13 +138,11 @@ impl Shared {
         files: Arc<SegmentFiles>,
         start: Lsn,
         end: Lsn,
-        one_of: Option<OneOf>,
+        common: &Common,
         buffer: Option<Buffer>,
     ) -> Result<Self> {
-        let (clock, passive, archive) = match one_of {
-            Some(OneOf { clock, passive, archive }) => (Some(clock), passive, archive),
-            None => (None, passive(&options), options.archive.as_ref().map(Archive::take).transpose()?),
-        };
+        let clock = common.clock(end);
+        let archive = common.archive.clone();
         let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
         let limits = limits(&options, buffer.as_ref().map_or(0, |buffer| buffer.found.number));
         let is_persistent = buffer.is_some();
@@ -197,7 +197,7 @@ impl Shared {
             quick: if is_clocked || is_persistent { Quick::Never } else { Quick::new(sealing) },
             ring,
             destaging: Mutex::new(()),
-            passive,
+            passive: common.passive.clone(),
             stalled: Stalled::default(),
             archiver,
             failure: OnceLock::new(),
@@ -308,7 +308,7 @@ impl Shared {
         (lsn, lsn.advance(bytes as u64), gsn.get())
     }
 
-    /// As [`crate::Wal::reserve`].
+    /// Sets disk space for `bytes` of records aside.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
         self.segments.reserve(bytes, || self.space.end(), || self.fence())
     }

@@ -1,7 +1,7 @@
-//! One log: its shared state, its background threads, and handles to what it has hardened.
+//! One log: its shared state, its background threads, and requests to harden it.
 
 pub(crate) mod copy;
 pub(crate) mod daemon;
-pub(crate) mod hardened;
 pub(crate) mod inner;
 pub(crate) mod log;
+pub(crate) mod part;

@@ -43,7 +43,7 @@ pub fn find(disk: &SimDisk, options: &WalOptions, count: u16, history: &History)
     let from = vec![FIRST_LSN; usize::from(count)];
     let known =
         Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: history.complete, is_cutting: history.is_cutting };
-    Logs::find(&disk_of(disk), options, count, DATABASE, &known, None)
+    Logs::find(&disk_of(disk), &WalOptions { logs: count, ..options.clone() }, DATABASE, &known, None)
 }
 
 /// Opens the logs, which may fail because the power is cut again.
@@ -148,7 +148,7 @@ pub fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
 /// Creates logs and works; the power may be cut anywhere.
 fn run(world: &World, sweep: Sweep, history: &mut History) -> Result<()> {
     let options = world.options(&options(sweep.design));
-    let logs = Logs::create(&disk_of(&world.disk), &options, sweep.count, DATABASE)?;
+    let logs = Logs::create(&disk_of(&world.disk), &WalOptions { logs: sweep.count, ..options.clone() }, DATABASE)?;
     work_in(world, &logs, history, &mut Random(sweep.seed), sweep.steps)
 }
 

@@ -6,9 +6,9 @@ use duramen_wal::{NewRecord, WalOptions};
 use super::*;
 
 fn logs(count: u16) -> Arc<Logs> {
-    let options = WalOptions { ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
+    let options = WalOptions { logs: count, ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
     let disk: Arc<dyn duramen_io::Disk> = Arc::new(SimDisk::new(1));
-    Arc::new(Logs::create(&disk, &options, count, [1; 16]).unwrap())
+    Arc::new(Logs::create(&disk, &options, [1; 16]).unwrap())
 }
 
 /// Inserts a record of `txn`, in its own time; returns its GSN and place.
@@ -71,7 +71,7 @@ fn analyzed_in_steps(logs: &Logs, table: &[TxnEntry], from: &[Lsn], step: u64) -
 }
 
 fn starts(logs: &Logs) -> Vec<Lsn> {
-    logs.extents().iter().map(|extent| extent.0).collect()
+    logs.extents().iter().map(|extent| extent.start).collect()
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn logs_are_put_together_by_time() {
 fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     let logs = logs(2);
     let (first, _) = insert(&logs, 0, 5, Kind::FreeOnCommit, 0, Gsn::ZERO);
-    let from = logs.extents()[0].1;
+    let from = logs.extents()[0].end;
     let (earlier, _) = insert(&logs, 0, 5, Kind::FreeOnCommit, 0, first);
     let (_, latest) = insert(&logs, 1, 5, Kind::FreeOnCommit, 0, earlier);
-    let from = [from, logs.extents()[1].1];
+    let from = [from, logs.extents()[1].end];
     harden(&logs);
     let table = [entry(5, TxnState::Active, first, latest)];
     assert_eq!(analyzed(&logs, &table, &from), table);
