@@ -42,7 +42,7 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
             let outcome = work(&image, options, &mut history, seed + 1, 3);
             outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
             let mut wal_history = history.clone();
-            let wal = Logs::open(&arc(&image.crash_image(&CrashChoice::Nothing)), &options, DATABASE, None)
+            let wal = Logs::open(&arc(&image.crash_image(&CrashChoice::Nothing)), options, DATABASE, None)
                 .unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
             check_contents(&wal, &mut wal_history).unwrap();
         }

@@ -21,8 +21,8 @@ pub struct History {
 /// Goes on with the log in `disk` until an error, or for `steps` steps.
 pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, steps: u64) -> Result<()> {
     let wal = if history.hardened.is_zero() {
-        let wal = match Logs::open(&arc(disk), &options, DATABASE, None) {
-            Err(WalError::NoLog { .. }) => Logs::create(&arc(disk), &options, DATABASE)?,
+        let wal = match Logs::open(&arc(disk), options, DATABASE, None) {
+            Err(WalError::NoLog { .. }) => Logs::create(&arc(disk), options, DATABASE)?,
             other => other?,
         };
         history.hardened = FIRST_LSN;
@@ -30,7 +30,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
         history.next_start = FIRST_LSN;
         wal
     } else {
-        Logs::open(&arc(disk), &options, DATABASE, None)?
+        Logs::open(&arc(disk), options, DATABASE, None)?
     };
     check_contents(&wal, history)?;
     let mut random = Random(seed);
