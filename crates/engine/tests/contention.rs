@@ -127,7 +127,12 @@ fn threads_that_run_again_at_once_make_progress() {
             let outcome = contend(threads, keys, retry, Duration::from_millis(200));
             let (per_second, deadlocks) = (outcome.per_second(), outcome.deadlocks);
             println!("{threads} threads, {keys:?}, {retry:?}: {per_second:.0} commits/s, {deadlocks} deadlocks");
-            assert!(per_second > 50.0, "{threads} threads, {keys:?}, {retry:?}: {outcome:?}");
+            // By attempts: a busy machine takes the processor away at each step. There were 2,000 deadlocks a commit.
+            let commits = outcome.commits.iter().sum::<u64>();
+            assert!(
+                commits > 0 && deadlocks <= 10 * commits + 100,
+                "{threads} threads, {keys:?}, {retry:?}: {outcome:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Databases that earlier versions of the format have left, closed or as a power cut did, open and hold what they held.
+//! Databases that earlier versions of the program have left, closed or as a power cut did, open and hold what they held.
 
 #[path = "common/fixture.rs"]
 mod fixture;
@@ -92,8 +92,8 @@ fn verify(db: &Db) {
 }
 
 #[test]
-fn databases_of_older_formats_open() {
-    for format in [1] {
+fn databases_of_earlier_versions_open() {
+    for format in [1, 3] {
         for (name, logs, _) in SPECIMENS {
             let disk = fixture::unpack(&std::fs::read(file(format, name)).unwrap());
             for life in 0..3 {

@@ -67,7 +67,8 @@ pub struct WalStats {
     pub end: Lsn,
     /// Every record with a lower GSN survives a crash; records that are inserted from now on may have lower ones.
     pub hardened_gsn: Gsn,
-    /// Every record inserted so far has a lower GSN: when nobody is inserting, a point to restore to.
+    /// Every record inserted so far has a lower GSN. With one log, later records have no lower one. With several logs they
+    /// may: there `hardened_gsn` is the point to restore to.
     pub end_gsn: Gsn,
 }
 
