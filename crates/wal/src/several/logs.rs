@@ -1,7 +1,7 @@
-//! Several logs of one database that work as one (Aether, section 7; Scalable logging through NVM, section 3).
+//! The log: one stream of records, or several that work as one (Aether, section 7; Scalable logging through NVM, section 3).
 //!
-//! Each log is a [`Wal`] with buffer, flush daemon and segments of its own. What makes them one is time: every record has a
-//! GSN, by which records of different logs are ordered (`clock.rs`), and a log's records are in the order of their GSNs.
+//! Each stream is a [`Wal`] with buffer, flush daemon and segments of its own; where there are several, each is called a log.
+//! What makes them one is time: every record has a GSN, by which records of different logs are ordered (`clock.rs`), and a log's records are in the order of their GSNs.
 //!
 //! # Synchronization
 //! After a crash one log may have lost its last records and another not; what depends on a lost record must not survive. A
@@ -12,7 +12,7 @@
 //! so low. The tails are part of the record. It is acknowledged when every log is hardened up to its tail.
 //!
 //! Opening finds the end of each log and then the synchronization with the highest GSN whose tails all lie within the logs
-//! found; each log is cut behind that GSN (`logs_open.rs`). Everything acknowledged is before the cut, and nothing before the
+//! found; each log is cut behind that GSN (`open.rs`). Everything acknowledged is before the cut, and nothing before the
 //! cut lacks anything. (The papers' recovery takes the last complete synchronization of each log and cuts each log at the
 //! highest timestamp among them; here that is one GSN for all logs.)
 //!

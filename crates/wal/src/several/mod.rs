@@ -1,4 +1,4 @@
-//! Several logs as one: which log a record goes to, what is complete across them, and how they are opened and merged.
+//! The log, of one stream or of several as one: what is complete across them, and how they are opened and merged.
 
 pub(crate) mod archiving;
 pub(crate) mod commit_round;

@@ -37,10 +37,10 @@ const MOST: usize = 64;
 
 /// A log that disk space can be set aside in.
 pub(crate) trait Limited {
-    /// As [`crate::Wal::reserve`].
+    /// As [`crate::Logs::reserve`], of one log.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
-    /// As [`crate::Wal::unreserve`].
+    /// As [`crate::Logs::unreserve`], of one log.
     fn unreserve(&self, bytes: u64);
 }
 
