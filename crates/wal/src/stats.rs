@@ -54,8 +54,8 @@ pub struct WalStats {
     pub reserved_bytes: u64,
     /// With several logs: records that were synchronizations of all of them.
     pub synchronizations: u64,
-    /// With several logs: requests to harden, each of which needs what all logs had by then. Where logs are hardened together
-    /// ([`Logs::are_hardened_together`](crate::Logs::are_hardened_together)), one synchronization serves many of them.
+    /// With several logs: requests to harden, each of which needs what all logs had by then. Logs that are hardened together
+    /// need no synchronization for each of them ([`crate::Logs::needs_synchronizations`]): one serves many.
     pub waits_for_logs: u64,
     /// Those of them that found all other logs hardened and waited for one log at most. None where logs are hardened together.
     pub waits_for_own_log: u64,

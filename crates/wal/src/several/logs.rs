@@ -1,7 +1,8 @@
 //! The log: one stream of records, or several that work as one (Aether, section 7; Scalable logging through NVM, section 3).
 //!
 //! Each stream is a [`Wal`] with buffer, flush daemon and segments of its own; where there are several, each is called a log.
-//! What makes them one is time: every record has a GSN, by which records of different logs are ordered (`clock.rs`), and a log's records are in the order of their GSNs.
+//! What makes them one is time: every record has a GSN, by which records of different logs are ordered (`clock.rs`), and a
+//! log's records are in the order of their GSNs.
 //!
 //! # Synchronization
 //! After a crash one log may have lost its last records and another not; what depends on a lost record must not survive. A
