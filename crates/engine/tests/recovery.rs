@@ -5,7 +5,7 @@ use duramen::{Db, Options, Partition, RecoveryObserver, RecoveryPass, RecoveryPr
 use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-use duramen_wal::{Logs, NewRecord, WalOptions};
+use duramen_wal::{Log, NewRecord, WalOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -233,7 +233,7 @@ fn records_that_make_no_sense_are_refused() {
     let opened_with = |kind: u8, flags: u8, txn: u64, further: u64| {
         let disk = good.image();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let wal = Logs::open(&shared, &wal_options, database, None).unwrap();
+        let wal = Log::open(&shared, &wal_options, database, None).unwrap();
         let mut reference = wal.extents()[0].end.advance(further).get();
         let prev = Place::new(reference);
         let mut payload = Vec::new();

@@ -10,7 +10,7 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, Logs, NewRecord, Sealing, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, Log, NewRecord, Sealing, WalError, WalOptions};
 
 use crate::circumstances::Circumstances;
 use crate::harness::{Phase, guarded};
@@ -112,7 +112,7 @@ fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Re
     let mut options = options_of(load.design, &mut rng);
     let text = |error: WalError| error.to_string();
     let mut world = World::with_rings(circumstances.disk(seed), circumstances.log, 1, options.ring_bytes);
-    let mut wal = Logs::create(&disk_of(&world), &in_world(&options, &world), DATABASE).map_err(text)?;
+    let mut wal = Log::create(&disk_of(&world), &in_world(&options, &world), DATABASE).map_err(text)?;
     let mut progress = vec![Progress::default(); load.threads];
     for life in 0..=load.crashes {
         phase.enter(format!("the log, life {life}"));
@@ -135,7 +135,7 @@ fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Re
         if circumstances.changes {
             options = options_of(*rng.pick(&InsertDesign::ALL), &mut rng);
         }
-        wal = Logs::open(&disk_of(&world), &in_world(&options, &world), DATABASE, None)
+        wal = Log::open(&disk_of(&world), &in_world(&options, &world), DATABASE, None)
             .map_err(|error| format!("does not open after the power went off: {error}"))?;
         progress = compare(&wal, &progress)?;
     }
@@ -143,7 +143,7 @@ fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Re
 }
 
 /// Checks the hardened log against what its threads know; gives what they would know had they written just that.
-fn compare(wal: &Logs, progress: &[Progress]) -> Result<Vec<Progress>, String> {
+fn compare(wal: &Log, progress: &[Progress]) -> Result<Vec<Progress>, String> {
     let found = read(wal, progress.len())?;
     for (number, (found, done)) in found.iter().zip(progress).enumerate() {
         if *found < done.hardened || *found > done.next {
@@ -154,7 +154,7 @@ fn compare(wal: &Logs, progress: &[Progress]) -> Result<Vec<Progress>, String> {
 }
 
 /// Reads the hardened log and checks each record; gives the number of each thread's records.
-fn read(wal: &Logs, threads: usize) -> Result<Vec<u64>, String> {
+fn read(wal: &Log, threads: usize) -> Result<Vec<u64>, String> {
     let mut counts = vec![0; threads];
     let mut scanner = wal.scan(&[wal.extents()[0].start]);
     let mut position = FIRST_LSN;
@@ -183,7 +183,7 @@ fn payload(txn: u64, len: usize) -> Vec<u8> {
 }
 
 fn run_threads(
-    wal: &Arc<Logs>,
+    wal: &Arc<Log>,
     world: &World,
     progress: &[Progress],
     load: Load,
@@ -211,7 +211,7 @@ fn run_threads(
 }
 
 /// Reads what is hardened now and then, as a user may who follows the log.
-fn follow(wal: &Logs, over: &AtomicBool, threads: usize) -> Result<(), String> {
+fn follow(wal: &Log, over: &AtomicBool, threads: usize) -> Result<(), String> {
     let mut last = Lsn::ZERO;
     while !over.load(Ordering::SeqCst) {
         let durable = wal.extents()[0].durable;
@@ -230,7 +230,7 @@ fn follow(wal: &Logs, over: &AtomicBool, threads: usize) -> Result<(), String> {
 
 /// One thread: record after record, until the last or until the log has failed.
 fn insert(
-    wal: &Logs,
+    wal: &Log,
     world: &World,
     thread: usize,
     mut done: Progress,

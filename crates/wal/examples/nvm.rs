@@ -5,7 +5,7 @@ use std::sync::Arc;
 use duramen_io::{Disk, RealDisk, RealDiskOptions};
 use duramen_pmem::{Domain, Source, Survive};
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-use duramen_wal::{FIRST_LSN, LogDevice, Logs, NewRecord, NvmOptions, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, Log, LogDevice, NewRecord, NvmOptions, WalError, WalOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1).ok_or("which directory?")?;
@@ -16,8 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let nvm =
         NvmOptions { survive: Survive::Process, ..NvmOptions::new(Source::File(ring.into()), Domain::VolatileCache) };
     let options = WalOptions { device: LogDevice::Nvm(nvm), ..WalOptions::default() };
-    let wal = match Logs::open(&disk, &options, *b"an example's log", None) {
-        Err(WalError::NoLog { .. }) => Logs::create(&disk, &options, *b"an example's log")?,
+    let wal = match Log::open(&disk, &options, *b"an example's log", None) {
+        Err(WalError::NoLog { .. }) => Log::create(&disk, &options, *b"an example's log")?,
         opened => opened?,
     };
     let (txn, page, prev) = (TxnId::new(1), PageId::ZERO, Place::ZERO);

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use duramen_io::{Disk, RealDisk, RealDiskOptions};
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-use duramen_wal::{Logs, NewRecord, WalOptions};
+use duramen_wal::{Log, NewRecord, WalOptions};
 
 const THREADS: u64 = 4;
 const EVENTS: u64 = 250;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _only_opener = disk.lock()?;
     let options = WalOptions { segment_bytes: 4 << 20, ..WalOptions::default() };
 
-    let wal = Logs::create(&disk, &options, IDENTITY)?;
+    let wal = Log::create(&disk, &options, IDENTITY)?;
     let start = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     drop(wal);
 
-    let wal = Logs::open(&disk, &options, IDENTITY, None)?;
+    let wal = Log::open(&disk, &options, IDENTITY, None)?;
     let mut events = BTreeMap::new();
     let mut scanner = wal.scan(&[wal.extents()[0].start]);
     let mut last = None;

@@ -2,9 +2,9 @@
 //! `examples/standalone.rs`.
 //!
 //! # Use
-//! [`Logs::insert`] puts a record into a buffer in memory and returns its place. [`Logs::wait_hardened`] blocks until it is
-//! durable; [`Logs::harden`] only asks for that and returns a [`Hardened`] to wait for or to await. [`Logs::scan`] and
-//! [`Logs::read`] read what is durable, [`Logs::recycle_below`] gives up the beginning. [`LogReader`] reads a log that nobody
+//! [`Log::insert`] puts a record into a buffer in memory and returns its place. [`Log::wait_hardened`] blocks until it is
+//! durable; [`Log::harden`] only asks for that and returns a [`Hardened`] to wait for or to await. [`Log::scan`] and
+//! [`Log::read`] read what is durable, [`Log::recycle_below`] gives up the beginning. [`LogReader`] reads a log that nobody
 //! has open, without changing it. The log does not know what its records mean.
 //!
 //! # Places
@@ -65,7 +65,7 @@
 //! After one failed write or sync of log data it is unknown what the device has, so the log stops: nothing is hardened any
 //! more, everyone who waits gets [`WalError::Failed`] with the first failure, and reopening the log recovers what was
 //! hardened. Insertions never fail and never block on a stopped log; their records go nowhere. A disk without space is not
-//! a failure of that kind: [`Logs::reserve`] reports [`WalError::Full`] and the log goes on. Opening refuses a log that has
+//! a failure of that kind: [`Log::reserve`] reports [`WalError::Full`] and the log goes on. Opening refuses a log that has
 //! lost hardened records, as far as that can be told, with [`WalError::Corrupt`] or [`WalError::MissingSegment`].
 //!
 //! # Where it comes from
@@ -106,11 +106,11 @@ pub use segments::retention::Retainer;
 pub use segments::scan::Scanner;
 pub use several::hardened::Hardened;
 pub use several::hold::LogHold;
+pub use several::log::Log;
 pub use several::log_pieces::complete_up_to;
 pub use several::log_placement::log_of_seat;
-pub use several::logs::Logs;
 pub use several::merge::MergedScanner;
-pub use several::open::{FoundLogs, Known};
+pub use several::open::{FoundLog, Known};
 pub use several::read_back::ReadBack;
 pub use stats::{Extent, WalStats};
-pub use stream::log::{FIRST_LSN, Inserted};
+pub use stream::{FIRST_LSN, Inserted};

@@ -168,7 +168,7 @@ pub struct WalOptions {
     /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists keeps the size it was
     /// created with.
     pub segment_bytes: u64,
-    /// Most bytes of segment files in use at a time, at least two segments. When they are used up, [`crate::Logs::reserve`]
+    /// Most bytes of segment files in use at a time, at least two segments. When they are used up, [`crate::Log::reserve`]
     /// reports [`WalError::Full`] until the log is recycled.
     pub max_bytes: u64,
     /// How many segments are kept ready ahead of the end of the log, made in the background or recycled. With 0 there
@@ -188,7 +188,7 @@ pub struct WalOptions {
     pub synchronization_kind: u8,
     /// The generation that rings have to be of, or the next one, if they hold an end of the log: one that is older has been put
     /// back, and lacks what has been hardened since. Zero, the default, if there are no generations. See
-    /// [`crate::Logs::stamp_rings`].
+    /// [`crate::Log::stamp_rings`].
     pub generation: u64,
 }
 

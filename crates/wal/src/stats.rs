@@ -50,12 +50,12 @@ pub struct WalStats {
     pub archive_failures: u64,
     /// Everything below is in the archive; zero if there is none.
     pub archived: Lsn,
-    /// Bytes set aside by [`crate::Logs::reserve`].
+    /// Bytes set aside by [`crate::Log::reserve`].
     pub reserved_bytes: u64,
     /// With several logs: records that were synchronizations of all of them.
     pub synchronizations: u64,
     /// With several logs: requests to harden, each of which needs what all logs had by then. Logs that are hardened together
-    /// need no synchronization for each of them ([`crate::Logs::needs_synchronizations`]): one serves many.
+    /// need no synchronization for each of them ([`crate::Log::needs_synchronizations`]): one serves many.
     pub waits_for_logs: u64,
     /// Those of them that found all other logs hardened and waited for one log at most. None where logs are hardened together.
     pub waits_for_own_log: u64,

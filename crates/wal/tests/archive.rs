@@ -10,23 +10,23 @@ use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_pmem::{Domain, SimMemory, Source};
 use duramen_types::Lsn;
-use duramen_wal::{Archive, FIRST_LSN, InsertDesign, LogDevice, Logs, NvmOptions, WalError, WalOptions};
+use duramen_wal::{Archive, FIRST_LSN, InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
 
 fn archiving(archive: &SimDisk) -> WalOptions {
     WalOptions { archive: Some(Archive::on(arc(archive))), ..options(InsertDesign::Hybrid) }
 }
 
-fn start(disk: &SimDisk, archive: &SimDisk) -> Logs {
-    Logs::create(&arc(disk), &archiving(archive), DATABASE).unwrap()
+fn start(disk: &SimDisk, archive: &SimDisk) -> Log {
+    Log::create(&arc(disk), &archiving(archive), DATABASE).unwrap()
 }
 
-fn reopen(disk: &SimDisk, archive: &SimDisk) -> Result<Logs, WalError> {
-    Logs::open(&arc(disk), &archiving(archive), DATABASE, None)
+fn reopen(disk: &SimDisk, archive: &SimDisk) -> Result<Log, WalError> {
+    Log::open(&arc(disk), &archiving(archive), DATABASE, None)
 }
 
 /// Inserts and hardens records `numbers`; each takes some 10 KB, so that seven fill a segment. Asks for the log to start at
 /// the last of them.
-fn fill(wal: &Logs, numbers: std::ops::Range<u64>) -> Result<(), WalError> {
+fn fill(wal: &Log, numbers: std::ops::Range<u64>) -> Result<(), WalError> {
     for number in numbers {
         let reserve = || wal.reserve(record_bytes(10_000));
         match reserve() {
@@ -74,7 +74,7 @@ fn records_in(archive: &SimDisk) -> (u64, Lsn) {
 }
 
 /// The archive has all segments that the log does not.
-fn check_complete(archive: &SimDisk, wal: &Logs) {
+fn check_complete(archive: &SimDisk, wal: &Log) {
     records_in(archive);
     let data = (64 << 10) - 4096;
     let needed = FIRST_LSN.get() + (wal.start().get() - FIRST_LSN.get()) / data * data;
@@ -119,14 +119,14 @@ fn a_log_in_persistent_memory_is_archived_too() {
         let memory = SimMemory::new(4096 + (64 << 10), domain);
         let nvm = NvmOptions::new(Source::Simulated(memory), domain);
         let options = WalOptions { device: LogDevice::Nvm(nvm), ..archiving(&archive) };
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         fill(&wal, 0..100).unwrap();
         wal.await_archive();
         until("recycling", || wal.stats().segments_live <= 3);
         assert!(records_in(&archive).0 >= 80);
         wal.close().unwrap();
         drop(wal);
-        let wal = Logs::open(&arc(&disk), &options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         fill(&wal, 100..150).unwrap();
         wal.await_archive();
         assert!(records_in(&archive).0 >= 130);
@@ -188,7 +188,7 @@ fn what_was_not_archived_is_when_the_log_is_opened_again() {
     assert!(records_in(&archive).0 >= 80);
 }
 
-fn refusal(outcome: Result<Logs, WalError>) -> String {
+fn refusal(outcome: Result<Log, WalError>) -> String {
     match outcome {
         Err(WalError::WrongArchive { reason, .. }) => reason,
         other => panic!("{other:?}"),
@@ -205,7 +205,7 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     drop(wal);
     let early = (disk.image(), archive.image());
 
-    let other = Logs::create(&arc(&SimDisk::new(3)), &archiving(&archive), *b"another database");
+    let other = Log::create(&arc(&SimDisk::new(3)), &archiving(&archive), *b"another database");
     assert!(refusal(other).contains("another database"));
 
     // One that has been used by two at a time.
@@ -250,7 +250,7 @@ fn crash(at: u64, of_archive: bool, choice: &CrashChoice) -> bool {
         disk.crash_at(at);
     }
     let mut written = 0;
-    let outcome = Logs::create(&arc(&disk), &archiving(&archive), DATABASE).and_then(|wal| {
+    let outcome = Log::create(&arc(&disk), &archiving(&archive), DATABASE).and_then(|wal| {
         for number in 0..40 {
             fill(&wal, number..number + 1)?;
             written = number + 1;

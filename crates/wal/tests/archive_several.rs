@@ -13,7 +13,7 @@ use duramen_io::{CrashChoice, Disk, DiskCounters, DiskLock, Fault, File, OpenMod
 use duramen_pmem::Domain;
 use duramen_types::{Gsn, LogId, Lsn};
 use duramen_wal::{
-    Archive, FIRST_LSN, InsertDesign, Known, LogChain, LogPart, LogReader, Logs, NewRecord, Pieces, Result, WalError,
+    Archive, FIRST_LSN, InsertDesign, Known, Log, LogChain, LogPart, LogReader, NewRecord, Pieces, Result, WalError,
     WalOptions, complete_up_to,
 };
 
@@ -33,7 +33,7 @@ fn until(what: &str, is_done: impl Fn() -> bool) {
 }
 
 /// Inserts so many records of 10 KB into a log, the last a synchronization, which it waits for.
-fn fill(logs: &Logs, log: u16, records: u64) -> Result<Gsn> {
+fn fill(logs: &Log, log: u16, records: u64) -> Result<Gsn> {
     for number in 1..=records {
         let bytes = logs.record_bytes(10_000);
         let reserve = || logs.reserve(bytes);
@@ -77,7 +77,7 @@ struct Backup {
 }
 
 impl Backup {
-    fn of(logs: &Logs) -> Self {
+    fn of(logs: &Log) -> Self {
         let disk = SimDisk::new(77);
         let end = logs.synchronize(Gsn::new(logs.latest().get() - 1)).unwrap();
         logs.harden_at_once(end.gsn, Some(end.place())).unwrap();
@@ -106,7 +106,7 @@ impl Backup {
     }
 
     /// Makes other logs of it; returns up to which GSN they go.
-    fn restore(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>, known: Gsn) -> (Logs, Gsn) {
+    fn restore(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>, known: Gsn) -> (Log, Gsn) {
         let chains = self.chains(archive, log);
         let complete = complete_up_to(&chains, known.max(self.complete), |_| {}).unwrap();
         let target = SimDisk::new(5);
@@ -118,7 +118,7 @@ impl Backup {
         let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete, is_cutting: true };
         let target = arc(&target.crash_image(&CrashChoice::Nothing));
         let found =
-            Logs::find(&target, &WalOptions { logs: COUNT, ..options(InsertDesign::Hybrid) }, OTHER, &known, None)
+            Log::find(&target, &WalOptions { logs: COUNT, ..options(InsertDesign::Hybrid) }, OTHER, &known, None)
                 .unwrap();
         (found.open().unwrap(), complete)
     }
@@ -128,9 +128,9 @@ impl Backup {
 fn every_log_is_archived_and_goes_on_after_reopening() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
     let options = archiving(&archive);
-    let logs = Logs::create(&arc(&disk), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE).unwrap();
+    let logs = Log::create(&arc(&disk), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE).unwrap();
     assert!(matches!(
-        Logs::create(&arc(&SimDisk::new(3)), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE),
+        Log::create(&arc(&SimDisk::new(3)), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE),
         Err(WalError::Disk(_))
     ));
     let mut needed = Gsn::ZERO;
@@ -150,7 +150,7 @@ fn every_log_is_archived_and_goes_on_after_reopening() {
 
     let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
     let reopen = |archive: &SimDisk| {
-        Logs::find(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(archive) }, DATABASE, &known, None)
+        Log::find(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(archive) }, DATABASE, &known, None)
             .and_then(|found| found.open())
     };
     // Without a segment of one of them, and one that is another database's.
@@ -160,11 +160,11 @@ fn every_log_is_archived_and_goes_on_after_reopening() {
     assert!(matches!(&refused, WalError::WrongArchive { reason, .. } if reason.contains("recycled")), "{refused}");
     let mixed = SimDisk::new(6);
     drop(
-        Logs::create(&arc(&SimDisk::new(7)), &WalOptions { logs: COUNT, ..archiving(&mixed) }, *b"another database")
+        Log::create(&arc(&SimDisk::new(7)), &WalOptions { logs: COUNT, ..archiving(&mixed) }, *b"another database")
             .unwrap(),
     );
     let stranger =
-        Logs::create(&arc(&SimDisk::new(7)), &WalOptions { logs: COUNT, ..archiving(&mixed) }, *b"another database")
+        Log::create(&arc(&SimDisk::new(7)), &WalOptions { logs: COUNT, ..archiving(&mixed) }, *b"another database")
             .unwrap();
     fill(&stranger, 1, 20).unwrap();
     stranger.await_archive();
@@ -297,7 +297,7 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
         let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
         let gated = Gated::new(&disk);
         let options = archiving(&archive);
-        let logs = Logs::create(
+        let logs = Log::create(
             &(Arc::new(gated.clone()) as Arc<dyn Disk>),
             &WalOptions { logs: COUNT, ..options.clone() },
             DATABASE,
@@ -322,7 +322,7 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
         let from = [FIRST_LSN; COUNT as usize];
         let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, is_cutting: false };
         let found =
-            Logs::find(&arc(&image), &WalOptions { logs: COUNT, ..archiving(&archive_image) }, DATABASE, &known, None)
+            Log::find(&arc(&image), &WalOptions { logs: COUNT, ..archiving(&archive_image) }, DATABASE, &known, None)
                 .unwrap();
         assert_eq!(found.cut(), Some(first), "what depends on the lost record is in the log");
         found.open().unwrap().close().unwrap();
@@ -352,7 +352,7 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
 #[test]
 fn an_archive_that_cannot_be_written_holds_recycling_back() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
-    let logs = Logs::create(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(&archive) }, DATABASE).unwrap();
+    let logs = Log::create(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(&archive) }, DATABASE).unwrap();
     let needed = fill(&logs, 1, 20).unwrap();
     logs.await_archive();
     archive.fail_at(archive.operations(), Fault::Eio, true);
@@ -385,7 +385,7 @@ fn an_archive_that_cannot_be_written_holds_recycling_back() {
 fn quiet_logs_do_not_hold_the_archive_back() {
     for _ in 0..10 {
         let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
-        let logs = Logs::create(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(&archive) }, DATABASE).unwrap();
+        let logs = Log::create(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(&archive) }, DATABASE).unwrap();
         fill(&logs, 0, 3).unwrap();
         let backup = Backup::of(&logs);
         let before = logs.stats().synchronizations;
@@ -410,7 +410,7 @@ fn quiet_logs_do_not_hold_the_archive_back() {
 }
 
 /// Changes a page through one log and then, much more, through another, and commits nothing.
-fn burst(logs: &Logs, history: &mut History, random: &mut Random) -> Result<()> {
+fn burst(logs: &Log, history: &mut History, random: &mut Random) -> Result<()> {
     let bytes = logs.record_bytes(5_008) * 30;
     logs.reserve(bytes)?;
     let (first, page) = (random.below(COUNT.into()) as u16, random.below(6) as usize);
@@ -433,7 +433,7 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     let mut random = Random(seed);
     let (world, archive) = (World::new(seed, domain, COUNT.into()), SimDisk::new(seed + 1));
     let base = |archive: &SimDisk| WalOptions { max_bytes: 4 << 20, ..archiving(archive) };
-    let logs = Logs::create(&arc(&world.disk), &WalOptions { logs: COUNT, ..world.options(&base(&archive)) }, DATABASE)
+    let logs = Log::create(&arc(&world.disk), &WalOptions { logs: COUNT, ..world.options(&base(&archive)) }, DATABASE)
         .unwrap();
     let mut history = History::default();
     work(&logs, &mut history, &mut random, 100).unwrap();
@@ -486,7 +486,7 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     let uncut = domain.is_none().then(|| backup.restore(Some(&archive), Some(&world.disk), Gsn::ZERO));
     let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
     let options = world.options(&base(&archive));
-    let found = Logs::find(&arc(&world.disk), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE, &known, None);
+    let found = Log::find(&arc(&world.disk), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE, &known, None);
     let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
     let cut = found.cut();
     let logs = found.open().unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 use duramen_types::{Gsn, LogId, Lsn};
-use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, Inserted, Logs, Sealing, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, Inserted, Log, Sealing, WalError, WalOptions};
 
 #[test]
 fn records_survive_reopening() {
@@ -78,13 +78,13 @@ fn large_records_with_a_large_ring() {
         let options =
             WalOptions { ring_bytes: 8 << 20, segment_bytes: 1 << 20, max_bytes: 64 << 20, ..options(design) };
         assert_eq!(options.max_payload(), (2 << 20) - 48);
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         for number in 0..12 {
             insert(&wal, number, (1 << 20) + number as usize * 1000);
             insert(&wal, number + 100, 3);
         }
         wal.close().unwrap();
-        let wal = Logs::open(&arc(&disk), &options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         let records = read_all(&wal, FIRST_LSN).unwrap();
         assert_eq!(records.len(), 24);
         records.iter().for_each(assert_intact);
@@ -100,7 +100,7 @@ fn logs_are_the_same_whoever_seals_them() {
         let [at_flush, at_insertion] = [Sealing::AtFlush, Sealing::AtInsertion].map(|sealing| {
             let disk = SimDisk::new(1);
             let options = WalOptions { sealing, ..options(design) };
-            let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+            let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
             // Wait after each, so that each flush covers the same records: a record tells how far the log was durable.
             for number in 0..150 {
                 let inserted = insert(&wal, number, number as usize * 37 % 2000);
@@ -120,7 +120,7 @@ fn logs_are_the_same_whoever_seals_them() {
                 .collect();
             // And either goes on with what the other has begun.
             let other = if sealing == Sealing::AtFlush { Sealing::AtInsertion } else { Sealing::AtFlush };
-            let wal = Logs::open(&arc(&disk), &WalOptions { sealing: other, ..options }, DATABASE, None).unwrap();
+            let wal = Log::open(&arc(&disk), &WalOptions { sealing: other, ..options }, DATABASE, None).unwrap();
             insert(&wal, 150, 100);
             wal.close().unwrap();
             let records = read_all(&wal, FIRST_LSN).unwrap();
@@ -178,7 +178,7 @@ fn the_byte_limit_flushes_though_nobody_waits() {
         let mut options = options(design);
         let (bytes, time) = (LIMIT as usize, Duration::from_secs(10));
         options.group_commit = GroupCommit { transactions: 1_000_000, bytes, time };
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         for round in 0..10 {
             // The daemon has gone to sleep, with nothing to do, and what it sees when it starts is not what wakes it.
             std::thread::sleep(Duration::from_millis(5));
@@ -207,7 +207,7 @@ fn group_commit_waits_for_company_or_time() {
         let mut options = options(design);
         options.group_commit.transactions = 3;
         options.group_commit.time = Duration::from_secs(10);
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let first = wal.harden(insert(&wal, 0, 10).gsn, None);
         let second = wal.harden(insert(&wal, 1, 10).gsn, None);
         std::thread::sleep(Duration::from_millis(20));
@@ -218,7 +218,7 @@ fn group_commit_waits_for_company_or_time() {
         drop(wal);
 
         options.group_commit.time = Duration::from_millis(10);
-        let wal = Logs::open(&arc(&disk), &options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         wal.wait_hardened(insert(&wal, 3, 10).gsn, None).unwrap();
     }
 }
@@ -320,14 +320,14 @@ fn a_spare_left_by_an_interrupted_creation_is_used_once() {
         for left in 1..8_u64 {
             let disk = SimDisk::new(1);
             let options = WalOptions { spare_segments: 2, ..options(design) };
-            Logs::create(&arc(&disk), &options, DATABASE).unwrap().close().unwrap();
+            Log::create(&arc(&disk), &options, DATABASE).unwrap().close().unwrap();
             for number in [left, left + 1] {
                 let spare = disk.open(&format!("log/{number:016x}.spare"), OpenMode::CreateNew).unwrap();
                 spare.allocate(options.segment_bytes).unwrap();
                 spare.sync().unwrap();
             }
             disk.sync_directory("log").unwrap();
-            let wal = Logs::open(&arc(&disk), &options, DATABASE, None).unwrap();
+            let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
             for number in 0..240 {
                 wal.reserve(4200).unwrap();
                 let inserted = insert(&wal, number, 4000);
@@ -347,7 +347,7 @@ fn recycling_moves_the_start_and_reuses_segments() {
     for (design, spare_segments) in InsertDesign::ALL.into_iter().flat_map(|design| [(design, 0), (design, 2)]) {
         let disk = SimDisk::new(1);
         let options = WalOptions { spare_segments, max_bytes: 256 << 10, ..options(design) };
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let mut kept = Vec::new();
         for number in 0..300 {
             wal.reserve(4200).unwrap();
@@ -368,7 +368,7 @@ fn recycling_moves_the_start_and_reuses_segments() {
         assert!(matches!(wal.read_at(FIRST_LSN), Err(WalError::OutOfRange { .. })));
         let start = wal.start();
         drop(wal);
-        let wal = Logs::open(&arc(&disk), &options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         assert_eq!(wal.start(), start);
         let found: Vec<Lsn> = read_all(&wal, start).unwrap().iter().map(|record| record.lsn).collect();
         assert_eq!(found, kept);
@@ -410,7 +410,7 @@ fn a_full_log_refuses_reservations_and_recovers() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let options = WalOptions { max_bytes: 128 << 10, ..options(design) };
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let mut number = 0;
         let full = loop {
             match wal.reserve(4096) {
@@ -443,7 +443,7 @@ fn other_sizes_at_reopening() {
         }
         wal.close().unwrap();
         let larger = WalOptions { ring_bytes: 1 << 20, segment_bytes: 128 << 10, spare_segments: 1, ..options(design) };
-        let wal = Logs::open(&arc(&disk), &larger, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &larger, DATABASE, None).unwrap();
         for number in 30..60 {
             insert(&wal, number, 3000);
         }
@@ -460,9 +460,9 @@ fn wrong_places_are_refused() {
     assert!(matches!(open(&disk, InsertDesign::Mutex), Err(WalError::NoLog { .. })));
     assert!(matches!(reader(&disk, None), Err(WalError::NoLog { .. })));
     create(&disk, InsertDesign::Mutex).close().unwrap();
-    let again = Logs::create(&arc(&disk), &options(InsertDesign::Mutex), DATABASE);
+    let again = Log::create(&arc(&disk), &options(InsertDesign::Mutex), DATABASE);
     assert!(matches!(again, Err(WalError::AlreadyExists { .. })));
-    let other = Logs::open(&arc(&disk), &options(InsertDesign::Mutex), [9; 16], None);
+    let other = Log::open(&arc(&disk), &options(InsertDesign::Mutex), [9; 16], None);
     assert!(matches!(other, Err(WalError::WrongDatabase { .. })));
     assert!(matches!(reader(&disk, Some([9; 16])), Err(WalError::WrongDatabase { .. })));
     assert_eq!(reader(&disk, None).unwrap().database(), DATABASE);
@@ -482,7 +482,7 @@ fn invalid_options_are_refused() {
         ("max_bytes", WalOptions { max_bytes: 65536, ..base }),
     ];
     for (name, options) in wrong {
-        match Logs::create(&arc(&SimDisk::new(1)), &options, DATABASE) {
+        match Log::create(&arc(&SimDisk::new(1)), &options, DATABASE) {
             Err(WalError::InvalidOption { option, .. }) => assert_eq!(option, name),
             other => panic!("{name}: {other:?}"),
         }

@@ -7,7 +7,7 @@ use common::*;
 use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{
-    Archive, Cut, FIRST_LSN, InsertDesign, LogChain, LogPart, Logs, Pieces, Record, WalError, WalOptions,
+    Archive, Cut, FIRST_LSN, InsertDesign, Log, LogChain, LogPart, Pieces, Record, WalError, WalOptions,
 };
 
 const OTHER: [u8; 16] = *b"restored databas";
@@ -24,7 +24,7 @@ struct World {
     records: Vec<Record>,
 }
 
-fn fill(wal: &Logs, numbers: std::ops::Range<u64>, records: &mut Vec<Record>) {
+fn fill(wal: &Log, numbers: std::ops::Range<u64>, records: &mut Vec<Record>) {
     for number in numbers {
         let len = [100, 16_000, 5_000, 0, 9_000][number as usize % 5];
         let inserted = insert(wal, number, len);
@@ -38,7 +38,7 @@ impl World {
         let (disk, archive, backup) = (SimDisk::new(1), SimDisk::new(2), SimDisk::new(3));
         let archive_here = is_archived.then(|| Archive::on(arc(&archive)));
         let options = WalOptions { max_bytes: 16 << 20, archive: archive_here, ..options(InsertDesign::Hybrid) };
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let mut records = Vec::new();
         fill(&wal, 0..20, &mut records);
         wal.await_archive();
@@ -77,7 +77,7 @@ impl World {
         chain.write_to(&made, OTHER, cut, |_| {}).unwrap();
         let made = made.crash_image(&CrashChoice::Nothing);
         assert!(matches!(reader(&made, Some(DATABASE)), Err(WalError::WrongDatabase { .. })));
-        let wal = Logs::open(&arc(&made), &options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
+        let wal = Log::open(&arc(&made), &options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
         assert_eq!((wal.start(), wal.end()), (self.start, cut));
         let expected: Vec<Record> =
             self.records.iter().filter(|record| record.lsn >= self.start && record.lsn < cut).cloned().collect();
@@ -89,7 +89,7 @@ impl World {
         let expected = wal.end();
         drop(wal);
         let made = made.crash_image(&CrashChoice::Nothing);
-        let wal = Logs::open(&arc(&made), &options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
+        let wal = Log::open(&arc(&made), &options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
         assert_eq!(wal.end(), expected);
     }
 }
@@ -188,7 +188,7 @@ fn damage_is_noticed_before_the_end_and_in_the_archive() {
 fn pieces_of_another_database_are_refused() {
     let world = World::new(true);
     let other = SimDisk::new(7);
-    drop(Logs::create(&arc(&other), &options(InsertDesign::Hybrid), OTHER).unwrap());
+    drop(Log::create(&arc(&other), &options(InsertDesign::Hybrid), OTHER).unwrap());
     let pieces = Pieces { backup: &world.backup, archive: Some(&other), log: None };
     let refused = LogChain::open(&pieces, DATABASE, LogPart::only(world.start, world.end)).unwrap_err();
     assert!(matches!(refused, WalError::WrongDatabase { .. }), "{refused}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use duramen_io::{CrashChoice, Disk, Fault, SimDisk};
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{FIRST_LSN, InsertDesign, Inserted, Logs, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Inserted, Log, WalError, WalOptions};
 
 /// A log of `count` records, each hardened by itself.
 fn hardened_log(disk: &SimDisk, design: InsertDesign, count: u64, size: usize) -> Vec<Inserted> {
@@ -80,8 +80,8 @@ fn records_beyond_the_reach_of_a_flush_are_damage() {
     }
 }
 
-fn open_from(disk: &SimDisk, design: InsertDesign, from: Lsn) -> duramen_wal::Result<Logs> {
-    Logs::open(&arc(disk), &options(design), DATABASE, Some(from))
+fn open_from(disk: &SimDisk, design: InsertDesign, from: Lsn) -> duramen_wal::Result<Log> {
+    Log::open(&arc(disk), &options(design), DATABASE, Some(from))
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
 fn headers_are_written_again_after_a_failed_write() {
     let design = InsertDesign::Mutex;
     let large = WalOptions { ring_bytes: 256 << 10, ..options(design) };
-    let open_large = |disk: &SimDisk| Logs::open(&arc(disk), &large, DATABASE, None);
+    let open_large = |disk: &SimDisk| Log::open(&arc(disk), &large, DATABASE, None);
     let ring_on_medium = |disk: &SimDisk, segment: u64| {
         let bytes = disk.durable_bytes(&format!("log/{segment:016x}.log")).unwrap();
         u64::from_le_bytes(bytes[72..80].try_into().unwrap())
@@ -349,7 +349,7 @@ fn dropping_a_log_is_like_a_crash() {
         let mut options = options(design);
         options.group_commit.transactions = 100;
         options.group_commit.time = Duration::from_secs(10);
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let pending = wal.harden(insert(&wal, 0, 100).gsn, None);
         drop(wal);
         assert!(matches!(pending.wait(), Err(WalError::Closed)));
@@ -363,7 +363,7 @@ fn a_reservation_is_worth_its_bytes() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let options = WalOptions { max_bytes: 256 << 10, ..options(design) };
-        let wal = Logs::create(&arc(&disk), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         wal.reserve(200 << 10).unwrap();
         assert!(matches!(wal.reserve(100 << 10), Err(WalError::Full { .. })));
         // The disk is full from here on, but the space has been set aside.

@@ -10,16 +10,16 @@ use common::world::{REGION, RING, World};
 use common::*;
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_pmem::{Domain, DrainBy, PmemError, SimMemory, Source, Survive};
-use duramen_wal::{FIRST_LSN, InsertDesign, LogDevice, Logs, NvmOptions, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
 
 const DOMAINS: [Domain; 2] = [Domain::DurableCache, Domain::VolatileCache];
 
-fn create_in(world: &World, design: InsertDesign) -> Logs {
-    Logs::create(&arc(&world.disk), &world.options(&options(design)), DATABASE).unwrap()
+fn create_in(world: &World, design: InsertDesign) -> Log {
+    Log::create(&arc(&world.disk), &world.options(&options(design)), DATABASE).unwrap()
 }
 
-fn open_in(world: &World, design: InsertDesign) -> Result<Logs, WalError> {
-    Logs::open(&arc(&world.disk), &world.options(&options(design)), DATABASE, None)
+fn open_in(world: &World, design: InsertDesign) -> Result<Log, WalError> {
+    Log::open(&arc(&world.disk), &world.options(&options(design)), DATABASE, None)
 }
 
 fn for_each_log(check: impl Fn(World, InsertDesign)) {
@@ -232,7 +232,7 @@ fn stragglers_are_drained() {
         let path = directory.path().join(format!("{drain:?}"));
         let nvm = NvmOptions { survive: Survive::Process, drain, ..NvmOptions::new(Source::File(path), domain()) };
         let options = WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) };
-        let wal = Logs::create(&arc(&SimDisk::new(1)), &options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&SimDisk::new(1)), &options, DATABASE).unwrap();
         let (inserted, over) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -296,7 +296,7 @@ fn the_device_may_change_when_the_log_is_closed() {
     let world = World::new(1, Some(domain()), 1);
     let file = create(&world.disk, InsertDesign::Hybrid);
     let mut count = 0;
-    let mut add = |wal: &Logs, close: bool| {
+    let mut add = |wal: &Log, close: bool| {
         for _ in 0..70 {
             let inserted = insert(wal, count, 1000);
             wal.wait_hardened(inserted.gsn, None).unwrap();
@@ -326,16 +326,16 @@ fn a_ring_in_use_is_not_given_away() {
     let world = World::new(1, Some(domain()), 1);
     let wal = create_in(&world, InsertDesign::Hybrid);
     let shared = World { disk: SimDisk::new(2), memories: world.memories.clone() };
-    let create = || Logs::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
+    let create = || Log::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
     assert!(matches!(create(), Err(WalError::Region { error: PmemError::Busy { .. } })));
     drop(wal);
     let shared = World { disk: SimDisk::new(3), ..shared };
-    let create = || Logs::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
+    let create = || Log::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
     let refused = create().unwrap_err();
     assert!(matches!(&refused, WalError::WrongRing { reason, .. } if reason.contains("another log")), "{refused}");
     open_in(&world, InsertDesign::Hybrid).unwrap().close().unwrap();
     let shared = World { disk: SimDisk::new(4), ..shared };
-    Logs::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]).unwrap();
+    Log::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]).unwrap();
     assert!(matches!(open_in(&world, InsertDesign::Hybrid), Err(WalError::WrongRing { .. })));
 }
 
@@ -348,29 +348,29 @@ fn regions_that_will_not_do_are_refused() {
         let nvm = NvmOptions { survive, ..NvmOptions::new(Source::File(path.clone()), domain()) };
         WalOptions { device: LogDevice::Nvm(nvm), ring_bytes, ..options(InsertDesign::Hybrid) }
     };
-    let not_durable = Logs::create(&arc(&disk), &with(Survive::PowerCut, RING), DATABASE).unwrap_err();
+    let not_durable = Log::create(&arc(&disk), &with(Survive::PowerCut, RING), DATABASE).unwrap_err();
     assert!(matches!(not_durable, WalError::Region { error: PmemError::NotDurable { .. } }), "{not_durable}");
     std::fs::remove_file(&path).unwrap();
     let disk = SimDisk::new(2);
-    let wal = Logs::create(&arc(&disk), &with(Survive::Process, RING), DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &with(Survive::Process, RING), DATABASE).unwrap();
     assert!(wal.shortfall().is_some_and(|warning| warning.contains("not a power cut")));
     insert(&wal, 1, 100);
     drop(wal);
-    let too_small = Logs::open(&arc(&disk), &with(Survive::Process, 2 * RING), DATABASE, None).unwrap_err();
+    let too_small = Log::open(&arc(&disk), &with(Survive::Process, 2 * RING), DATABASE, None).unwrap_err();
     assert!(matches!(too_small, WalError::Region { error: PmemError::TooSmall { .. } }), "{too_small}");
-    let wal = Logs::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap();
+    let wal = Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap();
     assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 1);
     drop(wal);
     let moved = directory.path().join("elsewhere");
     std::fs::rename(&path, &moved).unwrap();
-    let missing = Logs::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap_err();
+    let missing = Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap_err();
     assert!(matches!(missing, WalError::Region { error: PmemError::Missing { .. } }), "{missing}");
     std::fs::write(&path, vec![b'x'; REGION as usize]).unwrap();
-    let foreign = Logs::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap_err();
+    let foreign = Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap_err();
     assert!(
         matches!(&foreign, WalError::WrongRing { reason, .. } if reason.contains("neither blank nor a ring")),
         "{foreign}"
     );
     std::fs::rename(&moved, &path).unwrap();
-    Logs::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap().close().unwrap();
+    Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap().close().unwrap();
 }

@@ -15,7 +15,7 @@ use duramen_pmem::{Domain, SimMemory, Source, Survivors};
 use duramen_types::planted::{Bug, Planted, plant};
 use duramen_types::{Gsn, LogId, Lsn};
 use duramen_wal::{
-    Archive, FIRST_LSN, InsertDesign, LogDevice, LogReader, Logs, NewRecord, NvmOptions, WalError, WalOptions,
+    Archive, FIRST_LSN, InsertDesign, Log, LogDevice, LogReader, NewRecord, NvmOptions, WalError, WalOptions,
 };
 
 /// The switch is global, so one test at a time.
@@ -63,12 +63,12 @@ fn ring_keeps_what_it_acknowledges(bug: Option<Bug>, domain: Domain) -> bool {
         let nvm = NvmOptions::new(Source::Simulated(memory), domain);
         WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
     };
-    let wal = Logs::create(&arc(&disk), &on(memory.clone()), DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &on(memory.clone()), DATABASE).unwrap();
     let inserted = insert(&wal, 1, 1000);
     wal.wait_hardened(inserted.gsn, None).unwrap();
     let image = memory.crash_image(Survivors::Nothing, None);
     drop(wal);
-    Logs::open(&arc(&disk), &on(image), DATABASE, None).unwrap().end() == inserted.end
+    Log::open(&arc(&disk), &on(image), DATABASE, None).unwrap().end() == inserted.end
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
         let nvm = NvmOptions::new(Source::Simulated(memory), Domain::VolatileCache);
         WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
     };
-    let wal = Logs::create(&arc(&disk), &on(memory.clone()), DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &on(memory.clone()), DATABASE).unwrap();
     // A thread that goes on living.
     let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let (end, images) = std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
     drop(wal);
     images.into_iter().all(|(survivors, image)| {
         let disk = disk.crash_image(&CrashChoice::Nothing);
-        let wal = Logs::open(&arc(&disk), &on(image), DATABASE, None);
+        let wal = Log::open(&arc(&disk), &on(image), DATABASE, None);
         wal.unwrap_or_else(|error| panic!("{survivors:?}: {error}")).end() == end
     })
 }
@@ -127,7 +127,7 @@ fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let world = World::new(1, Some(Domain::VolatileCache), 2);
     let options = options(InsertDesign::Hybrid);
-    let logs = Logs::create(&arc(&world.disk), &WalOptions { logs: 2, ..world.options(&options) }, DATABASE).unwrap();
+    let logs = Log::create(&arc(&world.disk), &WalOptions { logs: 2, ..world.options(&options) }, DATABASE).unwrap();
     let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let (first, last, images) = std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
@@ -196,7 +196,7 @@ fn keeps_what_is_needed(bug: Option<Bug>) -> bool {
     wal.recycle_to(inserted[10].lsn).unwrap();
     let from: Lsn = inserted[10].lsn;
     drop(wal);
-    Logs::open(&arc(&disk), &options(InsertDesign::Hybrid), DATABASE, Some(from)).is_ok()
+    Log::open(&arc(&disk), &options(InsertDesign::Hybrid), DATABASE, Some(from)).is_ok()
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn archive_keeps_what_is_recycled(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
     let archiving = WalOptions { archive: Some(Archive::on(arc(&archive))), ..options(InsertDesign::Hybrid) };
-    let wal = Logs::create(&arc(&disk), &archiving, DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &archiving, DATABASE).unwrap();
     for number in 0..60 {
         if number == 30 {
             wal.await_archive();
@@ -263,7 +263,7 @@ fn archive_has_what_stays(bug: Option<Bug>) -> bool {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
     let archiving =
         |archive: &SimDisk| WalOptions { archive: Some(Archive::on(arc(archive))), ..options(InsertDesign::Hybrid) };
-    let logs = Logs::create(&arc(&disk), &WalOptions { logs: 2, ..archiving(&archive) }, DATABASE).unwrap();
+    let logs = Log::create(&arc(&disk), &WalOptions { logs: 2, ..archiving(&archive) }, DATABASE).unwrap();
     let commit = logs.insert_synchronized(LogId::ZERO, record(1, &[]), None);
     logs.wait_hardened(commit.gsn, None).unwrap();
     let lost = logs.insert(LogId::ZERO, record(2, &[7; 100]));

@@ -12,7 +12,7 @@ use duramen_sync::atomic::AtomicU64;
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, clock};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, PAGE_SIZE, PageId, TxnId, crc32c_append};
-use duramen_wal::{Known, LogDevice, Logs, MAX_LOGS, WalOptions};
+use duramen_wal::{Known, Log, LogDevice, MAX_LOGS, WalOptions};
 
 use crate::api::metrics::Counters;
 use crate::api::options::Options;
@@ -74,7 +74,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Core>> {
             });
         }
         state => {
-            Logs::check_regions(&options.of_log())?;
+            Log::check_regions(&options.of_log())?;
             if let Some(archive) = &options.archive {
                 archive.made()?;
             }
@@ -220,7 +220,7 @@ fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<
 
     // Persistent memory and the archive are taken when the database is opened: what is made here may have to be made again.
     let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
-    let logs = Logs::create(shared, &on_files, database)?;
+    let logs = Log::create(shared, &on_files, database)?;
     let mut tails = Vec::new();
     let log =
         |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
@@ -278,7 +278,7 @@ pub(crate) fn log_directories() -> impl Iterator<Item = String> {
 }
 
 /// Opens the logs of an existing database.
-fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Logs> {
+fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Log> {
     let control = control_file.control;
     let count = control.logs.count;
     let from = control.behind_checkpoint();
@@ -290,9 +290,9 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         is_cutting: control.logs.is_cutting,
     };
     let wal_options = WalOptions { logs: count, generation: control.generation, ..options.of_log() };
-    let found = Logs::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
+    let found = Log::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
-        // Made once: see `FoundLogs`.
+        // Made once: see `FoundLog`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };
         control_file.write(Control { logs, ..control })?;
     }

@@ -16,7 +16,7 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, crew};
 use duramen_types::planted::{Bug, is_on};
 use duramen_types::{Gsn, LogId, Lsn, PageId};
-use duramen_wal::{Logs, RecordRef, Scanner};
+use duramen_wal::{Log, RecordRef, Scanner};
 
 use super::analysis::{Analysis, DirtyPages, Part, kind_of};
 use super::malformed;
@@ -50,7 +50,7 @@ const BUCKETS_PER_THREAD: usize = 8;
 /// the last window is left to whoever needs its pages; it is bounded like any other.
 pub(super) fn redo(
     core: &Arc<Core>,
-    logs: &Logs,
+    logs: &Log,
     control: &Control,
     analysis: &mut Analysis,
     report: &mut RecoveryReport,
@@ -97,7 +97,7 @@ pub(super) fn redo(
 }
 
 /// The logs from where the first record is that a page may lack, or that the checkpoint does not know.
-fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
+fn sources(logs: &Log, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     let lacked = logs.positions_before(first_lacked);
     let extents = logs.extents();
     let source = |(log, behind): (usize, &Lsn)| {

@@ -4,7 +4,7 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, LogHold, Logs, NewRecord, Retainer, WalError, WalStats, log_of_seat};
+use duramen_wal::{Hardened, Inserted, Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
 
 use super::StorageScheme;
 use crate::api::options::Partition;
@@ -17,18 +17,18 @@ const CHECKPOINTS: LogId = LogId::ZERO;
 /// Write-ahead logging.
 #[derive(Debug)]
 pub(crate) struct WalScheme {
-    logs: Arc<Logs>,
+    logs: Arc<Log>,
     partition: Partition,
 }
 
 impl WalScheme {
     /// The scheme over open logs.
-    pub(crate) fn new(logs: Arc<Logs>, partition: Partition) -> Self {
+    pub(crate) fn new(logs: Arc<Log>, partition: Partition) -> Self {
         Self { logs, partition }
     }
 
     /// The logs.
-    pub(crate) fn logs(&self) -> &Arc<Logs> {
+    pub(crate) fn logs(&self) -> &Arc<Log> {
         &self.logs
     }
 

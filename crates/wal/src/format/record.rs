@@ -38,7 +38,7 @@ pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
 /// Payloads up to this are copied without a call, which would take longer.
 pub(crate) const SMALL_PAYLOAD: usize = 128;
 
-/// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see [`crate::Logs`]). Users
+/// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see [`crate::Log`]). Users
 /// of the log do not see it.
 pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
 
@@ -114,7 +114,7 @@ pub struct RecordRef<'a> {
     pub flags: u8,
     /// The rest.
     pub payload: &'a [u8],
-    /// What a synchronization of several logs says (see [`crate::Logs`]); otherwise empty.
+    /// What a synchronization of several logs says (see [`crate::Log`]); otherwise empty.
     pub(crate) tails: &'a [u8],
     /// A position up to which the log was durable when the record was filled in, if the record tells one.
     pub(crate) durable_before: Option<Lsn>,

@@ -29,7 +29,7 @@ use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
 
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::stream::log::FIRST_LSN;
+use crate::stream::FIRST_LSN;
 
 /// Directory of the segments of a database's first log, and of what is copied of it.
 pub(crate) const DIRECTORY: &str = "log";

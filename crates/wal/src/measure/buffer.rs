@@ -15,7 +15,7 @@ use crate::error::{Result, WalError};
 use crate::format::record::HEADER_BYTES;
 use crate::group_commit::work_signal::Bell;
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
-use crate::stream::log::FIRST_LSN;
+use crate::stream::FIRST_LSN;
 
 /// What is inserted, by how many, into what.
 #[derive(Clone, Copy, Debug)]

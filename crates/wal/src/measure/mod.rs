@@ -25,7 +25,7 @@ use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, NewRecord};
 use crate::insert::InsertDesign;
 use crate::options::WalOptions;
-use crate::several::logs::Logs;
+use crate::several::log::Log;
 use discard::DiscardDisk;
 
 pub use buffer::{BufferLoad, BufferRate, buffer};
@@ -88,7 +88,7 @@ pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
     let options = WalOptions { insert, max_bytes: 1 << 44, segment_bytes: 1 << 34, ..WalOptions::default() };
     load.validate(&options)?;
     let disk: Arc<dyn Disk> = Arc::new(DiscardDisk::default());
-    let wal = Arc::new(Logs::create(&disk, &options, [0; 16])?);
+    let wal = Arc::new(Log::create(&disk, &options, [0; 16])?);
     let payload = vec![7_u8; load.record_bytes - HEADER_BYTES];
     let rate = load.run(|| {
         let (wal, payload) = (Arc::clone(&wal), payload.clone());

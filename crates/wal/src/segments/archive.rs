@@ -38,8 +38,8 @@ use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
 use crate::group_commit::work_signal::Bell;
 use crate::segments::files::SegmentFiles;
+use crate::stream::FIRST_LSN;
 use crate::stream::inner::Shared;
-use crate::stream::log::FIRST_LSN;
 
 /// Bytes copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;

@@ -9,7 +9,7 @@ use crate::format::record::Identity;
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover;
 use crate::segments::scan::Scanner;
-use crate::stream::log::FIRST_LSN;
+use crate::stream::FIRST_LSN;
 
 /// A closed log, for tools: nothing is modified, so a damaged log can be looked at as it is.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl LogReader {
     /// names, and that this has so many logs.
     ///
     /// # Errors
-    /// As [`crate::Logs::open`] when the segments do not make a log.
+    /// As [`crate::Log::open`] when the segments do not make a log.
     pub fn open(disk: &dyn Disk, log: LogId, expected: Option<([u8; 16], u16)>) -> Result<Self> {
         let identity = expected.map(|(database, count)| Identity::one_of(database, log, count));
         let found = recover::find(&OpenFiles::of(disk.handle()), log, identity, None)?;

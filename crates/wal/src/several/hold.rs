@@ -28,7 +28,7 @@ impl LogHold {
     }
 
     /// Copies each log from its position in `from`, the start of a record that is held, up to that in `to`, the end of a
-    /// hardened record ([`crate::Logs::ends_before`]), into its empty directory in `disk`, durably. `progress` is told how many
+    /// hardened record ([`crate::Log::ends_before`]), into its empty directory in `disk`, durably. `progress` is told how many
     /// bytes have been copied, now and then. The copies are logs that begin with `from`; nobody can go on with them.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ use crate::error::{Result, WalError};
 use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
 use crate::several::complete::{Marks, mark_step, next};
 use crate::several::reservation::Room;
+use crate::stream::Inserted;
 use crate::stream::inner::Shared;
-use crate::stream::log::Inserted;
 
 /// The log that synchronizations go to that are not about anything else.
 const OF_SYNCHRONIZATIONS: LogId = LogId::ZERO;

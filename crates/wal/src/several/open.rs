@@ -9,7 +9,7 @@
 //! may leave one log cut and another not. The tail that a synchronization notes of another log may lie a little behind that
 //! log's last record up to the GSN; so, once that log is cut, the synchronization may look as if it lacked something. And what
 //! is left behind the cut was hardened, and would prove damage in a log that is not being cut. Therefore the decision is
-//! made durable first: [`FoundLogs::cut`] tells the GSN, and before [`FoundLogs::open`] the caller has to make durable that
+//! made durable first: [`FoundLog::cut`] tells the GSN, and before [`FoundLog::open`] the caller has to make durable that
 //! the logs are complete up to it and being cut, and to give that back as [`Known`] should opening be repeated.
 
 use duramen_io::Disk;
@@ -27,9 +27,9 @@ use crate::segments::recover::{self, End, Found};
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::Synchronizations;
 use crate::several::complete::{Marks, mark_step, next};
-use crate::several::logs::Logs;
+use crate::several::log::Log;
 use crate::stream::inner::{Buffer, Common};
-use crate::stream::log::{FIRST_LSN, Wal};
+use crate::stream::{FIRST_LSN, Stream};
 
 /// What is known about the logs of a database before they are opened; nothing, by default.
 #[derive(Clone, Debug, Default)]
@@ -47,15 +47,15 @@ pub struct Known<'a> {
 
 /// The logs of a database as they have been found.
 #[derive(Debug)]
-pub struct FoundLogs {
+pub struct FoundLog {
     options: WalOptions,
-    logs: Vec<FoundLog>,
+    logs: Vec<FoundStream>,
     complete: Gsn,
     is_cutting: bool,
 }
 
 #[derive(Debug)]
-struct FoundLog {
+struct FoundStream {
     found: Found,
     buffer: Option<Buffer>,
     end: End,
@@ -103,10 +103,10 @@ impl Order {
     }
 }
 
-impl Logs {
+impl Log {
     /// Opens a log of one stream: finds its end and removes what a crash has left behind it. `from` is the LSN of a record
     /// known to be hardened (a checkpoint), from which the log is read; without it, it is read from its start. Afterwards
-    /// [`Logs::extents`] tells where the log ends, and everything before is hardened.
+    /// [`Log::extents`] tells where the log ends, and everything before is hardened.
     ///
     /// A log that has lost hardened records is refused if that can be told from what is left. It cannot when nothing was
     /// inserted after them; a caller that knows how far the log was hardened compares its end with that.
@@ -117,7 +117,7 @@ impl Logs {
     ///   middle of a record, as after a crash, is in order.
     /// - [`WalError::RingNeeded`], [`WalError::WrongRing`], [`WalError::Region`]: the end of the log is in persistent memory,
     ///   and it is not there, or not what is there.
-    /// - [`WalError::InvalidOption`], also for several streams: these may have to be cut, see [`Logs::find`].
+    /// - [`WalError::InvalidOption`], also for several streams: these may have to be cut, see [`Log::find`].
     /// - [`WalError::Disk`], [`WalError::System`].
     pub fn open(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Self> {
         if options.logs > 1 {
@@ -133,14 +133,14 @@ impl Logs {
     /// Logs are read by so many threads at the same time; without a number, by some if they are large.
     ///
     /// # Errors
-    /// As [`Logs::open`].
+    /// As [`Log::open`].
     pub fn find(
         disk: &Arc<dyn Disk>,
         options: &WalOptions,
         database: [u8; 16],
         known: &Known<'_>,
         threads: Option<usize>,
-    ) -> Result<FoundLogs> {
+    ) -> Result<FoundLog> {
         options.validate()?;
         if let Some(home) = disk.directory() {
             options.check_places(&home, &[])?;
@@ -161,10 +161,10 @@ impl Logs {
             } else {
                 (first_after(&found, &marks, from, complete).map_err(in_log)?, complete)
             };
-            logs.push(FoundLog { found, buffer, end, cut, last, marks });
+            logs.push(FoundStream { found, buffer, end, cut, last, marks });
         }
         let is_cutting = known.is_cutting && count > 1;
-        let found = FoundLogs { options: options.clone(), logs, complete, is_cutting };
+        let found = FoundLog { options: options.clone(), logs, complete, is_cutting };
         if found.cut().is_some() {
             // What counts as complete from now on must not get lost.
             for (number, log) in found.logs.iter().enumerate() {
@@ -175,7 +175,7 @@ impl Logs {
     }
 }
 
-impl FoundLogs {
+impl FoundLog {
     /// The GSN behind which the logs are cut when they are opened, if they are.
     pub fn cut(&self) -> Option<Gsn> {
         let is_cut = self.logs.iter().any(|log| log.cut < log.end.end);
@@ -185,26 +185,26 @@ impl FoundLogs {
     /// Opens them: removes what is behind the cut, or what a crash has left behind their ends.
     ///
     /// # Errors
-    /// As [`Logs::open`].
-    pub fn open(self) -> Result<Logs> {
+    /// As [`Log::open`].
+    pub fn open(self) -> Result<Log> {
         let is_cut = self.cut().is_some();
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
         let common = Common::new(&self.options, next(last))?;
-        let (mut wals, mut marks) = (Vec::new(), Vec::new());
+        let (mut streams, mut marks) = (Vec::new(), Vec::new());
         for (number, log) in self.logs.into_iter().enumerate() {
             let mut kept = log.marks.clone();
             kept.retain(|_, lsn| *lsn <= log.cut.get());
             marks.push(kept);
-            let wal = log.start(&self.options, is_cut, &common);
-            wals.push(wal.map_err(|error| error.in_log(LogId::new(number as u16)))?);
+            let stream = log.start(&self.options, is_cut, &common);
+            streams.push(stream.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
-        Logs::new(wals, self.complete, marks)
+        Log::new(streams, self.complete, marks)
     }
 }
 
-impl FoundLog {
+impl FoundStream {
     /// Removes what is not to be in the log any more and brings it into service.
-    fn start(mut self, options: &WalOptions, is_cut: bool, common: &Common) -> Result<Wal> {
+    fn start(mut self, options: &WalOptions, is_cut: bool, common: &Common) -> Result<Stream> {
         let files = &self.found.files;
         if is_cut {
             if let Some(buffer) = &mut self.buffer {
@@ -214,7 +214,7 @@ impl FoundLog {
         } else {
             self.end.erase_behind(files)?;
         }
-        Wal::start(options.clone(), &self.found, self.cut, common, self.buffer)
+        Stream::start(options.clone(), &self.found, self.cut, common, self.buffer)
     }
 }
 

@@ -5,33 +5,33 @@ use duramen_types::{LogId, Lsn, Place};
 use crate::error::{Result, WalError};
 use crate::format::record::RecordRef;
 use crate::segments::scan::BackScanner;
-use crate::stream::log::{FIRST_LSN, Wal};
+use crate::stream::{FIRST_LSN, Stream};
 
 /// Reads hardened records in no order at all, and fast if each lies before the one read last of its log: the log is read in parts
 /// of up to a megabyte, and a part is kept until a record lies outside. What is read must not be recycled meanwhile.
 #[derive(Debug)]
 pub struct ReadBack<'l> {
-    logs: &'l [Wal],
+    streams: &'l [Stream],
     /// Of each log, once it has been needed.
     scanners: Box<[Option<BackScanner>]>,
 }
 
 impl<'l> ReadBack<'l> {
-    pub(crate) fn new(logs: &'l [Wal]) -> Self {
-        Self { logs, scanners: logs.iter().map(|_| None).collect() }
+    pub(crate) fn new(streams: &'l [Stream]) -> Self {
+        Self { streams, scanners: streams.iter().map(|_| None).collect() }
     }
 
     /// Reads one record, which is lent until the next call.
     ///
     /// # Errors
-    /// As [`crate::Logs::read`].
+    /// As [`crate::Log::read`].
     pub fn read(&mut self, place: Place) -> Result<RecordRef<'_>> {
         let log: LogId = place.log();
         let number = usize::from(log.get());
-        let (Some(wal), Some(scanner)) = (self.logs.get(number), self.scanners.get_mut(number)) else {
+        let (Some(stream), Some(scanner)) = (self.streams.get(number), self.scanners.get_mut(number)) else {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: Lsn::new(0) });
         };
-        let scanner = scanner.get_or_insert_with(|| wal.back_scanner(self.logs.len() as u16));
-        wal.read_back(scanner, place.lsn()).map_err(|error| error.in_log(log))
+        let scanner = scanner.get_or_insert_with(|| stream.back_scanner(self.streams.len() as u16));
+        stream.read_back(scanner, place.lsn()).map_err(|error| error.in_log(log))
     }
 }

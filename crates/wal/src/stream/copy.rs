@@ -6,8 +6,8 @@ use duramen_types::Lsn;
 
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name};
+use crate::stream::FIRST_LSN;
 use crate::stream::inner::Shared;
-use crate::stream::log::FIRST_LSN;
 
 /// Bytes copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;

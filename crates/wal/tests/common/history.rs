@@ -2,7 +2,7 @@
 
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_types::Lsn;
-use duramen_wal::{FIRST_LSN, Logs, Result, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, Log, Result, WalError, WalOptions};
 
 use super::{DATABASE, OneStream, Random, arc, assert_intact, insert, read_all, record_bytes};
 
@@ -21,8 +21,8 @@ pub struct History {
 /// Goes on with the log in `disk` until an error, or for `steps` steps.
 pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, steps: u64) -> Result<()> {
     let wal = if history.hardened.is_zero() {
-        let wal = match Logs::open(&arc(disk), options, DATABASE, None) {
-            Err(WalError::NoLog { .. }) => Logs::create(&arc(disk), options, DATABASE)?,
+        let wal = match Log::open(&arc(disk), options, DATABASE, None) {
+            Err(WalError::NoLog { .. }) => Log::create(&arc(disk), options, DATABASE)?,
             other => other?,
         };
         history.hardened = FIRST_LSN;
@@ -30,7 +30,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
         history.next_start = FIRST_LSN;
         wal
     } else {
-        Logs::open(&arc(disk), options, DATABASE, None)?
+        Log::open(&arc(disk), options, DATABASE, None)?
     };
     check_contents(&wal, history)?;
     let mut random = Random(seed);
@@ -65,7 +65,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
 }
 
 /// Checks an opened log against `history`, and makes it what `history` says from now on.
-pub fn check_contents(wal: &Logs, history: &mut History) -> Result<()> {
+pub fn check_contents(wal: &Log, history: &mut History) -> Result<()> {
     assert!([history.start, history.next_start].contains(&wal.start()), "start {} of {history:?}", wal.start());
     assert!(wal.end() >= history.hardened, "hardened records are lost: {} of {history:?}", wal.end());
     assert_eq!(wal.durable(), wal.end());

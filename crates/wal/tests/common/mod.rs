@@ -11,7 +11,7 @@ use std::time::Duration;
 use duramen_io::{Disk, SimDisk};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{
-    GroupCommit, InsertDesign, Inserted, LogDevice, LogReader, Logs, NewRecord, Record, Result, Sealing, WalOptions,
+    GroupCommit, InsertDesign, Inserted, Log, LogDevice, LogReader, NewRecord, Record, Result, Sealing, WalOptions,
 };
 
 /// A log of one stream, whose GSNs are LSNs.
@@ -23,7 +23,7 @@ pub trait OneStream {
     fn recycle_to(&self, lsn: Lsn) -> Result<()>;
 }
 
-impl OneStream for Logs {
+impl OneStream for Log {
     fn start(&self) -> Lsn {
         self.extents()[0].start
     }
@@ -99,12 +99,12 @@ pub fn record(txn: u64, payload: &[u8]) -> NewRecord<'_> {
 }
 
 /// Inserts record number `number`, whose payload has `len` bytes.
-pub fn insert(wal: &Logs, number: u64, len: usize) -> Inserted {
+pub fn insert(wal: &Log, number: u64, len: usize) -> Inserted {
     wal.insert(LogId::ZERO, record(number, &payload(number, len)))
 }
 
 /// All records from `from`.
-pub fn read_all(wal: &Logs, from: Lsn) -> Result<Vec<Record>> {
+pub fn read_all(wal: &Log, from: Lsn) -> Result<Vec<Record>> {
     let mut scanner = wal.scan_one(LogId::ZERO, from);
     let mut records = Vec::new();
     while let Some(record) = scanner.next()? {
@@ -124,12 +124,12 @@ pub fn arc(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-pub fn create(disk: &SimDisk, insert: InsertDesign) -> Logs {
-    Logs::create(&arc(disk), &options(insert), DATABASE).unwrap()
+pub fn create(disk: &SimDisk, insert: InsertDesign) -> Log {
+    Log::create(&arc(disk), &options(insert), DATABASE).unwrap()
 }
 
-pub fn open(disk: &SimDisk, insert: InsertDesign) -> Result<Logs> {
-    Logs::open(&arc(disk), &options(insert), DATABASE, None)
+pub fn open(disk: &SimDisk, insert: InsertDesign) -> Result<Log> {
+    Log::open(&arc(disk), &options(insert), DATABASE, None)
 }
 
 /// A small random number generator for tests: the same numbers for the same seed, everywhere.

@@ -6,7 +6,7 @@ use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 use super::*;
 use crate::format::record::NewRecord;
 use crate::options::WalOptions;
-use crate::several::logs::Logs;
+use crate::several::log::Log;
 
 /// The length of a record's payload, by its number.
 type Length = fn(u64) -> usize;
@@ -29,10 +29,10 @@ fn mixed(number: u64) -> usize {
 }
 
 /// A log of so many records.
-fn log(disk: &SimDisk, records: u64, length: Length) -> Logs {
+fn log(disk: &SimDisk, records: u64, length: Length) -> Log {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 256 << 10, ..WalOptions::default() };
-    let wal = Logs::create(&shared, &options, [7; 16]).unwrap();
+    let wal = Log::create(&shared, &options, [7; 16]).unwrap();
     let mut last = Gsn::ZERO;
     for number in 0..records {
         let payload = vec![number as u8; length(number)];
@@ -44,7 +44,7 @@ fn log(disk: &SimDisk, records: u64, length: Length) -> Logs {
     wal
 }
 
-fn scanner(wal: &Logs, blocks: u64, is_open: bool) -> Scanner {
+fn scanner(wal: &Log, blocks: u64, is_open: bool) -> Scanner {
     let whole = wal.scan_one(LogId::ZERO, Lsn::ZERO);
     let end = if is_open { whole.end } else { End::FirstInvalid };
     Scanner::new(Arc::clone(&whole.files), whole.position(), end, (blocks * BLOCK) as usize, HEADROOM)

@@ -7,13 +7,13 @@ use super::*;
 use crate::error::WalError;
 use crate::format::record::{NewRecord, Record};
 use crate::options::WalOptions;
-use crate::several::logs::Logs;
+use crate::several::log::Log;
 
 /// A log of so many records; its segments hold some windows each.
-fn log(disk: &SimDisk, records: u64, length: fn(u64) -> usize) -> (Logs, Vec<Lsn>) {
+fn log(disk: &SimDisk, records: u64, length: fn(u64) -> usize) -> (Log, Vec<Lsn>) {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = WalOptions { ring_bytes: 8 << 20, segment_bytes: 3 << 20, ..WalOptions::default() };
-    let wal = Logs::create(&shared, &options, [7; 16]).unwrap();
+    let wal = Log::create(&shared, &options, [7; 16]).unwrap();
     let mut places = Vec::new();
     for number in 0..records {
         let payload = vec![number as u8; length(number)];
@@ -30,7 +30,7 @@ fn place(lsn: Lsn) -> Place {
 }
 
 /// Reads every `step`-th record, the last first; returns how many operations and bytes that took.
-fn read_all(disk: &SimDisk, wal: &Logs, places: &[Lsn], step: usize) -> (u64, u64) {
+fn read_all(disk: &SimDisk, wal: &Log, places: &[Lsn], step: usize) -> (u64, u64) {
     let chosen = || places.iter().rev().step_by(step);
     let expected: Vec<Record> = chosen().map(|lsn| wal.read(place(*lsn)).unwrap()).collect();
     let (before, mut scanner) = (disk.counters(), wal.read_back());

@@ -1,6 +1,6 @@
 //! The log: one stream of records, or several that work as one (Aether, section 7; Scalable logging through NVM, section 3).
 //!
-//! Each stream is a [`Wal`] with buffer, flush daemon and segments of its own; where there are several, each is called a log.
+//! Each stream is a [`Stream`] with buffer, flush daemon and segments of its own; where there are several, each is called a log.
 //! What makes them one is time: every record has a GSN, by which records of different logs are ordered (`clock.rs`), and a
 //! log's records are in the order of their GSNs.
 //!
@@ -8,7 +8,7 @@
 //! After a crash one log may have lost its last records and another not; what depends on a lost record must not survive. A
 //! record's GSN is higher than that of everything it depends on, so a database is whole if it has, of each log, exactly the
 //! records up to some GSN. To know one after a crash, a commit and whatever else is acted on outside is a *synchronization*
-//! ([`Logs::insert_synchronized`]): with the GSN `g` at hand the inserter raises the clocks of all other logs beyond `g` and
+//! ([`Log::insert_synchronized`]): with the GSN `g` at hand the inserter raises the clocks of all other logs beyond `g` and
 //! then notes where each of them ends, its tail. All records up to `g` lie before these tails, and no later one gets a GSN
 //! so low. The tails are part of the record. It is acknowledged when every log is hardened up to its tail.
 //!
@@ -55,15 +55,15 @@ use crate::several::read_back::ReadBack;
 use crate::stats::{Extent, WalStats};
 use crate::stream::copy::StreamHold;
 use crate::stream::inner::{Common, Shared};
-use crate::stream::log::{FIRST_LSN, Inserted, Wal};
 use crate::stream::part::{Hardens, Part};
+use crate::stream::{FIRST_LSN, Inserted, Stream};
 
 /// A write-ahead log, of one or more streams. Shared by reference between threads.
 ///
-/// Dropping it stops its threads without hardening anything, like a crash; see [`Logs::close`].
+/// Dropping it stops its threads without hardening anything, like a crash; see [`Log::close`].
 #[derive(Debug)]
-pub struct Logs {
-    logs: Box<[Wal]>,
+pub struct Log {
+    streams: Box<[Stream]>,
     together: Arc<Together>,
     /// What it takes for several to be one.
     several: Option<Several>,
@@ -89,7 +89,7 @@ impl Several {
     }
 }
 
-impl Logs {
+impl Log {
     /// Makes an empty log in the subdirectory `log` of `disk`, and `log1` and so on if it has several streams; it is durable
     /// when this returns. Whoever opens or creates a log sees to it that nobody else does ([`Disk::lock`]). `database` is mixed
     /// into every checksum.
@@ -106,10 +106,10 @@ impl Logs {
         let home = OpenFiles::of(Arc::clone(disk));
         let create = |log| {
             let identity = Identity::one_of(database, log, options.logs);
-            Wal::create(Arc::clone(&home), options.clone(), identity, &common).map_err(|error| error.in_log(log))
+            Stream::create(Arc::clone(&home), options.clone(), identity, &common).map_err(|error| error.in_log(log))
         };
-        let logs = (0..options.logs).map(LogId::new).map(create).collect::<Result<Vec<_>>>()?;
-        Self::new(logs, Gsn::ZERO, Vec::new())
+        let streams = (0..options.logs).map(LogId::new).map(create).collect::<Result<Vec<_>>>()?;
+        Self::new(streams, Gsn::ZERO, Vec::new())
     }
 
     /// Checks, before anything is made, that the regions which are there for the rings of a new log can be taken.
@@ -133,11 +133,12 @@ impl Logs {
     }
 
     /// Of these, which are complete up to a GSN.
-    pub(crate) fn new(logs: Vec<Wal>, complete: Gsn, marks: Vec<Marks>) -> Result<Self> {
-        let together = Arc::new(Together::new(logs.iter().map(|log| Arc::clone(&log.shared)).collect(), marks));
-        let several = (logs.len() > 1).then(|| {
+    pub(crate) fn new(streams: Vec<Stream>, complete: Gsn, marks: Vec<Marks>) -> Result<Self> {
+        let together =
+            Arc::new(Together::new(streams.iter().map(|stream| Arc::clone(&stream.shared)).collect(), marks));
+        let several = (streams.len() > 1).then(|| {
             let complete = Arc::new(Complete::new(complete));
-            let group = logs[0].shared.passive.as_ref().map(|passive| {
+            let group = streams[0].shared.passive.as_ref().map(|passive| {
                 References::new(Arc::new(Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete))))
             });
             Several {
@@ -148,22 +149,22 @@ impl Logs {
                 own_waits: AtomicU64::new(0),
             }
         });
-        let logs = Self { logs: logs.into(), together, several };
-        if let Some(Several { group, archiving, .. }) = &logs.several {
+        let log = Self { streams: streams.into(), together, several };
+        if let Some(Several { group, archiving, .. }) = &log.several {
             group.as_deref().map_or(Ok(()), Group::start)?;
             archiving.as_ref().map_or(Ok(()), Archiving::start)?;
         }
-        Ok(logs)
+        Ok(log)
     }
 
     /// How many streams it has.
     #[inline]
     pub fn count(&self) -> u16 {
-        self.logs.len() as u16
+        self.streams.len() as u16
     }
 
-    fn log(&self, log: LogId) -> &Wal {
-        &self.logs[usize::from(log.get())]
+    fn stream(&self, log: LogId) -> &Stream {
+        &self.streams[usize::from(log.get())]
     }
 
     pub(crate) fn all(&self) -> &[Arc<Shared>] {
@@ -190,16 +191,16 @@ impl Logs {
     /// buffer is full.
     ///
     /// # Panics
-    /// When the payload is longer than [`Logs::max_payload`], or uses the log's own flag.
+    /// When the payload is longer than [`Log::max_payload`], or uses the log's own flag.
     #[inline]
     pub fn insert(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
-        match &*self.logs {
+        match &*self.streams {
             [only] => only.insert(record),
             _ => self.together.insert(log, record, None),
         }
     }
 
-    /// As [`Logs::insert`], and makes it a synchronization of all logs: [`Logs::wait_hardened`] for it has everything up to
+    /// As [`Log::insert`], and makes it a synchronization of all logs: [`Log::wait_hardened`] for it has everything up to
     /// its GSN survive any crash, whatever log it is in; and whatever is inserted afterwards, into any log, has a higher GSN.
     /// Where other logs ended goes to `tails`, if somebody wants to know; with one log, where the record is. Logs that are
     /// hardened together insert synchronizations by themselves: there this is one only if somebody wants to know.
@@ -212,7 +213,7 @@ impl Logs {
         };
         if let Some(tails) = tails {
             // A log that has failed takes no record.
-            noted.resize(self.logs.len(), FIRST_LSN);
+            noted.resize(self.streams.len(), FIRST_LSN);
             noted[usize::from(log.get())] = inserted.lsn;
             tails.append(&mut noted);
         }
@@ -221,7 +222,7 @@ impl Logs {
 
     /// For each log, a position before which all records have GSNs below `gsn`.
     pub fn positions_before(&self, gsn: Gsn) -> Vec<Lsn> {
-        (0..self.logs.len()).map(|log| self.together.position_before(log, gsn)).collect()
+        (0..self.streams.len()).map(|log| self.together.position_before(log, gsn)).collect()
     }
 
     /// For each log, where its records below `gsn` end, all of which are hardened: no record at or above it lies before that.
@@ -230,7 +231,7 @@ impl Logs {
     /// [`WalError::Corrupt`], [`WalError::Disk`], or what stopped the log.
     pub fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>> {
         let end = |(log, from): (usize, Lsn)| {
-            let mut scanner = self.logs[log].scan(from);
+            let mut scanner = self.streams[log].scan(from);
             while let Some(record) = scanner.next().map_err(|error| error.in_log(LogId::new(log as u16)))? {
                 if record.gsn >= gsn {
                     return Ok(record.lsn);
@@ -245,7 +246,7 @@ impl Logs {
     #[inline]
     fn hardened_below(&self) -> Gsn {
         match &self.several {
-            None => Gsn::new(self.logs[0].shared.space.hardened().get()),
+            None => Gsn::new(self.streams[0].shared.space.hardened().get()),
             Some(several) => next(several.complete.get()),
         }
     }
@@ -256,7 +257,7 @@ impl Logs {
         gsn < self.hardened_below()
     }
 
-    /// Sets room for [`Logs::synchronize`] aside, as far as there is room.
+    /// Sets room for [`Log::synchronize`] aside, as far as there is room.
     pub fn set_room_aside(&self) {
         if self.several.is_some() {
             self.together.set_room_aside();
@@ -272,14 +273,14 @@ impl Logs {
         self.together.synchronize(gsn, &mut Vec::new())
     }
 
-    /// Whether [`Logs::wait_hardened`] and the like need a synchronization. One log needs none, and several that are hardened
+    /// Whether [`Log::wait_hardened`] and the like need a synchronization. One log needs none, and several that are hardened
     /// together insert them by themselves, one for all who wait.
     pub fn needs_synchronizations(&self) -> bool {
         self.several.as_ref().is_some_and(|several| several.group.is_none())
     }
 
     /// Blocks until everything up to and including `gsn` survives a crash. That is the GSN of a synchronization, at `own`
-    /// if the caller knows, or, where none is needed ([`Logs::needs_synchronizations`]), of any record. The fast way for a
+    /// if the caller knows, or, where none is needed ([`Log::needs_synchronizations`]), of any record. The fast way for a
     /// thread that has nothing else to do: it may do the flush itself.
     ///
     /// # Errors
@@ -288,16 +289,16 @@ impl Logs {
         self.wait(gsn, own, Ask::InCompany)
     }
 
-    /// As [`Logs::wait_hardened`], for what is no commit and what commits may have to wait for: it does not wait for the
+    /// As [`Log::wait_hardened`], for what is no commit and what commits may have to wait for: it does not wait for the
     /// company that [`crate::GroupCommit`] asks for.
     ///
     /// # Errors
-    /// As [`Logs::wait_hardened`].
+    /// As [`Log::wait_hardened`].
     pub fn harden_at_once(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
         self.wait(gsn, own, Ask::AtOnce)
     }
 
-    /// Asks for everything up to and including `gsn` to survive a crash; see [`Logs::wait_hardened`]. Does not block.
+    /// Asks for everything up to and including `gsn` to survive a crash; see [`Log::wait_hardened`]. Does not block.
     pub fn harden(&self, gsn: Gsn, own: Option<Place>) -> Hardened {
         if let Some(group) = self.group() {
             if !self.is_hardened(gsn) {
@@ -308,7 +309,7 @@ impl Logs {
         let (last, others) = self.unhardened(gsn, own);
         // Position zero, where nothing is missing: it is before everything that any log holds.
         let (log, lsn) = last.unwrap_or((0, Lsn::ZERO));
-        let last = Part::request(&self.logs[log].shared, lsn);
+        let last = Part::request(&self.streams[log].shared, lsn);
         let complete = self.several.as_ref().map(|several| (several.complete.take(), gsn));
         Hardened::of_parts(last, others, complete)
     }
@@ -323,7 +324,7 @@ impl Logs {
         }
         // This thread may do the flush of one log itself; the daemons of the others are at work meanwhile.
         if let (Some((log, lsn)), others) = self.unhardened(gsn, own) {
-            let shared = &self.logs[log].shared;
+            let shared = &self.streams[log].shared;
             let waited = shared.check_inserted(lsn).and_then(|()| shared.wait(lsn, ask));
             waited.map_err(|error| error.in_log(LogId::new(log as u16)))?;
             others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
@@ -341,10 +342,10 @@ impl Logs {
     fn unhardened(&self, gsn: Gsn, own: Option<Place>) -> (Option<(usize, Lsn)>, Vec<Part>) {
         let Some(several) = &self.several else { return (Some((0, Lsn::new(gsn.get()))), Vec::new()) };
         several.waits.fetch_add(1, Ordering::Relaxed);
-        let space = |log: usize| -> &Space { &self.logs[log].shared.space };
-        let mut parts = Vec::with_capacity(self.logs.len());
+        let space = |log: usize| -> &Space { &self.streams[log].shared.space };
+        let mut parts = Vec::with_capacity(self.streams.len());
         let own_number = own.map(|own| usize::from(own.log().get()));
-        for log in (0..self.logs.len()).filter(|log| Some(*log) != own_number) {
+        for log in (0..self.streams.len()).filter(|log| Some(*log) != own_number) {
             let end = space(log).end();
             if space(log).hardened() < end && !(own.is_some() && is_on(Bug::OwnLogHardenedOnly)) {
                 parts.push((log, Lsn::new(end.get() - 1)));
@@ -355,7 +356,7 @@ impl Logs {
         }
         let own = own.filter(|own| space(usize::from(own.log().get())).hardened() <= own.lsn());
         let last = own.map(|own| (usize::from(own.log().get()), own.lsn())).or_else(|| parts.pop());
-        let request = |(log, lsn): (usize, Lsn)| Part::request(&self.logs[log].shared, lsn);
+        let request = |(log, lsn): (usize, Lsn)| Part::request(&self.streams[log].shared, lsn);
         (last, parts.into_iter().map(request).collect())
     }
 
@@ -365,13 +366,13 @@ impl Logs {
     pub fn settle(&self) {
         match self.group() {
             Some(group) => group.fence(),
-            None => self.logs.iter().for_each(|log| log.shared.fence()),
+            None => self.streams.iter().for_each(|log| log.shared.fence()),
         }
     }
 
     /// A warning for people, if hardened records survive less than a power cut, because of what a ring is made of.
     pub fn shortfall(&self) -> Option<String> {
-        self.logs.iter().find_map(|log| log.shared.ring.nvm()?.shortfall())
+        self.streams.iter().find_map(|log| log.shared.ring.nvm()?.shortfall())
     }
 
     /// Keeps everything from the log's present start on. A log that is held may grow up to its limit, and reservations then
@@ -386,7 +387,7 @@ impl Logs {
         self.settle();
         match &self.several {
             Some(several) => several.archiving.iter().for_each(Archiving::await_all),
-            None => self.logs[0].shared.await_archive(),
+            None => self.streams[0].shared.await_archive(),
         }
     }
 
@@ -397,7 +398,7 @@ impl Logs {
 
     /// No record from now on, in any log, gets a GSN below this.
     pub fn earliest(&self) -> Gsn {
-        (0..self.logs.len()).map(|log| self.together.now(log)).min().expect("there is a log")
+        (0..self.streams.len()).map(|log| self.together.now(log)).min().expect("there is a log")
     }
 
     /// The GSN of every record inserted by now is below this.
@@ -407,7 +408,7 @@ impl Logs {
 
     /// Sets disk space for `bytes` of records aside, so that flushing them cannot fail for want of space: in every log, as
     /// which of them takes the records need not be known. Inserting does not use the reservation up: give it back with
-    /// [`Logs::unreserve`] *after* the insertions it was for. The calling thread settles if it has to wait.
+    /// [`Log::unreserve`] *after* the insertions it was for. The calling thread settles if it has to wait.
     ///
     /// # Errors
     /// [`WalError::Full`] when the log may not or cannot grow, [`WalError::Disk`] when the disk fails otherwise. The log
@@ -417,22 +418,22 @@ impl Logs {
         self.together.shelves.reserve(self.together.all(), bytes, || self.settle())
     }
 
-    /// As [`Logs::reserve`], even if the logs exceed their limits by it, as long as the disk has room.
+    /// As [`Log::reserve`], even if the logs exceed their limits by it, as long as the disk has room.
     ///
     /// # Errors
-    /// As [`Logs::reserve`]; nothing is set aside then.
+    /// As [`Log::reserve`]; nothing is set aside then.
     pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
         self.settle();
         self.together.shelves.reserve_exactly(self.together.all(), bytes, |lifted| self.lift_limit(lifted))
     }
 
-    /// Gives `bytes` that [`Logs::reserve`] set aside back.
+    /// Gives `bytes` that [`Log::reserve`] set aside back.
     #[inline]
     pub fn unreserve(&self, bytes: u64) {
         self.together.shelves.unreserve(self.together.all(), bytes);
     }
 
-    /// As [`Logs::unreserve`], of bytes that no record has taken.
+    /// As [`Log::unreserve`], of bytes that no record has taken.
     #[inline]
     pub fn unreserve_unused(&self, bytes: u64) {
         self.together.shelves.unreserve_unused(self.together.all(), bytes);
@@ -450,7 +451,7 @@ impl Logs {
     /// [`WalError::OutOfRange`] when `place` is outside the hardened log, [`WalError::Corrupt`] when no valid record starts
     /// there, [`WalError::Disk`].
     pub fn read(&self, place: Place) -> Result<Record> {
-        let Some(log) = self.logs.get(usize::from(place.log().get())) else {
+        let Some(log) = self.streams.get(usize::from(place.log().get())) else {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: FIRST_LSN });
         };
         log.read(place.lsn()).map_err(|error| error.in_log(place.log()))
@@ -458,19 +459,19 @@ impl Logs {
 
     /// For reading the records of transactions, the latest first.
     pub fn read_back(&self) -> ReadBack<'_> {
-        ReadBack::new(&self.logs)
+        ReadBack::new(&self.streams)
     }
 
     /// Reads the records of all logs in the order of their GSNs, of each from the position given, which is the start of a
     /// record, to where it is hardened at this moment. From the end or beyond there are none. That part of the log must not be
     /// recycled meanwhile.
     pub fn scan(&self, from: &[Lsn]) -> MergedScanner {
-        MergedScanner::new(self.logs.iter().zip(from).map(|(log, from)| log.scan(*from)).collect())
+        MergedScanner::new(self.streams.iter().zip(from).map(|(log, from)| log.scan(*from)).collect())
     }
 
-    /// As [`Logs::scan`], of one log.
+    /// As [`Log::scan`], of one log.
     pub fn scan_one(&self, log: LogId, from: Lsn) -> Scanner {
-        self.log(log).scan(from)
+        self.stream(log).scan(from)
     }
 
     /// Gives up the records below `gsn`, durably, and recycles the segments that hold nothing else. With one log, that is the
@@ -482,7 +483,7 @@ impl Logs {
     /// [`WalError::Disk`]. Nothing is lost by a failure; what could not be recycled is when the log is next opened.
     pub fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
-            self.logs[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
+            self.streams[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
             self.together.forget_marks(log, position);
         }
         Ok(())
@@ -490,7 +491,7 @@ impl Logs {
 
     /// Longest payload that a record can have, in bytes.
     pub fn max_payload(&self) -> usize {
-        self.logs[0].shared.max_payload - self.tail()
+        self.streams[0].shared.max_payload - self.tail()
     }
 
     /// Bytes that a record with a payload of `payload` bytes takes at most.
@@ -505,28 +506,28 @@ impl Logs {
 
     /// Where each log stands.
     pub fn extents(&self) -> Vec<Extent> {
-        self.logs.iter().map(Wal::extent).collect()
+        self.streams.iter().map(Stream::extent).collect()
     }
 
     /// The rings in persistent memory belong to this generation of the database from now on, durably: before the database
     /// names it as the one that counts. See [`WalOptions::generation`].
     pub fn stamp_rings(&self, generation: u64) {
-        for nvm in self.logs.iter().filter_map(|log| log.shared.ring.nvm()) {
+        for nvm in self.streams.iter().filter_map(|log| log.shared.ring.nvm()) {
             nvm.set_generation(generation);
         }
     }
 
     /// Counts since the logs were opened, of all together. The LSNs are those of the first log.
     pub fn stats(&self) -> WalStats {
-        let mut sum = self.logs[0].stats();
-        self.logs[1..].iter().for_each(|log| sum.add(&log.stats()));
+        let mut sum = self.streams[0].stats();
+        self.streams[1..].iter().for_each(|log| sum.add(&log.stats()));
         (sum.hardened_gsn, sum.end_gsn) = (self.hardened_below(), self.latest());
         sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unpromised());
         if let Some(several) = &self.several {
             sum.synchronizations = self.together.synchronizations.load(Ordering::Relaxed);
             sum.waits_for_logs = several.waits.load(Ordering::Relaxed);
             sum.waits_for_own_log = several.own_waits.load(Ordering::Relaxed);
-            if let Some(passive) = several.group.as_ref().and(self.logs[0].shared.passive.as_deref()) {
+            if let Some(passive) = several.group.as_ref().and(self.streams[0].shared.passive.as_deref()) {
                 // The same for all of them.
                 (sum.drains, sum.drain_signals, sum.fences) = passive.counts();
                 sum.waits_for_logs += passive.requests();
@@ -537,7 +538,7 @@ impl Logs {
 
     /// What stopped the log: the failure of a write or sync. Everything but reading is refused then.
     pub fn failure(&self) -> Option<WalError> {
-        self.logs.iter().find_map(Wal::failure)
+        self.streams.iter().find_map(Stream::failure)
     }
 
     /// Hardens everything inserted before and stops the log's threads. What is not archived yet is when the log is open again.
@@ -553,12 +554,12 @@ impl Logs {
             let _ = several.group.as_ref().map(|group| group.wait(Gsn::new(self.latest().get() - 1), Ask::AtOnce));
             several.stop();
         }
-        let outcomes: Vec<Result<()>> = self.logs.iter().map(Wal::close).collect();
+        let outcomes: Vec<Result<()>> = self.streams.iter().map(Stream::close).collect();
         outcomes.into_iter().collect()
     }
 }
 
-impl Drop for Logs {
+impl Drop for Log {
     fn drop(&mut self) {
         self.several.iter().for_each(Several::stop);
     }
