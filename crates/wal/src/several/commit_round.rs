@@ -49,6 +49,7 @@ use crate::group_commit::work_signal::Alarm;
 use crate::nvm::passive::{Behind, Passive};
 use crate::several::complete::Complete;
 use crate::several::log_set::Together;
+use crate::stats::WalStats;
 use crate::stream::part::Hardens;
 
 /// A round that has lasted so long waits for a straggler. Most transactions commit in less.
@@ -173,6 +174,12 @@ impl Group {
         }
         // Who is taking a round further has tasks and functions to pass on to the first log, which is there as yet.
         drop(self.rounds.lock());
+    }
+
+    /// Counts that are the same for all logs, and requests.
+    pub(crate) fn count(&self, sum: &mut WalStats) {
+        (sum.drains, sum.drain_signals, sum.fences) = self.passive.counts();
+        sum.waits_for_logs += self.passive.requests();
     }
 
     // ----- who commits -----

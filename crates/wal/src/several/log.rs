@@ -37,7 +37,7 @@ use duramen_types::{Gsn, LogId, Lsn, Place};
 
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
-use crate::format::record::{Identity, NewRecord, Record, record_bytes, tails_bytes};
+use crate::format::record::{Identity, NewRecord, Record, record_bytes};
 use crate::group_commit::requests::Ask;
 use crate::nvm::ring::NvmRing;
 use crate::options::{LogDevice, WalOptions};
@@ -82,6 +82,25 @@ struct Several {
 }
 
 impl Several {
+    /// Adds what has been waited for to the sum of what the logs have counted.
+    fn count_waits(&self, sum: &mut WalStats) {
+        sum.waits_for_logs = self.waits.load(Ordering::Relaxed);
+        sum.waits_for_own_log = self.own_waits.load(Ordering::Relaxed);
+        if let Some(group) = &self.group {
+            group.count(sum);
+        }
+    }
+
+    /// Hardens what is hardened together, and stops.
+    fn close(&self, latest: impl FnOnce() -> Gsn) {
+        self.archiving.iter().for_each(Archiving::stop);
+        if let Some(group) = &self.group {
+            // Those who wait for what has been inserted are told so. The outcome is that of the logs.
+            let _ = group.wait(Gsn::new(latest().get() - 1), Ask::AtOnce);
+        }
+        self.stop();
+    }
+
     /// Stops the threads, before those of the logs: they may insert synchronizations.
     fn stop(&self) {
         self.archiving.iter().for_each(Archiving::stop);
@@ -259,9 +278,7 @@ impl Log {
 
     /// Sets room for [`Log::synchronize`] aside, as far as there is room.
     pub fn set_room_aside(&self) {
-        if self.several.is_some() {
-            self.together.set_room_aside();
-        }
+        self.together.set_room_aside();
     }
 
     /// Inserts a synchronization that is about nothing else, of several logs, for everything up to `gsn`. There is room for it,
@@ -491,17 +508,12 @@ impl Log {
 
     /// Longest payload that a record can have, in bytes.
     pub fn max_payload(&self) -> usize {
-        self.streams[0].shared.max_payload - self.tail()
+        self.streams[0].shared.max_payload - self.together.tail()
     }
 
     /// Bytes that a record with a payload of `payload` bytes takes at most.
     pub fn record_bytes(&self, payload: usize) -> u64 {
-        record_bytes(payload + self.tail()) as u64
-    }
-
-    /// Bytes of the tails in a synchronization.
-    fn tail(&self) -> usize {
-        if self.several.is_some() { tails_bytes(self.count()) } else { 0 }
+        record_bytes(payload + self.together.tail()) as u64
     }
 
     /// Where each log stands.
@@ -523,15 +535,9 @@ impl Log {
         self.streams[1..].iter().for_each(|log| sum.add(&log.stats()));
         (sum.hardened_gsn, sum.end_gsn) = (self.hardened_below(), self.latest());
         sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unpromised());
+        sum.synchronizations = self.together.synchronizations.load(Ordering::Relaxed);
         if let Some(several) = &self.several {
-            sum.synchronizations = self.together.synchronizations.load(Ordering::Relaxed);
-            sum.waits_for_logs = several.waits.load(Ordering::Relaxed);
-            sum.waits_for_own_log = several.own_waits.load(Ordering::Relaxed);
-            if let Some(passive) = several.group.as_ref().and(self.streams[0].shared.passive.as_deref()) {
-                // The same for all of them.
-                (sum.drains, sum.drain_signals, sum.fences) = passive.counts();
-                sum.waits_for_logs += passive.requests();
-            }
+            several.count_waits(&mut sum);
         }
         sum
     }
@@ -549,10 +555,7 @@ impl Log {
     /// [`WalError::Failed`] when not everything could be hardened; all threads have been stopped then, too.
     pub fn close(&self) -> Result<()> {
         if let Some(several) = &self.several {
-            several.archiving.iter().for_each(Archiving::stop);
-            // Those who wait for what has been inserted are told so. The outcome is that of the logs.
-            let _ = several.group.as_ref().map(|group| group.wait(Gsn::new(self.latest().get() - 1), Ask::AtOnce));
-            several.stop();
+            several.close(|| self.latest());
         }
         let outcomes: Vec<Result<()>> = self.streams.iter().map(Stream::close).collect();
         outcomes.into_iter().collect()

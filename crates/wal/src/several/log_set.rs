@@ -58,6 +58,14 @@ impl Together {
         self.space(log).clock().expect("each of several logs has a clock")
     }
 
+    /// Bytes of the tails in a synchronization. A single log has none.
+    pub(crate) fn tail(&self) -> usize {
+        match self.shared.len() {
+            1 => 0,
+            count => tails_bytes(count as u16),
+        }
+    }
+
     /// The lowest GSN that a record of this log may get from now on.
     pub(crate) fn now(&self, log: usize) -> Gsn {
         let space = self.space(log);
@@ -98,8 +106,7 @@ impl Together {
             Some(tails) => {
                 self.synchronizations.fetch_add(1, Ordering::Relaxed);
                 record.flags |= FLAG_SYNCHRONIZES;
-                let tail = tails_bytes(self.shared.len() as u16);
-                shared.insert_in_time(record, tail, |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
+                shared.insert_in_time(record, self.tail(), |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
             }
         };
         assert!(gsn > record.after || is_on(Bug::PageTimeIgnored), "a change comes after what it changes");
@@ -153,7 +160,7 @@ impl Together {
     /// Sets disk space for synchronizations aside, as far as there is any.
     pub(crate) fn set_room_aside(&self) {
         let mut room = self.room.lock();
-        if *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
+        if self.tail() > 0 && *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
             *room = ROOM;
         }
     }
@@ -161,7 +168,7 @@ impl Together {
     /// Inserts a synchronization that is about nothing else, with a GSN higher than `after`. A full log has room for it, or
     /// may exceed its limit: until pages are written and commits are acknowledged it does not become smaller.
     pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
-        let bytes = record_bytes(tails_bytes(self.shared.len() as u16)) as u64;
+        let bytes = record_bytes(self.tail()) as u64;
         let mut room = self.room.lock();
         match self.reserve_for_synchronization(bytes) {
             Ok(()) => *room += bytes,
