@@ -28,8 +28,8 @@
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
 //! | `group_commit` | the queue of committers, the requests in it, the flush |
 //! | `nvm` | the log device `nvm`: the ring in persistent memory, de-staging, passive group commit |
-//! | `stream` | one log: shared state, background threads, handles |
-//! | `several` | N logs as one |
+//! | `stream` | one stream of records: shared state, background threads, requests to harden it |
+//! | `several` | the log: one stream, or several as one |
 //!
 //! # Persistent memory
 //! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence, and a look at positions. What the rest of this page calls durable and flushed is then about the segments, which are written when the
