@@ -242,6 +242,7 @@ impl Options {
     /// The options of each log.
     pub(crate) fn of_log(&self) -> WalOptions {
         WalOptions {
+            logs: self.logs,
             insert: self.log_insert,
             device: self.log_device.clone(),
             ring_bytes: self.log_buffer_bytes,

@@ -7,7 +7,7 @@ mod common;
 use common::history::{History, check_contents, choices, work};
 use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
-use duramen_wal::{InsertDesign, Sealing, Wal, WalError, WalOptions};
+use duramen_wal::{InsertDesign, Log, Sealing, WalError, WalOptions};
 
 fn crash_options(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 1, max_bytes: 512 << 10, ..options(design) }
@@ -41,7 +41,7 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: Stride)
             let outcome = work(&image, options, &mut history, seed + 1, 3);
             outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
             let mut wal_history = history.clone();
-            let wal = Wal::open(arc(&image.crash_image(&CrashChoice::Nothing)), options.clone(), DATABASE, None)
+            let wal = Log::open(&arc(&image.crash_image(&CrashChoice::Nothing)), options, DATABASE, None)
                 .unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
             check_contents(&wal, &mut wal_history).unwrap();
         }
@@ -90,21 +90,21 @@ fn during_recovery() {
             let mut steps = Rng::new(seed);
             work(&disk, &options, &mut history, steps.bits(), 1000).unwrap_err();
             let image = disk.crash_image(&CrashChoice::Random(seed));
-            let clean = Wal::open(arc(&image.image()), options.clone(), DATABASE, None).unwrap();
+            let clean = Log::open(&arc(&image.image()), &options, DATABASE, None).unwrap();
             let end = clean.end();
             check_contents(&clean, &mut history.clone()).unwrap();
             let opening = {
                 let probe = image.image();
-                Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap();
+                Log::open(&arc(&probe), &options, DATABASE, None).unwrap();
                 probe.operations()
             };
             for crash_at in Stride::sampled("crashes of a reopening", 1, 4).until(opening) {
                 let probe = image.image();
                 probe.crash_at(crash_at);
-                Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap_err();
+                Log::open(&arc(&probe), &options, DATABASE, None).unwrap_err();
                 for choice in choices(crash_at) {
                     let again = probe.crash_image(&choice);
-                    let wal = Wal::open(arc(&again), options.clone(), DATABASE, None).unwrap();
+                    let wal = Log::open(&arc(&again), &options, DATABASE, None).unwrap();
                     assert_eq!(wal.end(), end, "seed {seed}, crash at {crash_at} of the reopening, {choice:?}");
                     check_contents(&wal, &mut history.clone()).unwrap();
                 }
@@ -151,11 +151,11 @@ fn failed_writes_and_syncs() {
                 assert!(matches!(error, WalError::Failed { .. } | WalError::Disk(_)), "{error:?}");
                 disk.clear_faults();
 
-                let wal = Wal::open(arc(&disk), options.clone(), DATABASE, None).unwrap();
+                let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
                 check_contents(&wal, &mut history).unwrap();
                 drop(wal);
                 let after = disk.crash_image(&CrashChoice::Nothing);
-                let wal = Wal::open(arc(&after), options.clone(), DATABASE, None).unwrap();
+                let wal = Log::open(&arc(&after), &options, DATABASE, None).unwrap();
                 check_contents(&wal, &mut history).unwrap();
             }
         }

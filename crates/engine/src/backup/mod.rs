@@ -23,7 +23,7 @@ use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOption
 use duramen_sync::atomic::AtomicBool;
 use duramen_sync::clock::Instant;
 use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, planted};
-use duramen_wal::LogsHold;
+use duramen_wal::LogHold;
 
 use crate::api::db::Db;
 use crate::engine::Engine;
@@ -159,17 +159,15 @@ impl Copier<'_> {
 
     /// Hardens everything logged by now and copies each log from its position on; returns the GSN behind what counts, and where
     /// the copies end.
-    fn copy_logs(&self, hold: &LogsHold, from: &[Lsn], progress: &mut dyn FnMut(u64)) -> Result<(Gsn, Vec<Lsn>)> {
+    fn copy_logs(&self, hold: &LogHold, from: &[Lsn], progress: &mut dyn FnMut(u64)) -> Result<(Gsn, Vec<Lsn>)> {
         let last = self.engine.scheme().harden_all().map_err(|error| self.engine.note(error))?;
-        let ends =
-            self.engine.scheme().ends_before(Gsn::new(last.get() + 1)).map_err(|error| self.engine.note(error))?;
+        let end = Gsn::new(last.get() + 1);
+        let ends = self.engine.scheme().ends_before(end).map_err(|error| self.engine.note(error))?;
         hold.copy_to(self.disk, from, &ends, progress).map_err(|error| match of_copy(error.into()) {
             failed @ Error::CopyFailed { .. } => failed,
             other => self.engine.note(other),
         })?;
-        // All that a single log has counts.
-        let end = if ends.len() == 1 { ends[0].get() } else { last.get() + 1 };
-        Ok((Gsn::new(end), ends))
+        Ok((end, ends))
     }
 }
 

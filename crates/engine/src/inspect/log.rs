@@ -106,9 +106,9 @@ pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogE
 
 fn open(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
     let reader = match ControlFile::open(&*disk) {
-        Ok(file) => LogReader::open_one_of(&*disk, file.control.database, log, file.control.logs.count)?,
+        Ok(file) => LogReader::open(&*disk, log, Some((file.control.database, file.control.logs.count)))?,
         // The log's own segments say whose they are.
-        Err(Error::Corrupt { .. }) if log.is_zero() => LogReader::open(&*disk, None)?,
+        Err(Error::Corrupt { .. }) if log.is_zero() => LogReader::open(&*disk, log, None)?,
         Err(error) => return Err(error),
     };
     let scanner = reader.scan(from).map_err(|error| match error {

@@ -3,7 +3,7 @@
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::Arc;
 use duramen_types::{BLOCK_SIZE, LogId, PAGE_SIZE, PageId, TxnId};
-use duramen_wal::{LogDevice, Logs, WalOptions};
+use duramen_wal::{Log, LogDevice, WalOptions};
 
 use super::files::{CREATING, DATA, DOUBLE_WRITE, VERSIONS, new_identity};
 use crate::btree::empty_root;
@@ -73,7 +73,7 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     // Persistent memory and the archive are taken when the database is opened: what is made here
     // may have to be made again.
     let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
-    let logs = Logs::create(shared, &on_files, options.logs, database)?;
+    let logs = Log::create(shared, &on_files, database)?;
     let mut tails = Vec::new();
     let log =
         |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));

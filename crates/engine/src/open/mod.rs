@@ -15,7 +15,7 @@ use std::path::Path;
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_wal::{LogDevice, Logs, MAX_LOGS};
+use duramen_wal::{Log, LogDevice, MAX_LOGS, WalOptions};
 
 use crate::checkpoint::control::{CONTROL, CONTROL_NEW};
 use crate::engine::Engine;
@@ -48,7 +48,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
             });
         }
         state => {
-            Logs::check_regions(&options.of_log(), options.logs)?;
+            Log::check_regions(&options.of_log())?;
             if let Some(archive) = &options.archive {
                 archive.made()?;
             }
@@ -71,7 +71,7 @@ pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     };
     // A database that exists may have more logs than the options say.
     let count = options.logs.max(u16::try_from(named).unwrap_or(MAX_LOGS));
-    Ok(options.of_log().check_places(home, &files, count)?)
+    Ok(WalOptions { logs: count.min(MAX_LOGS), ..options.of_log() }.check_places(home, &files)?)
 }
 
 enum State {

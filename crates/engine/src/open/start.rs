@@ -3,7 +3,7 @@
 use duramen_io::{Disk, DiskLock, File, OpenMode};
 use duramen_sync::{Arc, clock};
 use duramen_types::{Lsn, PAGE_SIZE, planted};
-use duramen_wal::{Known, LogDevice, Logs, WalOptions};
+use duramen_wal::{Known, Log, LogDevice, WalOptions};
 
 use super::files::{DATA, DOUBLE_WRITE, VERSIONS};
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
@@ -19,7 +19,7 @@ use crate::storage::free_space::Space;
 use crate::storage::store::Store;
 
 /// Opens the logs of an existing database.
-fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Logs> {
+fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Log> {
     let control = control_file.control;
     let count = control.logs.count;
     let from = control.behind_checkpoint();
@@ -30,10 +30,10 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
     };
-    let wal_options = WalOptions { generation: control.generation, ..options.of_log() };
-    let found = Logs::find(disk, &wal_options, count, control.database, &known, options.recovery_threads)?;
+    let wal_options = WalOptions { logs: count, generation: control.generation, ..options.of_log() };
+    let found = Log::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
-        // Made once: see `FoundLogs`.
+        // Made once: see `FoundLog`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };
         control_file.write(Control { logs, ..control })?;
     }

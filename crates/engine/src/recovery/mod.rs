@@ -62,7 +62,8 @@ pub(crate) fn recover(
     let started = Instant::now();
     let mut analysis = Analysis::at_checkpoint(scheme.logs(), control)?;
     let extents = scheme.logs().extents();
-    report.log_end_bytes = extents.iter().zip(&analysis.behind).map(|((_, end), from)| end.get() - from.get()).sum();
+    report.log_end_bytes =
+        extents.iter().zip(&analysis.behind).map(|(extent, from)| extent.end.get() - from.get()).sum();
     let unredone = redo::redo(pool, host.options(), scheme.logs(), &control, &mut analysis, &mut report)?;
     if let Some(unredone) = unredone {
         report.left = unredone.count();

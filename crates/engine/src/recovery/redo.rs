@@ -14,7 +14,7 @@ use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex, crew};
 use duramen_types::{Gsn, LogId, Lsn, PageId, planted};
-use duramen_wal::{Logs, RecordRef, Scanner};
+use duramen_wal::{Log, RecordRef, Scanner};
 
 use super::analysis::{Analysis, DirtyPages, Part, kind_of};
 use super::malformed::malformed;
@@ -48,7 +48,7 @@ const BUCKETS_PER_THREAD: usize = 8;
 pub(super) fn redo(
     pool: &Arc<Pool>,
     options: &Options,
-    logs: &Logs,
+    logs: &Log,
     control: &Control,
     analysis: &mut Analysis,
     report: &mut RecoveryReport,
@@ -95,7 +95,7 @@ pub(super) fn redo(
 }
 
 /// The logs from where the first record is that a page may lack, or that the checkpoint does not know.
-fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
+fn sources(logs: &Log, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     let lacked = logs.positions_before(first_lacked);
     let extents = logs.extents();
     let source = |(log, behind): (usize, &Lsn)| {
@@ -103,7 +103,7 @@ fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
         Source {
             scanner: logs.scan_one(LogId::new(log as u16), from),
             is_ahead: false,
-            end: extents[log].1,
+            end: extents[log].end,
             behind: *behind,
             part: analysis.part(),
         }

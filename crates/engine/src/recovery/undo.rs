@@ -5,7 +5,7 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_wal::{Logs, ReadBack};
+use duramen_wal::{Log, ReadBack};
 
 use super::analysis::Analysis;
 use super::host::RecoveryHost;
@@ -20,7 +20,7 @@ use crate::txn_state::table::{TxnEntry, TxnState};
 /// right, and so is none, since locks kept the transactions apart: threads take one after the other.
 pub(super) fn finish_transactions(
     host: &Arc<dyn RecoveryHost>,
-    logs: &Arc<Logs>,
+    logs: &Arc<Log>,
     analysis: &Analysis,
     report: &mut RecoveryReport,
 ) -> Result<()> {

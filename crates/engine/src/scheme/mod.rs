@@ -11,7 +11,7 @@ pub(crate) use wal::WalScheme;
 use std::fmt;
 
 use duramen_types::{Gsn, LogId, Lsn, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, LogsHold, NewRecord, Retainer, WalStats};
+use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, Retainer, WalStats};
 
 use crate::error::Result;
 
@@ -86,13 +86,13 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     fn stamp(&self, generation: u64);
 
     /// Keeps the logs, for a copy of them.
-    fn hold_logs(&self) -> LogsHold;
+    fn hold_logs(&self) -> LogHold;
 
     /// Waits until everything logged by now survives a crash. Of several logs, some may then have more; the GSN tells behind
     /// what it does not count.
     fn harden_all(&self) -> Result<Gsn>;
 
-    /// For each log, where its records below `gsn` end, all of which are hardened; with one log, where everything ends that is.
+    /// For each log, where its records below `gsn` end, all of which are hardened.
     fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>>;
 
     /// Waits until what may be recycled is archived, or cannot be.

@@ -21,9 +21,10 @@ use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
 use crate::segments::archive::{LOOK, RETRY};
 use crate::several::commit_round::Group;
+use crate::several::complete::Complete;
 use crate::several::log_set::Together;
-use crate::several::logs::Complete;
 use crate::stream::inner::{FailOnPanic, Shared};
+use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
 use duramen_sync::clock::Instant;
 
@@ -163,7 +164,7 @@ impl Worker {
         }
         if let Some(group) = &self.group {
             group.request(gsn);
-            return group.wait(gsn);
+            return group.wait(gsn, Ask::AtOnce);
         }
         let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
         let last = |shared: &Shared| Lsn::new(shared.space.end().get() - 1);

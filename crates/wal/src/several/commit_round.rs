@@ -4,7 +4,7 @@
 //! A commit there is an ordinary record. What makes the logs whole up to it after a crash, and tells when it is hardened, is
 //! one *round* for all who commit meanwhile, in which nobody looks at all logs but who is at it:
 //!
-//! 1. A synchronization of all logs is inserted ([`crate::several::logs`]), with a GSN above those of all records so far, and fenced.
+//! 1. A synchronization of all logs is inserted ([`crate::several::log_set`]), with a GSN above those of all records so far, and fenced.
 //!    It notes where each log ends, its tail. All records up to its GSN lie before the tails, in every log.
 //! 2. The round waits until each log is released up to its tail, and then until every thread that is dirty then has fenced
 //!    ([`crate::device::nvm::passive`]). Who has been seen clean is not looked at again: what it inserts later lies behind the tails. Idle
@@ -42,10 +42,13 @@ use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::device::nvm::passive::{Behind, Passive};
 use crate::error::{Result, WalError};
+use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
+use crate::several::complete::Complete;
 use crate::several::log_set::Together;
-use crate::several::logs::Complete;
+use crate::stats::WalStats;
+use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
 
 /// A round that has lasted so long waits for a straggler. Most transactions commit in less.
@@ -168,6 +171,12 @@ impl Group {
         drop(self.rounds.lock());
     }
 
+    /// Counts that are the same for all logs, and requests.
+    pub(crate) fn count(&self, sum: &mut WalStats) {
+        (sum.drains, sum.drain_signals, sum.fences) = self.passive.counts();
+        sum.waits_for_logs += self.passive.requests();
+    }
+
     // ----- who commits -----
 
     /// Makes what the calling thread has inserted durable. It commits, or is about to wait for something else than the logs.
@@ -183,62 +192,6 @@ impl Group {
             self.requested.fetch_max(gsn.get(), Ordering::AcqRel);
         }
         self.see_to_daemon();
-    }
-
-    /// Whether waiting for `gsn` is over. Takes the round further if not.
-    pub(crate) fn is_ready(&self, gsn: Gsn) -> bool {
-        self.is_settled(gsn) || {
-            self.look_if_due(gsn);
-            self.is_settled(gsn)
-        }
-    }
-
-    /// Blocks until waiting for `gsn` is over; a request has been made.
-    ///
-    /// # Errors
-    /// As [`Group::outcome`].
-    pub(crate) fn wait(&self, gsn: Gsn) -> Result<()> {
-        // It may have inserted something since.
-        self.fence();
-        let mut backoff = Backoff::new();
-        let mut began = None;
-        while !self.is_ready(gsn) {
-            if backoff.is_spinning() {
-                backoff.snooze();
-            } else if began.get_or_insert_with(Instant::now).elapsed() < SPIN_LIMIT {
-                thread::yield_now();
-            } else {
-                let parker = Arc::new(Parker::new());
-                if self.queue(gsn, Wake::Thread(Arc::clone(&parker))).is_none() {
-                    parker.park();
-                }
-            }
-        }
-        self.outcome(gsn)
-    }
-
-    /// What became of waiting for `gsn`, which is over.
-    ///
-    /// # Errors
-    /// What stopped one of the logs.
-    pub(crate) fn outcome(&self, gsn: Gsn) -> Result<()> {
-        if self.complete.get() >= gsn {
-            return Ok(());
-        }
-        let failed = self.logs.all().iter().enumerate().find(|(_, log)| log.space.has_failed());
-        Err(failed.map_or(WalError::Closed, |(log, shared)| shared.refusal().in_log(LogId::new(log as u16))))
-    }
-
-    /// Queues somebody to be told; gives them back when there is nothing to wait for any more. A request has been made.
-    pub(crate) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
-        let mut waiters = self.waiters.lock();
-        if !planted!(QueuedUnseen) && self.is_settled(gsn) {
-            return Some(wake);
-        }
-        waiters.push(gsn, wake);
-        drop(waiters);
-        self.see_to_daemon();
-        None
     }
 
     /// The caller has made known that there is something to harden.
@@ -377,6 +330,57 @@ impl Group {
         let requested = self.passive.requested().max(Gsn::new(self.requested.load(Ordering::Acquire)));
         let wanted = queued.max(begun).max(Some(requested));
         wanted.filter(|wanted| *wanted > self.complete.get() && !self.is_over.load(Ordering::Acquire))
+    }
+}
+
+impl Hardens for Group {
+    type Position = Gsn;
+
+    /// Takes the round further if not.
+    fn is_ready(&self, gsn: Gsn) -> bool {
+        self.is_settled(gsn) || {
+            self.look_if_due(gsn);
+            self.is_settled(gsn)
+        }
+    }
+
+    fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
+        let mut waiters = self.waiters.lock();
+        if !planted!(QueuedUnseen) && self.is_settled(gsn) {
+            return Some(wake);
+        }
+        waiters.push(gsn, wake);
+        drop(waiters);
+        self.see_to_daemon();
+        None
+    }
+
+    fn wait(&self, gsn: Gsn, _: Ask) -> Result<()> {
+        // It may have inserted something since.
+        self.fence();
+        let mut backoff = Backoff::new();
+        let mut began = None;
+        while !self.is_ready(gsn) {
+            if backoff.is_spinning() {
+                backoff.snooze();
+            } else if began.get_or_insert_with(Instant::now).elapsed() < SPIN_LIMIT {
+                thread::yield_now();
+            } else {
+                let parker = Arc::new(Parker::new());
+                if self.queue(gsn, Wake::Thread(Arc::clone(&parker))).is_none() {
+                    parker.park();
+                }
+            }
+        }
+        self.outcome(gsn)
+    }
+
+    fn outcome(&self, gsn: Gsn) -> Result<()> {
+        if self.complete.get() >= gsn {
+            return Ok(());
+        }
+        let failed = self.logs.all().iter().enumerate().find(|(_, log)| log.space.has_failed());
+        Err(failed.map_or(WalError::Closed, |(log, shared)| shared.refusal().in_log(LogId::new(log as u16))))
     }
 }
 
