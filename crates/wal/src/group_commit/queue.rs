@@ -262,11 +262,11 @@ impl CommitQueue {
         self.wake(settled);
     }
 
-    /// For threads that may lower the number of requests that can be posted. A publisher that acts
-    /// does not, so it collects without withdrawing, which would only draw others to the lock.
-    ///
     /// Takes the lock, and note of all that has been posted. A request that is posted from now on
     /// has to be collected by its publisher, until the lock is given back.
+    ///
+    /// For threads that may lower the number of requests that can be posted. A publisher that acts
+    /// does not, so it collects without withdrawing, which would only draw others to the lock.
     fn lock_to_decide(&self, space: &Space) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         self.pending.signal.withdraw();
