@@ -100,13 +100,13 @@ bugs! {
         DelegatedReleaseForgotten,
         /// A link says that a record is there before it is.
         LinkedBeforeFilled,
-        /// Who ends a flush of its own does not ring for those who came meanwhile.
+        /// The daemon is not woken for what has become due.
         DaemonNotRung,
-        /// Who ends a flush does not look at the requests that have been left meanwhile.
+        /// The end of a flush does not collect the requests that were posted meanwhile.
         LeftUnseen,
         /// A task queues for a position without looking whether it has become durable meanwhile.
         QueuedUnseen,
-        /// The teller is not rung when a flush has news for it.
+        /// The notifier is not woken when a flush has news for it.
         TellerNotRung,
         /// Early lock release comes before the commit record is in the log.
         LocksReleasedBeforeCommit,

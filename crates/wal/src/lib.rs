@@ -26,7 +26,7 @@
 //! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clock of several logs |
 //! | `insert` | the insertion designs, one file each, and what they share |
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
-//! | `group_commit` | the queue of committers, the requests in it |
+//! | `group_commit` | the policy, the queue of committers, its wake-up protocol |
 //! | `device` | what makes records durable: flushes to the segments, or a ring in persistent memory |
 //! | `stream` | one stream of records: shared state, background threads, requests to harden it |
 //! | `several` | the log: one stream, or several as one |
@@ -59,7 +59,7 @@
 //! 5. *commit queue* (`commit`);
 //! 6. *live* (`files`), *state* (`retention`), *failure* (`archive`), the wake events' and the waiters' own locks: leaves.
 //!
-//! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
+//! Whoever flushes is alone by the commit queue's `is_flushing`, which is no lock: nobody waits for it blindly.
 //!
 //! # Failure
 //! After one failed write or sync of log data it is unknown what the device has, so the log stops: nothing is hardened any

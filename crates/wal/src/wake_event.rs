@@ -6,7 +6,8 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::thread::Parker;
 
-/// Wakes one background thread. A wake-up that comes before the thread sleeps is kept; wake-ups do not add up.
+/// Wakes one background thread. A wake-up that comes before the thread sleeps is kept; wake-ups do
+/// not add up.
 #[derive(Debug, Default)]
 pub(crate) struct WakeEvent {
     parker: Parker,

@@ -3,13 +3,14 @@
 //! Everything here is a function of plain values; the [queue](crate::group_commit::queue) supplies them.
 //!
 //! # Rules
-//! A flush is due when X requests wait, L bytes are unflushed or the oldest request is T old, whichever comes first (Aether,
-//! section 4.1). [`GroupCommit`] has the three limits.
+//! A flush is due when X requests wait, L bytes are unflushed or the oldest request is T old,
+//! whichever comes first (Aether, section 4.1). [`GroupCommit`] has the three limits.
 //!
-//! With X = 1, the default, X follows the number of committers. While few commit at once, a flush is due as soon as the
-//! device is free. From [`GROUP_THRESHOLD`] committers on, a flush waits for a group: one flush then serves several times
-//! as many commits, and the processors execute transactions meanwhile. How large the group is and how long the flush waits
-//! depend on what the committers do while they wait:
+//! With X = 1, the default, X follows the number of committers. While few commit at once, a flush
+//! is due as soon as the device is free. From [`GROUP_THRESHOLD`] committers on, a flush waits for
+//! a group: one flush then serves several times as many commits, and the processors execute
+//! transactions meanwhile. How large the group is and how long the flush waits depend on what the
+//! committers do while they wait:
 //!
 //! | committers | the flush waits for | but at most for |
 //! |---|---|---|
@@ -18,12 +19,12 @@
 //! | the same, and a self-flushing waiter flushed last | the next self-flushing waiter | 4 flush times |
 //!
 //! # Self-flushing waiters
-//! If the daemon flushes, a thread that has to wait costs two thread switches, which can take as long as the write. So such a
-//! thread flushes by itself
+//! If the daemon flushes, a thread that has to wait costs two thread switches, which can take as
+//! long as the write. So such a thread flushes by itself
 //! - if it is the only waiter, and there is no group to wait for; or
-//! - if it has left commits of several sessions in flight, waits for one of them because it has nothing else to do, and at
-//!   least a quarter of the committers have asked for a flush. (Otherwise the first of many threads that all come to wait
-//!   would flush for itself alone.)
+//! - if it has left commits of several sessions in flight, waits for one of them because it has
+//!   nothing else to do, and at least a quarter of the committers have asked for a flush.
+//!   (Otherwise the first of many threads that all come to wait would flush for itself alone.)
 
 use std::time::Duration;
 
@@ -38,7 +39,8 @@ pub(crate) const GROUP_THRESHOLD: usize = 8;
 /// One in so many committers has asked for a flush when a self-flushing waiter starts it.
 const SELF_FLUSH_SHARE: usize = 4;
 
-/// One in so many committers may post a request that nobody has collected while the daemon waits for a group.
+/// One in so many committers may post a request that nobody has collected while the daemon waits
+/// for a group.
 const UNCOLLECTED_SHARE: usize = 4;
 
 /// What should be done.
@@ -66,7 +68,8 @@ impl Due {
 /// What the last flushes tell about the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Estimate {
-    /// About how many commit at present: those served by a flush and those that waited for the next one when it ended.
+    /// About how many commit at present: those served by a flush and those that waited for the next
+    /// one when it ended.
     pub(crate) committers: usize,
     /// Most of them are blocked threads.
     pub(crate) are_blocked: bool,
@@ -77,8 +80,8 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// A flush has served so many requests, `blocked` of them of blocked threads, and left `waiting` ones; `took` is its time,
-    /// if it has moved the durable position.
+    /// A flush has served so many requests, `blocked` of them of blocked threads, and left
+    /// `waiting` ones; `took` is its time, if it has moved the durable position.
     pub(crate) fn update(&mut self, served: usize, blocked: usize, waiting: usize, took: Option<Duration>) {
         if let Some(took) = took.filter(|_| served > 0) {
             self.are_blocked = 2 * blocked > served;
@@ -98,7 +101,8 @@ pub(crate) struct Snapshot {
     pub(crate) unflushed: u64,
     /// Requests that no flush has begun for.
     pub(crate) requests: usize,
-    /// Those of them whose threads are blocked until they are served, and cannot be served by self-flushing waiters.
+    /// Those of them whose threads are blocked until they are served, and cannot be served by
+    /// self-flushing waiters.
     pub(crate) blocked: usize,
     /// The age of the oldest of them.
     pub(crate) oldest: Option<Duration>,
@@ -148,7 +152,8 @@ impl Policy {
         (enough, self.0.time.min(flush_time * flushes))
     }
 
-    /// Whether so many commit at once that a flush waits for a group whose size follows their number.
+    /// Whether so many commit at once that a flush waits for a group whose size follows their
+    /// number.
     pub(crate) fn waits_for_group(&self, now: &Snapshot) -> bool {
         self.is_adaptive() && now.estimate.committers >= GROUP_THRESHOLD
     }
@@ -157,8 +162,8 @@ impl Policy {
         self.0.transactions == 1
     }
 
-    /// What comes of `ask` under this policy: nobody waits long for a group of adaptive size, and nobody flushes for a group of
-    /// fixed size.
+    /// What comes of `ask` under this policy: nobody waits long for a group of adaptive size, and
+    /// nobody flushes for a group of fixed size.
     pub(crate) fn admit(&self, ask: Ask) -> Ask {
         match ask {
             Ask::AtOnce if self.is_adaptive() => Ask::Grouped,
@@ -179,8 +184,8 @@ impl Policy {
         is_called_for && !now.is_flushing
     }
 
-    /// How many requests may be posted that nobody has collected. Somebody collects them in time: whoever flushes does so at
-    /// the end, and the daemon at the time that it `is_scheduled` for.
+    /// How many requests may be posted that nobody has collected. Somebody collects them in time:
+    /// whoever flushes does so at the end, and the daemon at the time that it `is_scheduled` for.
     pub(crate) fn uncollected(&self, now: &Snapshot, is_scheduled: bool) -> usize {
         match self.is_adaptive() {
             true if now.is_flushing => usize::MAX,

@@ -181,7 +181,8 @@ fn requests_are_posted_unseen_if_somebody_will_collect_them() {
 #[test]
 fn the_estimate_grows_at_once_and_shrinks_slowly() {
     let mut estimate = Estimate::default();
-    // Served, those of them that were blocked, waiting, milliseconds; committers, whether they are blocked, microseconds.
+    // Served, those of them that were blocked, waiting, milliseconds; committers, whether they are
+    // blocked, microseconds.
     for (served, blocked, waiting, took, committers, are_blocked, flush_time) in [
         (0, 0, 0, None, 1, false, 0),
         (6, 4, 10, Some(8), 16, true, 1000),

@@ -1,26 +1,30 @@
-//! The commit queue: it collects requests to harden the log, has one thread at a time flush for all of them, and wakes
-//! those whose records are durable.
+//! The commit queue: it collects requests to harden the log, has one thread at a time flush for all
+//! of them, and wakes those whose records are durable.
 //!
 //! # Flushing
-//! At most one thread flushes at a time ([`State::is_flushing`]): the daemon, or a thread that has to wait anyway
-//! ([`CommitQueue::wait`]). The [policy](crate::group_commit::policy) decides who and when. All others wait until their
-//! position is durable, and are not woken before. The flush in progress serves those who ask for what it writes; the next
-//! one serves the others.
+//! At most one thread flushes at a time ([`State::is_flushing`]): the daemon, or a thread that has
+//! to wait anyway ([`CommitQueue::wait`]). The [policy](crate::group_commit::policy) decides who
+//! and when. All others wait until their position is durable, and are not woken before. The flush
+//! in progress serves those who ask for what it writes; the next one serves the others.
 //!
 //! # Wake-ups
 //! There is one protocol for everybody who wants something of the queue:
-//! 1. A committer that goes on posts its request without the lock ([`PendingCounters::post`]). If the [protocol of
-//!    posts](crate::group_commit::work_signal) says that somebody will look in time, that is all.
-//! 2. Otherwise, and if it waits, it takes the lock, collects what has been posted if that matters, and changes the state.
-//! 3. Every thread that has changed what may be due leaves by [`CommitQueue::unlock`], which asks the policy what is due. If something is due before
-//!    the daemon looks by itself, the daemon is scheduled and woken. Then it says how much may be posted until
-//!    somebody looks: whoever flushes looks when the flush ends, and the daemon at the time that it is scheduled for.
+//! 1. A committer that goes on posts its request without the lock ([`PendingCounters::post`]). If
+//!    the [protocol of posts](crate::group_commit::work_signal) says that somebody will look in
+//!    time, that is all.
+//! 2. Otherwise, and if it waits, it takes the lock, collects what has been posted if that matters,
+//!    and changes the state.
+//! 3. Every thread that has changed what may be due leaves by [`CommitQueue::unlock`], which asks
+//!    the policy what is due. If something is due before the daemon looks by itself, the daemon is
+//!    scheduled and woken. Then it says how much may be posted until somebody looks: whoever
+//!    flushes looks when the flush ends, and the daemon at the time that it is scheduled for.
 //!
-//! A waiter queues, and a flusher ends its flush, under the same lock: a waiter that queues before the flush ends is seen
-//! there, one that comes afterwards sees the new durable position.
+//! A waiter queues, and a flusher ends its flush, under the same lock: a waiter that queues before
+//! the flush ends is seen there, one that comes afterwards sees the new durable position.
 //!
-//! Threads are unparked by whoever ends the flush. Wakers of tasks and functions to be called are code that is not the log's, and
-//! the *notifier*, a thread that does nothing else, runs them: they may take their time, and may even drop the log.
+//! Threads are unparked by whoever ends the flush. Wakers of tasks and functions to be called are
+//! code that is not the log's, and the *notifier*, a thread that does nothing else, runs them: they
+//! may take their time, and may even drop the log.
 
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
@@ -60,10 +64,11 @@ struct State {
     requests: Requests,
     /// Those that the flush in progress is for.
     in_flush: Requests,
-    /// The earliest time at which a request may have been posted that is not collected yet, if any may.
+    /// The earliest time at which a request may have been posted that is not collected yet, if any
+    /// may.
     posted_since: Option<Instant>,
-    /// When the daemon will look what is due, if it will: it sleeps until then, is about to be woken, or flushes, which it
-    /// began at that time, and will look afterwards.
+    /// When the daemon will look what is due, if it will: it sleeps until then, is about to be
+    /// woken, or flushes, which it began at that time, and will look afterwards.
     daemon_looks: Option<Instant>,
     waits: u64,
     inline_flushes: u64,
@@ -80,12 +85,14 @@ impl State {
         if self.is_in_flush(space, lsn) { &mut self.in_flush } else { &mut self.requests }
     }
 
-    /// Takes note of requests that were posted. Of those in one stripe only the highest position is known: if the flush in
-    /// progress does not serve that, none of them is counted as served by it.
+    /// Takes note of requests that were posted. Of those in one stripe only the highest position is
+    /// known: if the flush in progress does not serve that, none of them is counted as served by
+    /// it.
     fn collect(&mut self, space: &Space, posted: impl Iterator<Item = (usize, Lsn)>) {
         let since = self.posted_since.take();
         for (count, highest) in posted {
-            // With waiters even if they are settled: where that needs no flush, it takes one to wake those who have queued.
+            // With waiters even if they are settled: where that needs no flush, it takes one to
+            // wake those who have queued.
             if self.is_in_flush(space, highest) || !is_settled(space, highest) || self.waiters.len() > 0 {
                 self.requests_at(space, highest).add_posted(count, highest, since);
             }
@@ -125,14 +132,16 @@ impl State {
         }
         if served.count > 0 && !is_settled(space, served.highest) {
             reach(Probe::FlushCameTooEarly);
-            // Inserted, but its release still waits for a thread that is filling in: part of the next flush.
+            // Inserted, but its release still waits for a thread that is filling in: part of the
+            // next flush.
             return self.requests.join(served);
         }
         let took = self.began.filter(|(_, hardened)| space.hardened() > *hardened).map(|(began, _)| began.elapsed());
         self.estimate.update(served.count, served.blocked, self.requests.count, took);
     }
 
-    /// Takes those out who need not wait any more; returns the threads among them, and whether there is news for the notifier.
+    /// Takes those out who need not wait any more; returns the threads among them, and whether
+    /// there is news for the notifier.
     fn take_settled(&mut self, space: &Space) -> (Vec<Arc<Parker>>, bool) {
         let (threads, foreign) = self.waiters.take(|lsn| is_settled(space, lsn));
         let has_news = !foreign.is_empty();
@@ -155,7 +164,8 @@ impl CommitQueue {
         (state.waits, state.inline_flushes)
     }
 
-    /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes durable what is released.
+    /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes
+    /// durable what is released.
     pub(crate) fn wait(&self, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
         let ask = self.policy.admit(ask);
         let is_self_flushing = ask == Ask::SelfFlushing;
@@ -172,7 +182,8 @@ impl CommitQueue {
                 state.collect(space, self.pending.collect());
             }
             let now = state.snapshot(space, Instant::now());
-            // A thread whose record was not written after many tries leaves it to the daemon, which sleeps between its own.
+            // A thread whose record was not written after many tries leaves it to the daemon, which
+            // sleeps between its own.
             if !backoff.is_long() && self.policy.flushes_itself(&now, ask) {
                 state.begin_flush(space, is_self_flushing && self.policy.waits_for_group(&now));
                 state.inline_flushes += 1;
@@ -206,7 +217,8 @@ impl CommitQueue {
         }
     }
 
-    /// Queues somebody to be told; gives them back when there is nothing to wait for any more. The request has been made.
+    /// Queues somebody to be told; gives them back when there is nothing to wait for any more. The
+    /// request has been made.
     pub(crate) fn queue(&self, space: &Space, lsn: Lsn, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
         if !planted!(QueuedUnseen) && is_settled(space, lsn) {
@@ -217,7 +229,8 @@ impl CommitQueue {
         None
     }
 
-    /// What the daemon should do now. On [`Due::Now`] it has the right to flush, and [`CommitQueue::end_flush`] must follow.
+    /// What the daemon should do now. On [`Due::Now`] it has the right to flush, and
+    /// [`CommitQueue::end_flush`] must follow.
     pub(crate) fn due(&self, space: &Space) -> Due {
         let mut state = self.lock_to_decide(space);
         if space.has_failed() {
@@ -235,19 +248,24 @@ impl CommitQueue {
         due
     }
 
-    /// Ends a flush: wakes those it has satisfied. If the daemon has flushed, it must go on to [`CommitQueue::due`].
+    /// Ends a flush: wakes those it has satisfied. If the daemon has flushed, it must go on to
+    /// [`CommitQueue::due`].
     pub(crate) fn end_flush(&self, space: &Space) {
         let mut state = if planted!(LeftUnseen) { self.state.lock() } else { self.lock_to_decide(space) };
         state.end_flush(space);
-        // Afterwards: requests that are counted as served by now, perhaps without a flush, have their waiters woken here.
+        // Afterwards: requests that are counted as served by now, perhaps without a flush, have
+        // their waiters woken here.
         let settled = state.take_settled(space);
         // The daemon is woken before those who may take this thread's processor.
         self.unlock(state, space);
         self.wake(settled);
     }
 
-    /// Takes the lock, and note of all that has been posted. A request that is posted from now on has to be collected by its
-    /// publisher, until the lock is given back.
+    /// Takes the lock, and note of all that has been posted. A request that is posted from now on
+    /// has to be collected by its publisher, until the lock is given back.
+    ///
+    /// For threads that may lower the number of requests that can be posted. A publisher that acts
+    /// does not, so it collects without withdrawing, which would only draw others to the lock.
     fn lock_to_decide(&self, space: &Space) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         self.pending.signal.withdraw();
@@ -255,7 +273,8 @@ impl CommitQueue {
         state
     }
 
-    /// Gives the lock back: has the daemon look in time, and says how many requests may be posted until somebody looks.
+    /// Gives the lock back: has the daemon look in time, and says how many requests may be posted
+    /// until somebody looks.
     fn unlock(&self, mut state: MutexGuard<'_, State>, space: &Space) {
         let now = Instant::now();
         let snapshot = state.snapshot(space, now);

@@ -26,7 +26,8 @@ fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
     queue.state.lock().daemon_looks.is_some()
 }
 
-/// With so many committers, one request may be posted in each stripe while the daemon waits for a group.
+/// With so many committers, one request may be posted in each stripe while the daemon waits for a
+/// group.
 const UNCOLLECTED: usize = 4 * STRIPES;
 
 /// Inserts one byte and releases it.
@@ -358,7 +359,8 @@ mod native {
         space.set_durable(released);
     }
 
-    /// Threads block, post requests, have functions called and flush for each other; none of them is forgotten.
+    /// Threads block, post requests, have functions called and flush for each other; none of them
+    /// is forgotten.
     #[test]
     fn nobody_is_forgotten_among_many() {
         const EACH: usize = 20_000;
@@ -446,7 +448,8 @@ mod native {
     }
 }
 
-/// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which loom reports.
+/// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which
+/// loom reports.
 #[cfg(duramen_loom)]
 mod loom_models {
     use duramen_sync::thread;
@@ -478,7 +481,8 @@ mod loom_models {
         }
     }
 
-    /// Two committers, one of which may flush for itself while the other queues; the daemon serves the rest.
+    /// Two committers, one of which may flush for itself while the other queues; the daemon serves
+    /// the rest.
     #[test]
     fn every_committer_is_woken() {
         two_beside_the_daemon(
@@ -487,7 +491,8 @@ mod loom_models {
         );
     }
 
-    /// Two self-flushing waiters of a group: the one that asks last may flush for both, and the daemon may come before.
+    /// Two self-flushing waiters of a group: the one that asks last may flush for both, and the
+    /// daemon may come before.
     #[test]
     fn every_self_flushing_waiter_goes_on() {
         two_beside_the_daemon(
@@ -508,7 +513,8 @@ mod loom_models {
         model(move || {
             let shared = Arc::new(fixture(policy()));
             prepare(&mut shared.0.state.lock());
-            // Both records are there before anyone waits: that releases come in order has its own model.
+            // Both records are there before anyone waits: that releases come in order has its own
+            // model.
             let lsns = [insert(&shared.1), insert(&shared.1)];
             let threads = lsns.map(|lsn| {
                 let shared = Arc::clone(&shared);
@@ -556,7 +562,8 @@ mod loom_models {
         thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
     }
 
-    /// A request that is posted while a committer flushes for itself, and that nobody waits for, is served too.
+    /// A request that is posted while a committer flushes for itself, and that nobody waits for, is
+    /// served too.
     #[test]
     fn a_request_posted_during_a_flush_is_served() {
         model(|| {
@@ -581,7 +588,8 @@ mod loom_models {
         });
     }
 
-    /// Of a group's requests, which the daemon waits for, some are posted and left to it: all of them are served.
+    /// Of a group's requests, which the daemon waits for, some are posted and left to it: all of
+    /// them are served.
     #[test]
     fn requests_of_a_group_reach_the_daemon() {
         model(|| {
@@ -597,7 +605,8 @@ mod loom_models {
         });
     }
 
-    /// Who has queued is told even if its record is hardened, by a release into a persistent buffer, while a flush ends.
+    /// Who has queued is told even if its record is hardened, by a release into a persistent
+    /// buffer, while a flush ends.
     #[test]
     fn a_release_while_a_flush_ends_wakes_who_has_queued() {
         model(|| {
@@ -623,8 +632,8 @@ mod loom_models {
         });
     }
 
-    /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the one who does not wait
-    /// is called exactly once.
+    /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the
+    /// one who does not wait is called exactly once.
     #[test]
     fn waiting_after_a_request_makes_no_second_one() {
         use duramen_sync::atomic::{AtomicUsize, Ordering};
@@ -656,7 +665,8 @@ mod loom_models {
         });
     }
 
-    /// The notifier hears of everybody who is queued before the log fails, and ends when it is told to stop.
+    /// The notifier hears of everybody who is queued before the log fails, and ends when it is told
+    /// to stop.
     #[test]
     fn the_notifier_leaves_nobody_out() {
         use duramen_sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! Requests to harden the log, as far as group commit is concerned with them: how many, how far, since when.
+//! Requests to harden the log, as far as group commit is concerned with them: how many, how far,
+//! since when.
 
 use duramen_sync::clock::Instant;
 use duramen_types::Lsn;
@@ -12,7 +13,8 @@ pub(crate) enum Ask {
     AtOnce,
     /// Nothing: [`crate::group_commit::queue::CommitQueue::request`] has been called.
     Requested,
-    /// Nothing, as before. The thread may have left other commits in flight, too, and can flush for all of them.
+    /// Nothing, as before. The thread may have left other commits in flight, too, and can flush for
+    /// all of them.
     SelfFlushing,
 }
 
@@ -38,7 +40,8 @@ impl Requests {
         self.add_posted(1, lsn, None);
     }
 
-    /// So many more that block no thread, for records up to `highest`. They came after `since`; now, if that is `None`.
+    /// So many more that block no thread, for records up to `highest`. They came after `since`;
+    /// now, if that is `None`.
     pub(crate) fn add_posted(&mut self, count: usize, highest: Lsn, since: Option<Instant>) {
         self.count += count;
         self.highest = self.highest.max(highest);

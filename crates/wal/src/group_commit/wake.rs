@@ -21,12 +21,14 @@ pub(crate) enum Wake {
 }
 
 impl Wake {
-    /// Tells the waiter. A panic of code that is not the log's ends here: others wait for the thread that calls this.
+    /// Tells the waiter. A panic of code that is not the log's ends here: others wait for the
+    /// thread that calls this.
     pub(crate) fn tell(self) {
         let told = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Thread(parker) | Self::SelfFlusher(parker) => parker.unpark(),
             Self::Task(task) => {
-                // Not called under the lock: it may run the task, which takes it. The task may end with its waker here.
+                // Not called under the lock: it may run the task, which takes it. The task may end
+                // with its waker here.
                 let waker = std::mem::replace(&mut *task.lock(), Waker::noop().clone());
                 waker.wake();
             }
@@ -75,8 +77,8 @@ impl<P: Ord + Copy> Waiters<P> {
         self.waiting.last_key_value().map(|((position, _), _)| *position)
     }
 
-    /// Takes those out, from the first on, for whom `is_over` says so: threads, and wakers and functions that are not the log's
-    /// code.
+    /// Takes those out, from the first on, for whom `is_over` says so: threads, and wakers and
+    /// functions that are not the log's code.
     pub(crate) fn take(&mut self, is_over: impl Fn(P) -> bool) -> (Vec<Arc<Parker>>, Vec<Wake>) {
         let (mut threads, mut foreign) = (Vec::new(), Vec::new());
         while let Some(first) = self.waiting.first_entry().filter(|first| is_over(first.key().0)) {

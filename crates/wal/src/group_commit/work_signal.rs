@@ -1,17 +1,21 @@
-//! The wake-up protocol between threads that publish work without a lock and the attendant, who does it.
+//! The wake-up protocol between threads that publish work without a lock and the attendant, who
+//! does it.
 //!
-//! Most published work changes nothing: the attendant is busy and looks again anyway, or it has set itself a time and waits
-//! for more. If each publisher took a lock or woke somebody, threads would spend more time on that than on the log buffer. So
-//! the attendant says how much unseen work it will find by itself, and a publisher acts only if there is more.
+//! Most published work changes nothing: the attendant is busy and looks again anyway, or it has set
+//! itself a time and waits for more. If each publisher took a lock or woke somebody, threads would
+//! spend more time on that than on the log buffer. So the attendant says how much unseen work it
+//! will find by itself, and a publisher acts only if there is more.
 //!
 //! # Protocol
-//! 1. A publisher makes its work known where the attendant will look: in [`PendingCounters`], or in memory of its own.
-//! 2. It asks [`WorkSignal::is_unattended`]. If so, it has to act: it does the attendant's work, or wakes the attendant
-//!    ([`WorkSignal::claim`]).
-//! 3. The attendant calls [`WorkSignal::attend`] as soon as it is certain to look later, and says how much may be
-//!    published until then.
-//! 4. Before it relies on a look, to decide something or to sleep, it calls [`WorkSignal::withdraw`], and looks
-//!    afterwards. (If it finds work without withdrawing, it need not: see [`WorkSignal::look`].)
+//! 1. A publisher makes its work known where the attendant will look: in [`PendingCounters`], or in
+//!    memory of its own.
+//! 2. It asks [`WorkSignal::is_unattended`]. If so, it has to act: it does the attendant's work, or
+//!    wakes the attendant ([`WorkSignal::claim`]).
+//! 3. The attendant calls [`WorkSignal::attend`] as soon as it is certain to look later, and says
+//!    how much may be published until then.
+//! 4. Before it relies on a look, to decide something or to sleep, it calls
+//!    [`WorkSignal::withdraw`], and looks afterwards. (If it finds work without withdrawing, it
+//!    need not: see [`WorkSignal::look`].)
 //!
 //! Both sides write, execute a sequentially consistent fence, and read what the other side writes:
 //!
@@ -21,8 +25,8 @@
 //! | fence | fence |
 //! | read `attended` | look for work |
 //!
-//! One of the fences comes first. If it is the publisher's, the attendant finds the work; if it is the attendant's, the
-//! publisher finds that nobody attends. So no work is unseen by both.
+//! One of the fences comes first. If it is the publisher's, the attendant finds the work; if it is
+//! the attendant's, the publisher finds that nobody attends. So no work is unseen by both.
 //!
 //! Two use this. In the [commit queue](crate::group_commit::queue) the lock of the queue makes its holder the attendant, and
 //! publishers who have to act take the lock. In a [shared commit round](crate::several::commit_round) the
@@ -47,7 +51,8 @@ impl WorkSignal {
         unseen > self.attended.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller, who has just published work, has to wake the attendant: it is the first to find that nobody attends.
+    /// Whether the caller, who has just published work, has to wake the attendant: it is the first
+    /// to find that nobody attends.
     pub(crate) fn claim(&self) -> bool {
         self.is_unattended(1) && self.attended.swap(usize::MAX, Ordering::AcqRel) == 0
     }
@@ -87,8 +92,9 @@ impl WorkSignal {
 /// A power of two.
 pub(crate) const STRIPES: usize = if cfg!(duramen_loom) { 2 } else { 32 };
 
-/// Requests to harden the log that nobody has collected, counted in stripes. Few threads use each, so its cache line stays
-/// with them. A stripe knows how many requests were posted and the highest position among them, and nothing else.
+/// Requests to harden the log that nobody has collected, counted in stripes. Few threads use each,
+/// so its cache line stays with them. A stripe knows how many requests were posted and the highest
+/// position among them, and nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCounters {
     stripes: Striped<Stripe, STRIPES>,
@@ -113,7 +119,8 @@ impl PendingCounters {
         self.signal.is_unattended(pending)
     }
 
-    /// Collects what has been posted: how many requests, and the highest position, stripe by stripe.
+    /// Collects what has been posted: how many requests, and the highest position, stripe by
+    /// stripe.
     pub(crate) fn collect(&self) -> impl Iterator<Item = (usize, Lsn)> {
         let has_some = |stripe: &&Stripe| stripe.count.load(Ordering::Relaxed) > 0;
         self.stripes.iter().filter(has_some).map(|stripe| {

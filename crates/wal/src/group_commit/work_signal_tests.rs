@@ -79,8 +79,8 @@ mod native {
         publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
     }
 
-    /// Of requests that are posted while an attendant attends, withdraws and collects, each is collected once, by the
-    /// attendant or by its publisher.
+    /// Of requests that are posted while an attendant attends, withdraws and collects, each is
+    /// collected once, by the attendant or by its publisher.
     #[test]
     fn every_post_is_collected_once() {
         const EACH: usize = 50_000;
@@ -101,7 +101,8 @@ mod native {
             pending.signal.withdraw();
             collected += collect(&pending);
         }
-        // The attendant ends withdrawn: whatever it has not found has been collected by a publisher.
+        // The attendant ends withdrawn: whatever it has not found has been collected by a
+        // publisher.
         collected += publishers.into_iter().map(|publisher| publisher.join().unwrap()).sum::<usize>();
         assert_eq!(collected, 3 * EACH);
         assert_eq!(collect(&pending), 0);
@@ -140,7 +141,8 @@ mod loom_models {
         });
     }
 
-    /// Step 3: what is published while the attendant looks is found when it looks again, as it says that it will.
+    /// Step 3: what is published while the attendant looks is found when it looks again, as it says
+    /// that it will.
     #[test]
     fn models_attend_and_look_again() {
         model(3, || {
@@ -176,8 +178,8 @@ mod loom_models {
         });
     }
 
-    /// Steps 2 and 4 where the publisher wakes the attendant, which sleeps when it finds nothing. A lost wake-up is a
-    /// deadlock, which loom reports.
+    /// Steps 2 and 4 where the publisher wakes the attendant, which sleeps when it finds nothing. A
+    /// lost wake-up is a deadlock, which loom reports.
     #[test]
     fn models_wake_an_attendant_that_sleeps() {
         model(3, || {

@@ -1,9 +1,10 @@
-//! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the notifier that wakes
-//! tasks and calls functions when what they wait for is hardened; and, if there is an archive, the archiver. (Several logs have one
-//! archiver for all: see [`crate::several::archiving`].)
+//! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the
+//! notifier that wakes tasks and calls functions when what they wait for is hardened; and, if there
+//! is an archive, the archiver. (Several logs have one archiver for all: see
+//! [`crate::several::archiving`].)
 //!
-//! They are several, because making a segment takes much longer than a flush that somebody waits for, and nobody knows how
-//! long the notifier takes, or the archive.
+//! They are several, because making a segment takes much longer than a flush that somebody waits
+//! for, and nobody knows how long the notifier takes, or the archive.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::error::{Result, WalError};
 use crate::group_commit::policy::Due;
 use crate::stream::inner::{FailOnPanic, Shared};
 
-/// How long the daemon sleeps between looks at a record that others wait for and that is still being filled in: its
-/// thread has been descheduled.
+/// How long the daemon sleeps between looks at a record that others wait for and that is still
+/// being filled in: its thread has been descheduled.
 const FILL_WAIT: Duration = Duration::from_micros(50);
 
 /// The running background threads.
@@ -52,8 +53,8 @@ impl Daemons {
         Ok(())
     }
 
-    /// Stops them and waits for that, or, if called by something that the notifier runs, for the others. The log has failed
-    /// or is closed. Nothing happens the second time.
+    /// Stops them and waits for that, or, if called by something that the notifier runs, for the
+    /// others. The log has failed or is closed. Nothing happens the second time.
     pub(crate) fn stop(&self, shared: &Shared) {
         shared.daemon.stop();
         shared.segments.hurry();
