@@ -149,9 +149,15 @@ impl Shared {
     pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
         let _log = cost::scope(Category::Log);
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
-        let quick = self.quick && payload.len() <= SMALL_PAYLOAD;
-        let tried = if quick { self.try_insert_small([kind, flags], txn, page, prev, payload) } else { None };
-        let lsn = tried.unwrap_or_else(|| self.insert_any([kind, flags], txn, page, prev, payload, quick));
+        let kinds = [kind, flags];
+        // Branches, and no value that tells which one: see `try_insert_small`.
+        let lsn = if payload.len() > SMALL_PAYLOAD || !self.quick {
+            self.insert_any(kinds, txn, page, prev, payload, false)
+        } else if let Some(lsn) = self.try_insert_small(kinds, txn, page, prev, payload) {
+            lsn
+        } else {
+            self.insert_any(kinds, txn, page, prev, payload, true)
+        };
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
         (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
