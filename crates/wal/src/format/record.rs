@@ -41,7 +41,7 @@ pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
 pub(crate) const SMALL_PAYLOAD: usize = 128;
 
 /// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see
-/// [`crate::Logs`]). Users of the log do not see it.
+/// [`crate::Log`]). Users of the log do not see it.
 pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
 
 /// Bytes that the tails of `count` logs take.

@@ -18,6 +18,9 @@ use crate::segments::sync_records::Synchronizations;
 ///
 /// # Errors
 /// [`WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow; [`WalError::Disk`].
+///
+/// [`WalError::Corrupt`]: crate::WalError::Corrupt
+/// [`WalError::Disk`]: crate::WalError::Disk
 pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
     let (mut ends, mut found): (Vec<Lsn>, Vec<Synchronizations>) = (Vec::new(), Vec::new());
     for chain in chains {
