@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
-use duramen::{CommitMode, InsertDesign, Isolation, Partition, RestoreTo};
+use duramen::{CommitMode, Gsn, InsertDesign, Isolation, Partition, RestoreTo, Timestamp};
 
 use crate::axes;
-use crate::backup;
 use crate::failure::EXIT_CODES;
 
 #[derive(Parser, Debug)]
@@ -52,10 +51,10 @@ pub(crate) struct OpenArgs {
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=32))]
     pub(crate) recovery_threads: Option<u32>,
     /// After a crash, open as soon as the log has been read; losers are rolled back and pages redone in the background
-    #[arg(long)]
-    pub(crate) open_early: bool,
-    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --open-early, half of it is for those that
-    /// wait [default: 64, or 1024 with --open-early]
+    #[arg(long, alias = "open-early")]
+    pub(crate) instant_recovery: bool,
+    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --instant-recovery, half of it is for
+    /// those that wait [default: 64, or 1024 with --instant-recovery]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
     pub(crate) redo_memory_mb: Option<u32>,
     /// Read and write through the system's page cache
@@ -97,7 +96,7 @@ impl OpenArgs {
         Self {
             pool_mb,
             recovery_threads: None,
-            open_early: false,
+            instant_recovery: false,
             redo_memory_mb: None,
             no_direct: false,
             no_uring: false,
@@ -131,7 +130,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) log: Option<PathBuf>,
     /// Restore the state before this GSN, or after the last commit up to this time (2026-11-21T15:28:34.123456Z)
     /// [default: all there is]
-    #[arg(long, value_name = "POINT", value_parser = backup::point)]
+    #[arg(long, value_name = "POINT", value_parser = point)]
     pub(crate) to: Option<RestoreTo>,
     /// Memory for pages while the database is recovered and checked, in MiB
     #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
@@ -313,6 +312,9 @@ pub(crate) enum Lab {
         /// Directory for the results
         #[arg(long, value_name = "DIR", default_value = "lab-results")]
         out: PathBuf,
+        /// Also write the plots, without the numbers, to this directory
+        #[arg(long, value_name = "DIR")]
+        figures: Option<PathBuf>,
     },
     /// Print what the papers found beside what was measured, and the verdicts
     Claims {
@@ -331,6 +333,16 @@ pub(crate) enum Lab {
     },
 }
 
+/// A point to restore to: a GSN or a time.
+fn point(text: &str) -> Result<RestoreTo, String> {
+    if let Ok(gsn) = text.parse() {
+        return Ok(RestoreTo::Gsn(Gsn::new(gsn)));
+    }
+    let time: Result<Timestamp, _> = text.parse();
+    time.map(RestoreTo::Time)
+        .map_err(|_| "it is neither a GSN nor a time like 2026-11-21T15:28:34.123456Z (UTC)".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,5 +359,23 @@ mod tests {
         let Command::Bench(args) = cli.command else { panic!() };
         assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
         assert_eq!((args.partition, args.open.log.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
+    }
+
+    #[test]
+    fn the_earlier_spelling_of_instant_recovery_is_understood() {
+        for spelling in ["--instant-recovery", "--open-early"] {
+            let cli = Cli::try_parse_from(["duramen", "bench", "tpcb", spelling]).unwrap();
+            let Command::Bench(args) = cli.command else { panic!() };
+            assert!(args.open.instant_recovery, "{spelling}");
+        }
+    }
+
+    #[test]
+    fn points_are_numbers_or_times() {
+        assert_eq!(point("4096"), Ok(RestoreTo::Gsn(Gsn::new(4096))));
+        assert_eq!(point("2001-09-09T01:46:40Z"), Ok(RestoreTo::Time(Timestamp::from_micros(1_000_000_000_000_000))));
+        for text in ["", "-1", "yesterday", "2001-09-09"] {
+            assert!(point(text).unwrap_err().contains("neither"), "{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use duramen::{BackupReport, Gsn, Restore, RestoreTo, Timestamp};
+use duramen::{BackupReport, Restore};
 
 use crate::args::{BackupArgs, CheckArgs, OpenArgs, RestoreArgs};
 use crate::check;
@@ -60,28 +60,4 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut dyn Write) -> Result<()> {
     // The first opening recovers it; then everything is looked at.
     let open = OpenArgs::with_pool(args.pool_mb);
     check::check(&CheckArgs { dir: args.target.clone(), ledger: None, open }, out)
-}
-
-/// A point to restore to: a GSN or a time.
-pub(crate) fn point(text: &str) -> Result<RestoreTo, String> {
-    if let Ok(gsn) = text.parse() {
-        return Ok(RestoreTo::Gsn(Gsn::new(gsn)));
-    }
-    let time: Result<Timestamp, _> = text.parse();
-    time.map(RestoreTo::Time)
-        .map_err(|_| "it is neither a GSN nor a time like 2026-11-21T15:28:34.123456Z (UTC)".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn points_are_numbers_or_times() {
-        assert_eq!(point("4096"), Ok(RestoreTo::Gsn(Gsn::new(4096))));
-        assert_eq!(point("2001-09-09T01:46:40Z"), Ok(RestoreTo::Time(Timestamp::from_micros(1_000_000_000_000_000))));
-        for text in ["", "-1", "yesterday", "2001-09-09"] {
-            assert!(point(text).unwrap_err().contains("neither"), "{text}");
-        }
-    }
 }

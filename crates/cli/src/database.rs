@@ -33,7 +33,7 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
         log_buffer_bytes,
         pool_bytes: (open.pool_mb as usize) << 20,
         recovery_threads: open.recovery_threads.map(|threads| threads as usize),
-        open_early: open.open_early,
+        instant_recovery: open.instant_recovery,
         redo_memory_bytes: open.redo_memory_mb.map(|megabytes| (megabytes as usize) << 20),
         direct_io: !open.no_direct,
         io_uring: !open.no_uring,

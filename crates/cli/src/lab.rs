@@ -17,7 +17,7 @@ const WIDTH: u16 = 118;
 pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
     match &args.what {
         Lab::List => list(out),
-        Lab::Run { ids, quick, tiny, out: directory } => {
+        Lab::Run { ids, quick, tiny, out: directory, figures } => {
             let effort = match (quick, tiny) {
                 (_, true) => Effort::Tiny,
                 (true, _) => Effort::Quick,
@@ -39,7 +39,10 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
                     native[0].about().id
                 )));
             }
-            Ok(())
+            match figures {
+                Some(to) => plot(&chosen(ids)?, directory, to, out),
+                None => Ok(()),
+            }
         }
         Lab::Claims { json, out: directory } => claims(*json, directory, out),
         Lab::Calibrate { json } => calibrate(*json, out),
@@ -114,6 +117,17 @@ fn run(experiments: &[&dyn Experiment], effort: Effort, directory: &Path, out: &
             writeln!(out, "  {}", file.display())?;
         }
         out.flush()?;
+    }
+    Ok(())
+}
+
+/// Writes the plots of results in `directory` to another directory.
+fn plot(experiments: &[&dyn Experiment], directory: &Path, to: &Path, out: &mut dyn Write) -> Result<()> {
+    let outcomes = duramen_lab::load_all(directory)?;
+    for outcome in outcomes.iter().filter(|outcome| experiments.iter().any(|one| one.about().id == outcome.id)) {
+        for file in duramen_lab::save_plots(to, outcome)? {
+            writeln!(out, "  {}", file.display())?;
+        }
     }
     Ok(())
 }

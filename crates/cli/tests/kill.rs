@@ -12,6 +12,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{Ran, arg, command, duramen};
+use duramen_test_support::Rng;
 
 /// Kills in a run of the test that nobody configured.
 const KILLS: u64 = 20;
@@ -25,25 +26,9 @@ fn from_environment(name: &str, default: impl FnOnce() -> u64) -> u64 {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    fn between(&mut self, start: u64, end: u64) -> Duration {
-        Duration::from_millis(start + self.below(end - start))
-    }
-
-    fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        choices[self.below(choices.len() as u64) as usize]
-    }
+/// A time in milliseconds.
+fn between(random: &mut Rng, start: u64, end: u64) -> Duration {
+    Duration::from_millis(start + random.below(end - start))
 }
 
 /// Starts the command, kills it after `delay`; returns whether it was still running.
@@ -71,7 +56,7 @@ fn acknowledged_commits_survive_kills() {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
     });
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let root = tempfile::tempdir().unwrap();
     let (mut during_load, mut during_run, mut during_recovery, mut checks, mut total) = (0u64, 0u64, 0u64, 0u64, 0u64);
     let mut databases = 0;
@@ -83,7 +68,7 @@ fn acknowledged_commits_survive_kills() {
         let ledger = root.path().join(format!("ledger-{databases}"));
         let mut check = vec!["check", arg(&dir), "--ledger", arg(&ledger), "--pool-mb", "8"];
         if databases % 2 == 0 {
-            check.push("--open-early");
+            check.push("--instant-recovery");
         }
         std::fs::write(&ledger, b"").unwrap();
         let mut left = (kills - done).min(5 + random.below(8));
@@ -93,25 +78,25 @@ fn acknowledged_commits_survive_kills() {
             let mut bench = vec!["bench", "tpcb", "--clients", "16", "--seconds", "60", "--scale", "1"];
             bench.extend(["--rows-per-unit", "4000", "--dir", arg(&dir), "--ledger", arg(&ledger)]);
             // Small logs and pools, so that checkpoints, recycling and eviction happen within milliseconds.
-            bench.extend(["--segment-mb", "1", "--checkpoint-mb", random.pick(&["1", "2", "64"])]);
-            bench.extend(["--pool-mb", random.pick(&["1", "4", "64"])]);
+            bench.extend(["--segment-mb", "1", "--checkpoint-mb", *random.pick(&["1", "2", "64"])]);
+            bench.extend(["--pool-mb", *random.pick(&["1", "4", "64"])]);
             bench.extend([
                 "--commit",
-                random.pick(&["sync", "elr", "pipelined", "pipelined"]),
+                *random.pick(&["sync", "elr", "pipelined", "pipelined"]),
                 "--log-insert",
-                random.pick(&["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"]),
+                *random.pick(&["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"]),
             ]);
             if random.below(2) == 0 {
-                bench.push("--open-early");
+                bench.push("--instant-recovery");
             }
             let before = acknowledged(&ledger);
             // The first kills of a database come early: it is being made and populated. On a slow machine, that takes
             // more tries.
             let populating = before == 0;
             let delay = match (populating, random.below(2)) {
-                (true, 0) => random.between(1, 30),
-                (true, _) => random.between(1, 300 * tries),
-                (false, _) => random.between(50, 600),
+                (true, 0) => between(&mut random, 1, 30),
+                (true, _) => between(&mut random, 1, 300 * tries),
+                (false, _) => between(&mut random, 50, 600),
             };
             assert!(kill(&bench, delay), "60 seconds cannot be over");
             done += 1;
@@ -124,7 +109,7 @@ fn acknowledged_commits_survive_kills() {
             // Recovery itself is killed, too, up to three times in a row, with or without work behind it.
             for _ in 0..random.below(4) {
                 let args = if random.below(2) == 0 { &bench[..] } else { &check[..] };
-                if dir.join("control").exists() && left > 0 && kill(args, random.between(1, 40)) {
+                if dir.join("control").exists() && left > 0 && kill(args, between(&mut random, 1, 40)) {
                     during_recovery += 1;
                     done += 1;
                     left -= 1;
@@ -158,7 +143,7 @@ fn tpcc_is_consistent_after_kills() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("db");
     let size = ["--scale", "2", "--rows-per-unit", "60", "--segment-mb", "1", "--checkpoint-mb", "4", "--pool-mb", "4"];
-    let bench = [&["bench", "tpcc", "--clients", "16", "--open-early", "--dir", arg(&dir)], &size[..]].concat();
+    let bench = [&["bench", "tpcc", "--clients", "16", "--instant-recovery", "--dir", arg(&dir)], &size[..]].concat();
     duramen(&[&bench[..], &["--transactions", "100"]].concat()).exits_with(0);
     for round in 1..=4 {
         assert!(kill(&[&bench[..], &["--seconds", "60"]].concat(), Duration::from_millis(250 * round)), "it runs on");

@@ -28,7 +28,9 @@ fn an_experiment_that_there_is_not_is_a_mistake() {
 fn claims_know_what_was_run() {
     let home = tempfile::tempdir().unwrap();
     assert!(claims(home.path()).iter().all(|claim| claim["verdict"] == "not run"));
-    let ran = duramen(&["lab", "run", "a4", "--tiny", "--out", arg(home.path())]).exits_with(0);
+    let figures = home.path().join("figures");
+    let run = ["lab", "run", "a4", "--tiny", "--out", arg(home.path()), "--figures", arg(&figures)];
+    let ran = duramen(&run).exits_with(0);
     assert!(ran.stdout.contains("quick run") && ran.stdout.contains("A4.svg"), "{ran:#?}");
     for claim in claims(home.path()) {
         assert_eq!(claim["verdict"] == "not run", claim["id"] != "A4", "{claim}");
@@ -36,5 +38,7 @@ fn claims_know_what_was_run() {
     }
     let page = std::fs::read_to_string(home.path().join("reproduction.md")).unwrap();
     assert!(page.contains("reproduction/A4.svg") && page.contains("duramen lab run A4"), "{page}");
+    let kept = std::fs::read_to_string(home.path().join("reproduction/A4.svg")).unwrap();
+    assert_eq!(std::fs::read_to_string(figures.join("A4.svg")).unwrap(), kept);
     duramen(&["lab", "claims", "--out", arg(home.path())]).exits_with(0);
 }

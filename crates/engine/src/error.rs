@@ -7,8 +7,7 @@ use duramen_pmem::PmemError;
 use duramen_types::{Gsn, LogId, PageId, TxnId};
 use duramen_wal::{WalError, segment_name};
 
-use crate::api::timestamp::Timestamp;
-use crate::pool::PoolError;
+use crate::timestamp::Timestamp;
 
 /// Result of an engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -260,24 +259,6 @@ impl From<DiskError> for Error {
             Self::AlreadyOpen { path: error.file.into(), reason: error.reason }
         } else {
             Self::Io { reason: error.to_string() }
-        }
-    }
-}
-
-impl From<PoolError> for Error {
-    fn from(error: PoolError) -> Self {
-        match error {
-            PoolError::Disk(error) => error.into(),
-            PoolError::Corrupt { page, defect, file, offset, .. } => {
-                Self::Corrupt { file, offset, page: Some(page), reason: defect }
-            }
-            PoolError::Exhausted { frames } => Self::PoolExhausted { frames },
-            PoolError::TooSmall { frames, minimum } => Self::InvalidOption {
-                option: "pool_bytes",
-                reason: format!("{frames} pages are too few; at least {minimum} are needed"),
-            },
-            PoolError::NoMemory { .. } => Self::Io { reason: error.to_string() },
-            PoolError::Poisoned { reason } | PoolError::Log { reason } => Self::Poisoned { reason },
         }
     }
 }

@@ -1,43 +1,49 @@
-//! What is done when the log has no room for what a transaction is to set aside.
+//! What a transaction does when the log has no space for what it is to reserve.
 //!
-//! The reservation is tried again and again, until it succeeds. In between, the one thing is done, or waited for, that stands in its
-//! way. It is found by asking how much room there would be without it:
+//! It tries the reservation again until that succeeds. Between two attempts it removes the one obstacle in its way, or
+//! waits until another thread has. It finds the obstacle by asking how much space there would be without it:
 //!
-//! | no room, even if nothing were kept but what is needed by | what is done |
+//! | no space, even if the log kept nothing but what is needed by | what the transaction does |
 //! |---|---|
-//! | transactions, and some of them the last crash has interrupted | these are brought to their end |
-//! | transactions, and some have committed and put their clean-up off | it is tried again, once |
-//! | the caller's transaction alone | it is refused |
-//! | transactions, some of which are at work | they are waited for, as long as they get on |
-//! | transactions, all of which wait for room | all but the oldest give way and are refused |
-//! | transactions and pages that are dirty | a checkpoint |
-//! | these and the archive or a backup | what is copied is waited for, as long as the copy gets on |
+//! | transactions, some of them in doubt since the last crash | it brings those to their end |
+//! | transactions, some of them committed, with deferred frees | it tries these again, once |
+//! | the transaction alone | it is refused |
+//! | transactions, some of which are at work | it waits for them, as long as they get on |
+//! | transactions, all of which wait for log space | all but the oldest give way and are refused |
+//! | transactions and dirty pages | it takes a checkpoint |
+//! | these and the archive or a backup | it waits for the copy, as long as that gets on |
 //!
-//! Nobody waits for more than the room he needs. Whatever is waited for is watched ([`Watch`]): if it stands still for
-//! [`PATIENCE_WITH_COPIES`] or [`PATIENCE_WITH_TRANSACTIONS`], who waits is refused and told why. So a transaction that is waited
-//! for, and itself waits for a lock of the waiter, ends that in a bounded time; and a transaction that is known to stand still makes
-//! nobody else wait. An archive that has failed is not waited for.
+//! No transaction waits for more log space than it needs. Whatever it waits for is watched ([`Watch`]): if that stands
+//! still for [`PATIENCE_WITH_COPIES`] or [`PATIENCE_WITH_TRANSACTIONS`], the waiter is refused and told why. So if the
+//! transaction that it waits for itself waits for one of its locks, that ends in a bounded time; and a transaction
+//! that is known to stand still makes no other one wait. Nothing waits for an archive that has failed.
 //!
 //! # The line
-//! One thread at a time sees to room ([`FullLog::turn`]), and those who have come later wait for that, without latches. Transactions
-//! that have set nothing aside yet come last, and wait for each other before ([`FullLog::door`]), also if there is room: or the log
-//! would go on growing behind a transaction that waits, which keeps it then. They are in nobody's way, and need not give way.
+//! One thread at a time removes obstacles ([`LogQueue::turn`]); later ones wait for their turn, without latches.
+//! Transactions that have reserved nothing yet come last, and wait for each other first ([`LogQueue::door`]), even if
+//! there is space: otherwise the log would go on growing behind a waiting transaction, which then keeps it. They are
+//! in no other's way, and need not give way.
 
 use std::time::Duration;
 
-use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Mutex, thread};
 use duramen_types::Gsn;
 use duramen_wal::Retainer;
 
-use crate::engine::Core;
+use crate::checkpoint::Checkpointer;
+use crate::checkpoint::control::ControlFile;
 use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::maintenance::Maintenance;
+use crate::recovery::BackgroundRecovery;
 use crate::scheme::StorageScheme;
-use crate::txn::log::Missing;
-use crate::txn::table::TxnEntry;
+use crate::txn_state::deferred_free::DeferredFrees;
+use crate::txn_state::log::Missing;
+use crate::txn_state::table::{TxnEntry, TxnTable};
 
-/// How often somebody who waits looks.
+/// How often a waiter looks.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How long the archive, or a backup, may stand still.
@@ -46,17 +52,17 @@ const PATIENCE_WITH_COPIES: Duration = Duration::from_secs(10);
 /// How long other transactions may stand still.
 const PATIENCE_WITH_TRANSACTIONS: Duration = Duration::from_millis(500);
 
-/// Checkpoints that are taken for one reservation: if others take the room every time, there is too little for all.
+/// Checkpoints that are taken for one reservation: if others take the space every time, there is too little for all.
 const MOST_CHECKPOINTS: u32 = 100;
 
-/// Those who find the log full.
+/// The transactions that find the log full.
 #[derive(Debug, Default)]
-pub(crate) struct FullLog {
-    /// Held by the one of the new transactions that comes next.
+pub(crate) struct LogQueue {
+    /// Held by the new transaction that comes next.
     door: Mutex<()>,
-    /// Held by the one who sees to room.
+    /// Held by the one that removes obstacles.
     turn: Mutex<Watches>,
-    /// All of them, and what they have set aside.
+    /// All of them, and what they have reserved.
     waiting: Mutex<Vec<Missing>>,
     /// How many there are.
     count: AtomicUsize,
@@ -83,7 +89,7 @@ impl Watch {
     /// After so long nobody knows what happened between two looks.
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// For how long `value` has been the same, as far as somebody has looked.
+    /// For how long `value` has been the same, as far as the looks tell.
     fn unchanged(&mut self, value: u64, now: Instant) -> Duration {
         let since = match self.0 {
             Some(seen) if seen.value == value && now.since(seen.last) <= Self::PAUSE => seen.since,
@@ -94,21 +100,21 @@ impl Watch {
     }
 }
 
-/// What stands in the way of a reservation, at a moment.
+/// What stands in the way of a reservation at a moment.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// There would be room if nothing were kept but what transactions need.
+    /// There would be space if the log kept nothing but what transactions need.
     behind_transactions: bool,
-    /// There would be room if there were no other transaction.
+    /// There would be space if there were no other transaction.
     fits_alone: bool,
-    /// Another transaction is at work that keeps the log, or has set some of it aside.
-    is_room_to_come: bool,
+    /// Another transaction is at work that keeps the log, or has reserved some of it.
+    is_space_to_come: bool,
     /// The caller's transaction is in the way of others, and not the oldest.
     gives_way: bool,
-    /// There would be room if the log were recycled up to where the latest checkpoint says.
+    /// There would be space if the log were recycled up to where the latest checkpoint says.
     behind_checkpoint: bool,
-    has_interrupted: bool,
-    has_deferred: bool,
+    has_in_doubt: bool,
+    has_deferred_frees: bool,
     /// A checkpoint is being taken.
     in_checkpoint: bool,
     retainer: Option<Retainer>,
@@ -129,15 +135,15 @@ struct Tried {
 enum Remedy {
     /// Nothing stands in the way any more.
     TryAgain,
-    FinishInterrupted,
-    RetryDeferred,
+    FinishInDoubt,
+    RetryDeferredFrees,
     Checkpoint,
     /// As a checkpoint, for the sake of the disk.
     Recycle,
     AwaitCheckpoint,
-    /// Somebody else will give room back.
+    /// Another transaction will give space back.
     AwaitOthers,
-    /// All others wait for room, too, and have to be refused to make some.
+    /// All others wait for space, too, and have to be refused to free some.
     LetGiveWay,
     AwaitCopies,
     Refuse(Culprit),
@@ -159,12 +165,12 @@ impl View {
     fn remedy(&self, tried: Tried) -> Remedy {
         if !self.behind_transactions {
             return match () {
-                () if self.has_interrupted => Remedy::FinishInterrupted,
-                () if self.has_deferred && !tried.deferred => Remedy::RetryDeferred,
-                // It has set room aside, too, and nobody knows how much.
+                () if self.has_in_doubt => Remedy::FinishInDoubt,
+                () if self.has_deferred_frees && !tried.deferred => Remedy::RetryDeferredFrees,
+                // It has a reservation, too, of unknown size.
                 () if self.in_checkpoint => Remedy::AwaitCheckpoint,
                 () if !self.fits_alone => Remedy::Refuse(Culprit::Itself),
-                () if self.is_room_to_come => Remedy::AwaitOthers,
+                () if self.is_space_to_come => Remedy::AwaitOthers,
                 () if self.gives_way => Remedy::Refuse(Culprit::Transactions),
                 () => Remedy::LetGiveWay,
             };
@@ -182,7 +188,8 @@ impl View {
             Some(_) => Remedy::AwaitCopies,
             // It recycles at its end.
             None if self.in_checkpoint => Remedy::AwaitCheckpoint,
-            // Most likely room has come meanwhile. If not, it may be the disk that is full: recycled segments need no room there.
+            // Most likely space has been freed meanwhile. If not, the disk may be full: recycled segments need no
+            // space there.
             None => match tried.unexplained {
                 0 => Remedy::TryAgain,
                 1 if may_checkpoint => Remedy::Recycle,
@@ -194,7 +201,7 @@ impl View {
 
 impl Tried {
     fn note(&mut self, remedy: Remedy) {
-        self.deferred |= remedy == Remedy::RetryDeferred;
+        self.deferred |= remedy == Remedy::RetryDeferredFrees;
         self.checkpoints += u32::from(matches!(remedy, Remedy::Checkpoint | Remedy::Recycle));
         match remedy {
             Remedy::TryAgain | Remedy::Recycle => self.unexplained += 1,
@@ -203,29 +210,29 @@ impl Tried {
     }
 }
 
-/// The transactions as who finds the log full sees them.
+/// The transactions, as one that finds the log full sees them.
 #[derive(Debug)]
 struct Transactions {
-    /// The one that keeps the log, and what it has set aside.
+    /// The one that keeps the log, and what it has reserved.
     oldest: Option<(TxnEntry, u64)>,
-    /// What all have set aside.
+    /// What all have reserved.
     set_aside: u64,
-    /// What those of them have set aside who do not wait for room.
+    /// What those of them have reserved that do not wait for space.
     at_work: u64,
 }
 
-impl FullLog {
-    /// Whether somebody waits for room.
+impl LogQueue {
+    /// Whether a transaction waits for space.
     pub(crate) fn has_line(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether somebody waits for room who has set some aside.
+    /// Whether a transaction waits for space that has reserved some.
     fn has_old(&self) -> bool {
         self.waiting.lock().iter().any(|missing| !missing.is_new())
     }
 
-    /// Enters somebody, until what is returned is dropped.
+    /// Enters a transaction, until what is returned is dropped.
     fn wait(&self, missing: Missing) -> Waiting<'_> {
         self.waiting.lock().push(missing);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +241,7 @@ impl FullLog {
 }
 
 struct Waiting<'a> {
-    all: &'a FullLog,
+    all: &'a LogQueue,
     missing: Missing,
 }
 
@@ -248,34 +255,48 @@ impl Drop for Waiting<'_> {
 }
 
 impl Missing {
-    /// Whether the transaction has set nothing aside yet.
+    /// Whether the transaction has reserved nothing yet.
     fn is_new(&self) -> bool {
         self.reserved == 0 && self.first.is_zero()
     }
 }
 
-impl Core {
-    /// Sets log space aside that the log has refused, as soon as there is room for it. Called without latches.
+/// A log that has refused a reservation, and the parts that may free space in it.
+pub(crate) struct FullLog<'e> {
+    pub(crate) queue: &'e LogQueue,
+    pub(crate) scheme: &'e dyn StorageScheme,
+    pub(crate) health: &'e Health,
+    pub(crate) control: &'e Mutex<ControlFile>,
+    pub(crate) txns: &'e TxnTable,
+    pub(crate) deferred: &'e DeferredFrees,
+    pub(crate) background: &'e BackgroundRecovery,
+    pub(crate) checkpointer: &'e Checkpointer,
+    /// Bytes that the log may use.
+    pub(crate) limit: u64,
+    pub(crate) maintenance: &'e dyn Maintenance,
+}
+
+impl FullLog<'_> {
+    /// Reserves what the log has refused, as soon as there is space for it. Called without latches.
     ///
     /// # Errors
     /// [`Error::Full`] when there will be none, and why; those of a checkpoint.
-    #[cold]
-    pub(crate) fn set_aside_in_full_log(&self, missing: Missing) -> Result<()> {
+    pub(crate) fn reserve(&self, missing: Missing) -> Result<()> {
         // What others' commits wait for must not be this thread's own record.
-        self.scheme().settle();
-        let _waiting = self.full_log.wait(missing);
-        let _door = missing.is_new().then(|| self.full_log.door.lock());
-        let mut watches = self.full_log.turn.lock();
+        self.scheme.before_blocking();
+        let _waiting = self.queue.wait(missing);
+        let _door = missing.is_new().then(|| self.queue.door.lock());
+        let mut watches = self.queue.turn.lock();
         let (mut tried, mut is_certain) = (Tried::default(), false);
         loop {
             self.health.check()?;
-            if missing.is_new() && self.full_log.has_old() {
+            if missing.is_new() && self.queue.has_old() {
                 drop(watches);
                 thread::sleep(LOOK);
-                watches = self.full_log.turn.lock();
+                watches = self.queue.turn.lock();
                 continue;
             }
-            let refusal = match self.scheme().reserve(missing.bytes) {
+            let refusal = match self.scheme.reserve(missing.bytes) {
                 Err(Error::Full { reason }) => reason,
                 other => return other,
             };
@@ -292,35 +313,35 @@ impl Core {
             is_certain = false;
             tried.note(remedy);
             match remedy {
-                Remedy::FinishInterrupted => self.finish_interrupted()?,
-                Remedy::RetryDeferred => self.retry_deferred(),
+                Remedy::FinishInDoubt => self.maintenance.finish_in_doubt(&AtomicBool::new(false))?,
+                Remedy::RetryDeferredFrees => self.maintenance.retry_deferred_frees(),
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
-                    self.checkpoint_for_room()?;
+                    self.maintenance.checkpoint_to_free_log()?;
                     // One for the sake of the disk may find the log kept by a transaction, which will end.
                     tried.in_vain = remedy == Remedy::Checkpoint && self.oldest_needed() <= before;
                 }
                 Remedy::LetGiveWay => {
                     drop(watches);
                     thread::sleep(LOOK);
-                    watches = self.full_log.turn.lock();
+                    watches = self.queue.turn.lock();
                 }
                 _ => thread::sleep(LOOK),
             }
         }
     }
 
-    /// The latest checkpoint has given up everything before.
+    /// The latest checkpoint needs nothing before this.
     fn oldest_needed(&self) -> Gsn {
         self.control.lock().control.oldest
     }
 
     fn look_at_log(&self, missing: Missing) -> (View, Transactions) {
-        let (scheme, bytes) = (self.scheme(), missing.bytes);
-        let for_checkpoints = self.room_for_checkpoints();
+        let (scheme, bytes) = (self.scheme, missing.bytes);
+        let for_checkpoints = self.checkpointer.reserved();
         let set_aside = scheme.set_aside().saturating_sub(for_checkpoints.unwrap_or_default());
-        let oldest = self.active.oldest();
-        let waiting = self.full_log.waiting.lock().clone();
+        let oldest = self.txns.oldest();
+        let waiting = self.queue.waiting.lock().clone();
         let at_work = set_aside.saturating_sub(waiting.iter().map(|missing| missing.reserved).sum());
         let waits = |entry: &TxnEntry| waiting.iter().any(|missing| missing.txn == entry.txn);
         let is_oldest = oldest.is_none_or(|(entry, _)| entry.txn == missing.txn);
@@ -329,18 +350,19 @@ impl Core {
         let view = View {
             behind_transactions: scheme.has_room_from(oldest.map_or_else(end, |(entry, _)| entry.first), bytes, 0),
             fits_alone: scheme.has_room_from(own_first, bytes, set_aside.saturating_sub(missing.reserved)),
-            is_room_to_come: at_work > 0 || oldest.is_some_and(|(entry, _)| !waits(&entry)),
+            is_space_to_come: at_work > 0 || oldest.is_some_and(|(entry, _)| !waits(&entry)),
             gives_way: !missing.is_new() && !is_oldest,
             behind_checkpoint: scheme.has_room_from(self.oldest_needed(), bytes, 0),
-            has_interrupted: self.background.transactions() > 0,
-            has_deferred: !self.deferred.lock().is_empty(),
+            has_in_doubt: self.background.transactions() > 0,
+            has_deferred_frees: !self.deferred.is_empty(),
             in_checkpoint: for_checkpoints.is_none(),
             retainer: scheme.retainer(bytes),
         };
         (view, Transactions { oldest, set_aside, at_work })
     }
 
-    /// What the caller is told if he is refused: there will be no room, or what he waits for has stood still for too long.
+    /// What the transaction is told if it is refused: there will be no space, or what it waits for has stood still too
+    /// long.
     fn refuse(
         &self,
         remedy: Remedy,
@@ -349,13 +371,13 @@ impl Core {
         transactions: &Transactions,
         watches: &mut Watches,
     ) -> Option<Error> {
-        let limit = self.options.log_max_bytes;
+        let limit = self.limit;
         let Transactions { oldest, set_aside, at_work } = *transactions;
         let still_for = |watch: &mut Watch, state| watch.unchanged(state, Instant::now());
         let reason = match remedy {
             Remedy::AwaitCopies => {
-                self.scheme().call_archive();
-                let still = still_for(&mut watches.copies, self.scheme().retainers_progress());
+                self.scheme.call_archive();
+                let still = still_for(&mut watches.copies, self.scheme.retainers_progress());
                 if still < PATIENCE_WITH_COPIES {
                     return None;
                 }
@@ -366,12 +388,12 @@ impl Core {
                 if still_for(&mut watches.others, state) < PATIENCE_WITH_TRANSACTIONS {
                     return None;
                 }
-                of_transactions(limit, set_aside, oldest.filter(|(entry, _)| entry.txn != missing.txn), self.scheme())
+                of_transactions(limit, set_aside, oldest.filter(|(entry, _)| entry.txn != missing.txn), self.scheme)
             }
-            Remedy::Refuse(Culprit::Transactions) => of_transactions(limit, set_aside, oldest, self.scheme()),
+            Remedy::Refuse(Culprit::Transactions) => of_transactions(limit, set_aside, oldest, self.scheme),
             Remedy::Refuse(Culprit::Itself) if !missing.first.is_zero() => {
                 let Missing { txn, first, reserved, .. } = missing;
-                let kept = self.scheme().bytes_from(first);
+                let kept = self.scheme.bytes_from(first);
                 format!(
                     "the log may use {limit} bytes, and {txn} itself, which began at {first}, keeps {kept} of them from being \
                      recycled and has set {reserved} aside for its rollback"

@@ -4,6 +4,8 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{OnceLock, Process};
 
 use crate::error::{Error, Result};
+use crate::lock::LockManager;
+use crate::pool::Pool;
 
 /// The first failure of the disk, and whether the database was closed. After a failed write or sync nobody knows what is
 /// on disk: the database is out of service until it has been reopened and recovered. In a fork of the process that has opened
@@ -66,6 +68,35 @@ impl Health {
     /// Whether the database is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// What has to hear of a failure: nobody may use the database from then on.
+#[derive(Clone, Copy)]
+pub(crate) struct Failures<'e> {
+    pub(crate) health: &'e Health,
+    pub(crate) pool: &'e Pool,
+    pub(crate) locks: &'e LockManager,
+}
+
+impl Failures<'_> {
+    /// Looks at an error on its way to the caller: after a failure of the disk the database is out of service.
+    pub(crate) fn note(&self, error: Error) -> Error {
+        match &error {
+            Error::Io { reason } | Error::Poisoned { reason } if !self.health.is_closed() => self.fail(reason),
+            _ => {}
+        }
+        error
+    }
+
+    /// Puts the database out of service. Waiting transactions are woken: what they wait for may never be released.
+    pub(crate) fn fail(&self, reason: &str) {
+        self.pool.poison(reason);
+        let first = self.health.fail(reason);
+        // Once: a transaction may meet the failure again and again, and to close the locks is to look at all of them.
+        if first {
+            self.locks.close();
+        }
     }
 }
 

@@ -45,14 +45,37 @@
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
 //!
 //! # How it is built
-//! From the bottom up: `page` (bytes of pages), `pool` (pages in memory), `record` (what the log says), `storage` (changes
-//! of pages, free space, large values, the catalog), `btree`, `lock`, `txn` (transactions), `recovery` (checkpoints,
-//! opening, restart) and `api`; `backup`, `check` and `inspect` beside them. `scheme` is the seam to the log.
+//! No folder or file imports one that stands further down in this table, and the files of a folder do not import each
+//! other in a circle.
+//!
+//! | folder or file | meaning |
+//! |---|---|
+//! | `page` | the bytes of pages |
+//! | `pool` | pages in memory |
+//! | `record` | what records of the log say |
+//! | `scheme` | the seam to the log |
+//! | `storage` | what trees are made of: mini-transactions, free space, large values, the catalog |
+//! | `btree` | ordered keys |
+//! | `lock` | what transactions hold until they end |
+//! | `health` | whether the database is fit for use |
+//! | `txn_state` | what the database keeps of each transaction: undo buffer, transaction table, deferred frees |
+//! | `checkpoint` | fuzzy checkpoints, the control file that names them, generations of files |
+//! | `recovery` | analysis, redo and undo after a crash |
+//! | `full_log` | what is done when the log has no space left |
+//! | `engine` | what a database is made of |
+//! | `txn` | what a transaction does |
+//! | `open` | opening a database, or making one |
+//! | `check` | the full structural check |
+//! | `api` | the database handle |
+//! | `backup`, `inspect` | backups and restoring them; looking at a database's files |
+//!
+//! Plain values that many of them use lie in the root: options, errors, counts.
 
 mod api;
 mod backup;
 mod btree;
 mod check;
+mod checkpoint;
 mod engine;
 mod error;
 mod full_log;
@@ -60,28 +83,34 @@ mod hash;
 mod health;
 pub mod inspect;
 mod lock;
+mod maintenance;
+mod metrics;
+mod open;
+mod options;
 mod page;
 mod pool;
 mod pre_block_hook;
+mod progress;
 mod record;
 mod recovery;
 mod scheme;
 mod sim_cost;
 mod storage;
+mod timestamp;
 mod txn;
+mod txn_state;
 
 pub use api::db::Db;
-pub use api::metrics::{Metrics, RecoveryReport};
-pub use api::options::{
-    Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition,
-};
-pub use api::timestamp::Timestamp;
-pub use backup::restore::{Restore, RestoreReport, RestoreTo};
+pub use backup::point::RestoreTo;
+pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};
 pub use check::CheckReport;
 pub use error::{Error, Result};
-pub use recovery::progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
+pub use metrics::{Metrics, RecoveryReport};
+pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
+pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;
+pub use timestamp::Timestamp;
 pub use txn::{Commit, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;

@@ -1,18 +1,18 @@
-//! What a thread does before it waits for another one, perhaps for long.
+//! What a thread does before it blocks, perhaps for long.
 
 use std::fmt;
 
-/// A function that is called then; nothing by default.
+/// A function that the thread calls then; nothing by default.
 #[derive(Default)]
-pub(crate) struct BeforeWaits(Option<Box<dyn Fn() + Send + Sync>>);
+pub(crate) struct PreBlockHook(Option<Box<dyn Fn() + Send + Sync>>);
 
-impl BeforeWaits {
+impl PreBlockHook {
     /// Has `f` called.
     pub(crate) fn new(f: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(f)))
     }
 
-    /// The caller is about to wait.
+    /// The caller is about to block.
     pub(crate) fn call(&self) {
         if let Some(f) = &self.0 {
             f();
@@ -20,8 +20,8 @@ impl BeforeWaits {
     }
 }
 
-impl fmt::Debug for BeforeWaits {
+impl fmt::Debug for PreBlockHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BeforeWaits")
+        f.write_str("PreBlockHook")
     }
 }

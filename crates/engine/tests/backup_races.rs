@@ -1,5 +1,5 @@
 //! Backups that meet writers at the worst moment: pages that are read while they are written, and pages that are written
-//! after the log could have been copied. With the feature `planted-bugs` it is shown that this would be noticed.
+//! after the log could have been copied. In the build of the planted bugs it is shown that this would be noticed.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -10,9 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use duramen::{Db, Error, Options, Restore};
 use duramen_io::{Disk, DiskCounters, DiskLock, File, OpenMode, Result as DiskResult, SimDisk};
-use duramen_types::planted::Bug;
-#[cfg(feature = "planted-bugs")]
-use duramen_types::planted::{Planted, plant};
+use duramen_types::planted::{Bug, plant};
 
 const PAGE: usize = 8192;
 
@@ -111,16 +109,6 @@ impl File for TornFile {
 /// The switch is global, so one test at a time.
 static SWITCH: Mutex<()> = Mutex::new(());
 
-#[cfg(feature = "planted-bugs")]
-fn planted(bug: Option<Bug>) -> Option<Planted> {
-    bug.map(plant)
-}
-
-#[cfg(not(feature = "planted-bugs"))]
-fn planted(_bug: Option<Bug>) -> Option<()> {
-    None
-}
-
 fn rows(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
     let table = db.open_table("rows")?;
     let mut txn = db.begin();
@@ -145,7 +133,7 @@ fn is_whole(bug: Option<Bug>, is_torn: bool) -> bool {
         db.checkpoint().unwrap();
     };
     change_all(1);
-    let _bug = planted(bug);
+    let _bug = bug.map(plant);
     disk.is_torn.store(is_torn, Ordering::Relaxed);
     let (backup, mut fill) = (SimDisk::new(2), 1);
     let report = db
@@ -186,7 +174,7 @@ fn pages_that_were_caught_while_being_written_are_read_again() {
     assert!(is_whole(None, true));
 }
 
-#[cfg(feature = "planted-bugs")]
+#[cfg(duramen_planted)]
 #[test]
 fn planted_bugs_of_backups_are_noticed() {
     assert!(!is_whole(Some(Bug::BackupForgetsLog), false));

@@ -1,14 +1,12 @@
 //! Commits that are on their way: who is told when, and what readers of their changes are told.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use duramen::{CommitMode, Db, Error, Options, Table, Txn};
 use duramen_io::{CrashChoice, DelayDisk, Disk, Fault, SimDisk};
+use duramen_test_support::block_on;
 
 mod common;
 
@@ -37,25 +35,6 @@ fn put(db: &Db, table: &Table, key: u32) -> duramen::Txn {
     let mut txn = db.begin();
     txn.put(table, &key.to_be_bytes(), b"value").unwrap();
     txn
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 #[test]

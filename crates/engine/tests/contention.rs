@@ -36,7 +36,10 @@ enum Retry {
 fn open(commit: duramen::CommitMode) -> (tempfile::TempDir, Db) {
     // In memory where that is possible: the device is not what these tests are about.
     let home = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let db = Db::open(home.path(), Options { pool_bytes: 16 << 20, commit, ..Options::default() }).unwrap();
+    // Files of the usual size take longer to make than a run lasts.
+    let log_segment_bytes = 4 << 20;
+    let options = Options { pool_bytes: 16 << 20, commit, log_segment_bytes, ..Options::default() };
+    let db = Db::open(home.path(), options).unwrap();
     (home, db)
 }
 
@@ -127,7 +130,12 @@ fn threads_that_run_again_at_once_make_progress() {
             let outcome = contend(threads, keys, retry, Duration::from_millis(200));
             let (per_second, deadlocks) = (outcome.per_second(), outcome.deadlocks);
             println!("{threads} threads, {keys:?}, {retry:?}: {per_second:.0} commits/s, {deadlocks} deadlocks");
-            assert!(per_second > 50.0, "{threads} threads, {keys:?}, {retry:?}: {outcome:?}");
+            // By attempts: a busy machine takes the processor away at each step. There were 2,000 deadlocks a commit.
+            let commits = outcome.commits.iter().sum::<u64>();
+            assert!(
+                commits > 0 && deadlocks <= 10 * commits + 100,
+                "{threads} threads, {keys:?}, {retry:?}: {outcome:?}"
+            );
         }
     }
 }

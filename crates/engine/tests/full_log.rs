@@ -143,7 +143,7 @@ fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
 
 /// A transaction that commits when the log is full, and cannot give back the pages of what it has deleted, must not keep the log
 /// full for all time.
-fn garbage_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
+fn deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
     // To give their pages back takes more log than is left when a transaction has been refused.
     const LARGE: u8 = 200;
     let home = tempfile::tempdir().unwrap();
@@ -177,11 +177,11 @@ fn garbage_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
 }
 
 #[test]
-fn garbage_that_cannot_be_given_back_does_not_keep_one_log_full() {
-    garbage_that_cannot_be_given_back_does_not_keep_the_log_full(1);
+fn deferred_frees_that_cannot_be_given_back_does_not_keep_one_log_full() {
+    deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(1);
 }
 
 #[test]
-fn garbage_that_cannot_be_given_back_does_not_keep_two_logs_full() {
-    garbage_that_cannot_be_given_back_does_not_keep_the_log_full(2);
+fn deferred_frees_that_cannot_be_given_back_does_not_keep_two_logs_full() {
+    deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(2);
 }

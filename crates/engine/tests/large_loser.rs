@@ -68,16 +68,16 @@ fn is_read_in_large_parts(reads: u64, what: &str) {
 }
 
 /// Each record of a loser was read by an operation of its own: a million of them took minutes, also before transactions could
-/// begin after an early opening, which has to know what the loser has locked.
+/// begin with instant recovery, which has to know what the loser has locked.
 #[test]
 fn a_large_loser_is_read_in_large_parts() {
     for (logs, partition) in [(1, Partition::Transaction), (3, Partition::RoundRobin), (3, Partition::Page)] {
         let (disk, with) = (SimDisk::new(41), options(logs, partition));
         interrupt(&disk, with.clone());
-        for open_early in [false, true] {
+        for instant_recovery in [false, true] {
             let image = disk.crash_image(&CrashChoice::Everything);
-            let reads = reads_of_recovery(&image, Options { open_early, ..with.clone() });
-            is_read_in_large_parts(reads, &format!("{logs} logs, {partition:?}, early: {open_early}"));
+            let reads = reads_of_recovery(&image, Options { instant_recovery, ..with.clone() });
+            is_read_in_large_parts(reads, &format!("{logs} logs, {partition:?}, instant: {instant_recovery}"));
         }
     }
 }
@@ -92,11 +92,11 @@ fn so_it_is_if_the_end_of_the_log_is_in_persistent_memory() {
         let (disk, memory) = (SimDisk::new(42), SimMemory::new(4096 + (1 << 20), domain));
         interrupt(&disk, in_memory(&memory));
         memory.crash();
-        for open_early in [false, true] {
+        for instant_recovery in [false, true] {
             let image = disk.crash_image(&CrashChoice::Everything);
             let with = in_memory(&memory.crash_image(Survivors::Everything, None));
-            let reads = reads_of_recovery(&image, Options { open_early, ..with });
-            is_read_in_large_parts(reads, &format!("{domain:?}, early: {open_early}"));
+            let reads = reads_of_recovery(&image, Options { instant_recovery, ..with });
+            is_read_in_large_parts(reads, &format!("{domain:?}, instant: {instant_recovery}"));
         }
     }
 }

@@ -9,12 +9,12 @@ use duramen::{Db, Error, Options};
 
 const PAGE: usize = 8192;
 
-fn options(open_early: bool) -> Options {
+fn options(instant_recovery: bool) -> Options {
     Options {
         pool_bytes: 1 << 20,
         log_buffer_bytes: 1 << 20,
         log_segment_bytes: 1 << 20,
-        open_early,
+        instant_recovery,
         ..Options::default()
     }
 }
@@ -35,8 +35,8 @@ fn put(home: &Path, rows: std::ops::Range<u32>, version: u8) {
     db.close().unwrap();
 }
 
-fn read(home: &Path, open_early: bool) -> Result<Vec<u8>, Error> {
-    let db = Db::open(home, options(open_early))?;
+fn read(home: &Path, instant_recovery: bool) -> Result<Vec<u8>, Error> {
+    let db = Db::open(home, options(instant_recovery))?;
     let table = db.open_table("t")?;
     let mut txn = db.begin();
     let rows = txn.scan(&table, ..).map(|row| row.map(|(_, value)| value[0])).collect::<Result<_, _>>()?;
@@ -113,7 +113,7 @@ fn copy_of(home: &Path) -> tempfile::TempDir {
 /// A page put back from a copy, of the same shape: nothing about it was wrong but its age.
 #[test]
 fn an_older_page_is_refused() {
-    for open_early in [false, true] {
+    for instant_recovery in [false, true] {
         let home = tempfile::tempdir().unwrap();
         let data = home.path().join("data");
         put(home.path(), 0..1_000, 1);
@@ -123,7 +123,7 @@ fn an_older_page_is_refused() {
         let leaf = (3..).find(|page| after[page * PAGE + 4] == 2 && before[page * PAGE + 4] == 2).unwrap();
         after[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
         std::fs::write(&data, after).unwrap();
-        let error = limited(move || read(home.path(), open_early)).map(|rows| rows[0]).unwrap_err();
+        let error = limited(move || read(home.path(), instant_recovery)).map(|rows| rows[0]).unwrap_err();
         assert!(matches!(&error, Error::Corrupt { page: Some(page), .. } if page.get() == leaf as u64), "{error}");
         assert!(error.to_string().contains("older version"), "{error}");
     }
@@ -132,7 +132,7 @@ fn an_older_page_is_refused() {
 /// Opening wrote the pages of an older double-write area over newer ones.
 #[test]
 fn an_older_double_write_area_does_no_harm_to_a_closed_database() {
-    for (open_early, foreign) in [(false, false), (true, false), (false, true)] {
+    for (instant_recovery, foreign) in [(false, false), (true, false), (false, true)] {
         let home = tempfile::tempdir().unwrap();
         let other = tempfile::tempdir().unwrap();
         let area = home.path().join("doublewrite");
@@ -141,14 +141,14 @@ fn an_older_double_write_area_does_no_harm_to_a_closed_database() {
         let older = std::fs::read(if foreign { other.path().join("doublewrite") } else { area.clone() }).unwrap();
         put(home.path(), 0..1_000, 2);
         std::fs::write(&area, older).unwrap();
-        assert!(read(home.path(), open_early).unwrap() == vec![2; 1_000]);
+        assert!(read(home.path(), instant_recovery).unwrap() == vec![2; 1_000]);
     }
 }
 
 /// Older pages with an older double-write area beside a newer log were taken for the database: counters of 450 read as 200.
 #[test]
 fn older_files_are_refused_by_name() {
-    for open_early in [false, true] {
+    for instant_recovery in [false, true] {
         for (stale, blamed) in [
             (&["data", "doublewrite"][..], "data"),
             (&["data"], "data"),
@@ -167,7 +167,7 @@ fn older_files_are_refused_by_name() {
             for (bytes, path) in older {
                 std::fs::write(path, bytes).unwrap();
             }
-            let error = read(home.path(), open_early).map(|rows| rows[0]).unwrap_err();
+            let error = read(home.path(), instant_recovery).map(|rows| rows[0]).unwrap_err();
             assert!(matches!(&error, Error::Corrupt { file, .. } if file.ends_with(blamed)), "{stale:?}: {error}");
             assert!(error.to_string().contains("older copy"), "{stale:?}: {error}");
         }

@@ -1,4 +1,4 @@
-//! Databases that earlier versions of the format have left, closed or as a power cut did, open and hold what they held.
+//! Databases that earlier versions of the program have left, closed or as a power cut did, open and hold what they held.
 
 #[path = "common/fixture.rs"]
 mod fixture;
@@ -92,12 +92,12 @@ fn verify(db: &Db) {
 }
 
 #[test]
-fn databases_of_older_formats_open() {
-    for format in [1] {
+fn databases_of_earlier_versions_open() {
+    for format in [1, 3] {
         for (name, logs, _) in SPECIMENS {
             let disk = fixture::unpack(&std::fs::read(file(format, name)).unwrap());
             for life in 0..3 {
-                let options = Options { create: false, open_early: life == 1, ..options(logs) };
+                let options = Options { create: false, instant_recovery: life == 1, ..options(logs) };
                 let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
                 verify(&db);
                 // Work in the new format, which the next life reads.

@@ -2,10 +2,10 @@
 //! same, and a crash in the middle of it does no harm.
 
 use duramen::{Db, Options, Partition, RecoveryObserver, RecoveryPass, RecoveryProgress, Table};
-use duramen_io::{CrashChoice, SimDisk};
+use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::{Gsn, PageId, Place, TxnId};
-use duramen_wal::{NewRecord, Wal, WalOptions};
+use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_wal::{Log, NewRecord, WalOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -224,7 +224,7 @@ fn records_that_make_no_sense_are_refused() {
     const UPDATE: u8 = 1;
     const COMPENSATION: u8 = 3;
     const COMMIT: u8 = 4;
-    const HAS_GARBAGE: u8 = 1;
+    const HAS_DEFERRED_FREES: u8 = 1;
     const END: u8 = 5;
     let good = SimDisk::new(1);
     Db::open_on(Arc::new(good.clone()), options(64, 1 << 20)).unwrap().close().unwrap();
@@ -232,8 +232,9 @@ fn records_that_make_no_sense_are_refused() {
     let wal_options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 1 << 20, ..WalOptions::default() };
     let opened_with = |kind: u8, flags: u8, txn: u64, further: u64| {
         let disk = good.image();
-        let wal = Wal::open(Arc::new(disk.clone()), wal_options.clone(), database, None).unwrap();
-        let mut reference = wal.end().advance(further).get();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let wal = Log::open(&shared, &wal_options, database, None).unwrap();
+        let mut reference = wal.extents()[0].end.advance(further).get();
         let prev = Place::new(reference);
         let mut payload = Vec::new();
         if kind == COMPENSATION {
@@ -244,7 +245,7 @@ fn records_that_make_no_sense_are_refused() {
             payload.push(reference as u8);
         }
         let (txn, page, after) = (TxnId::new(txn), PageId::ZERO, Gsn::ZERO);
-        wal.insert(NewRecord { kind, flags, txn, page, prev, after, payload: &payload });
+        wal.insert(LogId::ZERO, NewRecord { kind, flags, txn, page, prev, after, payload: &payload });
         wal.close().unwrap();
         drop(wal);
         Db::open_on(Arc::new(disk), options(64, 1 << 20)).map(|_| ())
@@ -253,7 +254,7 @@ fn records_that_make_no_sense_are_refused() {
     let hostile = [
         (COMPENSATION, 0, 1000, 0),
         (COMPENSATION, 0, 1000, 1 << 40),
-        (COMMIT, HAS_GARBAGE, 1000, 0),
+        (COMMIT, HAS_DEFERRED_FREES, 1000, 0),
         (UPDATE, 0, 1000, 0),
         (END, 0, 1 << 44, 0),
         (END, 0, u64::MAX, 0),

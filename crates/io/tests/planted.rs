@@ -1,5 +1,5 @@
 //! The defect planted in this crate is one: names that were synced are lost.
-#![cfg(feature = "planted-bugs")]
+#![cfg(duramen_planted)]
 
 use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_types::planted::{Bug, plant};

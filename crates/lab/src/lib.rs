@@ -42,4 +42,4 @@ pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;
 pub use outcome::{Conditions, Outcome};
-pub use result_files::{load_all, save};
+pub use result_files::{load_all, save, save_plots};

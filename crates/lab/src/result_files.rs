@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::document::document;
 use crate::error::{Error, Result};
 use crate::experiments::EXPERIMENTS;
+use crate::figure::Figure;
 use crate::outcome::Outcome;
 use crate::plot;
 
@@ -45,6 +46,20 @@ pub fn save(directory: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>> {
     write(&page, &document(&load_all(directory)?))?;
     files.extend([json, page]);
     Ok(files)
+}
+
+/// Writes the plots of `outcome`, and nothing else, to `directory`. Returns the files.
+///
+/// # Errors
+/// [`Error::ResultFile`], [`Error::Plot`].
+pub fn save_plots(directory: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>> {
+    fs::create_dir_all(directory).map_err(|error| failed("create", directory)(error.to_string()))?;
+    let save = |figure: &Figure| {
+        let file = directory.join(format!("{}.svg", figure.name));
+        write(&file, &plot::svg(figure)?)?;
+        Ok(file)
+    };
+    outcome.figures.iter().map(save).collect()
 }
 
 /// The results in `directory`, in the order of the experiments. What was never run is not there.

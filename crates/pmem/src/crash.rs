@@ -21,7 +21,7 @@ use duramen_sync::{Arc, Mutex, thread};
 
 use crate::error::{PmemError, Result};
 use crate::guarantee::{Domain, Finding, Guarantee};
-use crate::image::{Images, Rng, Survivors};
+use crate::image::{Dice, Images, Survivors};
 
 /// Power that several simulated devices have in common.
 pub trait Power: Send + Sync {
@@ -325,7 +325,7 @@ impl Survivors {
                 }
             }
             Self::Random(seed) => {
-                let mut dice = Rng::new(seed);
+                let mut dice = Dice::new(seed);
                 let style = dice.style();
                 for (word, versions) in &state.unsure {
                     put(*word, versions, dice.survivor(&style, *word, versions));

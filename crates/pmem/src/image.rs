@@ -1,5 +1,7 @@
 //! The images that a power cut can leave: all of them, or some at random.
 
+use duramen_sync::SplitMix64;
+
 use crate::crash::{SimMemory, Version};
 use crate::instructions::LINE;
 
@@ -57,9 +59,9 @@ impl Iterator for Images {
     }
 }
 
-/// A small generator of pseudo-random numbers (SplitMix64), the same everywhere for the same seed.
+/// Decides what of a memory survives.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Dice(SplitMix64);
 
 /// What is lost together, and how likely.
 #[derive(Clone, Copy, Debug)]
@@ -76,31 +78,22 @@ enum Unit {
     Thread,
 }
 
-impl Rng {
+impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        Self(SplitMix64::new(seed))
     }
 
     pub(crate) fn style(&mut self) -> Style {
-        let unit = [Unit::Word, Unit::Line, Unit::Thread][self.below(3) as usize];
-        let lost_percent = [3, 20, 50, 80, 97][self.below(5) as usize];
-        Style { unit, lost_percent, salt: self.next() }
+        let unit = [Unit::Word, Unit::Line, Unit::Thread][self.0.below(3) as usize];
+        let lost_percent = [3, 20, 50, 80, 97][self.0.below(5) as usize];
+        Style { unit, lost_percent, salt: self.0.bits() }
     }
 
     /// How many of a word's versions have come to the memory.
     pub(crate) fn survivor(&mut self, style: &Style, word: usize, versions: &[Version]) -> usize {
-        let is_lost = |what: u64| mix(what ^ style.salt) % 100 < style.lost_percent;
+        let is_lost = |what: u64| SplitMix64::mix(what ^ style.salt) % 100 < style.lost_percent;
         match style.unit {
-            Unit::Word if self.below(100) < style.lost_percent => self.below(versions.len() as u64) as usize,
+            Unit::Word if self.0.below(100) < style.lost_percent => self.0.below(versions.len() as u64) as usize,
             Unit::Line if is_lost((word * 8 / LINE) as u64) => 0,
             Unit::Thread => {
                 let kept = versions.iter().rposition(|version| !is_lost(version.thread));
@@ -109,10 +102,4 @@ impl Rng {
             _ => versions.len(),
         }
     }
-}
-
-fn mix(number: u64) -> u64 {
-    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

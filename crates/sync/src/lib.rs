@@ -36,6 +36,7 @@ pub mod probe;
 mod process;
 mod references;
 mod seat;
+mod split_mix;
 mod stripe;
 pub mod trace;
 pub mod usage;
@@ -46,6 +47,7 @@ pub use crossbeam_utils::CachePadded;
 pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
 pub use process::Process;
 pub use references::{Reference, References};
+pub use split_mix::SplitMix64;
 pub use std::sync::{Arc, OnceLock, Weak};
 pub use stripe::{Striped, stripe, stripe_of};
 

@@ -44,10 +44,10 @@ probes! {
     FlushedByCommitter,
     /// What a flush was for had not been released when it began.
     FlushCameTooEarly,
-    /// A flush released a crowd, and the next waits for it.
-    FlushWaitsForCrowd,
-    /// The teller told somebody.
-    TellerTold,
+    /// A flush waits for a group of committers.
+    FlushWaitsForGroup,
+    /// The notifier told somebody.
+    NotifierTold,
     /// A log segment was used again.
     SegmentRecycled,
     /// The log was full, and a transaction made room or was refused.

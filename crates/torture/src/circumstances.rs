@@ -11,9 +11,9 @@ use duramen_types::PAGE_SIZE;
 
 use crate::crash::CrashWorkload;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::step::Step;
 use crate::world::LogEnd;
+use duramen_test_support::Rng;
 
 /// What surrounds a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -50,9 +50,9 @@ impl Circumstances {
         // Not a number of the sequence, so that what else depends on it does not depend on these.
         let mut aside = rng.clone();
         let recovery_threads = *aside.pick(&[None, Some(1), Some(2), Some(3), Some(5)]);
-        let open_early = aside.percent(50);
+        let instant_recovery = aside.percent(50);
         let options = if self.changes { changed(options, rng) } else { options.clone() };
-        Options { recovery_threads, open_early, ..options }
+        Options { recovery_threads, instant_recovery, ..options }
     }
 
     /// Circumstances that are a little simpler.

@@ -14,9 +14,9 @@ use crate::client::{Client, OnError};
 use crate::harness::{Budget, Coverage, Tally, guarded};
 use crate::judge::judge;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads;
+use duramen_test_support::Rng;
 
 /// Longest time for one damage.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -94,8 +94,8 @@ impl Specimen {
         guarded(LIMIT, move |phase| {
             phase.enter(format!("[torture bit-flips --seed {seed}] making the database"));
             let mut rng = Rng::new(seed);
-            let open_early = rng.clone().percent(50);
-            let options = Options { log_segment_bytes: 64 << 10, open_early, ..workloads::test_options() };
+            let instant_recovery = rng.clone().percent(50);
+            let options = Options { log_segment_bytes: 64 << 10, instant_recovery, ..workloads::test_options() };
             let options = Variant::of(seed).apply(options);
             let disk = SimDisk::new(seed);
             let mut client = Client::open(&disk, &options, Model::default()).map_err(|error| error.to_string())?;

@@ -12,9 +12,9 @@ use duramen_sync::Arc;
 use crate::client::{Client, OnError, Stop};
 use crate::harness::{Budget, Coverage, Phase, Tally, guarded};
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::step::Step;
 use crate::world::{LogEnd, World};
+use duramen_test_support::Rng;
 
 /// Longest time that a run, or a sampled crash point, may take.
 const LIMIT: Duration = Duration::from_secs(60);

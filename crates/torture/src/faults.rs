@@ -12,7 +12,7 @@ use crate::client::{Client, OnError, Stop};
 use crate::crash::{CrashWorkload, compare, open_and_compare};
 use crate::harness::{Budget, Coverage, Phase, Tally, guarded};
 use crate::model::Model;
-use crate::rng::Rng;
+use duramen_test_support::Rng;
 
 /// Longest time for one fault.
 const LIMIT: Duration = Duration::from_secs(60);

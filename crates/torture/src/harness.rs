@@ -213,7 +213,7 @@ pub enum Coverage {
 
 impl Coverage {
     /// The chosen ones of `0..count`: all in order, or a sample in random order.
-    pub fn choose(self, count: usize, rng: &mut crate::rng::Rng) -> Vec<usize> {
+    pub fn choose(self, count: usize, rng: &mut duramen_test_support::Rng) -> Vec<usize> {
         match self {
             Self::Sample(wanted) if wanted < count => {
                 let mut chosen = std::collections::BTreeSet::new();

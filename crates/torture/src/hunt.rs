@@ -15,9 +15,9 @@ use crate::harness::{Budget, Coverage, forget_engine_panics};
 use crate::isolation::anomalies::{self, Setting};
 use crate::isolation::lists::{Shape, try_history};
 use crate::misplaced::Album;
-use crate::rng::Rng;
 use crate::workloads;
 use crate::world::LogEnd;
+use duramen_test_support::Rng;
 
 /// A suite that may notice a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +88,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
             vec![Crash("interleaved"), Crash("steal"), Crash("mixed"), Crash("splits")]
         }
         Bug::PageTimeIgnored => vec![Crash("mixed"), Crash("checkpoints"), Crash("merges")],
-        // Of two seeds, one opens early.
+        // Of two seeds, one has instant recovery.
         Bug::PageNotRedoneOnTouch => vec![Crash("mixed"), Crash("bank"), Crash("steal")],
         Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
         Bug::GenerationIgnored | Bug::StaleAreaPutBack | Bug::VersionsNotCompared | Bug::FencesNotCompared => {

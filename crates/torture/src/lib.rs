@@ -32,7 +32,6 @@ pub mod model;
 pub mod oracle;
 pub mod parts;
 pub mod restore;
-pub mod rng;
 pub mod script;
 #[cfg(duramen_machine)]
 pub mod simulation;

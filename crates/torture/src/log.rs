@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use duramen::InsertDesign;
-use duramen_io::CrashChoice;
+use duramen_io::{CrashChoice, Disk};
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
-use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, NewRecord, Sealing, Wal, WalError, WalOptions};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, Log, NewRecord, Sealing, WalError, WalOptions};
 
 use crate::circumstances::Circumstances;
 use crate::harness::{Phase, guarded};
-use crate::rng::Rng;
 use crate::world::World;
+use duramen_test_support::Rng;
 
 /// Longest time for one load.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -103,12 +103,16 @@ fn in_world(options: &WalOptions, world: &World) -> WalOptions {
     }
 }
 
+fn disk_of(world: &World) -> Arc<dyn Disk> {
+    Arc::new(world.disk.clone())
+}
+
 fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
     let mut options = options_of(load.design, &mut rng);
     let text = |error: WalError| error.to_string();
     let mut world = World::with_rings(circumstances.disk(seed), circumstances.log, 1, options.ring_bytes);
-    let mut wal = Wal::create(Arc::new(world.disk.clone()), in_world(&options, &world), DATABASE).map_err(text)?;
+    let mut wal = Log::create(&disk_of(&world), &in_world(&options, &world), DATABASE).map_err(text)?;
     let mut progress = vec![Progress::default(); load.threads];
     for life in 0..=load.crashes {
         phase.enter(format!("the log, life {life}"));
@@ -131,7 +135,7 @@ fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Re
         if circumstances.changes {
             options = options_of(*rng.pick(&InsertDesign::ALL), &mut rng);
         }
-        wal = Wal::open(Arc::new(world.disk.clone()), in_world(&options, &world), DATABASE, None)
+        wal = Log::open(&disk_of(&world), &in_world(&options, &world), DATABASE, None)
             .map_err(|error| format!("does not open after the power went off: {error}"))?;
         progress = compare(&wal, &progress)?;
     }
@@ -139,7 +143,7 @@ fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Re
 }
 
 /// Checks the hardened log against what its threads know; gives what they would know had they written just that.
-fn compare(wal: &Wal, progress: &[Progress]) -> Result<Vec<Progress>, String> {
+fn compare(wal: &Log, progress: &[Progress]) -> Result<Vec<Progress>, String> {
     let found = read(wal, progress.len())?;
     for (number, (found, done)) in found.iter().zip(progress).enumerate() {
         if *found < done.hardened || *found > done.next {
@@ -150,9 +154,9 @@ fn compare(wal: &Wal, progress: &[Progress]) -> Result<Vec<Progress>, String> {
 }
 
 /// Reads the hardened log and checks each record; gives the number of each thread's records.
-fn read(wal: &Wal, threads: usize) -> Result<Vec<u64>, String> {
+fn read(wal: &Log, threads: usize) -> Result<Vec<u64>, String> {
     let mut counts = vec![0; threads];
-    let mut scanner = wal.scan(wal.start());
+    let mut scanner = wal.scan(&[wal.extents()[0].start]);
     let mut position = FIRST_LSN;
     while let Some(record) = scanner.next().map_err(|error| format!("what is hardened cannot be read: {error}"))? {
         if (record.lsn, record.gsn) != (position, Gsn::new(position.get())) {
@@ -179,7 +183,7 @@ fn payload(txn: u64, len: usize) -> Vec<u8> {
 }
 
 fn run_threads(
-    wal: &Arc<Wal>,
+    wal: &Arc<Log>,
     world: &World,
     progress: &[Progress],
     load: Load,
@@ -207,10 +211,10 @@ fn run_threads(
 }
 
 /// Reads what is hardened now and then, as a user may who follows the log.
-fn follow(wal: &Wal, over: &AtomicBool, threads: usize) -> Result<(), String> {
+fn follow(wal: &Log, over: &AtomicBool, threads: usize) -> Result<(), String> {
     let mut last = Lsn::ZERO;
     while !over.load(Ordering::SeqCst) {
-        let durable = wal.durable();
+        let durable = wal.extents()[0].durable;
         if durable > last {
             match read(wal, threads) {
                 // The disk is dead.
@@ -226,7 +230,7 @@ fn follow(wal: &Wal, over: &AtomicBool, threads: usize) -> Result<(), String> {
 
 /// One thread: record after record, until the last or until the log has failed.
 fn insert(
-    wal: &Wal,
+    wal: &Log,
     world: &World,
     thread: usize,
     mut done: Progress,
@@ -237,19 +241,22 @@ fn insert(
     for _ in 0..load.records {
         let txn = (thread as u64) << THREAD_SHIFT | done.next;
         let payload = payload(txn, rng.within(0..load.largest + 1));
-        let bytes = Wal::record_bytes(payload.len());
+        let bytes = wal.record_bytes(payload.len());
         if wal.reserve(bytes).is_err() {
             break;
         }
-        let inserted = wal.insert(NewRecord {
-            kind: 1,
-            flags: 0,
-            txn: TxnId::new(txn),
-            page: PageId::ZERO,
-            prev: Place::ZERO,
-            after: Gsn::ZERO,
-            payload: &payload,
-        });
+        let inserted = wal.insert(
+            LogId::ZERO,
+            NewRecord {
+                kind: 1,
+                flags: 0,
+                txn: TxnId::new(txn),
+                page: PageId::ZERO,
+                prev: Place::ZERO,
+                after: Gsn::ZERO,
+                payload: &payload,
+            },
+        );
         wal.unreserve(bytes);
         done.next += 1;
         trace::note(|| format!("has inserted its record {} at {}..{}", done.next - 1, inserted.lsn, inserted.end));
@@ -257,12 +264,12 @@ fn insert(
             continue;
         }
         let outcome = match rng.within(0..8) {
-            0..4 => wal.wait_hardened(inserted.gsn),
-            4 => wal.harden_at_once(inserted.gsn),
-            5 => wal.harden(inserted.gsn).wait(),
-            6 => told(wal.harden(inserted.gsn)),
+            0..4 => wal.wait_hardened(inserted.gsn, None),
+            4 => wal.harden_at_once(inserted.gsn, None),
+            5 => wal.harden(inserted.gsn, None).wait(),
+            6 => told(wal.harden(inserted.gsn, None)),
             _ => {
-                asked.push_back((done.next, wal.harden(inserted.gsn)));
+                asked.push_back((done.next, wal.harden(inserted.gsn, None)));
                 if rng.percent(50)
                     && let Some((count, hardened)) = asked.pop_front()
                     && hardened.wait().is_ok()
@@ -277,8 +284,9 @@ fn insert(
         if outcome.is_err() || world.is_unheard() {
             break;
         }
-        if wal.durable() < inserted.end {
-            return Err(format!("{inserted:?} counts as hardened, but {} is the durable position", wal.durable()));
+        let durable = wal.extents()[0].durable;
+        if durable < inserted.end {
+            return Err(format!("{inserted:?} counts as hardened, but {durable} is the durable position"));
         }
         done.hardened = done.next;
     }

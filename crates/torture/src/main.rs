@@ -13,6 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use comfy_table::{Table, presets};
 
 use duramen_io::Fault;
+use duramen_test_support::fresh_seed;
 use duramen_torture::corruption::{self, Damage, Specimen};
 use duramen_torture::crash::{CrashWorkload, Image, Only};
 use duramen_torture::faults::{self, Case, FAULTS};
@@ -22,10 +23,9 @@ use duramen_torture::matrix::Combination;
 use duramen_torture::misplaced::{self, Album, Misplaced};
 use duramen_torture::parts::{self, Extent, Part, Situation};
 use duramen_torture::restore;
-use duramen_torture::rng::fresh_seed;
 use duramen_torture::workloads;
 use duramen_torture::world::LogEnd;
-use duramen_types::planted::Bug;
+use duramen_types::planted::{self, Bug};
 use table::Lines;
 
 /// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
@@ -124,7 +124,7 @@ enum Suite {
         #[arg(long)]
         what: Option<Misplaced>,
     },
-    /// Deliberate defects of durability are noticed.
+    /// Deliberate defects of durability are noticed. In the build of the planted bugs only: `cargo planted`.
     Planted {
         /// One bug instead of all.
         #[arg(long, value_parser = bug)]
@@ -364,7 +364,16 @@ fn bit_flips(crashed: bool, damage: Option<Damage>) -> Vec<Part> {
     kinds.map(part).collect()
 }
 
+/// Ends the program if it has no planted bugs, and says which command runs one that has.
+fn needs_planted_bugs(command: &str) {
+    if !planted::BUILT_IN {
+        let message = format!("the planted bugs are not in this build; run `{command}`");
+        Command::command().error(ErrorKind::InvalidSubcommand, message).exit();
+    }
+}
+
 fn planted(long: &Long, bug: Option<Bug>) -> bool {
+    needs_planted_bugs("cargo planted");
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["bug", "log", "caught by", "points", "checks until then", "seconds"]);

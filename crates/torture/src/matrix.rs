@@ -8,9 +8,9 @@ use duramen::{CommitMode, Options, Partition};
 
 use crate::harness::{Budget, Tally};
 use crate::parts::{Extent, Part, Progress, Situation};
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::world::LogEnd;
+use duramen_test_support::Rng;
 
 /// A variant of the log with its end at some place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

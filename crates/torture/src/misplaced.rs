@@ -19,10 +19,10 @@ use crate::harness::{Budget, Tally, guarded};
 use crate::judge::judge;
 use crate::memory::Watch;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads;
 use crate::world::{LogEnd, World};
+use duramen_test_support::Rng;
 
 /// Longest time for one database.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -122,7 +122,7 @@ impl Album {
             let end = if rng.percent(60) { LogEnd::Files } else { *rng.pick(&LogEnd::ALL[1..]) };
             let options = Options {
                 log_segment_bytes: 64 << 10,
-                open_early: rng.percent(50),
+                instant_recovery: rng.percent(50),
                 recovery_threads: *rng.pick(&[None, Some(1), Some(2)]),
                 pool_bytes: *rng.pick(&[64, 256]) * PAGE_SIZE,
                 ..workloads::test_options()

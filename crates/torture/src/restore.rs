@@ -12,10 +12,10 @@ use crate::client::{Client, OnError, Stop};
 use crate::crash::{compare, images, open_and_compare};
 use crate::harness::{Phase, guarded};
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::step::Step;
 use crate::workloads;
 use crate::world::{LogEnd, World};
+use duramen_test_support::Rng;
 
 /// Longest time that a history may take.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -2,8 +2,8 @@
 
 use crate::model::{Key, Model, Value};
 use crate::oracle::Oracle;
-use crate::rng::Rng;
 use crate::step::{Action, KeyRange, Slot, Step};
+use duramen_test_support::Rng;
 
 /// A script being written.
 #[derive(Debug)]

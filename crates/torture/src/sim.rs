@@ -23,7 +23,7 @@ pub(crate) struct Sim {
     /// This plan alone, as a failure prints it.
     #[arg(long, conflicts_with = "seeds")]
     plan: Option<Plan>,
-    /// Plant this bug.
+    /// Plant this bug. Only with `cargo sim-planted`, as all that plants bugs.
     #[arg(long, value_parser = super::bug)]
     bug: Option<Bug>,
     /// Plant the bugs one after another, or the one named, and say after how many seeds each is noticed.
@@ -50,6 +50,9 @@ const SHRINKING: usize = 200;
 
 /// Simulates; returns whether all went well.
 pub(crate) fn run(long: &Long, sim: &Sim) -> bool {
+    if sim.planted || sim.bug.is_some() {
+        super::needs_planted_bugs("cargo sim-planted");
+    }
     if sim.planted {
         return planted(long, sim);
     }
@@ -164,7 +167,7 @@ fn planted(long: &Long, sim: &Sim) -> bool {
         let (seeds, noticed) = match &hunted.caught {
             Some((plan, failure)) => {
                 eprintln!(
-                    "{bug:?}: seed {}, {seconds} s: cargo sim --bug {bug:?} --plan '{plan}'\n  {failure}",
+                    "{bug:?}: seed {}, {seconds} s: cargo sim-planted --bug {bug:?} --plan '{plan}'\n  {failure}",
                     plan.seed
                 );
                 (hunted.seeds.to_string(), summary(failure))
@@ -194,7 +197,7 @@ fn document(first: u64, most: u64) -> String {
          with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the defect. A\n\
          defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
          `{:?}` on, of concurrency, the third, from `{:?}` on, of rings in persistent memory. The figures\n\
-         are the same on every host. This file is written by\n\n```sh\ncargo sim --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
+         are the same on every host. This file is written by\n\n```sh\ncargo sim-planted --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
          | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",
         Bug::CONCURRENCY[0],
         Bug::MEMORY[0],

@@ -24,9 +24,9 @@ use crate::harness::{Coverage, install_hook};
 use crate::isolation::history::ListKey;
 use crate::isolation::lists::{Shape, try_history};
 use crate::log::{Load, try_load};
-use crate::rng::Rng;
 use crate::workloads;
 use crate::world::LogEnd;
+use duramen_test_support::Rng;
 
 pub use hunt::{Hunted, Reached, hunt};
 

@@ -9,7 +9,7 @@ use duramen::{LogDevice, NvmOptions, Options};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
-use crate::rng::Rng;
+use duramen_test_support::Rng;
 
 /// Where the end of the log is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use duramen::pmem::Domain;
 use duramen_io::CrashChoice;
+use duramen_test_support::{announced_seed, search_time};
 use duramen_torture::crash::{Image, Only, Thoroughness, sweep, try_point};
 use duramen_torture::harness::{Budget, Tally};
-use duramen_torture::rng::announced_seed;
 use duramen_torture::workloads;
 use duramen_torture::world::LogEnd;
 
 fn sample(workload: &str) {
-    sample_with(workload, LogEnd::Files, Duration::from_secs(12)).assert_clean(5);
+    sample_with(workload, LogEnd::Files, Duration::from_millis(2500)).assert_clean(5);
 }
 
 fn sample_with(workload: &str, log: LogEnd, time: Duration) -> Tally {
     let seed = announced_seed(&format!("crash sweep of {workload}, log: {log}"));
     let workload = workloads::named(workload).expect("the workload exists");
     let thoroughness = Thoroughness { log, ..Thoroughness::SAMPLE };
-    let tally = sweep(workload, seed, thoroughness, &Budget::lasting(time), &mut |_, _| {});
+    let tally = sweep(workload, seed, thoroughness, &Budget::lasting(search_time(time)), &mut |_, _| {});
     println!("{}: {tally}", workload.name());
     tally
 }
@@ -29,7 +29,7 @@ fn with_a_ring() {
     let mut all = Tally::default();
     for log in LogEnd::ALL.into_iter().filter(|log| *log != LogEnd::Files) {
         for workload in workloads::names() {
-            all.add(sample_with(workload, log, Duration::from_millis(800)));
+            all.add(sample_with(workload, log, Duration::from_millis(400)));
         }
     }
     all.assert_clean(20);

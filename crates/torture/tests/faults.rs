@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use duramen_io::Fault;
+use duramen_test_support::{Rng, announced_seed, search_time};
 use duramen_torture::faults::Case;
 use duramen_torture::harness::{Budget, Coverage, Tally};
-use duramen_torture::rng::{Rng, announced_seed};
 use duramen_torture::{corruption, faults, misplaced, workloads};
 
 /// Each test takes every third workload, so that they run side by side.
@@ -13,12 +13,12 @@ fn io_errors(third: usize) {
     let mut rng = Rng::new(announced_seed("I/O errors"));
     let mut tally = Tally::default();
     for workload in workloads::all().into_iter().skip(third).step_by(3) {
-        let budget = Budget::lasting(Duration::from_secs(8));
+        let budget = Budget::lasting(search_time(Duration::from_secs(2)));
         let some = faults::sweep(workload, rng.bits() >> 32, Coverage::Sample(40), &budget, &mut |_, _| {});
         println!("{}: {some}", workload.name());
         tally.add(some);
     }
-    tally.assert_clean(40);
+    tally.assert_clean(20);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn io_errors_last_third() {
 #[test]
 fn restarts_after_dropped_data() {
     let mut rng = Rng::new(announced_seed("restarts after dropped data"));
-    let budget = Budget::lasting(Duration::from_secs(20));
+    let budget = Budget::lasting(search_time(Duration::from_secs(6)));
     let mut tally = Tally::default();
     let all = workloads::all();
     while tally.points < 200 && !budget.is_spent(&tally) {
@@ -54,15 +54,15 @@ fn restarts_after_dropped_data() {
         }
     }
     println!("restarts: {tally}");
-    tally.assert_clean(50);
+    tally.assert_clean(25);
 }
 
 fn damage(was_closed: bool) {
     let seed = announced_seed("damage");
-    let budget = Budget::lasting(Duration::from_secs(20));
+    let budget = Budget::lasting(search_time(Duration::from_secs(6)));
     let tally = corruption::sweep(seed, was_closed, Coverage::Sample(250), &budget, &mut |_, _| {});
     println!("damage: {tally}");
-    tally.assert_clean(50);
+    tally.assert_clean(25);
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn full_logs() {
 #[test]
 fn misplaced_files_rings_and_pages() {
     let seed = announced_seed("misplaced");
-    let budget = Budget::lasting(Duration::from_secs(20));
+    let budget = Budget::lasting(search_time(Duration::from_secs(6)));
     let tally = misplaced::sweep(seed, 10, 400, &budget, &mut |_, _| {});
     println!("misplaced: {tally}");
-    tally.assert_clean(50);
+    tally.assert_clean(25);
 }

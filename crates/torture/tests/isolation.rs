@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use duramen::Isolation;
+use duramen_test_support::announced_seed;
 use duramen_torture::circumstances::Circumstances;
 use duramen_torture::harness::{Budget, Coverage, Tally};
 use duramen_torture::isolation::anomalies::{self, Setting};
 use duramen_torture::isolation::interleave::End;
 use duramen_torture::isolation::lists::{Shape, try_history};
 use duramen_torture::isolation::serial::serial_order;
-use duramen_torture::rng::announced_seed;
 use duramen_torture::world::LogEnd;
 
 fn sample_anomalies(isolation: Isolation) {

@@ -1,11 +1,17 @@
 //! Every deliberate defect of the engine is noticed. A binary of its own, because a planted bug is there for the whole
 //! process; one test after another, for the same reason.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//!     -p duramen-torture --test planted
+//! ```
+#![cfg(duramen_planted)]
 
 use std::time::Duration;
 
 use duramen_sync::{Mutex, OnceLock};
+use duramen_test_support::announced_seed;
 use duramen_torture::hunt::{hunt, places};
-use duramen_torture::rng::announced_seed;
 use duramen_types::planted::Bug;
 
 fn must_be_caught(bug: Bug) {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use duramen_test_support::{announced_seed, search_time};
 use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::restore::try_history;
-use duramen_torture::rng::announced_seed;
 
 #[test]
 fn databases_are_restored_through_crashes() {
     let seed = announced_seed("restore");
-    let budget = Budget::lasting(Duration::from_secs(15));
+    let budget = Budget::lasting(search_time(Duration::from_secs(6)));
     let mut tally = Tally::default();
     for seed in seed..seed + 200 {
         if budget.is_spent(&tally) {

@@ -1,7 +1,10 @@
-//! Simulated runs: each can be repeated, fresh seeds pass, and what is to be noticed is noticed. In the machine build only:
+//! Simulated runs: each can be repeated, fresh seeds pass, and, where bugs can be planted, what is to be noticed is noticed. In
+//! machine builds only:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg duramen_machine" cargo test --release --target-dir target/machine -p duramen-torture --test simulation
+//! RUSTFLAGS="--cfg duramen_machine --cfg duramen_planted" cargo test --profile planted \
+//!     --target-dir target/machine-planted -p duramen-torture --test simulation planted
 //! ```
 //!
 //! A planted bug is there for the whole process, so one test runs at a time. And a panic of a simulated thread ends the run within
@@ -15,21 +18,22 @@ fn main() {
 #[cfg(duramen_machine)]
 mod simulation {
     use duramen_machine::Tracing;
-    use duramen_torture::rng::announced_seed;
-    use duramen_torture::simulation::{Plan, Reached, Simulated, hunt};
-    use duramen_types::planted::{Bug, plant};
+    use duramen_test_support::announced_seed;
+    use duramen_torture::simulation::{Plan, Reached, Simulated};
 
     #[global_allocator]
     static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
 
     /// Runs the tests, or those with one of the words given in their names.
     pub(crate) fn main() {
-        let tests: [(&str, fn()); 5] = [
+        let tests: &[(&str, fn())] = &[
             ("a_seed_takes_the_same_path_each_time", a_seed_takes_the_same_path_each_time),
             ("a_trace_changes_nothing", a_trace_changes_nothing),
             ("fresh_seeds_pass", fresh_seeds_pass),
-            ("failed_runs_leave_nothing_behind", failed_runs_leave_nothing_behind),
-            ("planted_bugs_are_noticed", planted_bugs_are_noticed),
+            #[cfg(duramen_planted)]
+            ("runs_that_planted_bugs_fail_leave_nothing_behind", planted::failed_runs_leave_nothing_behind),
+            #[cfg(duramen_planted)]
+            ("planted_bugs_are_noticed", planted::bugs_are_noticed),
         ];
         let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
         for (name, test) in
@@ -79,36 +83,42 @@ mod simulation {
         assert!(reached.missed().len() < reached.counts().count(), "no rare branch is reached at all");
     }
 
-    /// Kilobytes of memory that the process has, and memory areas.
-    fn memory() -> (u64, usize) {
-        let status = std::fs::read_to_string("/proc/self/status").expect("the system tells about processes");
-        let resident =
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory is among what it tells");
-        let kilobytes = resident.trim().trim_end_matches(" kB").parse().expect("it is a number of kilobytes");
-        let areas = std::fs::read_to_string("/proc/self/maps").expect("as before").lines().count();
-        (kilobytes, areas)
-    }
+    #[cfg(duramen_planted)]
+    mod planted {
+        use duramen_torture::simulation::{Plan, hunt};
+        use duramen_types::planted::{Bug, plant};
 
-    /// A run that fails leaves threads, log buffers and open databases where they were.
-    fn failed_runs_leave_nothing_behind() {
-        let _planted = plant(Bug::TellerNotRung);
-        let failing = (1..).map(Plan::of).find(|plan| plan.run().result.is_err()).expect("some seed fails");
-        let run = |times: usize| (0..times).for_each(|_| assert!(failing.run().result.is_err(), "{failing}"));
-        run(10);
-        let (kilobytes, areas) = memory();
-        run(100);
-        let (kilobytes_later, areas_later) = memory();
-        assert!(kilobytes_later < kilobytes + 20_000, "{kilobytes} kB became {kilobytes_later}");
-        assert!(areas_later < areas + 50, "{areas} areas became {areas_later}");
-    }
+        /// Kilobytes of memory that the process has, and memory areas.
+        fn memory() -> (u64, usize) {
+            let status = std::fs::read_to_string("/proc/self/status").expect("the system tells about processes");
+            let resident =
+                status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory is among what it tells");
+            let kilobytes = resident.trim().trim_end_matches(" kB").parse().expect("it is a number of kilobytes");
+            let areas = std::fs::read_to_string("/proc/self/maps").expect("as before").lines().count();
+            (kilobytes, areas)
+        }
 
-    /// One of each kind that needs few seeds; `torture sim --planted` looks for all.
-    fn planted_bugs_are_noticed() {
-        let bugs = [Bug::SlotReusedEarly, Bug::DelegatedReleaseForgotten, Bug::HandOffLost, Bug::WaitPublishedLate];
-        for bug in bugs.into_iter().chain([Bug::VictimNotWoken, Bug::ReadNotValidated, Bug::TellerNotRung]) {
-            let hunted = hunt(bug, 1, 2000, |_| {});
-            assert!(hunted.unrelated.is_empty(), "these fail without {bug:?} too: {:?}", hunted.unrelated);
-            assert!(hunted.caught.is_some(), "{bug:?} was not noticed in {} seeds", hunted.seeds);
+        /// A run that fails leaves threads, log buffers and open databases where they were.
+        pub(super) fn failed_runs_leave_nothing_behind() {
+            let _planted = plant(Bug::TellerNotRung);
+            let failing = (1..).map(Plan::of).find(|plan| plan.run().result.is_err()).expect("some seed fails");
+            let run = |times: usize| (0..times).for_each(|_| assert!(failing.run().result.is_err(), "{failing}"));
+            run(10);
+            let (kilobytes, areas) = memory();
+            run(100);
+            let (kilobytes_later, areas_later) = memory();
+            assert!(kilobytes_later < kilobytes + 20_000, "{kilobytes} kB became {kilobytes_later}");
+            assert!(areas_later < areas + 50, "{areas} areas became {areas_later}");
+        }
+
+        /// One of each kind that needs few seeds; `cargo sim-planted --planted` looks for all.
+        pub(super) fn bugs_are_noticed() {
+            let bugs = [Bug::SlotReusedEarly, Bug::DelegatedReleaseForgotten, Bug::HandOffLost, Bug::WaitPublishedLate];
+            for bug in bugs.into_iter().chain([Bug::VictimNotWoken, Bug::ReadNotValidated, Bug::TellerNotRung]) {
+                let hunted = hunt(bug, 1, 2000, |_| {});
+                assert!(hunted.unrelated.is_empty(), "these fail without {bug:?} too: {:?}", hunted.unrelated);
+                assert!(hunted.caught.is_some(), "{bug:?} was not noticed in {} seeds", hunted.seeds);
+            }
         }
     }
 }

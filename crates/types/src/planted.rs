@@ -1,8 +1,11 @@
 //! Planted bugs: deliberate defects that the suites switch on, one at a time, to prove that they would notice. Those of
 //! durability are for the crash suites, those of concurrency for the simulated machine, which tries interleavings.
 //!
-//! A place in the engine asks [`is_on`]; without the feature `planted-bugs` that is the constant `false` and the defect
-//! is not in the program at all. The switch is global to the process: a suite that plants a bug runs alone.
+//! They are in builds of their own, made with `RUSTFLAGS="--cfg duramen_planted"`. A place in the engine asks
+//! [`planted!`](crate::planted!); in every other build the answer is the constant `false`, and the defect is not in the
+//! program at all. The switch is global to the process: a suite that plants a bug runs alone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! bugs {
     (
@@ -97,13 +100,13 @@ bugs! {
         DelegatedReleaseForgotten,
         /// A link says that a record is there before it is.
         LinkedBeforeFilled,
-        /// Who ends a flush of its own does not ring for those who came meanwhile.
+        /// The daemon is not woken for what has become due.
         DaemonNotRung,
-        /// Who ends a flush does not look at the requests that have been left meanwhile.
+        /// The end of a flush does not collect the requests that were posted meanwhile.
         LeftUnseen,
         /// A task queues for a position without looking whether it has become durable meanwhile.
         QueuedUnseen,
-        /// The teller is not rung when a flush has news for it.
+        /// The notifier is not woken when a flush has news for it.
         TellerNotRung,
         /// Early lock release comes before the commit record is in the log.
         LocksReleasedBeforeCommit,
@@ -170,44 +173,65 @@ bugs! {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
-mod switch {
-    use std::sync::atomic::{AtomicU64, Ordering};
+/// Whether this build has the defects in it.
+pub const BUILT_IN: bool = cfg!(duramen_planted);
 
-    use super::Bug;
+/// A bit for each bug.
+static PLANTED: AtomicU64 = AtomicU64::new(0);
 
-    static PLANTED: AtomicU64 = AtomicU64::new(0);
+/// Whether the named [`Bug`](crate::planted::Bug) is planted, as in `planted!(SkipLogSync)`: the constant `false` but in
+/// builds with `--cfg duramen_planted`.
+#[macro_export]
+macro_rules! planted {
+    ($bug:ident) => {
+        $crate::planted::is_on($crate::planted::Bug::$bug)
+    };
+}
 
-    /// Whether `bug` is planted.
-    #[inline]
-    pub fn is_on(bug: Bug) -> bool {
-        PLANTED.load(Ordering::Relaxed) & (1 << bug as u64) != 0
+/// What [`planted!`](crate::planted!) stands for.
+#[doc(hidden)]
+#[inline(always)]
+pub fn is_on(bug: Bug) -> bool {
+    BUILT_IN && PLANTED.load(Ordering::Relaxed) & (1 << bug as u64) != 0
+}
+
+/// Plants `bug` until the returned guard is dropped.
+///
+/// # Panics
+/// In a build that has no planted bugs.
+#[must_use]
+pub fn plant(bug: Bug) -> Planted {
+    if !BUILT_IN {
+        panic!("this build has no planted bugs: make one with RUSTFLAGS=\"--cfg duramen_planted\"");
     }
+    PLANTED.fetch_or(1 << bug as u64, Ordering::Relaxed);
+    Planted(bug)
+}
 
-    /// Plants `bug` until the returned guard is dropped.
-    #[must_use]
-    pub fn plant(bug: Bug) -> Planted {
-        PLANTED.fetch_or(1 << bug as u64, Ordering::Relaxed);
-        Planted(bug)
-    }
+/// Removes its bug when dropped.
+#[derive(Debug)]
+pub struct Planted(Bug);
 
-    /// Removes its bug when dropped.
-    #[derive(Debug)]
-    pub struct Planted(Bug);
-
-    impl Drop for Planted {
-        fn drop(&mut self) {
-            PLANTED.fetch_and(!(1 << self.0 as u64), Ordering::Relaxed);
-        }
+impl Drop for Planted {
+    fn drop(&mut self) {
+        PLANTED.fetch_and(!(1 << self.0 as u64), Ordering::Relaxed);
     }
 }
 
-#[cfg(feature = "planted-bugs")]
-pub use switch::{Planted, is_on, plant};
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
 
-/// Whether `bug` is planted: never, in this build.
-#[cfg(not(feature = "planted-bugs"))]
-#[inline(always)]
-pub const fn is_on(_bug: Bug) -> bool {
-    false
+    use super::*;
+
+    #[test]
+    fn bugs_are_in_builds_of_their_own_only() {
+        assert!(!planted!(SkipRedo));
+        let planted = catch_unwind(|| plant(Bug::SkipRedo));
+        assert_eq!(planted.is_ok(), cfg!(duramen_planted));
+        assert_eq!(planted!(SkipRedo), cfg!(duramen_planted));
+        assert!(!planted!(SkipUndo));
+        drop(planted);
+        assert!(!planted!(SkipRedo));
+    }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use duramen_io::{Disk, RealDisk, RealDiskOptions};
-use duramen_types::{Gsn, PageId, Place, TxnId};
-use duramen_wal::{NewRecord, Wal, WalOptions};
+use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_wal::{Log, NewRecord, WalOptions};
 
 const THREADS: u64 = 4;
 const EVENTS: u64 = 250;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _only_opener = disk.lock()?;
     let options = WalOptions { segment_bytes: 4 << 20, ..WalOptions::default() };
 
-    let wal = Wal::create(Arc::clone(&disk), options.clone(), IDENTITY)?;
+    let wal = Log::create(&disk, &options, IDENTITY)?;
     let start = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -38,17 +38,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let mut previous = Place::ZERO;
                 for event in 0..EVENTS {
                     let payload = format!("thread {thread}, event {event}");
-                    let inserted = wal.insert(NewRecord {
-                        kind: EVENT,
-                        flags: 0,
-                        txn: TxnId::new(thread + 1),
-                        page: PageId::ZERO,
-                        prev: previous,
-                        after: Gsn::ZERO,
-                        payload: payload.as_bytes(),
-                    });
+                    let inserted = wal.insert(
+                        LogId::ZERO,
+                        NewRecord {
+                            kind: EVENT,
+                            flags: 0,
+                            txn: TxnId::new(thread + 1),
+                            page: PageId::ZERO,
+                            prev: previous,
+                            after: Gsn::ZERO,
+                            payload: payload.as_bytes(),
+                        },
+                    );
                     // Blocks until the device has it. `harden` asks for the same without blocking.
-                    wal.wait_hardened(inserted.gsn).expect("the disk works");
+                    wal.wait_hardened(inserted.gsn, None).expect("the disk works");
                     previous = inserted.place();
                 }
             });
@@ -65,9 +68,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     drop(wal);
 
-    let wal = Wal::open(Arc::clone(&disk), options, IDENTITY, None)?;
+    let wal = Log::open(&disk, &options, IDENTITY, None)?;
     let mut events = BTreeMap::new();
-    let mut scanner = wal.scan(wal.start());
+    let mut scanner = wal.scan(&[wal.extents()[0].start]);
     let mut last = None;
     while let Some(record) = scanner.next()? {
         *events.entry(record.txn.get()).or_insert(0) += 1;

@@ -2,15 +2,15 @@
 //! `examples/standalone.rs`.
 //!
 //! # Use
-//! [`Wal::insert`] puts a record into a buffer in memory and returns its place. [`Wal::wait_hardened`] blocks until it is
-//! durable; [`Wal::harden`] only asks for that and returns a [`Hardened`] to wait for or to await. [`Wal::scan`] and
-//! [`Wal::read`] read what is durable, [`Wal::recycle_below`] gives up the beginning. [`LogReader`] reads a log that nobody
+//! [`Log::insert`] puts a record into a buffer in memory and returns its place. [`Log::wait_hardened`] blocks until it is
+//! durable; [`Log::harden`] only asks for that and returns a [`Hardened`] to wait for or to await. [`Log::scan`] and
+//! [`Log::read`] read what is durable, [`Log::recycle_below`] gives up the beginning. [`LogReader`] reads a log that nobody
 //! has open, without changing it. The log does not know what its records mean.
 //!
 //! # Places
 //! A log sequence number ([`Lsn`]) is a byte offset in an endless stream that starts at [`FIRST_LSN`]. A global sequence
 //! number ([`Gsn`]) orders records across several logs; with one log it is the record's LSN. A record is hardened when the
-//! durable position, [`Wal::durable`], is beyond it.
+//! durable position, [`Extent::durable`], is beyond it.
 //!
 //! # Bytes
 //! Records follow each other in the stream without gaps; `record.rs` has their format and the rule that makes one valid:
@@ -26,10 +26,10 @@
 //! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clock of several logs |
 //! | `insert` | the insertion designs, one file each, and what they share |
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
-//! | `group_commit` | the queue of committers, the requests in it |
+//! | `group_commit` | the policy, the queue of committers, its wake-up protocol |
 //! | `device` | what makes records durable: flushes to the segments, or a ring in persistent memory |
-//! | `stream` | one log: shared state, background threads, handles |
-//! | `several` | N logs as one |
+//! | `stream` | one stream of records: shared state, background threads, requests to harden it |
+//! | `several` | the log: one stream, or several as one |
 //!
 //! # Persistent memory
 //! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence, and a look at positions. What the rest of this page calls durable and flushed is then about the segments, which are written when the
@@ -57,15 +57,15 @@
 //! 3. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
 //! 4. *room* (`space`): waiting for room;
 //! 5. *commit queue* (`commit`);
-//! 6. *live* (`files`), *state* (`retention`), *failure* (`archive`), the bells' and the waiters' own locks: leaves.
+//! 6. *live* (`files`), *state* (`retention`), *failure* (`archive`), the wake events' and the waiters' own locks: leaves.
 //!
-//! Whoever flushes is alone by the commit queue's `flushing`, which is no lock: nobody waits for it blindly.
+//! Whoever flushes is alone by the commit queue's `is_flushing`, which is no lock: nobody waits for it blindly.
 //!
 //! # Failure
 //! After one failed write or sync of log data it is unknown what the device has, so the log stops: nothing is hardened any
 //! more, everyone who waits gets [`WalError::Failed`] with the first failure, and reopening the log recovers what was
 //! hardened. Insertions never fail and never block on a stopped log; their records go nowhere. A disk without space is not
-//! a failure of that kind: [`Wal::reserve`] reports [`WalError::Full`] and the log goes on. Opening refuses a log that has
+//! a failure of that kind: [`Log::reserve`] reports [`WalError::Full`] and the log goes on. Opening refuses a log that has
 //! lost hardened records, as far as that can be told, with [`WalError::Corrupt`] or [`WalError::MissingSegment`].
 //!
 //! # Where it comes from
@@ -93,26 +93,26 @@ mod stats;
 mod stream;
 #[cfg(test)]
 mod test_support;
+mod wake_event;
 
 pub use error::{Result, WalError};
 pub use format::record::{NewRecord, Record, RecordRef};
 pub use format::segment::segment_name;
 pub use insert::InsertDesign;
 pub use observer::ReadObserver;
-pub use options::{GroupCommit, LogDevice, NvmOptions, Sealing, WalOptions};
+pub use options::{GroupCommit, LogDevice, MAX_LOGS, NvmOptions, Sealing, WalOptions};
 pub use place::{FIRST_LSN, Inserted};
 pub use segments::archive::Archive;
 pub use segments::log_pieces::{Cut, LogChain, LogPart, Pieces};
 pub use segments::reader::LogReader;
 pub use segments::retention::Retainer;
 pub use segments::scan::Scanner;
+pub use several::hardened::Hardened;
+pub use several::hold::LogHold;
+pub use several::log::Log;
 pub use several::log_pieces::complete_up_to;
 pub use several::log_placement::log_of_seat;
-pub use several::logs::{Logs, MAX_LOGS};
 pub use several::merge::MergedScanner;
-pub use several::open::{FoundLogs, Known};
+pub use several::open::{FoundLog, Known};
 pub use several::read_back::ReadBack;
-pub use stats::WalStats;
-pub use stream::copy::{LogHold, LogsHold};
-pub use stream::hardened::Hardened;
-pub use stream::log::Wal;
+pub use stats::{Extent, WalStats};

@@ -14,10 +14,10 @@ use crate::segments::archive::Archive;
 /// When the log is flushed: as soon as one of the three limits is reached and the device is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupCommit {
-    /// Flush when so many requests to harden wait. With 1, the default, a lone request never waits for company; when many
-    /// commit at once, a flush waits for company: of threads that sleep for most of those whom the one before has released,
-    /// for at most twice the time that a flush takes; otherwise for at most four times, and for half of them, or until a
-    /// thread that has left commits on their way waits for one of them. Any other number is taken by the letter.
+    /// Flush when so many requests to harden wait. With 1, the default, a lone request is flushed at once; when many commit at
+    /// the same time, a flush waits for a group of them. If they are blocked threads, it waits for three quarters of those
+    /// who commit, for at most twice the time that a flush takes. Otherwise it waits for half of them, or until a thread
+    /// that has left commits in flight waits for one of them, for at most four times. Any other number is taken literally.
     pub transactions: usize,
     /// Flush when so many bytes, or up to a quarter more, are in the buffer, even if nobody waits.
     pub bytes: usize,
@@ -140,9 +140,15 @@ impl NvmOptions {
     }
 }
 
+/// Most logs of a database.
+pub const MAX_LOGS: u16 = 24;
+
 /// How a log is set up. The defaults suit a database on a local disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalOptions {
+    /// Of how many streams the log consists (1 to 24), each with a buffer, a daemon and segments of its own, and with what the
+    /// other options say. One, the default, has the least to do; several pay where threads of several sockets insert.
+    pub logs: u16,
     /// How threads insert.
     pub insert: InsertDesign,
     /// Where the end of the log is kept.
@@ -162,7 +168,7 @@ pub struct WalOptions {
     /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists keeps the size it was
     /// created with.
     pub segment_bytes: u64,
-    /// Most bytes of segment files in use at a time, at least two segments. When they are used up, [`crate::Wal::reserve`]
+    /// Most bytes of segment files in use at a time, at least two segments. When they are used up, [`crate::Log::reserve`]
     /// reports [`WalError::Full`] until the log is recycled.
     pub max_bytes: u64,
     /// How many segments are kept ready ahead of the end of the log, made in the background or recycled. With 0 there
@@ -182,13 +188,14 @@ pub struct WalOptions {
     pub synchronization_kind: u8,
     /// The generation that rings have to be of, or the next one, if they hold an end of the log: one that is older has been put
     /// back, and lacks what has been hardened since. Zero, the default, if there are no generations. See
-    /// [`crate::Logs::stamp_rings`].
+    /// [`crate::Log::stamp_rings`].
     pub generation: u64,
 }
 
 impl Default for WalOptions {
     fn default() -> Self {
         Self {
+            logs: 1,
             insert: InsertDesign::default(),
             device: LogDevice::default(),
             sealing: Sealing::default(),
@@ -219,6 +226,14 @@ impl WalOptions {
     /// [`WalError::InvalidOption`], naming the first one that cannot.
     pub fn validate(&self) -> Result<()> {
         let invalid = |option, reason: &str| Err(WalError::InvalidOption { option, reason: reason.to_owned() });
+        if !(1..=MAX_LOGS).contains(&self.logs) {
+            return invalid("logs", "it must be from 1 to 24");
+        }
+        if self.logs > 1 && self.insert == InsertDesign::Reserved {
+            let reason = "`reserved` hands out space in no particular turn, and several logs need one to keep their \
+                          records in the order of their GSNs; choose another design or one log";
+            return invalid("insert", reason);
+        }
         if !self.ring_bytes.is_power_of_two() || (self.ring_bytes as u64) < MIN_BYTES || self.ring_bytes > 1 << 36 {
             return invalid("ring_bytes", "it must be a power of two from 64 KiB to 64 GiB");
         }
@@ -244,7 +259,10 @@ impl WalOptions {
             return invalid("group_commit.transactions", "it must be at least 1");
         }
         if self.group_commit.time > Duration::from_secs(10) {
-            return invalid("group_commit.time", "it must be at most 10 seconds: so long does a lonely commit wait");
+            return invalid(
+                "group_commit.time",
+                "it must be at most 10 seconds: it bounds the latency of a lone commit",
+            );
         }
         if self.group_commit.bytes == 0 {
             return invalid("group_commit.bytes", "it must be at least 1");

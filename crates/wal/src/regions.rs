@@ -12,8 +12,7 @@ use duramen_types::LogId;
 
 use crate::error::{Result, WalError};
 use crate::format::segment::directory;
-use crate::options::{LogDevice, WalOptions};
-use crate::several::logs::MAX_LOGS;
+use crate::options::{LogDevice, MAX_LOGS, WalOptions};
 
 /// A file or directory, whatever it is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,19 +33,19 @@ impl Identity {
 }
 
 impl WalOptions {
-    /// Checks, before anything is made, that the archive and the rings of `count` logs of the database in the directory
-    /// `home` can lie where they are to lie. `files` are the names of the database's own files in `home`.
+    /// Checks, before anything is made, that the archive and the rings of the database in the directory `home` can lie
+    /// where they are to lie. `files` are the names of the database's own files in `home`.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`].
-    pub fn check_places(&self, home: &Path, files: &[&str], count: u16) -> Result<()> {
+    pub fn check_places(&self, home: &Path, files: &[&str]) -> Result<()> {
         let archive = self.archive.as_ref().and_then(|archive| archive.directory());
         if let Some(archive) = &archive {
             check_archive(home, archive)?;
         }
         let LogDevice::Nvm(nvm) = &self.device else { return Ok(()) };
         let mut regions: Vec<(u16, PathBuf)> = Vec::new();
-        for log in 0..count.clamp(1, MAX_LOGS) {
+        for log in 0..self.logs {
             let Ok(Source::File(path)) = nvm.of_log(LogId::new(log)).map(|nvm| nvm.source) else { continue };
             let invalid = |reason| Err(WalError::InvalidOption { option: "device", reason });
             if let Some(file) = file_at(&path, home, files, archive.as_deref()) {

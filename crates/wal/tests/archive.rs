@@ -10,25 +10,25 @@ use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_pmem::{Domain, SimMemory, Source};
 use duramen_types::Lsn;
-use duramen_wal::{Archive, FIRST_LSN, InsertDesign, LogDevice, LogReader, NvmOptions, Wal, WalError, WalOptions};
+use duramen_wal::{Archive, FIRST_LSN, InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
 
 fn archiving(archive: &SimDisk) -> WalOptions {
     WalOptions { archive: Some(Archive::on(arc(archive))), ..options(InsertDesign::Hybrid) }
 }
 
-fn start(disk: &SimDisk, archive: &SimDisk) -> Wal {
-    Wal::create(arc(disk), archiving(archive), DATABASE).unwrap()
+fn start(disk: &SimDisk, archive: &SimDisk) -> Log {
+    Log::create(&arc(disk), &archiving(archive), DATABASE).unwrap()
 }
 
-fn reopen(disk: &SimDisk, archive: &SimDisk) -> Result<Wal, WalError> {
-    Wal::open(arc(disk), archiving(archive), DATABASE, None)
+fn reopen(disk: &SimDisk, archive: &SimDisk) -> Result<Log, WalError> {
+    Log::open(&arc(disk), &archiving(archive), DATABASE, None)
 }
 
 /// Inserts and hardens records `numbers`; each takes some 10 KB, so that seven fill a segment. Asks for the log to start at
 /// the last of them.
-fn fill(wal: &Wal, numbers: std::ops::Range<u64>) -> Result<(), WalError> {
+fn fill(wal: &Log, numbers: std::ops::Range<u64>) -> Result<(), WalError> {
     for number in numbers {
-        let reserve = || wal.reserve(Wal::record_bytes(10_000));
+        let reserve = || wal.reserve(record_bytes(10_000));
         match reserve() {
             Err(WalError::Full { .. }) => {
                 wal.await_archive();
@@ -37,9 +37,9 @@ fn fill(wal: &Wal, numbers: std::ops::Range<u64>) -> Result<(), WalError> {
             other => other?,
         }
         let inserted = insert(wal, number, 10_000);
-        wal.unreserve(Wal::record_bytes(10_000));
-        wal.wait_hardened(inserted.gsn)?;
-        wal.recycle_below(inserted.lsn)?;
+        wal.unreserve(record_bytes(10_000));
+        wal.wait_hardened(inserted.gsn, None)?;
+        wal.recycle_to(inserted.lsn)?;
     }
     Ok(())
 }
@@ -54,7 +54,7 @@ fn until(what: &str, is_done: impl Fn() -> bool) {
 
 /// Reads the archive from the first record on; returns how many whole ones it has and where they end.
 fn records_in(archive: &SimDisk) -> (u64, Lsn) {
-    let reader = match LogReader::open(archive, Some(DATABASE)) {
+    let reader = match reader(archive, Some(DATABASE)) {
         Err(WalError::NoLog { .. }) => return (0, FIRST_LSN),
         reader => reader.unwrap(),
     };
@@ -69,15 +69,12 @@ fn records_in(archive: &SimDisk) -> (u64, Lsn) {
     let (_, last) = reader.segments();
     let reaches = FIRST_LSN.get() + (last + 1) * (reader.segment_bytes() - 4096);
     let position = scanner.position();
-    assert!(
-        position.get() <= reaches && reaches - position.get() <= Wal::record_bytes(10_000),
-        "a segment is not whole"
-    );
+    assert!(position.get() <= reaches && reaches - position.get() <= record_bytes(10_000), "a segment is not whole");
     (number, position)
 }
 
 /// The archive has all segments that the log does not.
-fn check_complete(archive: &SimDisk, wal: &Wal) {
+fn check_complete(archive: &SimDisk, wal: &Log) {
     records_in(archive);
     let data = (64 << 10) - 4096;
     let needed = FIRST_LSN.get() + (wal.start().get() - FIRST_LSN.get()) / data * data;
@@ -86,7 +83,7 @@ fn check_complete(archive: &SimDisk, wal: &Wal) {
 }
 
 fn archive_reaches(archive: &SimDisk) -> Lsn {
-    LogReader::open(archive, None).map_or(FIRST_LSN, |reader| {
+    reader(archive, None).map_or(FIRST_LSN, |reader| {
         Lsn::new(FIRST_LSN.get() + (reader.segments().1 + 1) * (reader.segment_bytes() - 4096))
     })
 }
@@ -122,14 +119,14 @@ fn a_log_in_persistent_memory_is_archived_too() {
         let memory = SimMemory::new(4096 + (64 << 10), domain);
         let nvm = NvmOptions::new(Source::Simulated(memory), domain);
         let options = WalOptions { device: LogDevice::Nvm(nvm), ..archiving(&archive) };
-        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         fill(&wal, 0..100).unwrap();
         wal.await_archive();
         until("recycling", || wal.stats().segments_live <= 3);
         assert!(records_in(&archive).0 >= 80);
         wal.close().unwrap();
         drop(wal);
-        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         fill(&wal, 100..150).unwrap();
         wal.await_archive();
         assert!(records_in(&archive).0 >= 130);
@@ -191,7 +188,7 @@ fn what_was_not_archived_is_when_the_log_is_opened_again() {
     assert!(records_in(&archive).0 >= 80);
 }
 
-fn refusal(outcome: Result<Wal, WalError>) -> String {
+fn refusal(outcome: Result<Log, WalError>) -> String {
     match outcome {
         Err(WalError::WrongArchive { reason, .. }) => reason,
         other => panic!("{other:?}"),
@@ -208,7 +205,7 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     drop(wal);
     let early = (disk.image(), archive.image());
 
-    let other = Wal::create(arc(&SimDisk::new(3)), archiving(&archive), *b"another database");
+    let other = Log::create(&arc(&SimDisk::new(3)), &archiving(&archive), *b"another database");
     assert!(refusal(other).contains("another database"));
 
     // One that has been used by two at a time.
@@ -224,7 +221,7 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     let back = early.0.image();
     let wal = open(&back, InsertDesign::Hybrid).unwrap();
     for number in 1000..1080 {
-        wal.wait_hardened(insert(&wal, number, 5_000).gsn).unwrap();
+        wal.wait_hardened(insert(&wal, number, 5_000).gsn, None).unwrap();
     }
     wal.close().unwrap();
     drop(wal);
@@ -253,7 +250,7 @@ fn crash(at: u64, of_archive: bool, choice: &CrashChoice) -> bool {
         disk.crash_at(at);
     }
     let mut written = 0;
-    let outcome = Wal::create(arc(&disk), archiving(&archive), DATABASE).and_then(|wal| {
+    let outcome = Log::create(&arc(&disk), &archiving(&archive), DATABASE).and_then(|wal| {
         for number in 0..40 {
             fill(&wal, number..number + 1)?;
             written = number + 1;

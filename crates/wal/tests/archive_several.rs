@@ -13,7 +13,7 @@ use duramen_io::{CrashChoice, Disk, DiskCounters, DiskLock, Fault, File, OpenMod
 use duramen_pmem::Domain;
 use duramen_types::{Gsn, LogId, Lsn};
 use duramen_wal::{
-    Archive, FIRST_LSN, InsertDesign, Known, LogChain, LogPart, LogReader, Logs, NewRecord, Pieces, Result, WalError,
+    Archive, FIRST_LSN, InsertDesign, Known, Log, LogChain, LogPart, LogReader, NewRecord, Pieces, Result, WalError,
     WalOptions, complete_up_to,
 };
 
@@ -33,7 +33,7 @@ fn until(what: &str, is_done: impl Fn() -> bool) {
 }
 
 /// Inserts so many records of 10 KB into a log, the last a synchronization, which it waits for.
-fn fill(logs: &Logs, log: u16, records: u64) -> Result<Gsn> {
+fn fill(logs: &Log, log: u16, records: u64) -> Result<Gsn> {
     for number in 1..=records {
         let bytes = logs.record_bytes(10_000);
         let reserve = || logs.reserve(bytes);
@@ -58,7 +58,7 @@ fn fill(logs: &Logs, log: u16, records: u64) -> Result<Gsn> {
 /// Segments of each log in the archive: from the first to behind the last, all of them.
 fn archived(archive: &SimDisk) -> Vec<u64> {
     (0..COUNT)
-        .map(|log| match LogReader::open_one_of(archive, DATABASE, LogId::new(log), COUNT) {
+        .map(|log| match LogReader::open(archive, LogId::new(log), Some((DATABASE, COUNT))) {
             Err(WalError::NoLog { .. }) => 0,
             reader => {
                 let reader = reader.unwrap();
@@ -77,7 +77,7 @@ struct Backup {
 }
 
 impl Backup {
-    fn of(logs: &Logs) -> Self {
+    fn of(logs: &Log) -> Self {
         let disk = SimDisk::new(77);
         let end = logs.synchronize(Gsn::new(logs.latest().get() - 1)).unwrap();
         logs.harden_at_once(end.gsn, Some(end.place())).unwrap();
@@ -106,7 +106,7 @@ impl Backup {
     }
 
     /// Makes other logs of it; returns up to which GSN they go.
-    fn restore(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>, known: Gsn) -> (Logs, Gsn) {
+    fn restore(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>, known: Gsn) -> (Log, Gsn) {
         let chains = self.chains(archive, log);
         let complete = complete_up_to(&chains, known.max(self.complete), |_| {}).unwrap();
         let target = SimDisk::new(5);
@@ -117,7 +117,9 @@ impl Backup {
         let from = [FIRST_LSN; COUNT as usize];
         let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete, is_cutting: true };
         let target = arc(&target.crash_image(&CrashChoice::Nothing));
-        let found = Logs::find(&target, &options(InsertDesign::Hybrid), COUNT, OTHER, &known, None).unwrap();
+        let found =
+            Log::find(&target, &WalOptions { logs: COUNT, ..options(InsertDesign::Hybrid) }, OTHER, &known, None)
+                .unwrap();
         (found.open().unwrap(), complete)
     }
 }
@@ -126,8 +128,11 @@ impl Backup {
 fn every_log_is_archived_and_goes_on_after_reopening() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
     let options = archiving(&archive);
-    let logs = Logs::create(&arc(&disk), &options, COUNT, DATABASE).unwrap();
-    assert!(matches!(Logs::create(&arc(&SimDisk::new(3)), &options, COUNT, DATABASE), Err(WalError::Disk(_))));
+    let logs = Log::create(&arc(&disk), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE).unwrap();
+    assert!(matches!(
+        Log::create(&arc(&SimDisk::new(3)), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE),
+        Err(WalError::Disk(_))
+    ));
     let mut needed = Gsn::ZERO;
     for round in 0..30 {
         needed = fill(&logs, round % COUNT, 5).unwrap();
@@ -139,13 +144,14 @@ fn every_log_is_archived_and_goes_on_after_reopening() {
     assert!(first.iter().all(|segments| *segments >= 7), "{first:?}");
     assert_eq!((stats.segments_archived, stats.archive_failures), (first.iter().sum(), 0));
     assert!(stats.end_gsn > needed && stats.hardened_gsn > needed && stats.hardened_gsn <= stats.end_gsn);
-    let from: Vec<Lsn> = logs.extents().iter().map(|extent| extent.0).collect();
+    let from: Vec<Lsn> = logs.extents().iter().map(|extent| extent.start).collect();
     logs.close().unwrap();
     drop(logs);
 
     let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
     let reopen = |archive: &SimDisk| {
-        Logs::find(&arc(&disk), &archiving(archive), COUNT, DATABASE, &known, None).and_then(|found| found.open())
+        Log::find(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(archive) }, DATABASE, &known, None)
+            .and_then(|found| found.open())
     };
     // Without a segment of one of them, and one that is another database's.
     let gap = archive.image();
@@ -153,8 +159,13 @@ fn every_log_is_archived_and_goes_on_after_reopening() {
     let refused = reopen(&gap).unwrap_err();
     assert!(matches!(&refused, WalError::WrongArchive { reason, .. } if reason.contains("recycled")), "{refused}");
     let mixed = SimDisk::new(6);
-    drop(Logs::create(&arc(&SimDisk::new(7)), &archiving(&mixed), COUNT, *b"another database").unwrap());
-    let stranger = Logs::create(&arc(&SimDisk::new(7)), &archiving(&mixed), COUNT, *b"another database").unwrap();
+    drop(
+        Log::create(&arc(&SimDisk::new(7)), &WalOptions { logs: COUNT, ..archiving(&mixed) }, *b"another database")
+            .unwrap(),
+    );
+    let stranger =
+        Log::create(&arc(&SimDisk::new(7)), &WalOptions { logs: COUNT, ..archiving(&mixed) }, *b"another database")
+            .unwrap();
     fill(&stranger, 1, 20).unwrap();
     stranger.await_archive();
     drop(stranger);
@@ -286,7 +297,12 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
         let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
         let gated = Gated::new(&disk);
         let options = archiving(&archive);
-        let logs = Logs::create(&(Arc::new(gated.clone()) as Arc<dyn Disk>), &options, COUNT, DATABASE).unwrap();
+        let logs = Log::create(
+            &(Arc::new(gated.clone()) as Arc<dyn Disk>),
+            &WalOptions { logs: COUNT, ..options.clone() },
+            DATABASE,
+        )
+        .unwrap();
         let first = fill(&logs, 0, 1).unwrap();
         let reserved = logs.record_bytes(10_000) * 20;
         logs.reserve(reserved).unwrap();
@@ -305,7 +321,9 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
             (disk.crash_image(&CrashChoice::Everything), archive.crash_image(&CrashChoice::Everything));
         let from = [FIRST_LSN; COUNT as usize];
         let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, is_cutting: false };
-        let found = Logs::find(&arc(&image), &archiving(&archive_image), COUNT, DATABASE, &known, None).unwrap();
+        let found =
+            Log::find(&arc(&image), &WalOptions { logs: COUNT, ..archiving(&archive_image) }, DATABASE, &known, None)
+                .unwrap();
         assert_eq!(found.cut(), Some(first), "what depends on the lost record is in the log");
         found.open().unwrap().close().unwrap();
 
@@ -334,7 +352,7 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
 #[test]
 fn an_archive_that_cannot_be_written_holds_recycling_back() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
-    let logs = Logs::create(&arc(&disk), &archiving(&archive), COUNT, DATABASE).unwrap();
+    let logs = Log::create(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(&archive) }, DATABASE).unwrap();
     let needed = fill(&logs, 1, 20).unwrap();
     logs.await_archive();
     archive.fail_at(archive.operations(), Fault::Eio, true);
@@ -367,7 +385,7 @@ fn an_archive_that_cannot_be_written_holds_recycling_back() {
 fn quiet_logs_do_not_hold_the_archive_back() {
     for _ in 0..10 {
         let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
-        let logs = Logs::create(&arc(&disk), &archiving(&archive), COUNT, DATABASE).unwrap();
+        let logs = Log::create(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(&archive) }, DATABASE).unwrap();
         fill(&logs, 0, 3).unwrap();
         let backup = Backup::of(&logs);
         let before = logs.stats().synchronizations;
@@ -392,7 +410,7 @@ fn quiet_logs_do_not_hold_the_archive_back() {
 }
 
 /// Changes a page through one log and then, much more, through another, and commits nothing.
-fn burst(logs: &Logs, history: &mut History, random: &mut Random) -> Result<()> {
+fn burst(logs: &Log, history: &mut History, random: &mut Rng) -> Result<()> {
     let bytes = logs.record_bytes(5_008) * 30;
     logs.reserve(bytes)?;
     let (first, page) = (random.below(COUNT.into()) as u16, random.below(6) as usize);
@@ -412,10 +430,11 @@ fn burst(logs: &Logs, history: &mut History, random: &mut Random) -> Result<()> 
 
 /// The power of logs and archive goes off somewhere; what there is then is opened, and restored, and both are the same.
 fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let (world, archive) = (World::new(seed, domain, COUNT.into()), SimDisk::new(seed + 1));
     let base = |archive: &SimDisk| WalOptions { max_bytes: 4 << 20, ..archiving(archive) };
-    let logs = Logs::create(&arc(&world.disk), &world.options(&base(&archive)), COUNT, DATABASE).unwrap();
+    let logs = Log::create(&arc(&world.disk), &WalOptions { logs: COUNT, ..world.options(&base(&archive)) }, DATABASE)
+        .unwrap();
     let mut history = History::default();
     work(&logs, &mut history, &mut random, 100).unwrap();
     let backup = Backup::of(&logs);
@@ -467,7 +486,7 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     let uncut = domain.is_none().then(|| backup.restore(Some(&archive), Some(&world.disk), Gsn::ZERO));
     let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
     let options = world.options(&base(&archive));
-    let found = Logs::find(&arc(&world.disk), &options, COUNT, DATABASE, &known, None);
+    let found = Log::find(&arc(&world.disk), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE, &known, None);
     let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
     let cut = found.cut();
     let logs = found.open().unwrap_or_else(|error| panic!("{what}: {error}"));

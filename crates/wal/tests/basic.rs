@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
-use duramen_types::{Gsn, Lsn};
-use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, Inserted, LogReader, Sealing, Wal, WalError, WalOptions};
+use duramen_test_support::block_on;
+use duramen_types::{Gsn, LogId, Lsn};
+use duramen_wal::{FIRST_LSN, GroupCommit, InsertDesign, Inserted, Log, Sealing, WalError, WalOptions};
 
 #[test]
 fn records_survive_reopening() {
@@ -22,7 +23,7 @@ fn records_survive_reopening() {
         for number in 0..200 {
             last = Some(insert(&wal, number, number as usize * 7 % 900));
             if number % 10 == 9 {
-                wal.wait_hardened(last.unwrap().gsn).unwrap();
+                wal.wait_hardened(last.unwrap().gsn, None).unwrap();
             }
         }
         let last = last.unwrap();
@@ -40,7 +41,7 @@ fn records_survive_reopening() {
             for (number, record) in after.iter().enumerate() {
                 assert_eq!(record.txn.get(), number as u64);
                 assert_intact(record);
-                assert_eq!(wal.read(record.lsn).unwrap(), *record);
+                assert_eq!(wal.read_at(record.lsn).unwrap(), *record);
             }
         }
     }
@@ -57,7 +58,7 @@ fn a_log_goes_on_where_it_ended() {
             insert(&wal, round, 5000);
             wal.close().unwrap();
         }
-        let reader = LogReader::open(&disk, Some(DATABASE)).unwrap();
+        let reader = reader(&disk, Some(DATABASE)).unwrap();
         assert!(reader.segments().1 >= 1, "the records fill more than one segment");
         let mut scanner = reader.scan(None).unwrap();
         let mut count = 0;
@@ -78,17 +79,17 @@ fn large_records_with_a_large_ring() {
         let options =
             WalOptions { ring_bytes: 8 << 20, segment_bytes: 1 << 20, max_bytes: 64 << 20, ..options(design) };
         assert_eq!(options.max_payload(), (2 << 20) - 48);
-        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         for number in 0..12 {
             insert(&wal, number, (1 << 20) + number as usize * 1000);
             insert(&wal, number + 100, 3);
         }
         wal.close().unwrap();
-        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         let records = read_all(&wal, FIRST_LSN).unwrap();
         assert_eq!(records.len(), 24);
         records.iter().for_each(assert_intact);
-        wal.read(records[4].lsn).unwrap();
+        wal.read_at(records[4].lsn).unwrap();
     }
 }
 
@@ -100,16 +101,16 @@ fn logs_are_the_same_whoever_seals_them() {
         let [at_flush, at_insertion] = [Sealing::AtFlush, Sealing::AtInsertion].map(|sealing| {
             let disk = SimDisk::new(1);
             let options = WalOptions { sealing, ..options(design) };
-            let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+            let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
             // Wait after each, so that each flush covers the same records: a record tells how far the log was durable.
             for number in 0..150 {
                 let inserted = insert(&wal, number, number as usize * 37 % 2000);
                 if number % 3 != 0 {
-                    wal.wait_hardened(inserted.gsn).unwrap();
+                    wal.wait_hardened(inserted.gsn, None).unwrap();
                 }
             }
             wal.close().unwrap();
-            let segments = 0..=LogReader::open(&disk, None).unwrap().segments().1;
+            let segments = 0..=reader(&disk, None).unwrap().segments().1;
             let files: Vec<Vec<u8>> = segments
                 .map(|number| {
                     let file = disk.open(&format!("log/{number:016x}.log"), OpenMode::Existing).unwrap();
@@ -120,7 +121,7 @@ fn logs_are_the_same_whoever_seals_them() {
                 .collect();
             // And either goes on with what the other has begun.
             let other = if sealing == Sealing::AtFlush { Sealing::AtInsertion } else { Sealing::AtFlush };
-            let wal = Wal::open(arc(&disk), WalOptions { sealing: other, ..options }, DATABASE, None).unwrap();
+            let wal = Log::open(&arc(&disk), &WalOptions { sealing: other, ..options }, DATABASE, None).unwrap();
             insert(&wal, 150, 100);
             wal.close().unwrap();
             let records = read_all(&wal, FIRST_LSN).unwrap();
@@ -138,15 +139,15 @@ fn reading_outside_the_log_is_refused() {
     let wal = create(&disk, InsertDesign::Mutex);
     let inserted = insert(&wal, 0, 100);
     for lsn in [Lsn::ZERO, FIRST_LSN, inserted.end] {
-        assert!(matches!(wal.read(lsn), Err(WalError::OutOfRange { .. })), "{lsn}");
+        assert!(matches!(wal.read_at(lsn), Err(WalError::OutOfRange { .. })), "{lsn}");
     }
-    assert!(matches!(wal.wait_hardened(Gsn::new(inserted.end.get())), Err(WalError::OutOfRange { .. })));
-    assert!(matches!(wal.harden(Gsn::new(1 << 40)).wait(), Err(WalError::OutOfRange { .. })));
-    wal.wait_hardened(Gsn::ZERO).unwrap();
-    wal.wait_hardened(inserted.gsn).unwrap();
-    wal.read(inserted.lsn).unwrap();
-    assert!(matches!(wal.read(inserted.lsn.advance(8)), Err(WalError::Corrupt { .. })));
-    assert!(wal.scan(Lsn::new(1 << 40)).next().unwrap().is_none());
+    assert!(matches!(wal.wait_hardened(Gsn::new(inserted.end.get()), None), Err(WalError::OutOfRange { .. })));
+    assert!(matches!(wal.harden(Gsn::new(1 << 40), None).wait(), Err(WalError::OutOfRange { .. })));
+    wal.wait_hardened(Gsn::ZERO, None).unwrap();
+    wal.wait_hardened(inserted.gsn, None).unwrap();
+    wal.read_at(inserted.lsn).unwrap();
+    assert!(matches!(wal.read_at(inserted.lsn.advance(8)), Err(WalError::Corrupt { .. })));
+    assert!(wal.scan_one(LogId::ZERO, Lsn::new(1 << 40)).next().unwrap().is_none());
 }
 
 #[test]
@@ -154,12 +155,12 @@ fn requests_are_served_by_the_daemon() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let wal = create(&disk, design);
-        let hardened = wal.harden(insert(&wal, 0, 10).gsn);
+        let hardened = wal.harden(insert(&wal, 0, 10).gsn, None);
         while !hardened.is_ready() {
             std::thread::yield_now();
         }
         hardened.wait().unwrap();
-        let hardened: Vec<_> = (1..20).map(|number| wal.harden(insert(&wal, number, 10).gsn)).collect();
+        let hardened: Vec<_> = (1..20).map(|number| wal.harden(insert(&wal, number, 10).gsn, None)).collect();
         hardened.iter().for_each(|hardened| hardened.wait().unwrap());
         assert_eq!(wal.durable(), wal.end());
         let stats = wal.stats();
@@ -178,13 +179,13 @@ fn the_byte_limit_flushes_though_nobody_waits() {
         let mut options = options(design);
         let (bytes, time) = (LIMIT as usize, Duration::from_secs(10));
         options.group_commit = GroupCommit { transactions: 1_000_000, bytes, time };
-        let wal = Wal::create(arc(&disk), options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         for round in 0..10 {
             // The daemon has gone to sleep, with nothing to do, and what it sees when it starts is not what wakes it.
             std::thread::sleep(Duration::from_millis(5));
             let durable = wal.durable();
             let len = 100 + 100 * round;
-            while wal.end().get() + Wal::record_bytes(len) < durable.get() + LIMIT {
+            while wal.end().get() + record_bytes(len) < durable.get() + LIMIT {
                 insert(&wal, round as u64, len);
             }
             assert_eq!(wal.durable(), durable, "{design}: the limit is not reached");
@@ -207,57 +208,36 @@ fn group_commit_waits_for_company_or_time() {
         let mut options = options(design);
         options.group_commit.transactions = 3;
         options.group_commit.time = Duration::from_secs(10);
-        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
-        let first = wal.harden(insert(&wal, 0, 10).gsn);
-        let second = wal.harden(insert(&wal, 1, 10).gsn);
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
+        let first = wal.harden(insert(&wal, 0, 10).gsn, None);
+        let second = wal.harden(insert(&wal, 1, 10).gsn, None);
         std::thread::sleep(Duration::from_millis(20));
         assert!(!first.is_ready() && !second.is_ready());
-        wal.wait_hardened(insert(&wal, 2, 10).gsn).unwrap();
+        wal.wait_hardened(insert(&wal, 2, 10).gsn, None).unwrap();
         assert!(first.is_ready() && second.is_ready());
         assert_eq!(wal.stats().flushes, 1);
         drop(wal);
 
         options.group_commit.time = Duration::from_millis(10);
-        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
-        wal.wait_hardened(insert(&wal, 3, 10).gsn).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
+        wal.wait_hardened(insert(&wal, 3, 10).gsn, None).unwrap();
     }
 }
 
 #[test]
 fn hardened_is_a_future() {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Wake, Waker};
-
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    fn block_on<F: Future>(future: F) -> F::Output {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut future = pin!(future);
-        loop {
-            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(output) => return output,
-                Poll::Pending => std::thread::park(),
-            }
-        }
-    }
-
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let wal = create(&disk, design);
         for number in 0..50 {
             let inserted = insert(&wal, number, 10);
-            block_on(wal.harden(inserted.gsn)).unwrap();
+            block_on(wal.harden(inserted.gsn, None)).unwrap();
             assert!(wal.is_hardened(inserted.gsn));
         }
-        let never = wal.harden(insert(&wal, 50, 10).gsn);
+        let never = wal.harden(insert(&wal, 50, 10).gsn, None);
         wal.close().unwrap();
         block_on(never).unwrap();
-        assert!(matches!(block_on(wal.harden(insert(&wal, 51, 10).gsn)), Err(WalError::Closed)));
+        assert!(matches!(block_on(wal.harden(insert(&wal, 51, 10).gsn, None)), Err(WalError::Closed)));
     }
 }
 
@@ -279,7 +259,7 @@ fn functions_are_called_when_a_record_is_hardened() {
             let sender = sender.clone();
             let inserted = insert(&wal, number, 10);
             let reader = Arc::clone(&wal);
-            let hardened = wal.harden(inserted.gsn);
+            let hardened = wal.harden(inserted.gsn, None);
             let call = move |outcome: duramen_wal::Result<()>| {
                 sender.send((number, outcome.is_ok() && reader.is_hardened(inserted.gsn))).unwrap();
                 if number % 7 == 3 {
@@ -296,7 +276,7 @@ fn functions_are_called_when_a_record_is_hardened() {
         assert_eq!(called, (0..50).map(|number| (number, true)).collect::<Vec<_>>());
         // The last user of the log may be a function that it calls.
         let inserted = insert(&wal, 50, 10);
-        let hardened = wal.harden(inserted.gsn);
+        let hardened = wal.harden(inserted.gsn, None);
         let last = sender.clone();
         hardened.on_ready(move |outcome| {
             drop(wal);
@@ -306,7 +286,7 @@ fn functions_are_called_when_a_record_is_hardened() {
         // After the end, and in vain.
         let wal = open(&disk, design).unwrap();
         wal.close().unwrap();
-        let late = wal.harden(insert(&wal, 51, 10).gsn);
+        let late = wal.harden(insert(&wal, 51, 10).gsn, None);
         wal.close().unwrap();
         late.on_ready(move |outcome| sender.send((51, matches!(outcome, Err(WalError::Closed)))).unwrap());
         assert_eq!(outcomes.recv(), Ok((51, true)));
@@ -320,22 +300,22 @@ fn a_spare_left_by_an_interrupted_creation_is_used_once() {
         for left in 1..8_u64 {
             let disk = SimDisk::new(1);
             let options = WalOptions { spare_segments: 2, ..options(design) };
-            Wal::create(arc(&disk), options.clone(), DATABASE).unwrap().close().unwrap();
+            Log::create(&arc(&disk), &options, DATABASE).unwrap().close().unwrap();
             for number in [left, left + 1] {
                 let spare = disk.open(&format!("log/{number:016x}.spare"), OpenMode::CreateNew).unwrap();
                 spare.allocate(options.segment_bytes).unwrap();
                 spare.sync().unwrap();
             }
             disk.sync_directory("log").unwrap();
-            let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+            let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
             for number in 0..240 {
                 wal.reserve(4200).unwrap();
                 let inserted = insert(&wal, number, 4000);
                 wal.unreserve(4200);
-                wal.wait_hardened(inserted.gsn).unwrap();
+                wal.wait_hardened(inserted.gsn, None).unwrap();
                 // At first the segments are recycled so soon that one of the spares is left over, then all spares are used up.
                 if number < 16 * (left + 3) {
-                    wal.recycle_below(inserted.lsn).unwrap();
+                    wal.recycle_to(inserted.lsn).unwrap();
                 }
             }
         }
@@ -347,7 +327,7 @@ fn recycling_moves_the_start_and_reuses_segments() {
     for (design, spare_segments) in InsertDesign::ALL.into_iter().flat_map(|design| [(design, 0), (design, 2)]) {
         let disk = SimDisk::new(1);
         let options = WalOptions { spare_segments, max_bytes: 256 << 10, ..options(design) };
-        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let mut kept = Vec::new();
         for number in 0..300 {
             wal.reserve(4200).unwrap();
@@ -355,27 +335,27 @@ fn recycling_moves_the_start_and_reuses_segments() {
             wal.unreserve(4200);
             kept.push(inserted.lsn);
             if number % 8 == 7 {
-                wal.wait_hardened(inserted.gsn).unwrap();
+                wal.wait_hardened(inserted.gsn, None).unwrap();
                 kept.drain(..kept.len() - 5);
-                wal.recycle_below(kept[0]).unwrap();
+                wal.recycle_to(kept[0]).unwrap();
                 assert_eq!(wal.start(), kept[0]);
             }
         }
-        wal.wait_hardened(Gsn::new(kept.last().unwrap().get())).unwrap();
+        wal.wait_hardened(Gsn::new(kept.last().unwrap().get()), None).unwrap();
         let stats = wal.stats();
         assert!(stats.segments_live <= 4, "{stats:?}");
         assert_eq!(stats.segments_recycled > 0, spare_segments > 0, "{stats:?}");
-        assert!(matches!(wal.read(FIRST_LSN), Err(WalError::OutOfRange { .. })));
+        assert!(matches!(wal.read_at(FIRST_LSN), Err(WalError::OutOfRange { .. })));
         let start = wal.start();
         drop(wal);
-        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         assert_eq!(wal.start(), start);
         let found: Vec<Lsn> = read_all(&wal, start).unwrap().iter().map(|record| record.lsn).collect();
         assert_eq!(found, kept);
         // Nothing needed any more: the log may start at its end.
-        wal.recycle_below(wal.durable()).unwrap();
+        wal.recycle_to(wal.durable()).unwrap();
         assert_eq!(wal.start(), wal.end());
-        assert!(matches!(wal.recycle_below(wal.end().advance(8)), Err(WalError::OutOfRange { .. })));
+        assert!(matches!(wal.recycle_to(wal.end().advance(8)), Err(WalError::OutOfRange { .. })));
     }
 }
 
@@ -388,9 +368,9 @@ fn a_log_may_start_at_the_very_end_of_its_last_segment() {
         for number in 0..data / 4096 {
             insert(&wal, number, 4096 - 48);
         }
-        wal.wait_hardened(Gsn::new(wal.end().get() - 4096)).unwrap();
+        wal.wait_hardened(Gsn::new(wal.end().get() - 4096), None).unwrap();
         assert_eq!(wal.end().get(), FIRST_LSN.get() + data);
-        wal.recycle_below(wal.end()).unwrap();
+        wal.recycle_to(wal.end()).unwrap();
         let end = wal.end();
         drop(wal);
         let wal = open(&disk, design).unwrap();
@@ -400,7 +380,7 @@ fn a_log_may_start_at_the_very_end_of_its_last_segment() {
         drop(wal);
         let wal = open(&disk, design).unwrap();
         assert_eq!(read_all(&wal, end).unwrap().len(), 1);
-        wal.recycle_below(wal.end()).unwrap();
+        wal.recycle_to(wal.end()).unwrap();
         assert_eq!(wal.stats().segments_live, 1);
     }
 }
@@ -410,7 +390,7 @@ fn a_full_log_refuses_reservations_and_recovers() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let options = WalOptions { max_bytes: 128 << 10, ..options(design) };
-        let wal = Wal::create(arc(&disk), options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let mut number = 0;
         let full = loop {
             match wal.reserve(4096) {
@@ -427,8 +407,8 @@ fn a_full_log_refuses_reservations_and_recovers() {
         assert!(wal.failure().is_none());
         assert_eq!(wal.stats().reserved_bytes, 0);
         let last = insert(&wal, number, 10);
-        wal.wait_hardened(last.gsn).unwrap();
-        wal.recycle_below(last.lsn).unwrap();
+        wal.wait_hardened(last.gsn, None).unwrap();
+        wal.recycle_to(last.lsn).unwrap();
         wal.reserve(4096).unwrap();
     }
 }
@@ -443,12 +423,12 @@ fn other_sizes_at_reopening() {
         }
         wal.close().unwrap();
         let larger = WalOptions { ring_bytes: 1 << 20, segment_bytes: 128 << 10, spare_segments: 1, ..options(design) };
-        let wal = Wal::open(arc(&disk), larger, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &larger, DATABASE, None).unwrap();
         for number in 30..60 {
             insert(&wal, number, 3000);
         }
         wal.close().unwrap();
-        assert_eq!(LogReader::open(&disk, None).unwrap().segment_bytes(), 64 << 10);
+        assert_eq!(reader(&disk, None).unwrap().segment_bytes(), 64 << 10);
         let wal = open(&disk, design).unwrap();
         assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 60);
     }
@@ -458,14 +438,14 @@ fn other_sizes_at_reopening() {
 fn wrong_places_are_refused() {
     let disk = SimDisk::new(1);
     assert!(matches!(open(&disk, InsertDesign::Mutex), Err(WalError::NoLog { .. })));
-    assert!(matches!(LogReader::open(&disk, None), Err(WalError::NoLog { .. })));
+    assert!(matches!(reader(&disk, None), Err(WalError::NoLog { .. })));
     create(&disk, InsertDesign::Mutex).close().unwrap();
-    let again = Wal::create(arc(&disk), options(InsertDesign::Mutex), DATABASE);
+    let again = Log::create(&arc(&disk), &options(InsertDesign::Mutex), DATABASE);
     assert!(matches!(again, Err(WalError::AlreadyExists { .. })));
-    let other = Wal::open(arc(&disk), options(InsertDesign::Mutex), [9; 16], None);
+    let other = Log::open(&arc(&disk), &options(InsertDesign::Mutex), [9; 16], None);
     assert!(matches!(other, Err(WalError::WrongDatabase { .. })));
-    assert!(matches!(LogReader::open(&disk, Some([9; 16])), Err(WalError::WrongDatabase { .. })));
-    assert_eq!(LogReader::open(&disk, None).unwrap().database(), DATABASE);
+    assert!(matches!(reader(&disk, Some([9; 16])), Err(WalError::WrongDatabase { .. })));
+    assert_eq!(reader(&disk, None).unwrap().database(), DATABASE);
 }
 
 #[test]
@@ -482,7 +462,7 @@ fn invalid_options_are_refused() {
         ("max_bytes", WalOptions { max_bytes: 65536, ..base }),
     ];
     for (name, options) in wrong {
-        match Wal::create(arc(&SimDisk::new(1)), options, DATABASE) {
+        match Log::create(&arc(&SimDisk::new(1)), &options, DATABASE) {
             Err(WalError::InvalidOption { option, .. }) => assert_eq!(option, name),
             other => panic!("{name}: {other:?}"),
         }
@@ -499,13 +479,13 @@ fn what_a_hold_has_kept_is_recycled_when_it_is_let_go() {
     let disk = SimDisk::new(1);
     let wal = create(&disk, InsertDesign::Hybrid);
     let places: Vec<Inserted> = (0..2_000).map(|number| insert(&wal, number, 400)).collect();
-    wal.wait_hardened(places[1_999].gsn).unwrap();
+    wal.wait_hardened(places[1_999].gsn, None).unwrap();
     let (one, two) = (wal.hold(), wal.hold());
-    wal.recycle_below(places[500].lsn).unwrap();
-    wal.recycle_below(places[1_500].lsn).unwrap();
+    wal.recycle_to(places[500].lsn).unwrap();
+    wal.recycle_to(places[1_500].lsn).unwrap();
     assert_eq!(wal.start(), FIRST_LSN, "it is held");
     drop(one);
-    two.keep_from(places[1_000].lsn);
+    two.keep_from(&[places[1_000].lsn]);
     assert_eq!(wal.start(), places[500].lsn, "the latest position that is not held");
     drop(two);
     assert_eq!(wal.start(), places[1_500].lsn);

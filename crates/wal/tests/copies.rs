@@ -5,9 +5,9 @@ mod common;
 
 use common::*;
 use duramen_io::{CrashChoice, Disk, SimDisk};
-use duramen_types::Lsn;
+use duramen_types::{Gsn, Lsn};
 use duramen_wal::{
-    Archive, Cut, FIRST_LSN, InsertDesign, LogChain, LogPart, LogReader, Pieces, Record, Wal, WalError, WalOptions,
+    Archive, Cut, FIRST_LSN, InsertDesign, Log, LogChain, LogPart, Pieces, Record, WalError, WalOptions,
 };
 
 const OTHER: [u8; 16] = *b"restored databas";
@@ -24,12 +24,12 @@ struct World {
     records: Vec<Record>,
 }
 
-fn fill(wal: &Wal, numbers: std::ops::Range<u64>, records: &mut Vec<Record>) {
+fn fill(wal: &Log, numbers: std::ops::Range<u64>, records: &mut Vec<Record>) {
     for number in numbers {
         let len = [100, 16_000, 5_000, 0, 9_000][number as usize % 5];
         let inserted = insert(wal, number, len);
-        wal.wait_hardened(inserted.gsn).unwrap();
-        records.push(wal.read(inserted.lsn).unwrap());
+        wal.wait_hardened(inserted.gsn, None).unwrap();
+        records.push(wal.read_at(inserted.lsn).unwrap());
     }
 }
 
@@ -38,27 +38,28 @@ impl World {
         let (disk, archive, backup) = (SimDisk::new(1), SimDisk::new(2), SimDisk::new(3));
         let archive_here = is_archived.then(|| Archive::on(arc(&archive)));
         let options = WalOptions { max_bytes: 16 << 20, archive: archive_here, ..options(InsertDesign::Hybrid) };
-        let wal = Wal::create(arc(&disk), options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let mut records = Vec::new();
         fill(&wal, 0..20, &mut records);
         wal.await_archive();
-        wal.recycle_below(records[9].lsn).unwrap();
+        wal.recycle_to(records[9].lsn).unwrap();
         let hold = wal.hold();
         fill(&wal, 20..40, &mut records);
         wal.await_archive();
         let start = records[15].lsn;
-        hold.keep_from(start);
-        wal.recycle_below(records[30].lsn).unwrap();
+        hold.keep_from(&[start]);
+        wal.recycle_to(records[30].lsn).unwrap();
         assert!(wal.start() <= start, "it is held");
-        let end = hold.copy_to(&backup, start, None, |_| {}).unwrap();
-        assert_eq!(end, wal.end());
+        let ends = wal.ends_before(Gsn::new(wal.end().get())).unwrap();
+        hold.copy_to(&backup, &[start], &ends, |_| {}).unwrap();
+        assert_eq!(ends, [wal.end()]);
         drop(hold);
         fill(&wal, 40..80, &mut records);
         wal.await_archive();
-        wal.recycle_below(records[30].lsn).unwrap();
+        wal.recycle_to(records[30].lsn).unwrap();
         assert_eq!(wal.start(), records[30].lsn);
         wal.close().unwrap();
-        Self { disk, archive, backup: backup.crash_image(&CrashChoice::Nothing), start, end, records }
+        Self { disk, archive, backup: backup.crash_image(&CrashChoice::Nothing), start, end: ends[0], records }
     }
 
     fn chain(&self, archive: bool, log: bool) -> Result<LogChain, WalError> {
@@ -75,8 +76,8 @@ impl World {
         let made = SimDisk::new(4);
         chain.write_to(&made, OTHER, cut, |_| {}).unwrap();
         let made = made.crash_image(&CrashChoice::Nothing);
-        assert!(matches!(LogReader::open(&made, Some(DATABASE)), Err(WalError::WrongDatabase { .. })));
-        let wal = Wal::open(arc(&made), options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
+        assert!(matches!(reader(&made, Some(DATABASE)), Err(WalError::WrongDatabase { .. })));
+        let wal = Log::open(&arc(&made), &options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
         assert_eq!((wal.start(), wal.end()), (self.start, cut));
         let expected: Vec<Record> =
             self.records.iter().filter(|record| record.lsn >= self.start && record.lsn < cut).cloned().collect();
@@ -84,11 +85,11 @@ impl World {
         // It can go on.
         let inserted = insert(&wal, 1000, 12_000);
         assert_eq!(inserted.lsn, cut);
-        wal.wait_hardened(inserted.gsn).unwrap();
+        wal.wait_hardened(inserted.gsn, None).unwrap();
         let expected = wal.end();
         drop(wal);
         let made = made.crash_image(&CrashChoice::Nothing);
-        let wal = Wal::open(arc(&made), options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
+        let wal = Log::open(&arc(&made), &options(InsertDesign::Hybrid), OTHER, Some(self.start)).unwrap();
         assert_eq!(wal.end(), expected);
     }
 }
@@ -100,7 +101,7 @@ fn a_backup_alone_is_a_log_up_to_its_end() {
     let cut = chain.find_cut(|_| false).unwrap();
     assert_eq!(cut, Cut { at: world.end, is_record: false, gap: None });
     world.check(&chain, cut.at);
-    assert_eq!(LogReader::open(&world.backup, Some(DATABASE)).unwrap().start(), world.start);
+    assert_eq!(reader(&world.backup, Some(DATABASE)).unwrap().start(), world.start);
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn damage_is_noticed_before_the_end_and_in_the_archive() {
 fn pieces_of_another_database_are_refused() {
     let world = World::new(true);
     let other = SimDisk::new(7);
-    drop(Wal::create(arc(&other), options(InsertDesign::Hybrid), OTHER).unwrap());
+    drop(Log::create(&arc(&other), &options(InsertDesign::Hybrid), OTHER).unwrap());
     let pieces = Pieces { backup: &world.backup, archive: Some(&other), log: None };
     let refused = LogChain::open(&pieces, DATABASE, LogPart::only(world.start, world.end)).unwrap_err();
     assert!(matches!(refused, WalError::WrongDatabase { .. }), "{refused}");

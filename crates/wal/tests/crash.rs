@@ -7,7 +7,7 @@ mod common;
 use common::history::{History, check_contents, choices, work};
 use common::*;
 use duramen_io::{CrashChoice, Fault, SimDisk};
-use duramen_wal::{InsertDesign, Sealing, Wal, WalError, WalOptions};
+use duramen_wal::{InsertDesign, Log, Sealing, WalError, WalOptions};
 
 fn crash_options(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 1, max_bytes: 512 << 10, ..options(design) }
@@ -18,15 +18,14 @@ fn single_threaded(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 0, ..crash_options(design) }
 }
 
-/// Crashes a workload of `steps` steps at every operation, reopens what each choice leaves, and goes on a little.
-fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
+/// Crashes a workload of `steps` steps at those operations, reopens what each choice leaves, and goes on a little.
+fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: Stride) {
     let disk = SimDisk::new(seed);
     let mut history = History::default();
     work(&disk, options, &mut history, seed, steps).unwrap();
     let operations = disk.operations();
     assert!(operations > 20);
-    let mut crash_at = 0;
-    while crash_at < operations {
+    for crash_at in stride.until(operations) {
         let disk = SimDisk::new(seed);
         disk.crash_at(crash_at);
         let mut history = History::default();
@@ -42,18 +41,17 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: u64) {
             let outcome = work(&image, options, &mut history, seed + 1, 3);
             outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
             let mut wal_history = history.clone();
-            let wal = Wal::open(arc(&image.crash_image(&CrashChoice::Nothing)), options.clone(), DATABASE, None)
+            let wal = Log::open(&arc(&image.crash_image(&CrashChoice::Nothing)), options, DATABASE, None)
                 .unwrap_or_else(|error| panic!("{context}, reopened: {error}"));
             check_contents(&wal, &mut wal_history).unwrap();
         }
-        crash_at += stride;
     }
 }
 
 #[test]
 fn at_every_operation() {
     for design in InsertDesign::ALL {
-        crash_everywhere(&single_threaded(design), 1, 60, 1);
+        crash_everywhere(&single_threaded(design), 1, 60, Stride::sampled("crashes of a log", 1, 4));
     }
 }
 
@@ -61,14 +59,19 @@ fn at_every_operation() {
 fn at_every_operation_sealed_at_insertion() {
     for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
         let options = WalOptions { sealing: Sealing::AtInsertion, ..single_threaded(design) };
-        crash_everywhere(&options, 2 + seed as u64, 40, 2);
+        crash_everywhere(&options, 2 + seed as u64, 40, Stride::sampled("crashes of a log sealed at insertion", 2, 2));
     }
 }
 
 #[test]
 fn with_recycled_segments_and_the_keeper_thread() {
     for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
-        crash_everywhere(&crash_options(design), 100 + seed as u64, 150, 2);
+        crash_everywhere(
+            &crash_options(design),
+            100 + seed as u64,
+            150,
+            Stride::sampled("crashes of a recycled log", 2, 3),
+        );
     }
 }
 
@@ -84,24 +87,24 @@ fn during_recovery() {
             // Un-flushed work, cut in the middle of its flush.
             let disk = disk.image();
             disk.crash_at(disk.operations() + 25 + seed);
-            let mut steps = Random(seed);
-            work(&disk, &options, &mut history, steps.next(), 1000).unwrap_err();
+            let mut steps = Rng::new(seed);
+            work(&disk, &options, &mut history, steps.bits(), 1000).unwrap_err();
             let image = disk.crash_image(&CrashChoice::Random(seed));
-            let clean = Wal::open(arc(&image.image()), options.clone(), DATABASE, None).unwrap();
+            let clean = Log::open(&arc(&image.image()), &options, DATABASE, None).unwrap();
             let end = clean.end();
             check_contents(&clean, &mut history.clone()).unwrap();
             let opening = {
                 let probe = image.image();
-                Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap();
+                Log::open(&arc(&probe), &options, DATABASE, None).unwrap();
                 probe.operations()
             };
-            for crash_at in 0..opening {
+            for crash_at in Stride::sampled("crashes of a reopening", 1, 4).until(opening) {
                 let probe = image.image();
                 probe.crash_at(crash_at);
-                Wal::open(arc(&probe), options.clone(), DATABASE, None).unwrap_err();
+                Log::open(&arc(&probe), &options, DATABASE, None).unwrap_err();
                 for choice in choices(crash_at) {
                     let again = probe.crash_image(&choice);
-                    let wal = Wal::open(arc(&again), options.clone(), DATABASE, None).unwrap();
+                    let wal = Log::open(&arc(&again), &options, DATABASE, None).unwrap();
                     assert_eq!(wal.end(), end, "seed {seed}, crash at {crash_at} of the reopening, {choice:?}");
                     check_contents(&wal, &mut history.clone()).unwrap();
                 }
@@ -115,17 +118,17 @@ fn during_recovery() {
 fn many_lives() {
     for design in InsertDesign::ALL {
         for seed in 0..12 {
-            let mut random = Random(seed);
+            let mut random = Rng::new(seed);
             let mut disk = SimDisk::new(seed);
             let mut history = History::default();
             let options = if seed % 2 == 0 { single_threaded(design) } else { crash_options(design) };
             for life in 0..25 {
                 disk.crash_at(20 + random.below(150));
-                let outcome = work(&disk, &options, &mut history, random.next(), 200);
+                let outcome = work(&disk, &options, &mut history, random.bits(), 200);
                 if let Err(error) = outcome {
                     assert!(disk.crashed_in().is_some(), "seed {seed}, life {life}: {error}");
                 }
-                disk = disk.crash_image(&CrashChoice::Random(random.next()));
+                disk = disk.crash_image(&CrashChoice::Random(random.bits()));
             }
         }
     }
@@ -148,11 +151,11 @@ fn failed_writes_and_syncs() {
                 assert!(matches!(error, WalError::Failed { .. } | WalError::Disk(_)), "{error:?}");
                 disk.clear_faults();
 
-                let wal = Wal::open(arc(&disk), options.clone(), DATABASE, None).unwrap();
+                let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
                 check_contents(&wal, &mut history).unwrap();
                 drop(wal);
                 let after = disk.crash_image(&CrashChoice::Nothing);
-                let wal = Wal::open(arc(&after), options.clone(), DATABASE, None).unwrap();
+                let wal = Log::open(&arc(&after), &options, DATABASE, None).unwrap();
                 check_contents(&wal, &mut history).unwrap();
             }
         }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use common::*;
 use duramen_io::{CrashChoice, Disk, Fault, SimDisk};
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{FIRST_LSN, InsertDesign, Inserted, LogReader, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Inserted, Log, WalError, WalOptions};
 
 /// A log of `count` records, each hardened by itself.
 fn hardened_log(disk: &SimDisk, design: InsertDesign, count: u64, size: usize) -> Vec<Inserted> {
     let wal = create(disk, design);
     let inserted = (0..count).map(|number| {
         let inserted = insert(&wal, number, size);
-        wal.wait_hardened(inserted.gsn).unwrap();
+        wal.wait_hardened(inserted.gsn, None).unwrap();
         inserted
     });
     inserted.collect()
@@ -44,7 +44,7 @@ fn a_flipped_bit_in_the_middle_is_damage() {
                     }
                     other => panic!("victim {victim}, byte {byte}: {other:?}"),
                 }
-                let mut scanner = LogReader::open(&disk, None).unwrap().scan(None).unwrap();
+                let mut scanner = reader(&disk, None).unwrap().scan(None).unwrap();
                 let mut readable = 0;
                 while scanner.next().unwrap().is_some() {
                     readable += 1;
@@ -52,7 +52,7 @@ fn a_flipped_bit_in_the_middle_is_damage() {
                 assert_eq!(readable, victim);
                 // Records behind it can be read from a known position.
                 let known = inserted[victim + 1].lsn;
-                let reader = LogReader::open(&disk, None).unwrap();
+                let reader = reader(&disk, None).unwrap();
                 assert!(reader.scan(Some(known)).unwrap().next().unwrap().is_some());
                 open_from(&disk, design, known).unwrap();
             }
@@ -80,8 +80,8 @@ fn records_beyond_the_reach_of_a_flush_are_damage() {
     }
 }
 
-fn open_from(disk: &SimDisk, design: InsertDesign, from: Lsn) -> duramen_wal::Result<Wal> {
-    Wal::open(arc(disk), options(design), DATABASE, Some(from))
+fn open_from(disk: &SimDisk, design: InsertDesign, from: Lsn) -> duramen_wal::Result<Log> {
+    Log::open(&arc(disk), &options(design), DATABASE, Some(from))
 }
 
 #[test]
@@ -176,13 +176,13 @@ fn records_behind_a_hole_do_not_come_back() {
             let wal = create(&disk, design);
             let inserted: Vec<_> = (0..20).map(|number| insert(&wal, number, 976)).collect();
             disk.crash_at(disk.operations());
-            wal.wait_hardened(inserted[19].gsn).unwrap_err();
+            wal.wait_hardened(inserted[19].gsn, None).unwrap_err();
             drop(wal);
             let image = disk.crash_image(&CrashChoice::Random(seed));
             let wal = open(&image, design).unwrap();
             let survivors = read_all(&wal, FIRST_LSN).unwrap().len();
             let refill = insert(&wal, 1000, 976);
-            wal.wait_hardened(refill.gsn).unwrap();
+            wal.wait_hardened(refill.gsn, None).unwrap();
             drop(wal);
             let wal = open(&image, design).unwrap();
             let records = read_all(&wal, FIRST_LSN).unwrap();
@@ -202,7 +202,7 @@ fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
         let wal = create(&disk, design);
         let inserted: Vec<_> = (0..20).map(|number| insert(&wal, number, 976)).collect();
         disk.crash_at(disk.operations());
-        wal.wait_hardened(inserted[19].gsn).unwrap_err();
+        wal.wait_hardened(inserted[19].gsn, None).unwrap_err();
         drop(wal);
         let image = disk.crash_image(&CrashChoice::Random(seed));
         image.fail_at(0, Fault::FailedSync, false);
@@ -211,7 +211,7 @@ fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
         let survivors = read_all(&wal, FIRST_LSN).unwrap().len();
         for number in 0..8 {
             let refill = insert(&wal, 1000, 976);
-            wal.wait_hardened(refill.gsn).unwrap();
+            wal.wait_hardened(refill.gsn, None).unwrap();
             let after = image.crash_image(&CrashChoice::Nothing);
             let records = read_all(&open(&after, design).unwrap(), FIRST_LSN).unwrap();
             assert_eq!(records.len(), survivors + number + 1, "seed {seed}");
@@ -226,7 +226,7 @@ fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
 fn headers_are_written_again_after_a_failed_write() {
     let design = InsertDesign::Mutex;
     let large = WalOptions { ring_bytes: 256 << 10, ..options(design) };
-    let open_large = |disk: &SimDisk| Wal::open(arc(disk), large.clone(), DATABASE, None);
+    let open_large = |disk: &SimDisk| Log::open(&arc(disk), &large, DATABASE, None);
     let ring_on_medium = |disk: &SimDisk, segment: u64| {
         let bytes = disk.durable_bytes(&format!("log/{segment:016x}.log")).unwrap();
         u64::from_le_bytes(bytes[72..80].try_into().unwrap())
@@ -261,7 +261,7 @@ fn a_full_disk_fails_reservations_only() {
                 Ok(()) => {
                     let inserted = insert(&wal, number, 1900);
                     wal.unreserve(2000);
-                    wal.wait_hardened(inserted.gsn).unwrap();
+                    wal.wait_hardened(inserted.gsn, None).unwrap();
                     number += 1;
                 }
                 Err(error) => break error,
@@ -273,7 +273,7 @@ fn a_full_disk_fails_reservations_only() {
         assert!(matches!(wal.reserve(2000), Err(WalError::Full { .. })));
         // There is still room in the last segment for something small.
         let inserted = insert(&wal, number, 10);
-        wal.wait_hardened(inserted.gsn).unwrap();
+        wal.wait_hardened(inserted.gsn, None).unwrap();
         disk.set_capacity(1 << 30);
         wal.reserve(2000).unwrap();
         wal.unreserve(2000);
@@ -292,7 +292,7 @@ fn insertions_without_reservation_on_a_full_disk_stop_the_log() {
         let mut hardened = 0;
         let error = loop {
             let inserted = insert(&wal, hardened, 3000);
-            match wal.wait_hardened(inserted.gsn) {
+            match wal.wait_hardened(inserted.gsn, None) {
                 Ok(()) => hardened += 1,
                 Err(error) => break error,
             }
@@ -311,7 +311,7 @@ fn a_failed_log_answers_everyone_and_blocks_nobody() {
         let disk = SimDisk::new(1);
         let wal = create(&disk, design);
         let first = insert(&wal, 0, 100);
-        wal.wait_hardened(first.gsn).unwrap();
+        wal.wait_hardened(first.gsn, None).unwrap();
         disk.fail_at(disk.operations(), Fault::Eio, true);
         std::thread::scope(|scope| {
             for thread in 1..4 {
@@ -321,7 +321,7 @@ fn a_failed_log_answers_everyone_and_blocks_nobody() {
                         // More than the buffer holds.
                         let inserted = insert(wal, thread * 1000 + number, 8000);
                         if number == 50 {
-                            assert!(matches!(wal.wait_hardened(inserted.gsn), Err(WalError::Failed { .. })));
+                            assert!(matches!(wal.wait_hardened(inserted.gsn, None), Err(WalError::Failed { .. })));
                         }
                     }
                 });
@@ -329,12 +329,12 @@ fn a_failed_log_answers_everyone_and_blocks_nobody() {
         });
         assert!(matches!(wal.failure(), Some(WalError::Disk(_))), "{:?}", wal.failure());
         let late = insert(&wal, 9999, 10);
-        let hardened = wal.harden(late.gsn);
+        let hardened = wal.harden(late.gsn, None);
         assert!(hardened.is_ready());
         assert!(matches!(hardened.wait(), Err(WalError::Failed { .. })));
         assert!(matches!(wal.close(), Err(WalError::Failed { .. })));
         // What was hardened before stays hardened.
-        wal.wait_hardened(first.gsn).unwrap();
+        wal.wait_hardened(first.gsn, None).unwrap();
         disk.clear_faults();
         drop(wal);
         let wal = open(&disk, design).unwrap();
@@ -349,8 +349,8 @@ fn dropping_a_log_is_like_a_crash() {
         let mut options = options(design);
         options.group_commit.transactions = 100;
         options.group_commit.time = Duration::from_secs(10);
-        let wal = Wal::create(arc(&disk), options, DATABASE).unwrap();
-        let pending = wal.harden(insert(&wal, 0, 100).gsn);
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
+        let pending = wal.harden(insert(&wal, 0, 100).gsn, None);
         drop(wal);
         assert!(matches!(pending.wait(), Err(WalError::Closed)));
         let wal = open(&disk, design).unwrap();
@@ -363,7 +363,7 @@ fn a_reservation_is_worth_its_bytes() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let options = WalOptions { max_bytes: 256 << 10, ..options(design) };
-        let wal = Wal::create(arc(&disk), options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         wal.reserve(200 << 10).unwrap();
         assert!(matches!(wal.reserve(100 << 10), Err(WalError::Full { .. })));
         // The disk is full from here on, but the space has been set aside.
@@ -372,7 +372,7 @@ fn a_reservation_is_worth_its_bytes() {
         for number in 0..20 {
             last = insert(&wal, number, 10_000 - 48).gsn;
         }
-        wal.wait_hardened(last).unwrap();
+        wal.wait_hardened(last, None).unwrap();
         wal.unreserve(200 << 10);
         assert_eq!(wal.stats().reserved_bytes, 0);
     }

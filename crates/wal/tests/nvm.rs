@@ -10,16 +10,16 @@ use common::world::{REGION, RING, World};
 use common::*;
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_pmem::{Domain, DrainBy, PmemError, SimMemory, Source, Survive};
-use duramen_wal::{FIRST_LSN, InsertDesign, LogDevice, NvmOptions, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
 
 const DOMAINS: [Domain; 2] = [Domain::DurableCache, Domain::VolatileCache];
 
-fn create_in(world: &World, design: InsertDesign) -> Wal {
-    Wal::create(arc(&world.disk), world.options(&options(design)), DATABASE).unwrap()
+fn create_in(world: &World, design: InsertDesign) -> Log {
+    Log::create(&arc(&world.disk), &world.options(&options(design)), DATABASE).unwrap()
 }
 
-fn open_in(world: &World, design: InsertDesign) -> Result<Wal, WalError> {
-    Wal::open(arc(&world.disk), world.options(&options(design)), DATABASE, None)
+fn open_in(world: &World, design: InsertDesign) -> Result<Log, WalError> {
+    Log::open(&arc(&world.disk), &world.options(&options(design)), DATABASE, None)
 }
 
 fn for_each_log(check: impl Fn(World, InsertDesign)) {
@@ -37,8 +37,8 @@ fn a_commit_writes_nothing_to_the_disk() {
         let before = world.disk.operations();
         for number in 0..50 {
             let inserted = insert(&wal, number, 100);
-            wal.wait_hardened(inserted.gsn).unwrap();
-            assert!(wal.harden(inserted.gsn).is_ready());
+            wal.wait_hardened(inserted.gsn, None).unwrap();
+            assert!(wal.harden(inserted.gsn, None).is_ready());
         }
         assert_eq!(world.disk.operations(), before, "{design}");
         drop(wal);
@@ -58,12 +58,12 @@ fn a_full_ring_is_destaged() {
         for number in 0..300 {
             last = Some(insert(&wal, number, 1000));
         }
-        wal.wait_hardened(last.unwrap().gsn).unwrap();
+        wal.wait_hardened(last.unwrap().gsn, None).unwrap();
         let stats = wal.stats();
         assert!(stats.flushes >= 4 && stats.flushed_bytes > 3 * RING as u64, "{stats:?}");
         assert!(stats.flushes < 60, "big writes: {stats:?}");
         assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 300);
-        assert_eq!(wal.read(last.unwrap().lsn).unwrap().txn.get(), 299);
+        assert_eq!(wal.read_at(last.unwrap().lsn).unwrap().txn.get(), 299);
         wal.close().unwrap();
         drop(wal);
         let wal = open_in(&world, design).unwrap();
@@ -82,14 +82,14 @@ fn many_threads_share_a_ring() {
                     for number in 0..200 {
                         let inserted = insert(wal, thread * 1000 + number, 50 + number as usize);
                         if number % 3 == 0 {
-                            wal.wait_hardened(inserted.gsn).unwrap();
+                            wal.wait_hardened(inserted.gsn, None).unwrap();
                         }
                     }
                 });
             }
         });
         let end = wal.end();
-        wal.wait_hardened(duramen_types::Gsn::new(end.get() - 1)).unwrap();
+        wal.wait_hardened(duramen_types::Gsn::new(end.get() - 1), None).unwrap();
         assert_eq!(wal.durable(), end);
         drop(wal);
         let wal = open_in(&world.crash_image(&CrashChoice::Nothing), design).unwrap();
@@ -98,8 +98,8 @@ fn many_threads_share_a_ring() {
     });
 }
 
-/// Power cuts at operations of the disk and of the memory: `at` turns the power off at the operation of this number.
-fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [u64; 2]) {
+/// Power cuts at operations of the disk and of the memory.
+fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [Stride; 2]) {
     let base = options(design);
     let world = World::new(seed, Some(domain), 1);
     let mut history = History::default();
@@ -107,7 +107,7 @@ fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64,
     let operations = [world.disk.operations(), world.memory().operations()];
     assert!(operations[0] > 20 && operations[1] > 100, "{operations:?}");
     for device in 0..2 {
-        for crash_at in (0..operations[device]).step_by(strides[device] as usize) {
+        for crash_at in strides[device].until(operations[device]) {
             let world = World::new(seed, Some(domain), 1);
             if device == 0 {
                 world.disk.crash_at(crash_at);
@@ -135,7 +135,8 @@ fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64,
 #[test]
 fn at_every_operation() {
     for domain in DOMAINS {
-        crash_everywhere(domain, InsertDesign::Hybrid, 1, 60, [1, 2]);
+        let strides = [1, 2].map(|step| Stride::sampled("crashes of disk and ring", step, 5));
+        crash_everywhere(domain, InsertDesign::Hybrid, 1, 60, strides);
     }
 }
 
@@ -143,7 +144,8 @@ fn at_every_operation() {
 fn in_every_design() {
     for domain in DOMAINS {
         for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
-            crash_everywhere(domain, design, 10 + seed as u64, 60, [11, 19]);
+            let strides = [11, 19].map(|step| Stride::sampled("crashes of disk and ring in every design", step, 3));
+            crash_everywhere(domain, design, 10 + seed as u64, 60, strides);
         }
     }
 }
@@ -154,7 +156,7 @@ fn many_lives() {
     for domain in DOMAINS {
         for design in InsertDesign::ALL {
             for seed in 0..2 {
-                let mut random = Random(seed);
+                let mut random = Rng::new(seed);
                 let mut world = World::new(seed, Some(domain), 1);
                 let mut history = History::default();
                 for life in 0..25 {
@@ -163,11 +165,11 @@ fn many_lives() {
                     } else {
                         world.memory().crash_at(random.below(400));
                     }
-                    let outcome = work(&world.disk, &world.options(&options(design)), &mut history, random.next(), 200);
+                    let outcome = work(&world.disk, &world.options(&options(design)), &mut history, random.bits(), 200);
                     if let Err(error) = outcome {
                         assert!(world.memory().is_off(), "seed {seed}, life {life}: {error}");
                     }
-                    world = world.crash_image(&CrashChoice::Random(random.next()));
+                    world = world.crash_image(&CrashChoice::Random(random.bits()));
                 }
             }
         }
@@ -183,20 +185,20 @@ fn no_acknowledged_record_is_lost() {
         let design = InsertDesign::ALL[seed as usize % InsertDesign::ALL.len()];
         let world = World::new(seed, Some(domain), 1);
         let wal = create_in(&world, design);
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         world.memory().crash_at(world.memory().operations() + random.below(1500));
         let (wal_ref, memory) = (&wal, world.memory());
         let acknowledged: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3_u64)
                 .map(|thread| {
                     scope.spawn(move || {
-                        let mut random = Random(seed * 8 + thread);
+                        let mut random = Rng::new(seed * 8 + thread);
                         let mut acknowledged = Vec::new();
                         for number in 0..200 {
                             let number = thread * 1000 + number;
                             let inserted = insert(wal_ref, number, random.below(300) as usize);
                             if random.below(4) == 0 {
-                                let outcome = wal_ref.wait_hardened(inserted.gsn);
+                                let outcome = wal_ref.wait_hardened(inserted.gsn, None);
                                 if memory.is_off() {
                                     break;
                                 }
@@ -232,7 +234,7 @@ fn stragglers_are_drained() {
         let path = directory.path().join(format!("{drain:?}"));
         let nvm = NvmOptions { survive: Survive::Process, drain, ..NvmOptions::new(Source::File(path), domain()) };
         let options = WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) };
-        let wal = Wal::create(arc(&SimDisk::new(1)), options, DATABASE).unwrap();
+        let wal = Log::create(&arc(&SimDisk::new(1)), &options, DATABASE).unwrap();
         let (inserted, over) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -242,7 +244,7 @@ fn stragglers_are_drained() {
             });
             inserted.wait();
             for number in 2..10 {
-                wal.wait_hardened(insert(&wal, number, 100).gsn).unwrap();
+                wal.wait_hardened(insert(&wal, number, 100).gsn, None).unwrap();
             }
             over.wait();
         });
@@ -259,9 +261,9 @@ fn a_spare_becomes_a_segment_when_the_ring_is_brought_to_the_segments() {
     let world = World::new(1, Some(domain()), 1);
     let wal = create_in(&world, InsertDesign::Hybrid);
     let add = |range: std::ops::Range<u64>| range.map(|number| insert(&wal, number, 1000)).last().unwrap();
-    wal.wait_hardened(add(0..50).gsn).unwrap();
+    wal.wait_hardened(add(0..50).gsn, None).unwrap();
     read_all(&wal, FIRST_LSN).unwrap();
-    wal.wait_hardened(add(50..70).gsn).unwrap();
+    wal.wait_hardened(add(50..70).gsn, None).unwrap();
     let image = world.crash_image(&CrashChoice::Everything);
     drop(wal);
     assert!(!image.disk.exists("log/0000000000000001.log").unwrap(), "what is behind the first segment is in the ring");
@@ -296,10 +298,10 @@ fn the_device_may_change_when_the_log_is_closed() {
     let world = World::new(1, Some(domain()), 1);
     let file = create(&world.disk, InsertDesign::Hybrid);
     let mut count = 0;
-    let mut add = |wal: &Wal, close: bool| {
+    let mut add = |wal: &Log, close: bool| {
         for _ in 0..70 {
             let inserted = insert(wal, count, 1000);
-            wal.wait_hardened(inserted.gsn).unwrap();
+            wal.wait_hardened(inserted.gsn, None).unwrap();
             count += 1;
         }
         assert_eq!(read_all(wal, FIRST_LSN).unwrap().len() as u64, count);
@@ -326,16 +328,16 @@ fn a_ring_in_use_is_not_given_away() {
     let world = World::new(1, Some(domain()), 1);
     let wal = create_in(&world, InsertDesign::Hybrid);
     let shared = World { disk: SimDisk::new(2), memories: world.memories.clone() };
-    let create = || Wal::create(arc(&shared.disk), shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
+    let create = || Log::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
     assert!(matches!(create(), Err(WalError::Region { error: PmemError::Busy { .. } })));
     drop(wal);
     let shared = World { disk: SimDisk::new(3), ..shared };
-    let create = || Wal::create(arc(&shared.disk), shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
+    let create = || Log::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
     let refused = create().unwrap_err();
     assert!(matches!(&refused, WalError::WrongRing { reason, .. } if reason.contains("another log")), "{refused}");
     open_in(&world, InsertDesign::Hybrid).unwrap().close().unwrap();
     let shared = World { disk: SimDisk::new(4), ..shared };
-    Wal::create(arc(&shared.disk), shared.options(&options(InsertDesign::Hybrid)), [7; 16]).unwrap();
+    Log::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]).unwrap();
     assert!(matches!(open_in(&world, InsertDesign::Hybrid), Err(WalError::WrongRing { .. })));
 }
 
@@ -348,29 +350,29 @@ fn regions_that_will_not_do_are_refused() {
         let nvm = NvmOptions { survive, ..NvmOptions::new(Source::File(path.clone()), domain()) };
         WalOptions { device: LogDevice::Nvm(nvm), ring_bytes, ..options(InsertDesign::Hybrid) }
     };
-    let not_durable = Wal::create(arc(&disk), with(Survive::PowerCut, RING), DATABASE).unwrap_err();
+    let not_durable = Log::create(&arc(&disk), &with(Survive::PowerCut, RING), DATABASE).unwrap_err();
     assert!(matches!(not_durable, WalError::Region { error: PmemError::NotDurable { .. } }), "{not_durable}");
     std::fs::remove_file(&path).unwrap();
     let disk = SimDisk::new(2);
-    let wal = Wal::create(arc(&disk), with(Survive::Process, RING), DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &with(Survive::Process, RING), DATABASE).unwrap();
     assert!(wal.shortfall().is_some_and(|warning| warning.contains("not a power cut")));
     insert(&wal, 1, 100);
     drop(wal);
-    let too_small = Wal::open(arc(&disk), with(Survive::Process, 2 * RING), DATABASE, None).unwrap_err();
+    let too_small = Log::open(&arc(&disk), &with(Survive::Process, 2 * RING), DATABASE, None).unwrap_err();
     assert!(matches!(too_small, WalError::Region { error: PmemError::TooSmall { .. } }), "{too_small}");
-    let wal = Wal::open(arc(&disk), with(Survive::Process, RING), DATABASE, None).unwrap();
+    let wal = Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap();
     assert_eq!(read_all(&wal, FIRST_LSN).unwrap().len(), 1);
     drop(wal);
     let moved = directory.path().join("elsewhere");
     std::fs::rename(&path, &moved).unwrap();
-    let missing = Wal::open(arc(&disk), with(Survive::Process, RING), DATABASE, None).unwrap_err();
+    let missing = Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap_err();
     assert!(matches!(missing, WalError::Region { error: PmemError::Missing { .. } }), "{missing}");
     std::fs::write(&path, vec![b'x'; REGION as usize]).unwrap();
-    let foreign = Wal::open(arc(&disk), with(Survive::Process, RING), DATABASE, None).unwrap_err();
+    let foreign = Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap_err();
     assert!(
         matches!(&foreign, WalError::WrongRing { reason, .. } if reason.contains("neither blank nor a ring")),
         "{foreign}"
     );
     std::fs::rename(&moved, &path).unwrap();
-    Wal::open(arc(&disk), with(Survive::Process, RING), DATABASE, None).unwrap().close().unwrap();
+    Log::open(&arc(&disk), &with(Survive::Process, RING), DATABASE, None).unwrap().close().unwrap();
 }

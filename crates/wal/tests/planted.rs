@@ -1,6 +1,10 @@
-//! Each planted bug of the log breaks a promise that the suites check: `cargo test -p duramen-wal --features
-//! planted-bugs --test planted`.
-#![cfg(all(feature = "planted-bugs", not(duramen_loom)))]
+//! Each planted bug of the log breaks a promise that the suites check:
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//!     -p duramen-wal --test planted
+//! ```
+#![cfg(all(duramen_planted, not(duramen_loom)))]
 
 mod common;
 
@@ -15,7 +19,7 @@ use duramen_pmem::{Domain, SimMemory, Source, Survivors};
 use duramen_types::planted::{Bug, Planted, plant};
 use duramen_types::{Gsn, LogId, Lsn};
 use duramen_wal::{
-    Archive, FIRST_LSN, InsertDesign, LogDevice, LogReader, Logs, NewRecord, NvmOptions, Wal, WalError, WalOptions,
+    Archive, FIRST_LSN, InsertDesign, Log, LogDevice, LogReader, NewRecord, NvmOptions, WalError, WalOptions,
 };
 
 /// The switch is global, so one test at a time.
@@ -34,7 +38,7 @@ fn keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
     let wal = create(&disk, InsertDesign::Hybrid);
     for number in 0..100 {
         let inserted = insert(&wal, number, 1000);
-        wal.wait_hardened(inserted.gsn).unwrap();
+        wal.wait_hardened(inserted.gsn, None).unwrap();
     }
     let end = wal.end();
     let image = disk.crash_image(&CrashChoice::Nothing);
@@ -63,12 +67,12 @@ fn ring_keeps_what_it_acknowledges(bug: Option<Bug>, domain: Domain) -> bool {
         let nvm = NvmOptions::new(Source::Simulated(memory), domain);
         WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
     };
-    let wal = Wal::create(arc(&disk), on(memory.clone()), DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &on(memory.clone()), DATABASE).unwrap();
     let inserted = insert(&wal, 1, 1000);
-    wal.wait_hardened(inserted.gsn).unwrap();
+    wal.wait_hardened(inserted.gsn, None).unwrap();
     let image = memory.crash_image(Survivors::Nothing, None);
     drop(wal);
-    Wal::open(arc(&disk), on(image), DATABASE, None).unwrap().end() == inserted.end
+    Log::open(&arc(&disk), &on(image), DATABASE, None).unwrap().end() == inserted.end
 }
 
 #[test]
@@ -89,7 +93,7 @@ fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
         let nvm = NvmOptions::new(Source::Simulated(memory), Domain::VolatileCache);
         WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
     };
-    let wal = Wal::create(arc(&disk), on(memory.clone()), DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &on(memory.clone()), DATABASE).unwrap();
     // A thread that goes on living.
     let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let (end, images) = std::thread::scope(|scope| {
@@ -100,7 +104,7 @@ fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
         });
         inserted.wait();
         let commit = insert(&wal, 2, 100);
-        wal.wait_hardened(commit.gsn).unwrap();
+        wal.wait_hardened(commit.gsn, None).unwrap();
         let images: Vec<_> = memory.images(40, 7).collect();
         wait.wait();
         (commit.end, images)
@@ -108,7 +112,7 @@ fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
     drop(wal);
     images.into_iter().all(|(survivors, image)| {
         let disk = disk.crash_image(&CrashChoice::Nothing);
-        let wal = Wal::open(arc(&disk), on(image), DATABASE, None);
+        let wal = Log::open(&arc(&disk), &on(image), DATABASE, None);
         wal.unwrap_or_else(|error| panic!("{survivors:?}: {error}")).end() == end
     })
 }
@@ -127,7 +131,7 @@ fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let world = World::new(1, Some(Domain::VolatileCache), 2);
     let options = options(InsertDesign::Hybrid);
-    let logs = Logs::create(&arc(&world.disk), &world.options(&options), 2, DATABASE).unwrap();
+    let logs = Log::create(&arc(&world.disk), &WalOptions { logs: 2, ..world.options(&options) }, DATABASE).unwrap();
     let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let (first, last, images) = std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
@@ -172,7 +176,7 @@ fn recovers_intact_records(bug: Option<Bug>) -> bool {
         let wal = create(&disk, InsertDesign::Hybrid);
         let last = (0..10).map(|number| insert(&wal, number, 1500)).last().unwrap();
         disk.crash_at(disk.operations());
-        wal.wait_hardened(last.gsn).unwrap_err();
+        wal.wait_hardened(last.gsn, None).unwrap_err();
         drop(wal);
         let wal = open(&disk.crash_image(&CrashChoice::Random(seed)), InsertDesign::Hybrid).unwrap();
         let records = read_all(&wal, FIRST_LSN).unwrap();
@@ -192,11 +196,11 @@ fn keeps_what_is_needed(bug: Option<Bug>) -> bool {
     let disk = SimDisk::new(1);
     let wal = create(&disk, InsertDesign::Hybrid);
     let inserted: Vec<_> = (0..100).map(|number| insert(&wal, number, 1000)).collect();
-    wal.wait_hardened(inserted[99].gsn).unwrap();
-    wal.recycle_below(inserted[10].lsn).unwrap();
+    wal.wait_hardened(inserted[99].gsn, None).unwrap();
+    wal.recycle_to(inserted[10].lsn).unwrap();
     let from: Lsn = inserted[10].lsn;
     drop(wal);
-    Wal::open(arc(&disk), options(InsertDesign::Hybrid), DATABASE, Some(from)).is_ok()
+    Log::open(&arc(&disk), &options(InsertDesign::Hybrid), DATABASE, Some(from)).is_ok()
 }
 
 #[test]
@@ -210,8 +214,14 @@ fn holes_between_several_logs_are_noticed() {
     let holds = |bug: Option<Bug>| {
         let _planted = with(bug);
         let held = catch_unwind(|| {
-            let sweep =
-                |seed| Sweep { design: InsertDesign::Hybrid, count: 3, domain: None, seed, stride: 5, steps: 60 };
+            let sweep = |seed| Sweep {
+                design: InsertDesign::Hybrid,
+                count: 3,
+                domain: None,
+                seed,
+                stride: Stride::of(5),
+                steps: 60,
+            };
             (0..4).all(|seed| crash_everywhere(sweep(seed)).is_ok())
         });
         held.unwrap_or(false)
@@ -227,25 +237,25 @@ fn archive_keeps_what_is_recycled(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
     let archiving = WalOptions { archive: Some(Archive::on(arc(&archive))), ..options(InsertDesign::Hybrid) };
-    let wal = Wal::create(arc(&disk), archiving, DATABASE).unwrap();
+    let wal = Log::create(&arc(&disk), &archiving, DATABASE).unwrap();
     for number in 0..60 {
         if number == 30 {
             wal.await_archive();
             archive.fail_at(archive.operations(), Fault::Eio, true);
         }
         let inserted = insert(&wal, number, 10_000);
-        wal.wait_hardened(inserted.gsn).unwrap();
-        wal.recycle_below(inserted.lsn).unwrap();
+        wal.wait_hardened(inserted.gsn, None).unwrap();
+        wal.recycle_to(inserted.lsn).unwrap();
     }
     let start = wal.start();
     let archive = archive.crash_image(&CrashChoice::Nothing);
-    let Ok(reader) = LogReader::open(&archive, Some(DATABASE)) else { return false };
+    let Ok(reader) = reader(&archive, Some(DATABASE)) else { return false };
     let mut scanner = reader.scan(Some(FIRST_LSN)).unwrap();
     while scanner.next().unwrap().is_some() {}
     // All segments below that of the log's start; the last record may go on in the next one.
     let data = (64 << 10) - 4096;
     let needed = FIRST_LSN.get() + (start.get() - FIRST_LSN.get()) / data * data;
-    scanner.position().get() + Wal::record_bytes(10_000) > needed
+    scanner.position().get() + record_bytes(10_000) > needed
 }
 
 #[test]
@@ -263,7 +273,7 @@ fn archive_has_what_stays(bug: Option<Bug>) -> bool {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
     let archiving =
         |archive: &SimDisk| WalOptions { archive: Some(Archive::on(arc(archive))), ..options(InsertDesign::Hybrid) };
-    let logs = Logs::create(&arc(&disk), &archiving(&archive), 2, DATABASE).unwrap();
+    let logs = Log::create(&arc(&disk), &WalOptions { logs: 2, ..archiving(&archive) }, DATABASE).unwrap();
     let commit = logs.insert_synchronized(LogId::ZERO, record(1, &[]), None);
     logs.wait_hardened(commit.gsn, None).unwrap();
     let lost = logs.insert(LogId::ZERO, record(2, &[7; 100]));
@@ -274,7 +284,7 @@ fn archive_has_what_stays(bug: Option<Bug>) -> bool {
     logs.await_archive();
     let (disk, archive) = (disk.crash_image(&CrashChoice::Nothing), archive.crash_image(&CrashChoice::Nothing));
     drop(logs);
-    assert!(LogReader::open_one_of(&archive, DATABASE, LogId::new(1), 2).is_ok(), "something is archived");
+    assert!(LogReader::open(&archive, LogId::new(1), Some((DATABASE, 2))).is_ok(), "something is archived");
     reopen(&disk, &archiving(&archive), 2, &mut History::default()).is_ok()
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::*;
 use duramen_io::{Disk, RealDisk, RealDiskOptions};
-use duramen_wal::{FIRST_LSN, InsertDesign, Wal, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Log, WalOptions};
 
 #[test]
 fn threads_commit_recycle_and_reopen() {
@@ -16,7 +16,7 @@ fn threads_commit_recycle_and_reopen() {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(home.path(), RealDiskOptions::default()).unwrap());
         let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 1 << 20, spare_segments: 1, ..options(design) };
         let options = WalOptions { max_bytes: 8 << 20, ..options };
-        let wal = Wal::create(Arc::clone(&disk), options.clone(), DATABASE).unwrap();
+        let wal = Log::create(&disk, &options, DATABASE).unwrap();
         let before = disk.counters();
         std::thread::scope(|scope| {
             for thread in 0..3_u64 {
@@ -26,9 +26,9 @@ fn threads_commit_recycle_and_reopen() {
                         wal.reserve(70_000).unwrap();
                         let inserted = insert(wal, thread << 32 | number, (number as usize * 997) % 60_000);
                         wal.unreserve(70_000);
-                        wal.wait_hardened(inserted.gsn).unwrap();
+                        wal.wait_hardened(inserted.gsn, None).unwrap();
                         if number % 20 == 19 {
-                            wal.recycle_below(inserted.lsn).unwrap();
+                            wal.recycle_to(inserted.lsn).unwrap();
                         }
                     }
                 });
@@ -40,7 +40,7 @@ fn threads_commit_recycle_and_reopen() {
         assert!(disk.counters().syncs - before.syncs >= stats.flushes);
         assert!(stats.start > FIRST_LSN);
         drop(wal);
-        let wal = Wal::open(Arc::clone(&disk), options, DATABASE, None).unwrap();
+        let wal = Log::open(&disk, &options, DATABASE, None).unwrap();
         assert_eq!((wal.start(), wal.end()), (stats.start, stats.end));
         read_all(&wal, stats.start).unwrap().iter().for_each(assert_intact);
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::*;
 use duramen_io::{Fault, SimDisk};
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{FIRST_LSN, InsertDesign, Sealing, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Log, Sealing, WalError, WalOptions};
 
 /// Each thread's records carry its number in the upper bits of the transaction and count in the lower ones.
 const THREAD_SHIFT: u32 = 32;
@@ -30,19 +30,19 @@ fn check(records: &[duramen_wal::Record], threads: u64) -> Vec<u64> {
     next
 }
 
-fn stress(options: WalOptions, threads: u64, per_thread: u64, size: fn(&mut Random) -> usize, harden_one_in: u64) {
+fn stress(options: WalOptions, threads: u64, per_thread: u64, size: fn(&mut Rng) -> usize, harden_one_in: u64) {
     let disk = SimDisk::new(1);
-    let wal = Arc::new(Wal::create(arc(&disk), options.clone(), DATABASE).unwrap());
+    let wal = Arc::new(Log::create(&arc(&disk), &options, DATABASE).unwrap());
     let joined: Vec<_> = (0..threads)
         .map(|thread| {
             let wal = Arc::clone(&wal);
             std::thread::spawn(move || {
-                let mut random = Random(thread);
+                let mut random = Rng::new(thread);
                 for number in 0..per_thread {
                     let txn = thread << THREAD_SHIFT | number;
                     let inserted = insert(&wal, txn, size(&mut random));
                     if random.below(harden_one_in) == 0 {
-                        wal.wait_hardened(inserted.gsn).unwrap();
+                        wal.wait_hardened(inserted.gsn, None).unwrap();
                         assert!(wal.durable() >= inserted.end);
                     }
                 }
@@ -57,7 +57,7 @@ fn stress(options: WalOptions, threads: u64, per_thread: u64, size: fn(&mut Rand
     let live = read_all(&wal, FIRST_LSN).unwrap();
     assert_eq!(check(&live, threads), vec![per_thread; threads as usize]);
     drop(wal);
-    let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+    let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
     assert_eq!(read_all(&wal, FIRST_LSN).unwrap(), live);
 }
 
@@ -75,7 +75,7 @@ fn small_records_in_a_large_ring() {
 #[test]
 fn all_sizes() {
     for design in InsertDesign::ALL {
-        let size = |random: &mut Random| match random.below(4) {
+        let size = |random: &mut Rng| match random.below(4) {
             0 => 0,
             1 => random.below(200) as usize,
             2 => random.below(4096) as usize,
@@ -97,7 +97,7 @@ fn a_ring_that_is_always_full() {
 #[test]
 fn from_the_smallest_record_to_a_mebibyte() {
     for design in InsertDesign::ALL {
-        let size = |random: &mut Random| match random.below(24) {
+        let size = |random: &mut Rng| match random.below(24) {
             0 => (1 << 20) - 48,
             1..4 => random.below(64 << 10) as usize,
             4..12 => 0,
@@ -112,7 +112,7 @@ fn from_the_smallest_record_to_a_mebibyte() {
 fn a_pool_that_is_used_up() {
     for design in InsertDesign::ALL {
         let options = WalOptions { array_slots: 1, slot_pool: 2, ..roomy(design, 64 << 10) };
-        let size = |random: &mut Random| if random.below(30) == 0 { 16384 - 48 } else { random.below(100) as usize };
+        let size = |random: &mut Rng| if random.below(30) == 0 { 16384 - 48 } else { random.below(100) as usize };
         stress(options, 8, 500, size, 100);
     }
 }
@@ -127,7 +127,7 @@ fn a_device_that_fails_in_the_middle() {
         for fail_after in [3, 20, 60] {
             let disk = SimDisk::new(1);
             let options = roomy(design, 64 << 10);
-            let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+            let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
             disk.fail_at(disk.operations() + fail_after, Fault::Eio, true);
             // Of each thread, how many of its records it knows to be hardened.
             let hardened: Vec<u64> = std::thread::scope(|scope| {
@@ -135,12 +135,12 @@ fn a_device_that_fails_in_the_middle() {
                     .map(|thread| {
                         let wal = &wal;
                         scope.spawn(move || {
-                            let (mut random, mut hardened) = (Random(thread), 0);
+                            let (mut random, mut hardened) = (Rng::new(thread), 0);
                             for number in 0..400 {
                                 let len = random.below(2000) as usize;
                                 let inserted = insert(wal, thread << THREAD_SHIFT | number, len);
                                 if number % 16 == thread {
-                                    match wal.wait_hardened(inserted.gsn) {
+                                    match wal.wait_hardened(inserted.gsn, None) {
                                         Ok(()) => hardened = number + 1,
                                         Err(error) => assert!(matches!(error, WalError::Failed { .. }), "{error}"),
                                     }
@@ -156,7 +156,7 @@ fn a_device_that_fails_in_the_middle() {
             assert!(matches!(wal.close(), Err(WalError::Failed { .. })));
             drop(wal);
             disk.clear_faults();
-            let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+            let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
             let found = check(&read_all(&wal, FIRST_LSN).unwrap(), THREADS);
             for (found, hardened) in found.iter().zip(&hardened) {
                 assert!(found >= hardened, "{design}: {hardened} records were hardened, {found} are there");
@@ -193,7 +193,7 @@ fn reading_recycling_and_reserving_meanwhile() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let options = WalOptions { segment_bytes: 64 << 10, max_bytes: 1 << 20, ..roomy(design, 64 << 10) };
-        let wal = Wal::create(arc(&disk), options.clone(), DATABASE).unwrap();
+        let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let (stop, keep) = (AtomicBool::new(false), AtomicU64::new(FIRST_LSN.get()));
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
@@ -207,7 +207,7 @@ fn reading_recycling_and_reserving_meanwhile() {
                             let inserted = insert(wal, thread << THREAD_SHIFT | number, 1900);
                             wal.unreserve(2000);
                             if number % 7 == 0 {
-                                wal.wait_hardened(inserted.gsn).unwrap();
+                                wal.wait_hardened(inserted.gsn, None).unwrap();
                                 keep.fetch_max(inserted.lsn.get(), Ordering::Relaxed);
                             }
                         }
@@ -216,7 +216,7 @@ fn reading_recycling_and_reserving_meanwhile() {
                 .collect();
             let recycler = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    wal.recycle_below(Lsn::new(keep.load(Ordering::Relaxed))).unwrap();
+                    wal.recycle_to(Lsn::new(keep.load(Ordering::Relaxed))).unwrap();
                     read_all(&wal, wal.start()).unwrap().iter().for_each(assert_intact);
                     std::thread::yield_now();
                 }
@@ -229,7 +229,7 @@ fn reading_recycling_and_reserving_meanwhile() {
         assert!(wal.stats().segments_recycled > 0);
         let end = wal.end();
         drop(wal);
-        let wal = Wal::open(arc(&disk), options, DATABASE, None).unwrap();
+        let wal = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         assert_eq!(wal.end(), end);
         read_all(&wal, wal.start()).unwrap().iter().for_each(assert_intact);
     }

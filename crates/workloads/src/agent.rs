@@ -1,21 +1,21 @@
 //! A thread that runs the transactions of one client or many.
 //!
 //! With one client it waits for each commit. With many it does as Aether's agent threads do (section 4): a commit is left on
-//! its way, the thread goes on with the transaction of another client, of its own or of a neighbour ([`crate::lane`]), and
-//! waits only when none of them has one to begin: they wait for commits, or, at a fixed rate, for their time. Commits
-//! are acknowledged about in the order in which they were made, which is the order in which one log hardens them.
+//! its way, the thread goes on with the transaction of another of its clients, and waits only when none of them has one
+//! to begin: they wait for commits, or, at a fixed rate, for their time. Commits are acknowledged about in the order in
+//! which they were made, which is the order in which one log hardens them.
 
 use std::time::Duration;
 
 use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
-use duramen_sync::{Arc, MutexGuard, thread};
+use duramen_sync::{Arc, thread};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
-use crate::lane::{Away, Lane, Lanes, Task};
+use crate::run_queue::{RunQueue, Task};
 use crate::runner::{Shared, Tally};
 use crate::store::Acknowledge;
 use crate::workload::{Executed, Session};
@@ -23,8 +23,6 @@ use crate::workload::{Executed, Session};
 /// One client of an agent.
 pub(crate) struct Client {
     pub(crate) id: u32,
-    /// The one whose lane it belongs to.
-    pub(crate) agent: usize,
     pub(crate) session: Box<dyn Session>,
     pub(crate) rng: StdRng,
     /// Transactions it may still begin.
@@ -42,11 +40,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: u32, agent: usize, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
+    pub(crate) fn new(id: u32, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
         let now = Instant::now();
         Self {
             id,
-            agent,
             session,
             rng,
             quota,
@@ -62,11 +59,6 @@ impl Client {
     /// When it has something to do.
     pub(crate) fn due(&self) -> Instant {
         self.start.max(self.again)
-    }
-
-    /// Whether the last attempt of its transaction has failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.attempts.is_some()
     }
 
     /// Whether its transaction is on its way no more.
@@ -105,14 +97,15 @@ pub(crate) struct Finished {
     pub(crate) latencies: Latencies,
     pub(crate) tallies: Vec<Tally>,
     pub(crate) end: Instant,
+    /// The sessions, which the caller ends after the run.
+    pub(crate) queue: RunQueue,
 }
 
 /// The thread's state.
 pub(crate) struct Agent {
     number: usize,
-    lanes: Lanes,
+    queue: RunQueue,
     acknowledge: Acknowledge,
-    helps: bool,
     pace: Option<Pace>,
     latencies: Latencies,
     tallies: Vec<Tally>,
@@ -124,8 +117,6 @@ pub(crate) struct Agent {
 /// What an agent does next.
 enum Next {
     Do(Task),
-    /// For a client of this neighbour.
-    Help(usize, Task),
     /// There is something to do later.
     Sleep(Duration),
     End,
@@ -155,18 +146,12 @@ impl Agent {
     /// After so long at most, a thread without work looks whether the run is over.
     const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-    /// So long at most does a thread sleep while a neighbour is at work for one of its clients.
-    const NAP: Duration = Duration::from_micros(20);
-
-    /// Agent `number`, whose lane has its clients.
-    pub(crate) fn new(number: usize, lanes: Lanes, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
-        let is_alone = lanes.of(number).lock().ready.len() == 1;
+    /// Agent `number`, with the clients in `queue`.
+    pub(crate) fn new(number: usize, queue: RunQueue, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
         Self {
             number,
-            acknowledge: if is_alone { Acknowledge::OnReturn } else { Acknowledge::Later },
-            // A thread with one client does nothing else.
-            helps: !is_alone,
-            lanes,
+            acknowledge: if queue.ready() == 1 { Acknowledge::OnReturn } else { Acknowledge::Later },
+            queue,
             pace,
             latencies: Latencies::new(),
             tallies: vec![Tally::default(); kinds],
@@ -183,77 +168,38 @@ impl Agent {
             self.end = start;
             leave.outcome = Some(self.work(start));
             drop(leave);
-            Finished { latencies: self.latencies, tallies: self.tallies, end: self.end }
+            Finished { latencies: self.latencies, tallies: self.tallies, end: self.end, queue: self.queue }
         })
         .map_err(Error::Thread)
     }
 
     /// Runs transactions from the common start on, until the run is over.
     fn work(&mut self, start: Instant) -> Result<()> {
-        let lanes = self.lanes.clone();
-        let begin = |client: &Client| self.pace.map_or(start, |pace| pace.first(start, client.id));
-        lanes.of(self.number).lock().begin(begin);
+        let pace = self.pace;
+        self.queue.begin(|client| pace.map_or(start, |pace| pace.first(start, client.id)));
         loop {
-            let is_stopped = self.shared.stop.load(Ordering::Relaxed);
-            if is_stopped {
-                lanes.of(self.number).lock().end();
+            if self.shared.stop.load(Ordering::Relaxed) {
+                self.queue.end();
             }
-            match self.next(!is_stopped) {
-                Next::Do(task) => self.perform(task)?,
-                Next::Help(neighbour, task) => {
-                    let _away = Away(lanes.of(neighbour));
-                    self.perform(task)?;
-                }
+            match self.next() {
+                Next::Do(Task::Run(client)) => self.run(client)?,
+                Next::Do(Task::Acknowledge(client)) => self.acknowledge(client)?,
                 Next::Sleep(time) => thread::sleep(time),
                 Next::End => return Ok(()),
             }
         }
     }
 
-    fn next(&self, goes_on: bool) -> Next {
-        let now = self.pace.map(|_| Instant::now());
-        let own = self.lanes.of(self.number);
-        if let Some(task) = own.lock().take(now) {
+    fn next(&mut self) -> Next {
+        // A commit is waited for even if a client's time comes meanwhile: a thread that waits may flush the log, a thread that
+        // sleeps does not.
+        if let Some(task) = self.queue.take(self.pace.map(|_| Instant::now())).or_else(|| self.queue.take_in_flight()) {
             return Next::Do(task);
         }
-        if goes_on
-            && self.helps
-            && let Some(neighbour) = self.lanes.neighbour(self.number)
-            && let Some(task) = self.lanes.of(neighbour).lock().take_for_neighbour(now)
-        {
-            return Next::Help(neighbour, task);
+        match self.queue.next_due() {
+            Some(due) => Next::Sleep(due.since(Instant::now()).min(Self::LONGEST_SLEEP)),
+            None => Next::End,
         }
-        let mut lane = own.lock();
-        // A neighbour may have put a client back.
-        if let Some(task) = lane.take(now) {
-            return Next::Do(task);
-        }
-        if let Some(client) = lane.in_flight.pop_front() {
-            // Even if another client's time comes meanwhile: who waits helps the log along, who sleeps does not.
-            return Next::Do(Task::Settle(client));
-        }
-        if lane.is_over() {
-            return Next::End;
-        }
-        let longest = if lane.has_away() { Self::NAP } else { Self::LONGEST_SLEEP };
-        let due = lane.next_due().map_or(longest, |due| due.since(Instant::now()));
-        Next::Sleep(due.min(longest))
-    }
-
-    /// Does it, and puts the client back into its lane.
-    fn perform(&mut self, task: Task) -> Result<()> {
-        match task {
-            Task::Run(client) => self.run(client),
-            Task::Settle(client) => {
-                let client = self.settle(client)?;
-                self.lane_of(&client).put_back(client);
-                Ok(())
-            }
-        }
-    }
-
-    fn lane_of(&self, client: &Client) -> MutexGuard<'_, Lane> {
-        self.lanes.of(client.agent).lock()
     }
 
     /// Runs the client's transaction up to its commit.
@@ -267,9 +213,9 @@ impl Agent {
                 let is_over = executed.pending.is_nothing();
                 client.executed = Some(executed);
                 if is_over {
-                    return self.perform(Task::Settle(client));
+                    return self.acknowledge(client);
                 }
-                self.lane_of(&client).in_flight.push_back(client);
+                self.queue.committed(client);
             }
             Err(error) if error.is_retryable() => {
                 client.aborted += 1;
@@ -280,14 +226,10 @@ impl Agent {
                 let pause = longest.mul_f64(client.rng.random());
                 client.again = Instant::now().after(pause);
                 // At a fixed rate, `next` waits. Otherwise the other clients' transactions are pause enough.
-                if self.pace.is_none()
-                    && client.agent == self.number
-                    && self.lane_of(&client).ready.is_empty()
-                    && !self.shared.stop.load(Ordering::Relaxed)
-                {
+                if self.pace.is_none() && self.queue.ready() == 0 && !self.shared.stop.load(Ordering::Relaxed) {
                     thread::sleep(pause);
                 }
-                self.lane_of(&client).ready.push_back(client);
+                self.queue.retry(client);
             }
             Err(error) => return Err(client.failure(error)),
         }
@@ -295,7 +237,7 @@ impl Agent {
     }
 
     /// Waits for the acknowledgement of the client's transaction, and counts it.
-    fn settle(&mut self, mut client: Box<Client>) -> Result<Box<Client>> {
+    fn acknowledge(&mut self, mut client: Box<Client>) -> Result<()> {
         let Executed { done, pending } = client.executed.take().expect("it has been executed");
         pending.wait().and_then(|()| client.session.acknowledged()).map_err(|error| client.failure(error))?;
         let now = Instant::now();
@@ -306,6 +248,7 @@ impl Agent {
         client.attempts = None;
         client.committed += 1;
         self.shared.counts[client.id as usize].committed.store(client.committed, Ordering::Relaxed);
-        Ok(client)
+        self.queue.put_back(client);
+        Ok(())
     }
 }

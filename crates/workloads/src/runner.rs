@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use crate::agent::{Agent, Client, Pace};
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
-use crate::lane::Lanes;
+use crate::run_queue::RunQueue;
 use crate::store::Store;
 use crate::workload::Workload;
 
@@ -122,11 +122,11 @@ pub fn run<S: Store>(
     let kinds = workload.kinds().len();
     let shared = Arc::new(Shared::new(options.clients));
     let pace = options.rate.map(|rate| Pace::new(rate, options.clients));
-    let lanes = Lanes::new(dealt_out(store, workload, options)?);
+    let clients = dealt_out(store, workload, options)?;
     let mut agents = Vec::new();
     let mut started = Ok(());
-    for number in 0..options.agents.min(options.clients) as usize {
-        match Agent::new(number, lanes.clone(), kinds, pace, shared.clone()).start() {
+    for (number, clients) in clients.into_iter().enumerate() {
+        match Agent::new(number, RunQueue::new(clients), kinds, pace, shared.clone()).start() {
             Ok(agent) => agents.push(agent),
             Err(error) => {
                 started = Err(error);
@@ -144,18 +144,20 @@ pub fn run<S: Store>(
     let mut latencies = Latencies::new();
     let mut tallies = vec![Tally::default(); kinds];
     let mut end = start;
+    let mut queues = Vec::new();
     for agent in agents {
         match agent.join() {
             Ok(done) => {
                 latencies.merge(&done.latencies);
                 tallies.iter_mut().zip(&done.tallies).for_each(|(all, one)| all.add(*one));
                 end = end.max(done.end);
+                queues.push(done.queue);
             }
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
-    // The sessions' last words must be in when the caller audits.
-    drop(lanes);
+    // What the sessions do last must be done when the caller audits.
+    drop(queues);
     started?;
     if let Some(error) = shared.gate.state.lock().failure.take() {
         return Err(error);
@@ -170,12 +172,11 @@ pub fn run<S: Store>(
 /// side in memory is one agent's.
 fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Client>>> {
     let agents = options.agents.min(options.clients);
-    let client = |id, agent| {
+    let client = |id| {
         let rng = StdRng::seed_from_u64(client_seed(options.seed, id));
-        Ok(Client::new(id, agent, workload.session(store, id)?, rng, quota(options, id)))
+        Ok(Client::new(id, workload.session(store, id)?, rng, quota(options, id)))
     };
-    let of_agent =
-        |agent| (agent..options.clients).step_by(agents as usize).map(|id| client(id, agent as usize)).collect();
+    let of_agent = |agent| (agent..options.clients).step_by(agents as usize).map(client).collect();
     (0..agents).map(of_agent).collect()
 }
 

@@ -5,67 +5,60 @@ use std::path::Path;
 use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
 use duramen_sync::{Arc, References};
 
-use crate::api::metrics::Metrics;
-use crate::api::options::{Isolation, Options};
-use crate::btree::Tree;
+use super::metrics;
 use crate::check::CheckReport;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
-use crate::record::Garbage;
-use crate::recovery::open;
+use crate::metrics::Metrics;
+use crate::open;
+use crate::options::{Isolation, Options};
+use crate::record::{DeferredFree, Tree};
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 use crate::txn::Txn;
 
 use duramen_types::TableId;
 
 /// An open database. Cheap to clone; shared by any number of threads.
 ///
-/// It belongs to the process that opened it. In a child that this forks, every call gives [`Error::Forked`], and dropping what
-/// the child has inherited does nothing to the database, and lets the memory be. (This holds for children that the C library's
-/// `fork` makes, not for those of a bare system call.) The directory stays locked as long as the process that opened it has it
-/// open; if that is killed, as long as a child of it lives that has not started another program. A child must not open any
-/// database while its parent had one open at the fork: the locks of this process's libraries may be held, in the child's
-/// memory, by threads that only the parent has. Fork first, or start another program.
+/// It belongs to the process that opened it. In a child that this forks, every call gives
+/// [`Error::Forked`], and dropping what the child has inherited does nothing to the database, and
+/// lets the memory be. (This holds for children that the C library's `fork` makes, not for those of
+/// a bare system call.) The directory stays locked as long as the process that opened it has it
+/// open; if that is killed, as long as a child of it lives that has not started another program. A
+/// child must not open any database while its parent had one open at the fork: the locks of this
+/// process's libraries may be held, in the child's memory, by threads that only the parent has.
+/// Fork first, or start another program.
 ///
-/// Dropping the last handle without [`Db::close`] stops the database where it is; nothing acknowledged is lost, and the
-/// next opening recovers.
+/// Dropping the last handle without [`Db::close`] stops the database where it is; nothing
+/// acknowledged is lost, and the next opening recovers.
 #[derive(Clone, Debug)]
 pub struct Db(Arc<Opened>);
 
 /// Stops the background threads when the last handle goes.
 #[derive(Debug)]
-struct Opened(References<Core>);
+struct Opened(References<Engine>);
 
 impl Drop for Opened {
     fn drop(&mut self) {
         if self.0.health.is_forked() {
-            // The parts of the database would write when they are dropped, and wait for threads that are not here.
+            // The parts of the database would write when they are dropped, and wait for threads
+            // that are not here.
             return std::mem::forget(Arc::clone(&self.0));
         }
         self.0.stop();
     }
 }
 
-impl Core {
-    /// Ends service: threads stop, later calls of transactions get [`Error::Closed`].
-    fn stop(&self) {
-        self.health.close();
-        self.locks.close();
-        self.checkpointer.stop();
-        self.background.stop();
-        self.store.pool.stop_cleaner();
-    }
-}
-
 impl Db {
-    /// Opens the database in the directory `path`, or makes one when the directory is empty or missing; recovers it when
-    /// it was not closed.
+    /// Opens the database in the directory `path`, or makes one when the directory is empty or
+    /// missing; recovers it when it was not closed.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`] when someone has it open, [`Error::NotADatabase`], [`Error::WrongVersion`] and
-    /// [`Error::Corrupt`] for what cannot be opened, [`Error::InvalidOption`], [`Error::OpenFailed`].
+    /// [`Error::AlreadyOpen`] when someone has it open, [`Error::NotADatabase`],
+    /// [`Error::WrongVersion`] and [`Error::Corrupt`] for what cannot be opened,
+    /// [`Error::InvalidOption`], [`Error::OpenFailed`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.validate()?;
         let path = open::named(path.as_ref())?;
@@ -87,19 +80,19 @@ impl Db {
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let path = disk.location();
         match open::open(disk, options) {
-            Ok(core) => Ok(Self(Arc::new(Opened(References::new(core))))),
+            Ok(engine) => Ok(Self(Arc::new(Opened(References::new(engine))))),
             Err(error) => Err(error.in_opening(path)),
         }
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.0
     }
 
-    /// Begins a transaction of the database's isolation level. It takes no resources until it is used. (If the database cannot
-    /// be used, its calls say so.)
+    /// Begins a transaction of the database's isolation level. It takes no resources until it is
+    /// used. (If the database cannot be used, its calls say so.)
     pub fn begin(&self) -> Txn {
-        self.begin_with(self.core().options.isolation)
+        self.begin_with(self.engine().options.isolation)
     }
 
     /// Begins a transaction of a given isolation level.
@@ -125,12 +118,13 @@ impl Db {
         let tree = Tree { root, table: TableId::new(id) };
         txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
         txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
-        // The handle is made while the catalog is locked, or a drop that follows at once would not find it.
-        let table = self.core().tables.intern(name, tree);
+        // The handle is made while the catalog is locked, or a drop that follows at once would not
+        // find it.
+        let table = self.engine().tables.intern(name, tree);
         match txn.commit_durably() {
             Ok(()) => Ok(table),
             Err(error) => {
-                self.core().tables.drop_table(tree.table);
+                self.engine().tables.drop_table(tree.table);
                 Err(error)
             }
         }
@@ -145,36 +139,38 @@ impl Db {
         let mut txn = self.begin_catalog()?;
         let found = txn.get_raw(CATALOG, name.as_bytes())?;
         let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
-        let table = self.core().tables.intern(name, catalog::decode(&bytes)?);
+        let table = self.engine().tables.intern(name, catalog::decode(&bytes)?);
         txn.commit()?;
         Ok(table)
     }
 
-    /// Removes a table and all its records; durable on return. Waits for transactions that use it; those that come later
-    /// get [`Error::NoSuchTable`].
+    /// Removes a table and all its records; durable on return. Waits for transactions that use it;
+    /// those that come later get [`Error::NoSuchTable`].
     ///
     /// # Errors
-    /// [`Error::TableInUse`] when one of them is open in the calling thread, which would wait for itself, as far as is known: a
-    /// transaction counts as open in the thread that used it last. [`Error::Deadlock`] when one of them waits for something
-    /// that the calling thread has. [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
+    /// [`Error::TableInUse`] when one of them is open in the calling thread, which would wait for
+    /// itself, as far as is known: a transaction counts as open in the thread that used it last.
+    /// [`Error::Deadlock`] when one of them waits for something that the calling thread has.
+    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         catalog::check_name(name)?;
         let mut txn = self.begin_catalog()?;
         let found = txn.get_raw(CATALOG, name.as_bytes())?;
         let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
         let tree = catalog::decode(&bytes)?;
-        txn.internal(|core, context| {
-            let locked = core.locks.acquire(&mut context.locks, LockId::table(tree.table), LockMode::Exclusive);
+        txn.internal(|engine, context| {
+            let locked = engine.locks.acquire(&mut context.locks, LockId::table(tree.table), LockMode::Exclusive);
             locked.map_err(|error| match error {
                 LockError::Deadlock { cycle: 1 } => Error::TableInUse { name: name.to_owned() },
-                error => core.lock_error(context.locks.txn(), error),
+                error => engine.lock_error(context.locks.txn(), error),
             })
         })?;
         txn.delete_raw(CATALOG, name.as_bytes())?;
-        txn.free_on_commit(Garbage::Tree(tree))?;
-        let core = Arc::clone(self.core());
-        // Handles go while the locks are held: whoever gets the table lock next finds the handle useless.
-        core.tables.drop_table(tree.table);
+        txn.free_on_commit(DeferredFree::Tree(tree))?;
+        let engine = Arc::clone(self.engine());
+        // Handles go while the locks are held: whoever gets the table lock next finds the handle
+        // useless.
+        engine.tables.drop_table(tree.table);
         txn.commit_durably()
     }
 
@@ -206,88 +202,93 @@ impl Db {
         Ok(txn)
     }
 
-    /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions go on meanwhile.
+    /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions go on
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<()> {
-        self.core().health.check_process()?;
-        self.core().checkpoint_clean()
+        self.engine().health.check_process()?;
+        self.engine().checkpoint_clean()
     }
 
-    /// A warning for people, if acknowledged commits survive less than a power cut, because of the memory that the log's ring
-    /// is made of ([`crate::LogDevice::Nvm`]).
+    /// A warning for people, if acknowledged commits survive less than a power cut, because of the
+    /// memory that the log's ring is made of ([`crate::LogDevice::Nvm`]).
     pub fn log_shortfall(&self) -> Option<String> {
-        self.core().log_shortfall.clone()
+        self.engine().log_shortfall.clone()
     }
 
-    /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on, keeps the log that is not
-    /// archived, and tries again; when the log reaches its limit, transactions get [`Error::Full`].
+    /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on,
+    /// keeps the log that is not archived, and tries again; when the log reaches its limit,
+    /// transactions get [`Error::Full`].
     pub fn archive_failure(&self) -> Option<String> {
-        if let Err(error) = self.core().health.check_process() {
+        if let Err(error) = self.engine().health.check_process() {
             return Some(error.to_string());
         }
-        self.core().scheme().archive_failure()
+        self.engine().scheme().archive_failure()
     }
 
     /// Waits until all whole segments of the log are in the archive, or cannot be.
     pub fn await_archive(&self) {
-        if !self.core().health.is_forked() {
-            self.core().scheme().await_archive();
+        if !self.engine().health.is_forked() {
+            self.engine().scheme().await_archive();
         }
     }
 
     /// What the database has done since it was opened; in a forked process, nothing.
     pub fn metrics(&self) -> Metrics {
-        if self.core().health.is_forked() {
+        if self.engine().health.is_forked() {
             return Metrics::default();
         }
-        self.core().metrics()
+        metrics::of(self.engine())
     }
 
-    /// Examines everything: every page of every table, every overflow value, and that each page is used exactly once.
-    /// No transaction may be writing meanwhile.
+    /// Examines everything: every page of every table, every overflow value, and that each page is
+    /// used exactly once. No transaction may be writing meanwhile.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk fails, [`Error::Closed`]. Damage is no error of the check: it is in the report.
+    /// [`Error::Io`] when the disk fails, [`Error::Closed`]. Damage is no error of the check: it is
+    /// in the report.
     pub fn check(&self) -> Result<CheckReport> {
-        crate::check::check(self)
+        crate::check::check(self.engine())
     }
 
-    /// Closes the database: everything is written out, so that the next opening has nothing to recover. Transactions that
-    /// are not over lose their changes; their later calls get [`Error::Closed`].
+    /// Closes the database: everything is written out, so that the next opening has nothing to
+    /// recover. Transactions that are not over lose their changes; their later calls get
+    /// [`Error::Closed`].
     ///
     /// # Errors
-    /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was acknowledged is kept.
+    /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was
+    /// acknowledged is kept.
     pub fn close(self) -> Result<()> {
-        let core = self.core();
-        core.health.check_process()?;
-        if core.health.is_closed() {
+        let engine = self.engine();
+        engine.health.check_process()?;
+        if engine.health.is_closed() {
             return Err(Error::Closed);
         }
-        let written = core.checkpoint_clean();
-        core.stop();
-        written.and(core.scheme().close())?;
-        core.close_clean()
+        let written = engine.checkpoint_clean();
+        engine.stop();
+        written.and(engine.scheme().close())?;
+        engine.generations().close()
     }
 }
 
 impl Txn {
     /// Takes a page for the root of a new tree.
     fn plant(&mut self, table: TableId) -> Result<duramen_types::PageId> {
-        self.internal(|core, context| {
-            core.make_room(&mut context.log, duramen_types::PAGE_SIZE)?;
-            let mut change = Change::new();
-            let root = core.store.plant(table, &mut change)?;
-            context.log.allocate(core.scheme(), &core.active, change, root);
+        self.internal(|engine, context| {
+            engine.reserve_log(&mut context.log, duramen_types::PAGE_SIZE)?;
+            let mut mini = MiniTransaction::new();
+            let root = engine.store.plant(table, &mut mini)?;
+            context.log.allocate(engine.scheme(), &engine.txns, mini, root);
             Ok(root)
         })
     }
 
-    fn free_on_commit(&mut self, garbage: Garbage) -> Result<()> {
-        self.internal(|core, context| {
-            core.make_room(&mut context.log, 64)?;
-            context.log.free_on_commit(core.scheme(), &core.active, garbage);
+    fn free_on_commit(&mut self, free: DeferredFree) -> Result<()> {
+        self.internal(|engine, context| {
+            engine.reserve_log(&mut context.log, 64)?;
+            context.log.free_on_commit(engine.scheme(), &engine.txns, free);
             Ok(())
         })
     }

@@ -1,170 +1,32 @@
-//! Counts, for people and for machines.
+//! Gathering the counts of all parts.
 
-use duramen_io::DiskCounters;
-use duramen_sync::Striped;
-use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_wal::WalStats;
+use crate::engine::Engine;
+use crate::metrics::{Metrics, RecoveryReport};
 
-use crate::api::options::Partition;
-use crate::engine::Core;
-
-/// What a database has done since it was opened. Made by [`crate::Db::metrics`].
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Metrics {
-    /// Transactions committed.
-    pub commits: u64,
-    /// Transactions aborted, by their user or by dropping them.
-    pub aborts: u64,
-    /// Transactions that were the victim of a deadlock.
-    pub deadlocks: u64,
-    /// Transactions that have written and are not over, at this moment; those that the last crash has interrupted are among them.
-    pub writing: u64,
-    /// Lock requests that had to wait.
-    pub lock_waits: u64,
-    /// Time spent waiting for locks, all transactions together, in nanoseconds.
-    pub lock_wait_nanos: u64,
-    /// Checkpoints taken.
-    pub checkpoints: u64,
-    /// Number of logs.
-    pub logs: u16,
-    /// Which of several logs takes a record.
-    pub log_partition: Partition,
-    /// The log's counts, or those of all logs together.
-    pub log: WalStats,
-    /// The disk's counts.
-    pub disk: DiskCounters,
-    /// How the disk is driven: `io_uring`, `pwritev2`, `simulated`.
-    pub backend: &'static str,
-    /// Page frames of the buffer pool.
-    pub pool_pages: u64,
-    /// Pages that differ from what is on disk, at this moment.
-    pub dirty_pages: u64,
-    /// Pages that recovery has still to redo, at this moment (see [`crate::Options::open_early`]).
-    pub unredone_pages: u64,
-    /// Transactions that a crash has interrupted and that are still to be brought to their end, at this moment (see
-    /// [`crate::Options::open_early`]). If one of them cannot be, the database goes out of service, and those that are left stay
-    /// for the next opening.
-    pub interrupted: u64,
-    /// Pages read into the pool.
-    pub page_reads: u64,
-    /// Pages written to the data file.
-    pub page_writes: u64,
-    /// Pages replaced to make room in the pool.
-    pub evictions: u64,
-    /// What recovery had to do when the database was opened.
-    pub recovery: RecoveryReport,
-}
-
-/// What recovery had to do. After a clean shutdown it reads no more than the checkpoint's own records, and repeats nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// Torn pages restored from the double-write area.
-    pub repaired: u64,
-    /// Bytes of log that were read to find its end: those behind the checkpoint.
-    pub log_end_bytes: u64,
-    /// Threads that analysis and redo used.
-    pub redo_threads: u64,
-    /// Log records that analysis and redo read.
-    pub records: u64,
-    /// Bytes of log that analysis and redo read.
-    pub bytes: u64,
-    /// Stretches of the log that redo took in at a time (see [`crate::Options::redo_memory_bytes`]).
-    pub windows: u64,
-    /// Visits to pages, at most one for each page and stretch.
-    pub pages: u64,
-    /// Page operations that were repeated before the database was open.
-    pub redone: u64,
-    /// Pages that were left to be redone when they are needed (see [`crate::Options::open_early`]).
-    pub left: u64,
-    /// Transactions that had not committed, and are rolled back.
-    pub losers: u64,
-    /// Transactions that were left to be rolled back, or to give back what they had promised, after the opening (see
-    /// [`crate::Options::open_early`]).
-    pub transactions_left: u64,
-    /// Time to find the end of the log, in microseconds.
-    pub log_end_micros: u64,
-    /// Time of analysis and redo, which read the log together, in microseconds.
-    pub redo_micros: u64,
-    /// What threads spent of that on reading logs, all together, in microseconds.
-    pub redo_read_micros: u64,
-    /// What threads spent of that on repeating changes, all together, in microseconds.
-    pub redo_repeat_micros: u64,
-    /// Time of the undo pass, in microseconds.
-    pub undo_micros: u64,
-    /// Time from the beginning of the opening until transactions could begin, in microseconds.
-    pub open_micros: u64,
-}
-
-impl RecoveryReport {
-    /// Time of all passes together, in microseconds.
-    pub fn micros(&self) -> u64 {
-        self.log_end_micros + self.redo_micros + self.undo_micros
-    }
-
-    /// Whether the database had not been shut down cleanly.
-    pub fn was_needed(&self) -> bool {
-        self.repaired > 0 || self.redone > 0 || self.left > 0 || self.losers > 0
-    }
-}
-
-/// The counters that belong to no part in particular.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    ended: Striped<Ended, 32>,
-    checkpoints: AtomicU64,
-}
-
-/// Transactions that threads have ended.
-#[derive(Debug, Default)]
-struct Ended {
-    commits: AtomicU64,
-    aborts: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn committed(&self) {
-        self.ended.own().1.commits.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn aborted(&self) {
-        self.ended.own().1.aborts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn sum(&self, count: impl Fn(&Ended) -> &AtomicU64) -> u64 {
-        self.ended.iter().map(|ended| count(ended).load(Ordering::Relaxed)).sum()
-    }
-
-    pub(crate) fn checkpoint_taken(&self) {
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Core {
-    pub(crate) fn metrics(&self) -> Metrics {
-        let (locks, pool) = (self.locks.metrics(), self.store.pool.metrics());
-        let logs = self.control.lock().control.logs;
-        Metrics {
-            commits: self.counters.sum(|ended| &ended.commits),
-            aborts: self.counters.sum(|ended| &ended.aborts),
-            deadlocks: locks.deadlocks,
-            writing: self.active.len() as u64,
-            lock_waits: locks.waits,
-            lock_wait_nanos: locks.wait_nanos,
-            checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
-            logs: logs.count,
-            log_partition: logs.partition,
-            log: self.scheme().stats(),
-            disk: self.disk.counters(),
-            backend: self.disk.backend(),
-            pool_pages: self.store.pool.frames() as u64,
-            dirty_pages: pool.dirty,
-            unredone_pages: self.background.pages(),
-            interrupted: self.background.transactions(),
-            page_reads: pool.reads,
-            page_writes: pool.writes,
-            evictions: pool.evictions,
-            recovery: *self.recovery.get().unwrap_or(&RecoveryReport::default()),
-        }
+/// What the database has done since it was opened.
+pub(super) fn of(engine: &Engine) -> Metrics {
+    let (locks, pool) = (engine.locks.metrics(), engine.store.pool.metrics());
+    let logs = engine.control.lock().control.logs;
+    Metrics {
+        commits: engine.counters.commits(),
+        aborts: engine.counters.aborts(),
+        deadlocks: locks.deadlocks,
+        writing: engine.txns.len() as u64,
+        lock_waits: locks.waits,
+        lock_wait_nanos: locks.wait_nanos,
+        checkpoints: engine.counters.checkpoints(),
+        logs: logs.count,
+        log_partition: logs.partition,
+        log: engine.scheme().stats(),
+        disk: engine.disk.counters(),
+        backend: engine.disk.backend(),
+        pool_pages: engine.store.pool.frames() as u64,
+        dirty_pages: pool.dirty,
+        unredone_pages: engine.background.pages(),
+        interrupted: engine.background.transactions(),
+        page_reads: pool.reads,
+        page_writes: pool.writes,
+        evictions: pool.evictions,
+        recovery: *engine.recovery.get().unwrap_or(&RecoveryReport::default()),
     }
 }

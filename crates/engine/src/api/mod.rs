@@ -1,7 +1,6 @@
-//! The public face: the database handle, its options, its counters, points in time, and the loop that retries.
+//! The public face: the database handle, and the loop that runs a transaction until it comes
+//! through.
 
 pub(crate) mod db;
-pub(crate) mod metrics;
-pub(crate) mod options;
+mod metrics;
 pub(crate) mod run;
-pub(crate) mod timestamp;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use duramen_sync::thread;
 
 use crate::api::db::Db;
-use crate::api::options::Isolation;
 use crate::error::Result;
+use crate::options::Isolation;
 use crate::txn::Txn;
 
 /// The longest pause before the second attempt; each later one may be twice as long.
@@ -16,9 +16,10 @@ const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const DOUBLINGS: u32 = 8;
 
 impl Db {
-    /// Runs a transaction: begins it, calls `work` with it, commits it, and returns what `work` returned. If an attempt fails
-    /// with an error that is [retryable](crate::Error::is_retryable), it is rolled back and `work` is called again, with a
-    /// new transaction. So `work` should have no other effects than those in the database.
+    /// Runs a transaction: begins it, calls `work` with it, commits it, and returns what `work`
+    /// returned. If an attempt fails with an error that is [retryable](crate::Error::is_retryable),
+    /// it is rolled back and `work` is called again, with a new transaction. So `work` should have
+    /// no other effects than those in the database.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -50,21 +51,24 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// The attempts do not starve: each is as old as the first one, and of the transactions in a deadlock the youngest gives
-    /// way. Between attempts there is a pause of a random length, at most 20 microseconds at first and 5 milliseconds later.
-    /// There is no limit to their number. Only a transaction that waits for another one that the calling thread itself has open
-    /// gets [`Error::Deadlock`](crate::Error::Deadlock) at once.
+    /// The attempts do not starve: each is as old as the first one, and of the transactions in a
+    /// deadlock the youngest gives way. Between attempts there is a pause of a random length, at
+    /// most 20 microseconds at first and 5 milliseconds later. There is no limit to their number.
+    /// Only a transaction that waits for another one that the calling thread itself has open gets
+    /// [`Error::Deadlock`](crate::Error::Deadlock) at once.
     ///
-    /// To take the changes back for a reason of its own, `work` can [roll back](Txn::rollback_to) to a savepoint that it has
-    /// made at its beginning, and return normally. If it panics, the transaction is rolled back.
+    /// To take the changes back for a reason of its own, `work` can [roll back](Txn::rollback_to)
+    /// to a savepoint that it has made at its beginning, and return normally. If it panics, the
+    /// transaction is rolled back.
     ///
     /// # Errors
-    /// What `work` returned, if that is not retryable: the transaction is rolled back, and as after [`Txn::abort`] the caller may
-    /// act on what `work` has read. Otherwise those of [`Txn::commit`] and [`Txn::abort`]. An error of the transaction that
-    /// `work` keeps to itself is met again at the commit, as [`Error::MustAbort`](crate::Error::MustAbort), so it should
+    /// What `work` returned, if that is not retryable: the transaction is rolled back, and as after
+    /// [`Txn::abort`] the caller may act on what `work` has read. Otherwise those of
+    /// [`Txn::commit`] and [`Txn::abort`]. An error of the transaction that `work` keeps to itself
+    /// is met again at the commit, as [`Error::MustAbort`](crate::Error::MustAbort), so it should
     /// be returned.
     pub fn run<R>(&self, work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
-        self.run_with(self.core().options.isolation, work)
+        self.run_with(self.engine().options.isolation, work)
     }
 
     /// As [`Db::run`], with transactions of a given isolation level.

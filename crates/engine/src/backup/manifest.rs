@@ -24,10 +24,13 @@ use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, SECTOR_SIZE, crc32c};
 
 use duramen_wal::FIRST_LSN;
 
-use super::{BACKUP, BACKUP_NEW};
-use crate::api::timestamp::Timestamp;
+use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
-use crate::recovery::control::Control;
+use crate::timestamp::Timestamp;
+
+/// The manifest, and the name that it has before it is complete.
+pub(super) const BACKUP: &str = "backup";
+pub(super) const BACKUP_NEW: &str = "backup.new";
 
 const MAGIC: [u8; 8] = *b"DURABCKP";
 const VERSION: u32 = 1;
@@ -150,8 +153,8 @@ mod tests {
     use super::*;
     use duramen_types::TxnId;
 
-    use crate::api::options::Partition;
-    use crate::recovery::control::SeveralLogs;
+    use crate::checkpoint::control::SeveralLogs;
+    use crate::options::Partition;
 
     #[test]
     fn manifests_round_trip_and_every_flipped_bit_shows() {

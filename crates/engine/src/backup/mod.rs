@@ -14,28 +14,25 @@
 //! See [`restore`].
 
 mod manifest;
-mod point;
+pub(crate) mod point;
 pub(crate) mod restore;
 
 use std::path::Path;
 
 use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOptions};
+use duramen_sync::atomic::AtomicBool;
 use duramen_sync::clock::Instant;
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
-use duramen_wal::LogsHold;
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, planted};
+use duramen_wal::LogHold;
 
 use crate::api::db::Db;
-use crate::api::timestamp::Timestamp;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::maintenance::Maintenance;
+use crate::open::files::{DATA, clear, log_directories, named};
 use crate::pool::PoolError;
-use crate::recovery::open::{DATA, clear, log_directories, named};
-use manifest::Manifest;
-
-/// The manifest, and the name that it has before it is complete.
-const BACKUP: &str = "backup";
-const BACKUP_NEW: &str = "backup.new";
+use crate::timestamp::Timestamp;
+use manifest::{BACKUP, BACKUP_NEW, Manifest};
 
 /// Pages copied at a time.
 const CHUNK_PAGES: u64 = 128;
@@ -75,7 +72,7 @@ impl Db {
     /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
     /// [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
-        self.core().health.check_process()?;
+        self.engine().health.check_process()?;
         let disk = RealDisk::open(named(path.as_ref())?, RealDiskOptions::default()).map_err(failed)?;
         self.backup_to(&disk, progress)
     }
@@ -85,29 +82,30 @@ impl Db {
     /// # Errors
     /// As [`Db::backup`].
     pub fn backup_to(&self, disk: &dyn Disk, mut progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
-        let (core, started) = (&**self.core(), Instant::now());
-        core.health.check()?;
+        let (engine, started) = (&**self.engine(), Instant::now());
+        engine.health.check()?;
         let _lock = disk.lock().map_err(failed)?;
         prepare(disk)?;
+        let copier = Copier { engine, disk };
         let begun = Timestamp::now();
         // Redo may rebuild pages that cannot be read.
-        core.finish_redo()?;
+        engine.finish_redo(&AtomicBool::new(false))?;
         // First: of what the checkpoint needs nothing must go.
-        let hold = core.scheme().hold_logs();
-        core.checkpoint()?;
-        let control = core.control.lock().control;
-        let from = core.scheme().positions_before(control.oldest);
+        let hold = engine.scheme().hold_logs();
+        engine.checkpoint()?;
+        let control = engine.control.lock().control;
+        let from = engine.scheme().positions_before(control.oldest);
         hold.keep_from(&from);
-        let early = is_on(Bug::BackupForgetsLog).then(|| core.copy_logs(&hold, disk, &from, &mut |_| {}));
-        let pages = core.store.pool.pages_on_disk();
+        let early = planted!(BackupForgetsLog).then(|| copier.copy_logs(&hold, &from, &mut |_| {}));
+        let pages = engine.store.pool.pages_on_disk();
         let data_bytes = pages * PAGE_SIZE as u64;
-        let read_again = core.copy_pages(disk, pages, &mut |copied| {
+        let read_again = copier.copy_pages(pages, &mut |copied| {
             hold.note_progress();
             progress(CopyProgress { copied, pages: data_bytes });
         })?;
         let (end, ends) = early.unwrap_or_else(|| {
             let progress = &mut |copied| progress(CopyProgress { copied: data_bytes + copied, pages: data_bytes });
-            core.copy_logs(&hold, disk, &from, progress)
+            copier.copy_logs(&hold, &from, progress)
         })?;
         drop(hold);
         let complete = Timestamp::now();
@@ -126,21 +124,28 @@ impl Db {
     }
 }
 
-impl Core {
+/// Copies files of an open database into a directory.
+struct Copier<'a> {
+    engine: &'a Engine,
+    disk: &'a dyn Disk,
+}
+
+impl Copier<'_> {
     /// Copies the pages that are in the data file; returns how many had to be read again.
-    fn copy_pages(&self, disk: &dyn Disk, pages: u64, progress: &mut dyn FnMut(u64)) -> Result<u64> {
-        let copy = disk.open(DATA, OpenMode::CreateNew).map_err(failed)?;
+    fn copy_pages(&self, pages: u64, progress: &mut dyn FnMut(u64)) -> Result<u64> {
+        let copy = self.disk.open(DATA, OpenMode::CreateNew).map_err(failed)?;
         copy.set_len(pages * PAGE_SIZE as u64).map_err(failed)?;
         let mut buffer = AlignedBuf::zeroed(CHUNK_PAGES as usize * PAGE_SIZE);
         let (mut at, mut read_again) = (0, 0);
         while at < pages {
-            self.health.check()?;
+            self.engine.health.check()?;
             let count = CHUNK_PAGES.min(pages - at);
             let bytes = &mut buffer[..count as usize * PAGE_SIZE];
-            read_again += self.store.pool.read_whole_pages(PageId::new(at), bytes).map_err(|error| match error {
-                PoolError::Disk(error) => failed(error),
-                other => other.into(),
-            })?;
+            read_again +=
+                self.engine.store.pool.read_whole_pages(PageId::new(at), bytes).map_err(|error| match error {
+                    PoolError::Disk(error) => failed(error),
+                    other => other.into(),
+                })?;
             // What was never written stays a hole.
             if bytes.iter().any(|byte| *byte != 0) {
                 copy.write_at(&[bytes], at * PAGE_SIZE as u64).map_err(failed)?;
@@ -154,22 +159,15 @@ impl Core {
 
     /// Hardens everything logged by now and copies each log from its position on; returns the GSN behind what counts, and where
     /// the copies end.
-    fn copy_logs(
-        &self,
-        hold: &LogsHold,
-        disk: &dyn Disk,
-        from: &[Lsn],
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(Gsn, Vec<Lsn>)> {
-        let last = self.scheme().harden_all().map_err(|error| self.note(error))?;
-        let ends = self.scheme().ends_before(Gsn::new(last.get() + 1)).map_err(|error| self.note(error))?;
-        hold.copy_to(disk, from, &ends, progress).map_err(|error| match of_copy(error.into()) {
+    fn copy_logs(&self, hold: &LogHold, from: &[Lsn], progress: &mut dyn FnMut(u64)) -> Result<(Gsn, Vec<Lsn>)> {
+        let last = self.engine.scheme().harden_all().map_err(|error| self.engine.note(error))?;
+        let end = Gsn::new(last.get() + 1);
+        let ends = self.engine.scheme().ends_before(end).map_err(|error| self.engine.note(error))?;
+        hold.copy_to(self.disk, from, &ends, progress).map_err(|error| match of_copy(error.into()) {
             failed @ Error::CopyFailed { .. } => failed,
-            other => self.note(other),
+            other => self.engine.note(other),
         })?;
-        // All that a single log has counts.
-        let end = if ends.len() == 1 { ends[0].get() } else { last.get() + 1 };
-        Ok((Gsn::new(end), ends))
+        Ok((end, ends))
     }
 }
 

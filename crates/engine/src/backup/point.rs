@@ -14,10 +14,21 @@
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{Cut, LogChain, RecordRef, complete_up_to};
 
-use super::restore::RestoreTo;
-use crate::api::timestamp::Timestamp;
 use crate::error::{Error, Result};
 use crate::record::{Kind, Reader};
+use crate::timestamp::Timestamp;
+
+/// How much of the log is replayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RestoreTo {
+    /// All there is (default).
+    #[default]
+    End,
+    /// All records before this GSN.
+    Gsn(Gsn),
+    /// Everything before the first commit that is later than this.
+    Time(Timestamp),
+}
 
 /// A point that can be restored to.
 #[derive(Debug)]

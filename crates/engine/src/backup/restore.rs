@@ -21,29 +21,17 @@ use duramen_types::{Gsn, LogId, PAGE_SIZE, PageId};
 use duramen_wal::{LogChain, LogPart, Pieces, WalError};
 
 use super::manifest::Manifest;
-use super::point::Point;
+use super::point::{Point, RestoreTo};
 use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
-use crate::api::timestamp::Timestamp;
+use crate::checkpoint::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
+use crate::open::files::{DATA, DOUBLE_WRITE, clear, named, new_identity};
 use crate::page::{self, PageDefect};
-use crate::recovery::control::{CONTROL, Control, ControlFile, SeveralLogs};
-use crate::recovery::generation::Stamp;
-use crate::recovery::open::{DATA, DOUBLE_WRITE, clear, named, new_identity};
+use crate::pool::Stamp;
+use crate::timestamp::Timestamp;
 
 /// Marks a directory that a database is being restored to.
 const RESTORING: &str = "restoring";
-
-/// How much of the log is replayed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum RestoreTo {
-    /// All there is (default).
-    #[default]
-    End,
-    /// All records before this GSN.
-    Gsn(Gsn),
-    /// Everything before the first commit that is later than this.
-    Time(Timestamp),
-}
 
 /// A restore to be carried out.
 ///

@@ -1,11 +1,13 @@
 //! Finding keys.
 
-use duramen_types::PageId;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{PageId, planted};
 
-use super::{MAX_LEVELS, NOT_THE_CHILD, Store, Tree, broken, retry};
+use super::{MAX_LEVELS, NOT_THE_CHILD, retry};
 use crate::page::{Node, PageBytes, SlotFlags};
+use crate::pool::broken;
 use crate::pool::{Exclusive, Interrupt, Optimistic, PoolError};
+use crate::record::Tree;
+use crate::storage::store::Store;
 
 /// What is at a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,13 +102,13 @@ impl Store {
                 return Err(broken(current.id(), "a child pointer is zero").into());
             }
             let next = self.pool.optimistic(child)?;
-            if !is_on(Bug::SplitNotSeen) {
+            if !planted!(SplitNotSeen) {
                 current.validate()?;
             }
             if at == 1 {
                 next.page().fetch_ahead();
             }
-            if !next.is_known_child_of(&current) && !is_on(Bug::FencesNotCompared) {
+            if !next.is_known_child_of(&current) && !planted!(FencesNotCompared) {
                 let kinship = next.kinship(&current);
                 let is_child = node.is_parent(slot, &Node(next.page()), tree.table);
                 // What was compared counts only if neither has changed meanwhile.

@@ -19,43 +19,12 @@ pub(crate) use structure::{empty_root, number};
 
 pub(crate) use descend::{Direction, Lookup, Neighbour};
 
-use duramen_sync::{Arc, Backoff};
-use duramen_types::{PAGE_SIZE, PageId, TableId};
+use duramen_sync::Backoff;
 
-use crate::pool::{Damage, Interrupt, Pool, PoolError};
-use crate::scheme::StorageScheme;
-use crate::storage::free_space::Space;
-
-/// A tree, by the page of its root.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tree {
-    /// The root's page.
-    pub(crate) root: PageId,
-    /// The table whose records it holds.
-    pub(crate) table: TableId,
-}
-
-/// Where trees live: pages, the space they are taken from, and the scheme that makes changes durable.
-#[derive(Debug)]
-pub(crate) struct Store {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) space: Space,
-    pub(crate) scheme: Arc<dyn StorageScheme>,
-}
+use crate::pool::{Interrupt, PoolError};
 
 /// Deepest tree that can be: a page holds at least two children, and there are at most 2^64 pages.
 pub(crate) const MAX_LEVELS: usize = 64;
-
-/// A tree that does not hang together; for pages whose checksum is right this is a defect of the engine or of memory.
-pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
-    PoolError::Corrupt {
-        page,
-        defect: defect.to_owned(),
-        damage: Damage::Other,
-        file: "data".to_owned(),
-        offset: page.get().saturating_mul(PAGE_SIZE as u64),
-    }
-}
 
 /// What is wrong with a page that its parent does not mean.
 pub(crate) const NOT_THE_CHILD: &str =

@@ -6,12 +6,14 @@
 
 use duramen_sync::probe::{Probe, reach};
 
+use super::number;
 use super::structure::{SPARSE, is_ghost};
-use super::{Store, Tree, number};
 use crate::page::Node;
 use crate::pool::{Exclusive, PoolError};
 use crate::record::PageOp;
-use crate::storage::mini_transaction::Change;
+use crate::record::Tree;
+use crate::storage::mini_transaction::MiniTransaction;
+use crate::storage::store::Store;
 
 impl Store {
     /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if that makes it sparse. Adds
@@ -29,11 +31,11 @@ impl Store {
             return Ok(());
         }
         reach(Probe::GhostPurged);
-        let mut change = Change::new();
-        let leaf = change.include(leaf);
-        change.apply(leaf, PageOp::Remove { slot: number(slot) });
-        let sparse = Node(change.page(leaf)).used_space() < SPARSE;
-        *logged += change.finish(&*self.scheme);
+        let mut mini = MiniTransaction::new();
+        let leaf = mini.include(leaf);
+        mini.apply(leaf, PageOp::Remove { slot: number(slot) });
+        let sparse = Node(mini.page(leaf)).used_space() < SPARSE;
+        *logged += mini.finish(&*self.scheme);
         if sparse { self.merge_if_sparse(tree, key, logged) } else { Ok(()) }
     }
 
@@ -56,11 +58,11 @@ impl Store {
         if ghosts.is_empty() {
             return Err(leaf);
         }
-        let mut change = Change::new();
-        let leaf = change.include(leaf);
+        let mut mini = MiniTransaction::new();
+        let leaf = mini.include(leaf);
         for slot in ghosts {
-            change.apply(leaf, PageOp::Remove { slot });
+            mini.apply(leaf, PageOp::Remove { slot });
         }
-        Ok(change.finish(&*self.scheme))
+        Ok(mini.finish(&*self.scheme))
     }
 }

@@ -3,12 +3,15 @@
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use super::{NOT_THE_CHILD, Store, Tree, broken, retry};
+use super::{NOT_THE_CHILD, retry};
 use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
+use crate::pool::broken;
 use crate::pool::{Exclusive, Interrupt, PoolError};
 use crate::record::PageOp;
+use crate::record::Tree;
 use crate::storage::free_space::Purpose;
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
+use crate::storage::store::Store;
 
 /// A node with less in it than this looks for a sibling to merge with, in bytes.
 pub(super) const SPARSE: usize = PAGE_SIZE / 4;
@@ -94,16 +97,16 @@ impl Store {
         page::build_right(Node(&node[..]), slot, &separator, &mut bytes, right.id());
         let (slot, parent_slot, right_id) = (number(slot), number(parent_slot), right.id());
 
-        let mut change = Change::new();
-        let left = change.include(node);
-        let right = change.include(right);
-        let parent = change.include(parent);
-        change.apply(right, PageOp::Image(&page::image(&bytes)));
-        change.apply(left, PageOp::Truncate { slot, separator: &separator });
-        change.apply(parent, PageOp::SplitChild { slot: parent_slot, separator: &separator, right: right_id });
-        taken.record(&mut change);
+        let mut mini = MiniTransaction::new();
+        let left = mini.include(node);
+        let right = mini.include(right);
+        let parent = mini.include(parent);
+        mini.apply(right, PageOp::Image(&page::image(&bytes)));
+        mini.apply(left, PageOp::Truncate { slot, separator: &separator });
+        mini.apply(parent, PageOp::SplitChild { slot: parent_slot, separator: &separator, right: right_id });
+        taken.record(&mut mini);
         reach(Probe::NodeSplit);
-        Ok(Split::Progress(change.finish(&*self.scheme)))
+        Ok(Split::Progress(mini.finish(&*self.scheme)))
     }
 
     /// Moves the contents of the root into a new child, its only one.
@@ -118,13 +121,13 @@ impl Store {
         let mut node = NodeMut::init(&mut above, PageType::Inner, level, root.id(), page::table_id(&root), None, None);
         node.set_rightmost(child.id());
 
-        let mut change = Change::new();
-        let root = change.include(root);
-        let child = change.include(child);
-        change.apply(child, PageOp::Image(&page::image(&below)));
-        change.apply(root, PageOp::Image(&page::image(&above)));
-        taken.record(&mut change);
-        Ok(change.finish(&*self.scheme))
+        let mut mini = MiniTransaction::new();
+        let root = mini.include(root);
+        let child = mini.include(child);
+        mini.apply(child, PageOp::Image(&page::image(&below)));
+        mini.apply(root, PageOp::Image(&page::image(&above)));
+        taken.record(&mut mini);
+        Ok(mini.finish(&*self.scheme))
     }
 
     /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. Only worth a try: gives up
@@ -193,15 +196,15 @@ impl Store {
         page::merge_into(&mut merged, right_view, &separator);
 
         let slot = number(slot);
-        let mut change = Change::new();
-        let left = change.include(left);
-        let right = change.include(right);
-        let parent = change.include(parent);
-        self.space.give_back(&self.pool, &mut change, right)?;
-        change.apply(left, PageOp::Image(&page::image(&merged)));
-        change.apply(parent, PageOp::MergeChild { slot });
+        let mut mini = MiniTransaction::new();
+        let left = mini.include(left);
+        let right = mini.include(right);
+        let parent = mini.include(parent);
+        self.space.give_back(&self.pool, &mut mini, right)?;
+        mini.apply(left, PageOp::Image(&page::image(&merged)));
+        mini.apply(parent, PageOp::MergeChild { slot });
         reach(Probe::NodesMerged);
-        *logged += change.finish(&*self.scheme);
+        *logged += mini.finish(&*self.scheme);
         Ok(true)
     }
 
@@ -215,22 +218,22 @@ impl Store {
         let mut contents = child.to_vec();
         page::set_page_id(&mut contents, root.id());
 
-        let mut change = Change::new();
-        let root = change.include(root);
-        let child = change.include(child);
-        self.space.give_back(&self.pool, &mut change, child)?;
-        change.apply(root, PageOp::Image(&page::image(&contents)));
-        Ok(change.finish(&*self.scheme))
+        let mut mini = MiniTransaction::new();
+        let root = mini.include(root);
+        let child = mini.include(child);
+        self.space.give_back(&self.pool, &mut mini, child)?;
+        mini.apply(root, PageOp::Image(&page::image(&contents)));
+        Ok(mini.finish(&*self.scheme))
     }
 
-    /// Takes a page for the root of a new, empty tree and describes both in `change`; returns the root's page.
-    pub(crate) fn plant<'s>(&'s self, table: TableId, change: &mut Change<'s>) -> Result<PageId, PoolError> {
+    /// Takes a page for the root of a new, empty tree and describes both in `mini`; returns the root's page.
+    pub(crate) fn plant<'s>(&'s self, table: TableId, mini: &mut MiniTransaction<'s>) -> Result<PageId, PoolError> {
         let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
         let root = self.pool.create(taken.page)?;
         let id = root.id();
-        let index = change.include(root);
-        change.apply(index, PageOp::Image(&page::image(&empty_root(id, table))));
-        taken.record(change);
+        let index = mini.include(root);
+        mini.apply(index, PageOp::Image(&page::image(&empty_root(id, table))));
+        taken.record(mini);
         Ok(id)
     }
 }

@@ -6,8 +6,8 @@ use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::Checker;
 use crate::error::Result;
+use crate::page::bitmap::{self, GROUP_PAGES};
 use crate::page::{self, PAGE_HEADER_SIZE, PageType};
-use crate::storage::bitmap::{self, GROUP_PAGES};
 
 /// Where the bits of a bitmap page begin.
 const BITS: usize = PAGE_SIZE - (GROUP_PAGES / 8) as usize;

@@ -4,9 +4,10 @@ use duramen_types::PageId;
 
 use super::Checker;
 use super::space::Mark;
-use crate::btree::{MAX_LEVELS, Tree};
+use crate::btree::MAX_LEVELS;
 use crate::error::Result;
 use crate::page::{self, Node, SlotFlags};
+use crate::record::Tree;
 use crate::storage::overflow::Reference;
 
 /// What a node's parent says about it.

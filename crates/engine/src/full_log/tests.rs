@@ -5,11 +5,11 @@ use super::*;
 const FREE: View = View {
     behind_transactions: true,
     fits_alone: true,
-    is_room_to_come: false,
+    is_space_to_come: false,
     gives_way: false,
     behind_checkpoint: true,
-    has_interrupted: false,
-    has_deferred: false,
+    has_in_doubt: false,
+    has_deferred_frees: false,
     in_checkpoint: false,
     retainer: None,
 };
@@ -22,18 +22,18 @@ fn what_stands_in_the_way_is_seen_to() {
     let archive = |has_failed| Some(Retainer::Archive { has_failed });
     let expected = [
         (KEPT, Remedy::Refuse(Culprit::Itself)),
-        (View { is_room_to_come: true, ..KEPT }, Remedy::Refuse(Culprit::Itself)),
-        (View { has_interrupted: true, has_deferred: true, ..KEPT }, Remedy::FinishInterrupted),
-        (View { has_deferred: true, ..KEPT }, Remedy::RetryDeferred),
+        (View { is_space_to_come: true, ..KEPT }, Remedy::Refuse(Culprit::Itself)),
+        (View { has_in_doubt: true, has_deferred_frees: true, ..KEPT }, Remedy::FinishInDoubt),
+        (View { has_deferred_frees: true, ..KEPT }, Remedy::RetryDeferredFrees),
         (View { in_checkpoint: true, ..KEPT }, Remedy::AwaitCheckpoint),
-        (View { is_room_to_come: true, gives_way: true, ..SHARED }, Remedy::AwaitOthers),
+        (View { is_space_to_come: true, gives_way: true, ..SHARED }, Remedy::AwaitOthers),
         (View { gives_way: true, ..SHARED }, Remedy::Refuse(Culprit::Transactions)),
         (SHARED, Remedy::LetGiveWay),
         // A transaction keeps the log, whatever else does.
         (View { retainer: archive(false), ..KEPT }, Remedy::Refuse(Culprit::Itself)),
         (View { behind_checkpoint: false, retainer: archive(false), ..FREE }, Remedy::Checkpoint),
         (View { retainer: archive(false), ..FREE }, Remedy::AwaitCopies),
-        (View { retainer: Some(Retainer::Backup), has_interrupted: true, ..FREE }, Remedy::AwaitCopies),
+        (View { retainer: Some(Retainer::Backup), has_in_doubt: true, ..FREE }, Remedy::AwaitCopies),
         (View { retainer: archive(true), ..FREE }, Remedy::Refuse(Culprit::Log)),
         (View { in_checkpoint: true, ..FREE }, Remedy::AwaitCheckpoint),
         (FREE, Remedy::TryAgain),
@@ -51,8 +51,8 @@ fn nothing_is_tried_for_ever() {
         remedies.iter().for_each(|remedy| tried.note(*remedy));
         tried
     };
-    let deferred = View { has_deferred: true, ..KEPT };
-    assert_eq!(deferred.remedy(tried(&[Remedy::RetryDeferred])), Remedy::Refuse(Culprit::Itself));
+    let deferred = View { has_deferred_frees: true, ..KEPT };
+    assert_eq!(deferred.remedy(tried(&[Remedy::RetryDeferredFrees])), Remedy::Refuse(Culprit::Itself));
     assert_eq!(FREE.remedy(tried(&[Remedy::TryAgain])), Remedy::Recycle);
     assert_eq!(FREE.remedy(tried(&[Remedy::TryAgain, Remedy::Recycle])), Remedy::Refuse(Culprit::Log));
     let others = [Remedy::TryAgain, Remedy::Recycle, Remedy::AwaitCopies];

@@ -8,10 +8,10 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::LogReader;
 
 use super::{describe, text};
+use crate::checkpoint::control::{Control, read_slots};
+use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::error::Result;
 use crate::record::Kind;
-use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
-use crate::recovery::control::{Control, read_slots};
 
 /// Rows of a table that `Display` shows.
 const SHOWN: usize = 10;
@@ -103,7 +103,7 @@ pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
 
 fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, String> {
     let text = |error: duramen_wal::WalError| error.to_string();
-    let reader = LogReader::open_one_of(disk, slot.database, LogId::ZERO, slot.logs).map_err(text)?;
+    let reader = LogReader::open(disk, LogId::ZERO, Some((slot.database, slot.logs))).map_err(text)?;
     let mut scanner = reader.scan(Some(slot.checkpoint)).map_err(text)?;
     let mut tables = CheckpointTables::default();
     let mut first = true;

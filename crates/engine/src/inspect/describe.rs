@@ -3,14 +3,14 @@
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::text;
-use crate::api::timestamp::Timestamp;
-use crate::page::{self, Node, PageType, SlotFlags};
+use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
+use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::record::{
-    FLAG_HAS_GARBAGE, FLAG_SEVERAL_PAGES, Garbage, Kind, Malformed, PageOp, PageOps, Reader, Undo, undo_next,
+    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, Malformed, PageOp, PageOps, Reader, Undo,
+    undo_next,
 };
-use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
-use crate::storage::bitmap;
 use crate::storage::overflow::Reference;
+use crate::timestamp::Timestamp;
 
 /// Entries of a checkpoint's table that are spelled out.
 const ENTRIES: usize = 8;
@@ -79,14 +79,14 @@ fn parts_of(
                 let micros = Reader::new(payload).number()?;
                 parts.push(format!("at {}", Timestamp::from_micros(micros)));
             }
-            if flags & FLAG_HAS_GARBAGE != 0 {
+            if flags & FLAG_HAS_DEFERRED_FREES != 0 {
                 parts.push("pages are still to be given back".into());
             }
         }
         Some(Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
-        Some(Kind::FreeOnCommit) => parts.push(match Garbage::decode(payload)? {
-            Garbage::Chain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
-            Garbage::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
+        Some(Kind::FreeOnCommit) => parts.push(match DeferredFree::decode(payload)? {
+            DeferredFree::OverflowChain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
+            DeferredFree::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
         }),
         Some(Kind::CheckpointTransactions) => {
             let (begin, entries) = decode_txns(payload)?;
@@ -111,11 +111,11 @@ fn parts_of(
 }
 
 /// The state of a transaction in a checkpoint.
-pub(super) fn txn_state(state: crate::txn::table::TxnState) -> &'static str {
+pub(super) fn txn_state(state: crate::txn_state::table::TxnState) -> &'static str {
     match state {
-        crate::txn::table::TxnState::Active => "active",
-        crate::txn::table::TxnState::Committed => "committed",
-        crate::txn::table::TxnState::Over => "over",
+        crate::txn_state::table::TxnState::Active => "active",
+        crate::txn_state::table::TxnState::Committed => "committed",
+        crate::txn_state::table::TxnState::Over => "over",
     }
 }
 
@@ -216,7 +216,7 @@ fn describe_image(image: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::btree::Tree;
+    use crate::record::Tree;
     use duramen_types::TableId;
     use proptest::prelude::*;
 

@@ -6,8 +6,8 @@ use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{LogReader, Scanner, WalError};
 
 use super::describe;
+use crate::checkpoint::control::ControlFile;
 use crate::error::{Error, Result};
-use crate::recovery::control::ControlFile;
 
 /// A record of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,9 +106,9 @@ pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogE
 
 fn open(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
     let reader = match ControlFile::open(&*disk) {
-        Ok(file) => LogReader::open_one_of(&*disk, file.control.database, log, file.control.logs.count)?,
+        Ok(file) => LogReader::open(&*disk, log, Some((file.control.database, file.control.logs.count)))?,
         // The log's own segments say whose they are.
-        Err(Error::Corrupt { .. }) if log.is_zero() => LogReader::open(&*disk, None)?,
+        Err(Error::Corrupt { .. }) if log.is_zero() => LogReader::open(&*disk, log, None)?,
         Err(error) => return Err(error),
     };
     let scanner = reader.scan(from).map_err(|error| match error {

@@ -9,10 +9,9 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 use super::{describe, text};
 use crate::check::Link;
 use crate::error::{Error, Result};
-use crate::page::{self, Node, PageType, SlotFlags};
-use crate::recovery::generation::Stamp;
-use crate::recovery::open::DATA;
-use crate::storage::bitmap;
+use crate::open::files::DATA;
+use crate::page::{self, Node, PageType, SlotFlags, bitmap};
+use crate::pool::Stamp;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
 /// What a page of the data file holds. Its `Display` is for people.

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use duramen_sync::atomic::AtomicBool;
 use duramen_types::TableId;
 
 use crate::api::db::Db;
-use crate::btree::broken;
 use crate::error::{Error, Result};
+use crate::maintenance::Maintenance;
 use crate::page::{self, Node, SlotFlags};
+use crate::pool::broken;
 use crate::storage::catalog::Table;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
@@ -51,13 +53,13 @@ pub struct TableReport {
 /// # Errors
 /// [`Error::NoSuchTable`], [`Error::Closed`], [`Error::Corrupt`] and [`Error::Io`].
 pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
-    let core = db.core();
-    if core.health.is_closed() {
+    let engine = db.engine();
+    if engine.health.is_closed() {
         return Err(Error::Closed);
     }
-    let tree = table.tree(&db.core().tables)?;
+    let tree = table.tree(&db.engine().tables)?;
     table.check_not_dropped()?;
-    core.finish_interrupted()?;
+    engine.finish_in_doubt(&AtomicBool::new(false))?;
     let mut report = TableReport {
         name: table.name().to_owned(),
         id: table.id(),
@@ -70,7 +72,7 @@ pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
     };
     let mut pending = vec![(tree.root, None)];
     while let Some((id, wanted)) = pending.pop() {
-        let bytes = core.store.pool.shared(id).map_err(|error| core.note(error.into()))?.to_vec();
+        let bytes = engine.store.pool.shared(id).map_err(|error| engine.note(error.into()))?.to_vec();
         page::check(&bytes).map_err(|defect| broken(id, &defect))?;
         let node = Node(&bytes[..]);
         let level = node.level();

@@ -27,8 +27,7 @@
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::TxnId;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{TxnId, planted};
 
 const IDLE: u64 = 0;
 const REVOKED: u64 = u64::MAX;
@@ -63,7 +62,7 @@ impl Agent {
         loop {
             let next = match word {
                 IDLE => REVOKED,
-                _ if is_on(Bug::InheritedLockKept) => word,
+                _ if planted!(InheritedLockKept) => word,
                 _ => word | WANTED,
             };
             match self.0.compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed) {

@@ -58,8 +58,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::Gsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, planted};
 
 use super::deadlock::{Detector, Member, Wait, Waits};
 use super::head::Request;
@@ -68,7 +67,7 @@ use super::mode::LockMode;
 use super::owners::Owners;
 use super::table::Bucket;
 use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
-use crate::pre_block_hook::BeforeWaits;
+use crate::pre_block_hook::PreBlockHook;
 
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -131,7 +130,7 @@ pub(crate) struct LockManager {
     waits: Waits,
     detector: Mutex<Detector>,
     counters: CachePadded<Counters>,
-    before_waits: BeforeWaits,
+    pre_block_hook: PreBlockHook,
 }
 
 impl LockManager {
@@ -149,14 +148,14 @@ impl LockManager {
             waits: Waits::new(),
             detector: Mutex::new(Detector::default()),
             counters: CachePadded::new(Counters::default()),
-            before_waits: BeforeWaits::default(),
+            pre_block_hook: PreBlockHook::default(),
         }
     }
 
     /// Has each thread call `f` before it waits.
     #[must_use]
-    pub(crate) fn with_call_before_waits(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.before_waits = BeforeWaits::new(f);
+    pub(crate) fn with_pre_block_hook(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.pre_block_hook = PreBlockHook::new(f);
         self
     }
 
@@ -258,7 +257,7 @@ impl LockManager {
     #[cold]
     fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
         let start = Instant::now();
-        self.before_waits.call();
+        self.pre_block_hook.call();
         // A lock that goes early is often free again before this thread would have fallen asleep.
         let mut backoff = Backoff::new();
         while waiter.outcome() == Outcome::Pending && !backoff.is_long() {
@@ -279,11 +278,11 @@ impl LockManager {
     /// Waits without using the processor.
     fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
         let carried = self.owners.carried(wait.txn);
-        if !is_on(Bug::WaitPublishedLate) {
+        if !planted!(WaitPublishedLate) {
             self.waits.publish(wait, &carried);
         }
         self.break_deadlocks(wait);
-        if is_on(Bug::WaitPublishedLate) {
+        if planted!(WaitPublishedLate) {
             self.waits.publish(wait, &carried);
         }
         #[cfg(test)]
@@ -353,7 +352,7 @@ impl LockManager {
         }
         wake(&granted);
         if let (Some(request), Some(_)) = (&withdrawn, outcome)
-            && !is_on(Bug::VictimNotWoken)
+            && !planted!(VictimNotWoken)
         {
             request.waiter.parker().unpark();
         }
@@ -409,7 +408,7 @@ impl LockManager {
         let mut granted = Vec::new();
         txn.retain_coarse(|txn, id, mode| {
             let mut bucket = self.bucket(id).lock();
-            if mode == LockMode::Exclusive && !is_on(Bug::EarlyReleaseNotTold) {
+            if mode == LockMode::Exclusive && !planted!(EarlyReleaseNotTold) {
                 bucket.pre_committed = bucket.pre_committed.max(pre_committed);
             }
             bucket.release(txn, id, mode, &mut granted);
@@ -434,7 +433,7 @@ impl LockManager {
             }
             bucket.release(txn.txn(), id, mode, &mut granted);
         }
-        while let Some(inherited) = txn.settle_inherited() {
+        while let Some(inherited) = txn.give_back_inherited() {
             reach(Probe::InheritedLockGivenBack);
             self.end_use(txn, &inherited, &mut granted);
         }
@@ -548,7 +547,7 @@ fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) 
 
 /// Unparks those whose outcome was set.
 fn wake(waiters: &[Arc<Waiter>]) {
-    let woken = waiters.len() - usize::from(is_on(Bug::HandOffLost) && waiters.len() > 1);
+    let woken = waiters.len() - usize::from(planted!(HandOffLost) && waiters.len() > 1);
     for waiter in &waiters[..woken] {
         reach(Probe::LockHandedOff);
         waiter.parker().unpark();

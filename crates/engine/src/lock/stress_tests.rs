@@ -5,6 +5,7 @@ use std::time::Duration;
 use duramen_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, thread};
+use duramen_test_support::Rng;
 use duramen_types::{TableId, TxnId};
 
 use super::LockMode::{self, Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
@@ -14,18 +15,6 @@ const TABLE: TableId = TableId::new(1);
 
 fn record(number: usize) -> LockId {
     LockId::record(TABLE, &number.to_be_bytes())
-}
-
-/// A generator of Marsaglia's xorshift family: enough for choosing locks, and the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
-    }
 }
 
 /// What is really held: per lock and mode, a count that the holders keep themselves.
@@ -74,15 +63,16 @@ fn transact(
     manager: &LockManager,
     checker: &Checker,
     txn: &mut TxnLocks,
-    random: &mut Random,
+    random: &mut Rng,
     locks: usize,
     record: fn(usize) -> LockId,
 ) -> Result<(), LockError> {
-    for _ in 0..1 + random.below(6) {
-        let lock = random.below(locks);
-        let mode = [Shared, Exclusive, IntentShared, IntentExclusive, SharedIntentExclusive, Shared][random.below(6)];
+    for _ in 0..1 + random.within(0..6) {
+        let lock = random.within(0..locks);
+        let mode =
+            [Shared, Exclusive, IntentShared, IntentExclusive, SharedIntentExclusive, Shared][random.within(0..6)];
         let before = txn.held(record(lock));
-        match random.below(8) {
+        match random.within(0..8) {
             0 => {
                 // As an insertion: a lock that is held for a moment.
                 manager.acquire(txn, record(lock), mode)?;
@@ -107,10 +97,10 @@ fn transact(
             checker.leave(lock, before);
         }
         checker.enter(lock, now);
-        if random.below(4) == 0 {
+        if random.within(0..4) == 0 {
             thread::yield_now();
         }
-        if before.is_none() && random.below(8) == 0 {
+        if before.is_none() && random.within(0..8) == 0 {
             checker.leave(lock, now);
             manager.release_one(txn, record(lock));
         }
@@ -129,7 +119,7 @@ fn random_locks_under_a_checker(
     let (own, ids) = (Arc::clone(&manager), AtomicU64::new(1));
     let checker = Checker::new(locks);
     run(8, move |thread| {
-        let mut random = Random(0x9e37_79b9 + thread as u64);
+        let mut random = Rng::new(0x9e37_79b9 + thread as u64);
         let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
         let mut commits = 0;
         while commits < COMMITS {
@@ -182,15 +172,15 @@ fn ordered_requests_never_deadlock() {
     let manager = Arc::new(LockManager::new(4));
     let (own, ids) = (Arc::clone(&manager), AtomicU64::new(1));
     run(8, move |thread| {
-        let mut random = Random(77 + thread as u64);
+        let mut random = Rng::new(77 + thread as u64);
         for _ in 0..1500 {
             let mut txn = TxnLocks::new(TxnId::new(ids.fetch_add(1, Ordering::Relaxed)));
             own.acquire(&mut txn, LockId::table(TABLE), IntentExclusive).expect("no cycle");
             for lock in 0..LOCKS {
-                if random.below(2) == 0 {
-                    let mode = if random.below(2) == 0 { Shared } else { Exclusive };
+                if random.within(0..2) == 0 {
+                    let mode = if random.within(0..2) == 0 { Shared } else { Exclusive };
                     own.acquire(&mut txn, record(lock), mode).expect("no cycle is possible in an ordered sequence");
-                    if random.below(3) == 0 {
+                    if random.within(0..3) == 0 {
                         // What is released early may be asked for again by others while the search looks at it.
                         own.release_one(&mut txn, record(lock));
                         thread::yield_now();

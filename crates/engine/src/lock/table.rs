@@ -15,8 +15,7 @@
 //! than need be, which costs a wait and no more.
 
 use duramen_sync::Arc;
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, TxnId};
+use duramen_types::{Gsn, TxnId, planted};
 
 use super::head::{Head, Holder, Request};
 use super::id::LockId;
@@ -259,7 +258,7 @@ impl Bucket {
         let head = &mut heads.all[at];
         let position = head.queue.iter().position(|request| request.txn == txn && request.ticket == ticket)?;
         let request = head.queue.remove(position);
-        if !is_on(Bug::WaiterForgotten) {
+        if !planted!(WaiterForgotten) {
             head.grant_waiters(granted);
         }
         heads.bury(at);

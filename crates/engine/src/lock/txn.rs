@@ -255,7 +255,7 @@ impl TxnLocks {
 
     /// Gives inherited locks back for the next transaction; `Some` with the first one for which that is not enough.
     #[inline]
-    pub(super) fn settle_inherited(&mut self) -> Option<Inherited> {
+    pub(super) fn give_back_inherited(&mut self) -> Option<Inherited> {
         let txn = self.txn;
         let refused = self.inherited.iter_mut().position(|lock| {
             let refused = lock.in_use && !lock.agent.give_back(txn);

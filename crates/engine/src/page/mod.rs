@@ -15,6 +15,7 @@
 //!
 //! What follows depends on the type; [`node`] describes leaves and inner nodes.
 
+pub(crate) mod bitmap;
 mod bytes;
 mod check;
 mod image;
@@ -32,8 +33,7 @@ pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags}
 pub(crate) use node_mut::NodeMut;
 pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point, split_point_for};
 
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append, planted};
 
 /// Size of the header that all pages share, in bytes.
 pub(crate) const PAGE_HEADER_SIZE: usize = 32;
@@ -185,7 +185,7 @@ pub(crate) fn verify(page: &[u8], id: PageId) -> Result<(), PageDefect> {
     }
     let found = page_id(page);
     let stored = u32_at(page, CHECKSUM);
-    if !is_on(Bug::IgnorePageChecksum) {
+    if !planted!(IgnorePageChecksum) {
         let computed = checksum(page, id);
         if stored != computed {
             // The seed differs too when an intact page is in the wrong place; tell that from damage.

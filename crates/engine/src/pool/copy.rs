@@ -1,7 +1,6 @@
 //! Reading pages as they are on disk, for a copy of the data file.
 
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{PAGE_SIZE, PageId};
+use duramen_types::{PAGE_SIZE, PageId, planted};
 
 use super::error::Damage;
 use super::{Pool, PoolError};
@@ -23,7 +22,7 @@ impl Pool {
         let mut again = 0;
         for (index, bytes) in buffer.chunks_exact_mut(PAGE_SIZE).enumerate() {
             let id = PageId::new(first.get() + index as u64);
-            if is_whole(bytes, id).is_ok() || is_on(Bug::BackupKeepsTornPages) {
+            if is_whole(bytes, id).is_ok() || planted!(BackupKeepsTornPages) {
                 continue;
             }
             again += 1;

@@ -31,13 +31,12 @@
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
+use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c, planted};
 
 use super::PoolError;
+use super::Stamp;
 use super::page_table::PageTable;
 use crate::page;
-use crate::recovery::generation::Stamp;
 
 /// Most pages in a batch.
 pub(super) const BATCH_PAGES: usize = 128;
@@ -82,7 +81,7 @@ impl Area {
 
     /// What is written from now on is of this generation. The area holds no pages then: the last ones are durable in place.
     pub(super) fn set_stamp(&mut self, stamp: Stamp) -> Result<(), PoolError> {
-        if !is_on(Bug::StaleAreaPutBack) {
+        if !planted!(StaleAreaPutBack) {
             self.clear();
         }
         self.stamp = stamp;
@@ -222,7 +221,7 @@ impl FoundArea {
                 Err(error) if error.kind == std::io::ErrorKind::UnexpectedEof => false,
                 Err(error) => return Err(error.into()),
             };
-            if whole && in_place[..] != *copy && !is_on(Bug::StaleAreaPutBack) {
+            if whole && in_place[..] != *copy && !planted!(StaleAreaPutBack) {
                 continue;
             }
             data.allocate(offset + PAGE_SIZE as u64)?;

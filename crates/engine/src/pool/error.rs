@@ -3,6 +3,8 @@
 use duramen_io::DiskError;
 use duramen_types::{PAGE_SIZE, PageId};
 
+use crate::error::Error;
+
 /// An operation of the pool failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum PoolError {
@@ -76,6 +78,17 @@ impl PoolError {
     }
 }
 
+/// Pages that do not hang together; where their checksums are right this is a defect of the engine or of memory.
+pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
+    PoolError::Corrupt {
+        page,
+        defect: defect.to_owned(),
+        damage: Damage::Other,
+        file: "data".to_owned(),
+        offset: page.get().saturating_mul(PAGE_SIZE as u64),
+    }
+}
+
 /// What an optimistic reader saw may never have existed: it starts over from where it last held something valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Restart;
@@ -98,5 +111,23 @@ impl From<Restart> for Interrupt {
 impl From<PoolError> for Interrupt {
     fn from(error: PoolError) -> Self {
         Self::Failed(error)
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Disk(error) => error.into(),
+            PoolError::Corrupt { page, defect, file, offset, .. } => {
+                Self::Corrupt { file, offset, page: Some(page), reason: defect }
+            }
+            PoolError::Exhausted { frames } => Self::PoolExhausted { frames },
+            PoolError::TooSmall { frames, minimum } => Self::InvalidOption {
+                option: "pool_bytes",
+                reason: format!("{frames} pages are too few; at least {minimum} are needed"),
+            },
+            PoolError::NoMemory { .. } => Self::Io { reason: error.to_string() },
+            PoolError::Poisoned { reason } | PoolError::Log { reason } => Self::Poisoned { reason },
+        }
     }
 }

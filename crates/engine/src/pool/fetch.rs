@@ -27,8 +27,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, PAGE_SIZE, PageId};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::error::Damage;
 use super::frames::FrameId;
@@ -283,8 +282,7 @@ impl Pool {
         }
         let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
         let is_believed = least < self.log_end || self.table.is_written(id);
-        if is_believed && page::gsn(bytes) < least && !is_on(Bug::VersionsNotCompared) && !is_on(Bug::FencesNotCompared)
-        {
+        if is_believed && page::gsn(bytes) < least && !planted!(VersionsNotCompared) && !planted!(FencesNotCompared) {
             let (found, defect) = (page::gsn(bytes), "an older version of the page is in its place");
             return Err(self.corrupt(
                 id,
@@ -305,7 +303,7 @@ impl Pool {
         }
         match self.read_in(id, frame) {
             Ok(()) => {
-                let changed = !is_on(Bug::FrameReusedUnseen);
+                let changed = !planted!(FrameReusedUnseen);
                 self.frames.header(frame).latch.release_exclusive(changed, &self.lot);
                 Ok(Some(frame))
             }
@@ -320,7 +318,7 @@ impl Pool {
     /// the page is in the pool by now.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
-        self.wal_rule.settle();
+        self.wal_rule.before_blocking();
         let frame = self.take_frame()?;
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);

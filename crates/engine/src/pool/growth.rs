@@ -50,7 +50,7 @@ impl Pool {
         if needed <= self.growth.reserved.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.wal_rule.settle();
+        self.wal_rule.before_blocking();
         let _growing = self.growth.growing.lock();
         let reserved = self.growth.reserved.load(Ordering::Relaxed);
         if needed <= reserved {

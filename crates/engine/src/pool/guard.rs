@@ -6,8 +6,7 @@ use std::ops::{Deref, DerefMut};
 use duramen_sync::Backoff;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PageId, planted};
 
 use super::Pool;
 use super::error::{PoolError, Restart};
@@ -49,7 +48,7 @@ impl<'a> Optimistic<'a> {
     /// [`Restart`] when the page was changed or evicted since this guard was made.
     #[inline]
     pub(crate) fn validate(&self) -> Result<(), Restart> {
-        if is_on(Bug::ReadNotValidated) || self.pool.frames.header(self.frame).latch.validate(self.version) {
+        if planted!(ReadNotValidated) || self.pool.frames.header(self.frame).latch.validate(self.version) {
             return Ok(());
         }
         reach(Probe::OptimisticRestart);

@@ -25,9 +25,9 @@ use std::time::Duration;
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
-use crate::pre_block_hook::BeforeWaits;
+use crate::pre_block_hook::PreBlockHook;
 
 const EXCLUSIVE: u64 = 1;
 const PENDING: u64 = 1 << 1;
@@ -256,7 +256,7 @@ fn is_long(backoff: &Backoff) -> bool {
 #[derive(Debug)]
 pub(super) struct ParkingLot {
     slots: Box<[CachePadded<Slot>]>,
-    before_waits: BeforeWaits,
+    pre_block_hook: PreBlockHook,
 }
 
 #[derive(Debug, Default)]
@@ -274,12 +274,12 @@ impl ParkingLot {
     /// An empty lot.
     pub(super) fn new() -> Self {
         let slots = (0..Self::SLOTS).map(|_| CachePadded::new(Slot::default())).collect();
-        Self { slots, before_waits: BeforeWaits::default() }
+        Self { slots, pre_block_hook: PreBlockHook::default() }
     }
 
     /// Has each thread call `f` before it goes to sleep.
-    pub(super) fn with_call_before_waits(self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { before_waits: BeforeWaits::new(f), ..self }
+    pub(super) fn with_pre_block_hook(self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { pre_block_hook: PreBlockHook::new(f), ..self }
     }
 
     fn slot(&self, word: &AtomicU64) -> &Slot {
@@ -291,12 +291,12 @@ impl ParkingLot {
     /// Sleeps while `word` has any of `obstacles` and the latch is `wanted`, until woken (perhaps for nothing) or
     /// `limit` has passed.
     fn sleep(&self, word: &AtomicU64, obstacles: u64, wanted: &impl Fn() -> bool, limit: Option<Duration>) {
-        self.before_waits.call();
+        self.pre_block_hook.call();
         let slot = self.slot(word);
         let mut guard = slot.lock.lock();
         let mut now = word.load(Ordering::Relaxed);
         loop {
-            if is_on(Bug::LatchWakeLost) {
+            if planted!(LatchWakeLost) {
                 word.fetch_or(PARKED, Ordering::Relaxed);
                 break;
             }

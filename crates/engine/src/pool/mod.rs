@@ -15,7 +15,7 @@
 //!   reused only after they are durable in place. So at any moment one of the two copies is whole.
 //! - A page's recovery GSN is not above the GSN of any record whose change to the page may be missing in the data file.
 //! - A frame is reused only when its page is clean.
-//! - A page in the pool has every change that the log had for it when the database was opened (`on_touch`).
+//! - A page in the pool has every change that the log had for it when the database was opened (`on_fetch`).
 //! - Pages are written only within the reserved length of the data file, so that a full disk is an error of
 //!   [`Pool::reserve_page`] and never of writing back.
 //!
@@ -46,9 +46,10 @@ mod frames;
 mod growth;
 mod guard;
 mod latch;
-mod on_touch;
+mod on_fetch;
 mod page_table;
 mod recovery_gsn;
+mod stamp;
 mod versions;
 mod write_back;
 
@@ -65,9 +66,10 @@ use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
 use duramen_types::Gsn;
 
 pub(crate) use doublewrite::FoundArea;
-pub(crate) use error::{Damage, Interrupt, PoolError, Restart};
+pub(crate) use error::{Damage, Interrupt, PoolError, Restart, broken};
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
-pub(crate) use on_touch::RedoOnTouch;
+pub(crate) use on_fetch::RedoOnFetch;
+pub(crate) use stamp::{REMEDY, Stamp};
 pub(crate) use versions::Versions;
 
 use cleaner::CleanerState;
@@ -92,7 +94,7 @@ pub(crate) trait WalRule: Send + Sync {
 
     /// The caller is about to wait for the disk or for another thread, perhaps for long: nobody should have to wait for what it
     /// has inserted.
-    fn settle(&self) {}
+    fn before_blocking(&self) {}
 }
 
 /// How a pool is set up.
@@ -168,7 +170,7 @@ pub(crate) struct Pool {
     growth: Growth,
     cleaner: CleanerState,
     /// What pages on disk lack, if the database was opened before they had been redone.
-    unredone: OnceLock<Arc<dyn RedoOnTouch>>,
+    unredone: OnceLock<Arc<dyn RedoOnFetch>>,
     /// Which versions pages have on disk, at least, if that is kept.
     versions: Option<Versions>,
     /// End of the log when the pool was made: nothing that was on disk by then is newer.
@@ -207,7 +209,7 @@ impl Pool {
         Ok(Arc::new(Self {
             table: PageTable::new(),
             frames,
-            lot: ParkingLot::new().with_call_before_waits(move || rule.settle()),
+            lot: ParkingLot::new().with_pre_block_hook(move || rule.before_blocking()),
             free: Mutex::new(free),
             hand: CachePadded::new(AtomicUsize::new(0)),
             dirty: CachePadded::new(AtomicUsize::new(0)),

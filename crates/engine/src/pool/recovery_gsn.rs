@@ -20,8 +20,7 @@
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::Gsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, planted};
 
 use super::latch::{Latch, ParkingLot};
 
@@ -86,7 +85,7 @@ impl RecoveryGsn {
             self.rec.store(fresh, Ordering::Release);
             return false;
         }
-        if is_on(Bug::CleanedUnderWriter) {
+        if planted!(CleanedUnderWriter) {
             self.rec.store(0, Ordering::Release);
             return true;
         }

@@ -17,14 +17,13 @@ use duramen_io::File;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PageId, planted};
 
+use super::Stamp;
 use super::doublewrite::{Area, BATCH_PAGES};
 use super::frames::FrameId;
 use super::{Pool, PoolError, Versions};
 use crate::page;
-use crate::recovery::generation::Stamp;
 
 /// The state of writing.
 #[derive(Debug)]
@@ -243,7 +242,7 @@ impl Pool {
         if written == 0 {
             return Ok(Outcome { written, skipped });
         }
-        if !is_on(Bug::SkipWalRule) {
+        if !planted!(SkipWalRule) {
             self.wal_rule.harden(newest)?;
         }
         batch.area.seal();
@@ -303,11 +302,11 @@ impl Pool {
 
     /// Writes the sealed batch to the double-write area and in place.
     fn write_durably(&self, area: &mut Area) -> Result<(), PoolError> {
-        if !is_on(Bug::SkipDoubleWrite) {
+        if !planted!(SkipDoubleWrite) {
             area.write()?;
         }
         self.data.write_batch(&area.in_place())?;
-        if !is_on(Bug::SkipDataSync) {
+        if !planted!(SkipDataSync) {
             self.data.sync()?;
         }
         Ok(())

@@ -7,7 +7,7 @@
 //! | `Compensation` | LSN of the next record to undo, then page operations as in `System` |
 //! | `Commit` | when, in microseconds since 1970, if the log is archived; else none |
 //! | `End` | none |
-//! | `FreeOnCommit` | pages to give back once the transaction has committed ([`Garbage`]) |
+//! | `FreeOnCommit` | pages to free once the transaction has committed ([`DeferredFree`]) |
 //! | `CheckpointBegin` | none |
 //! | `CheckpointTransactions`, `CheckpointPages` | a part of the tables (see `checkpoint.rs`) |
 //! | `CheckpointEnd` | the counters that must survive |
@@ -16,11 +16,13 @@
 
 mod codec;
 mod op;
+mod tree;
 mod undo;
 
 pub(crate) use codec::{Malformed, Reader, put_number};
 pub(crate) use op::{PageOp, difference};
-pub(crate) use undo::{Garbage, Undo};
+pub(crate) use tree::Tree;
+pub(crate) use undo::{DeferredFree, Undo};
 
 use duramen_types::{Gsn, PageId, Place, TxnId};
 use duramen_wal::NewRecord;
@@ -35,7 +37,7 @@ pub(crate) enum Kind {
     System = 2,
     /// An update was undone.
     Compensation = 3,
-    /// A transaction committed. With [`FLAG_HAS_GARBAGE`], its end is a later `End` record.
+    /// A transaction committed. With [`FLAG_HAS_DEFERRED_FREES`], its end is a later `End` record.
     Commit = 4,
     /// A rollback, or the clean-up after a commit, is complete.
     End = 5,
@@ -54,7 +56,7 @@ pub(crate) enum Kind {
 }
 
 /// On a commit record: pages are to be freed before the transaction is over.
-pub(crate) const FLAG_HAS_GARBAGE: u8 = 1;
+pub(crate) const FLAG_HAS_DEFERRED_FREES: u8 = 1;
 
 /// On an update: its operations name their pages.
 pub(crate) const FLAG_SEVERAL_PAGES: u8 = 2;

@@ -6,8 +6,7 @@
 use duramen_types::{PageId, TableId};
 
 use super::codec::{Malformed, Reader, put_bytes, put_number};
-use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
-use crate::storage::bitmap;
+use crate::page::{self, Node, NodeMut, PageType, SlotFlags, bitmap};
 
 /// One change to one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

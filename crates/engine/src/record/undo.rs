@@ -3,7 +3,7 @@
 use duramen_types::{PageId, TableId};
 
 use super::codec::{Malformed, Reader, put_bytes, put_number};
-use crate::btree::Tree;
+use super::tree::Tree;
 use crate::page::SlotFlags;
 
 /// The inverse of an update. It names a key, not a slot: by the time it is needed, splits and merges may have moved the
@@ -72,23 +72,23 @@ impl<'a> Undo<'a> {
     }
 }
 
-/// Pages that a transaction makes superfluous; they are given back after it has committed.
+/// A deferred free: pages that a transaction makes superfluous and that are freed after it has committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Garbage {
+pub(crate) enum DeferredFree {
     /// An overflow chain: its first page and its number.
-    Chain { head: PageId, chain: u64 },
+    OverflowChain { head: PageId, chain: u64 },
     /// A whole tree, overflow values included.
     Tree(Tree),
 }
 
-impl Garbage {
+impl DeferredFree {
     /// No encoding is longer than this, in bytes.
     pub(crate) const MAX_BYTES: usize = 24;
 
     /// The payload that says so.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Chain { head, chain } => {
+            Self::OverflowChain { head, chain } => {
                 out.push(1);
                 put_number(out, head.get());
                 put_number(out, chain);
@@ -104,7 +104,7 @@ impl Garbage {
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
         Ok(match reader.byte()? {
-            1 => Self::Chain { head: PageId::new(reader.number()?), chain: reader.number()? },
+            1 => Self::OverflowChain { head: PageId::new(reader.number()?), chain: reader.number()? },
             2 => Self::Tree(read_tree(&mut reader)?),
             _ => return Err(Malformed),
         })
@@ -133,15 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn garbage_round_trips() {
-        for garbage in [
-            Garbage::Chain { head: PageId::new(5), chain: u64::MAX },
-            Garbage::Tree(Tree { root: PageId::new(6), table: TableId::new(7) }),
+    fn deferred_frees_round_trip() {
+        for free in [
+            DeferredFree::OverflowChain { head: PageId::new(5), chain: u64::MAX },
+            DeferredFree::Tree(Tree { root: PageId::new(6), table: TableId::new(7) }),
         ] {
             let mut out = Vec::new();
-            garbage.encode(&mut out);
-            assert_eq!(Garbage::decode(&out), Ok(garbage));
-            assert_eq!(Garbage::decode(&out[..out.len() - 1]), Err(Malformed));
+            free.encode(&mut out);
+            assert_eq!(DeferredFree::decode(&out), Ok(free));
+            assert_eq!(DeferredFree::decode(&out[..out.len() - 1]), Err(Malformed));
         }
     }
 }

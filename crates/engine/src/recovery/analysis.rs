@@ -8,18 +8,18 @@ use std::collections::{HashMap, HashSet};
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Logs, RecordRef};
+use duramen_wal::{Log, RecordRef};
 
-use super::{in_chain, malformed};
-use crate::api::options::Partition;
+use super::malformed::{malformed, read_in_chain};
+use crate::checkpoint::control::Control;
+use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::error::{Error, Result};
 use crate::hash::BuildNumberHasher;
-use crate::record::{FLAG_HAS_GARBAGE, Kind};
-use crate::recovery::checkpoint::{CheckpointEnd, decode_pages, decode_txns};
-use crate::recovery::control::Control;
-use crate::storage::bitmap;
-use crate::txn::log::TXN_LIMIT;
-use crate::txn::table::{TxnEntry, TxnState};
+use crate::options::Partition;
+use crate::page::bitmap;
+use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind};
+use crate::txn_state::log::TXN_LIMIT;
+use crate::txn_state::table::{TxnEntry, TxnState};
 
 /// Pages that a checkpoint knows to lack changes on disk, and from which GSN on.
 pub(super) type DirtyPages = HashMap<PageId, Gsn, BuildNumberHasher>;
@@ -45,7 +45,7 @@ pub(super) struct Analysis {
 
 impl Analysis {
     /// Reads the tables of the checkpoint that the control file names.
-    pub(super) fn at_checkpoint(logs: &Logs, control: Control) -> Result<Self> {
+    pub(super) fn at_checkpoint(logs: &Log, control: Control) -> Result<Self> {
         let mut analysis = Self {
             txns: HashMap::default(),
             pages: HashMap::default(),
@@ -66,7 +66,7 @@ impl Analysis {
     }
 
     /// The tables of the checkpoint: the state from which the records behind its begin record lead on.
-    fn read_tables(&mut self, logs: &Logs, begin: Lsn) -> Result<()> {
+    fn read_tables(&mut self, logs: &Log, begin: Lsn) -> Result<()> {
         let mut scanner = logs.scan_one(LogId::ZERO, begin);
         let mut first = true;
         while let Some(record) = scanner.next()? {
@@ -107,7 +107,7 @@ impl Analysis {
     }
 
     /// Goes on from the tables of the checkpoint with what the logs have behind it.
-    pub(super) fn follow(&mut self, logs: &Logs, parts: impl IntoIterator<Item = Part>) -> Result<()> {
+    pub(super) fn follow(&mut self, logs: &Log, parts: impl IntoIterator<Item = Part>) -> Result<()> {
         let all = parts.into_iter().reduce(Part::join).unwrap_or_default();
         self.next_txn = self.next_txn.max(all.next_txn);
         self.pages_end = self.pages.keys().map(|page| behind(*page)).fold(all.pages_end, PageId::max);
@@ -147,9 +147,9 @@ fn behind(page: PageId) -> PageId {
 ///
 /// Where it reads from was looked at in one log after the other. So a transaction with records in several logs may have one
 /// behind that place in a log, and a later one before it in another.
-fn gsn_before(logs: &Logs, from: &[Lsn], last: Place) -> Result<Gsn> {
+fn gsn_before(logs: &Log, from: &[Lsn], last: Place) -> Result<Gsn> {
     let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;
-    if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(in_chain(last, logs.read(last))?.gsn) }
+    if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(last, logs.read(last))?.gsn) }
 }
 
 /// What the records of some logs say that the checkpoint does not know.
@@ -174,10 +174,10 @@ pub(super) struct Part {
 struct Seen {
     /// The first record.
     first: Gsn,
-    /// The last one by which it is active. One that has committed promises again what it still has to give back; that
+    /// The last one by which it is active. One that has committed repeats the deferred frees that are left; that
     /// counts once its commit record has been repeated, too.
     active: Option<(Gsn, Place)>,
-    /// The last commit record that promises something.
+    /// The last commit record with deferred frees.
     committed: Option<(Gsn, Place)>,
 }
 
@@ -206,7 +206,7 @@ impl Part {
             Kind::Update | Kind::Compensation | Kind::FreeOnCommit => {
                 self.advance(record, Seen { active: this, ..seen })
             }
-            Kind::Commit if record.flags & FLAG_HAS_GARBAGE != 0 => {
+            Kind::Commit if record.flags & FLAG_HAS_DEFERRED_FREES != 0 => {
                 self.advance(record, Seen { committed: this, ..seen })
             }
             Kind::Commit | Kind::End => {

@@ -1,20 +1,22 @@
-//! What recovery leaves for after the opening ([`crate::Options::open_early`]), and the thread that does it: first the losers,
-//! since others may wait for their locks; then the pages that nobody has needed yet.
+//! What recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and the thread that does it:
+//! first the losers, since others may wait for their locks; then the pages that nobody has needed yet.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex, OnceLock};
 
 use super::on_demand::Unredone;
-use super::unfinished::Unfinished;
-use crate::engine::Core;
+use super::parts::UndoParts;
+use super::undo_queue::UndoQueue;
 use crate::error::{Error, Result};
+use crate::health::Failures;
+use crate::maintenance::Maintenance;
 use crate::pool::Pool;
 
 /// What is left, and the thread.
 #[derive(Debug, Default)]
 pub(crate) struct BackgroundRecovery {
-    pub(super) unfinished: Unfinished,
+    pub(super) undo_queue: UndoQueue,
     unredone: OnceLock<Arc<Unredone>>,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -24,7 +26,7 @@ impl BackgroundRecovery {
     /// Has the pool redo these pages when they are needed.
     pub(super) fn leave(&self, pool: &Pool, unredone: Unredone) {
         let unredone = Arc::new(unredone);
-        pool.redo_on_touch(Arc::clone(&unredone) as _);
+        pool.redo_on_fetch(Arc::clone(&unredone) as _);
         assert!(self.unredone.set(unredone).is_ok(), "recovery runs once");
     }
 
@@ -35,23 +37,39 @@ impl BackgroundRecovery {
 
     /// Transactions that have not been brought to their end, at this moment.
     pub(crate) fn transactions(&self) -> u64 {
-        self.unfinished.count()
+        self.undo_queue.count()
+    }
+
+    /// Brings the transactions to their end that have been left, until it is told to stop, and waits for those that
+    /// others work on. The caller must hold no latch, and must not be one of them.
+    pub(crate) fn finish_transactions(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
+        self.undo_queue.finish_all(parts, stop)
+    }
+
+    /// Redoes every page that still lacks changes, until it is told to stop. The caller must hold no latch.
+    pub(crate) fn finish_redo(&self, failures: Failures<'_>, stop: &AtomicBool) -> Result<()> {
+        match self.unredone.get() {
+            Some(unredone) if unredone.count() > 0 => {
+                failures.health.check()?;
+                unredone.redo_all(failures.pool, stop).map_err(|error| failures.note(Error::from(error)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Starts the thread, if there is something to do. It ends when all is done, with a checkpoint, or at
     /// [`BackgroundRecovery::stop`].
-    pub(crate) fn start(core: &Arc<Core>) -> std::io::Result<()> {
-        let background = &core.background;
-        if background.pages() == 0 && background.transactions() == 0 {
+    pub(crate) fn start(&self, maintenance: Arc<dyn Maintenance>) -> std::io::Result<()> {
+        if self.pages() == 0 && self.transactions() == 0 {
             return Ok(());
         }
-        let (shared, stop) = (Arc::clone(core), Arc::clone(&background.stop));
+        let stop = Arc::clone(&self.stop);
         let work = move || {
             // A failure has put the database out of service. A damaged page is for those to report who need it.
-            let finished = shared.background.unfinished.finish_all(&shared, &stop);
+            let finished = maintenance.finish_in_doubt(&stop);
             let redone = finished.and_then(|()| {
                 loop {
-                    match shared.redo_left(&stop) {
+                    match maintenance.finish_redo(&stop) {
                         // It has waited for a frame already.
                         Err(Error::PoolExhausted { .. }) if !stop.load(Ordering::Acquire) => {}
                         redone => break redone,
@@ -59,10 +77,10 @@ impl BackgroundRecovery {
                 }
             });
             if redone.is_ok() && !stop.load(Ordering::Acquire) {
-                let _ = shared.checkpoint();
+                let _ = maintenance.checkpoint();
             }
         };
-        *background.thread.lock() = Some(thread::spawn("duramen-redo", work)?);
+        *self.thread.lock() = Some(thread::spawn("duramen-redo", work)?);
         Ok(())
     }
 
@@ -72,23 +90,6 @@ impl BackgroundRecovery {
         if let Some(thread) = self.thread.lock().take() {
             // A panic in it has been printed; what it left is done when it is needed, or by the next opening.
             let _ = thread.join();
-        }
-    }
-}
-
-impl Core {
-    /// Redoes every page that still lacks changes. The caller must hold no latch.
-    pub(crate) fn finish_redo(&self) -> Result<()> {
-        self.redo_left(&AtomicBool::new(false))
-    }
-
-    fn redo_left(&self, stop: &AtomicBool) -> Result<()> {
-        match self.background.unredone.get() {
-            Some(unredone) if unredone.count() > 0 => {
-                self.health.check()?;
-                unredone.redo_all(&self.store.pool, stop).map_err(|error| self.note(Error::from(error)))
-            }
-            _ => Ok(()),
         }
     }
 }

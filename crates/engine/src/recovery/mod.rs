@@ -10,88 +10,76 @@
 //!
 //! Each pass is shared by several threads: the first by log and by page, undo by transaction.
 //!
-//! With [`crate::Options::open_early`] redo leaves its last stretch for after the opening (`on_demand.rs`), and undo all of its
-//! transactions (`unfinished.rs`).
+//! With [`crate::Options::instant_recovery`] redo leaves its last stretch for after the opening (`on_demand.rs`), and
+//! undo all of its transactions (`undo_queue.rs`).
 //!
 //! A crash at any point leaves a database that recovery starts over on: redo only repeats what the log says, and undo goes
 //! on after the last compensation record that was hardened.
 
 mod analysis;
 mod background;
-mod chain;
-pub(crate) mod checkpoint;
-pub(crate) mod control;
-pub(crate) mod generation;
-mod interrupted;
+mod host;
+mod in_doubt;
+mod malformed;
 mod on_demand;
-pub(crate) mod open;
+mod parts;
 mod pipeline;
-pub(crate) mod progress;
+mod prev_chain;
 mod redo;
+mod repeat;
 mod undo;
-mod unfinished;
+mod undo_queue;
 mod window;
 
 use duramen_io::File;
 use duramen_sync::Arc;
-use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
-use duramen_types::{PAGE_SIZE, Place};
-use duramen_wal::WalError;
+use duramen_types::PAGE_SIZE;
 
-use crate::api::metrics::RecoveryReport;
-use crate::engine::Core;
-use crate::error::{Error, Result};
-use crate::record::Malformed;
+use crate::checkpoint::control::Control;
+use crate::error::Result;
+use crate::metrics::RecoveryReport;
 use crate::scheme::WalScheme;
 use analysis::Analysis;
 
 pub(crate) use background::BackgroundRecovery;
+pub(crate) use host::RecoveryHost;
+pub(crate) use parts::UndoParts;
 
 /// Brings the pages to the state of the last hardened commit. Nobody else uses the database meanwhile.
-pub(crate) fn recover(core: &Arc<Core>, scheme: &Arc<WalScheme>, data: &dyn File) -> Result<RecoveryReport> {
+pub(crate) fn recover(
+    host: &Arc<dyn RecoveryHost>,
+    scheme: &Arc<WalScheme>,
+    control: Control,
+    data: &dyn File,
+) -> Result<RecoveryReport> {
     // What recovery has to log must not fail because an earlier run has used the log up to its limit.
     scheme.logs().lift_limit(true);
     let mut report = RecoveryReport::default();
-    let control = core.control.lock().control;
+    let parts = host.undo_parts();
+    let pool = &parts.store.pool;
 
     let started = Instant::now();
     let mut analysis = Analysis::at_checkpoint(scheme.logs(), control)?;
     let extents = scheme.logs().extents();
-    report.log_end_bytes = extents.iter().zip(&analysis.behind).map(|((_, end), from)| end.get() - from.get()).sum();
-    let unredone = redo::redo(core, scheme.logs(), &control, &mut analysis, &mut report)?;
+    report.log_end_bytes =
+        extents.iter().zip(&analysis.behind).map(|(extent, from)| extent.end.get() - from.get()).sum();
+    let unredone = redo::redo(pool, host.options(), scheme.logs(), &control, &mut analysis, &mut report)?;
     if let Some(unredone) = unredone {
         report.left = unredone.count();
-        core.background.leave(&core.store.pool, unredone);
+        host.background().leave(pool, unredone);
     }
-    core.next_txn.store(analysis.next_txn.get(), Ordering::Relaxed);
+    parts.contexts.set_next_txn(analysis.next_txn);
     let groups = control.groups.max(analysis.groups());
-    core.store.space.discover(&core.store.pool, groups, data.len()? / PAGE_SIZE as u64)?;
+    parts.store.space.discover(pool, groups, data.len()? / PAGE_SIZE as u64)?;
     report.redo_micros = micros(started);
 
     let started = Instant::now();
-    undo::finish_transactions(core, scheme.logs(), &analysis, &mut report)?;
+    undo::finish_transactions(host, scheme.logs(), &analysis, &mut report)?;
     report.undo_micros = micros(started);
     Ok(report)
 }
 
 pub(crate) fn micros(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
-}
-
-/// What came of reading a record that another one names.
-fn in_chain<T>(place: Place, read: Result<T, WalError>) -> Result<T> {
-    match read {
-        // Nothing in an intact log names a place beyond its end.
-        Err(WalError::OutOfRange { .. }) => Err(malformed(place)),
-        Err(WalError::InLog { error, .. }) if matches!(*error, WalError::OutOfRange { .. }) => Err(malformed(place)),
-        read => Ok(read?),
-    }
-}
-
-/// A record whose checksum is right and whose contents make no sense.
-fn malformed(place: Place) -> Error {
-    let log = if place.log().is_zero() { "the log".into() } else { place.log().to_string() };
-    let reason = format!("{Malformed} (the place is an LSN)");
-    Error::Corrupt { file: log, offset: place.lsn().get(), page: None, reason }
 }

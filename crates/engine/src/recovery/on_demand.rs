@@ -1,11 +1,11 @@
 //! Redo on demand: the database is open, and pages are redone when they are first needed, or in the background (Sauer, Graefe,
 //! Härder: Instant restore and restart after a failure).
 //!
-//! Redo keeps its last window instead of repeating it, sorted by page ([`Kept`]). Transactions begin; the pool
-//! redoes each page of the window that it reads in ([`crate::pool::RedoOnTouch`]), while a thread goes through them in the order of
-//! the data file. A page is redone once, by who loads it: it is entered into the dirty page table first,
-//! and only then taken from the pages that are left. So a checkpoint that looks at the latter before the former misses none,
-//! and the log is kept from the first record that any of them lacks.
+//! Redo keeps its last window instead of repeating it, sorted by page ([`Kept`]). Transactions begin; the pool redoes
+//! each page of the window that it reads in ([`crate::pool::RedoOnFetch`]), while a thread goes through them in the
+//! order of the data file. A page is redone once, by who loads it: it is entered into the dirty page table first, and
+//! only then taken from the pages that are left. So a checkpoint that looks at the latter before the former misses
+//! none, and the log is kept from the first record that any of them lacks.
 //!
 //! A page that cannot be redone stays as it is, and whoever needs it gets the error. The log keeps its changes, and the next
 //! opening tries again.
@@ -16,9 +16,9 @@ use duramen_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PageId};
 
-use super::redo::repeat_changes;
+use super::repeat::repeat_changes;
 use super::window::Kept;
-use crate::pool::{Exclusive, Pool, PoolError, RedoOnTouch};
+use crate::pool::{Exclusive, Pool, PoolError, RedoOnFetch};
 
 /// Most pages that the thread reads together.
 const BATCH: usize = 64;
@@ -98,7 +98,7 @@ impl Unredone {
     }
 }
 
-impl RedoOnTouch for Unredone {
+impl RedoOnFetch for Unredone {
     fn lacks(&self, page: PageId) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.left.lock().pages.contains_key(&page)
     }

@@ -8,7 +8,7 @@
 //!
 //! A window is read in *steps*. A step is a range of GSNs as well, and each log is read up to its end by some thread; when
 //! all have been, it is seen how much memory the window uses by now. A record's GSN is no less than its log has bytes behind
-//! the one before ([`duramen_wal::Logs`]), so what a step may add is bounded by its range and the number of logs. Ranges
+//! the one before ([`duramen_wal::Log`]), so what a step may add is bounded by its range and the number of logs. Ranges
 //! without records are skipped. What is in which window depends on the logs alone and not on how fast threads are.
 //!
 //! Any thread does either: whoever has nothing to do reads on, or else takes a bucket. One thread can do it all.

@@ -12,27 +12,24 @@ use std::collections::HashSet;
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
-use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn, PageId};
-use duramen_wal::{Logs, RecordRef, Scanner};
+use duramen_types::{Gsn, LogId, Lsn, PageId, planted};
+use duramen_wal::{Log, RecordRef, Scanner};
 
 use super::analysis::{Analysis, DirtyPages, Part, kind_of};
-use super::malformed;
+use super::malformed::malformed;
 use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Over, Pipeline, Portions, Stages};
-use super::progress::{Gauge, RecoveryPass};
+use super::repeat::repeat_changes;
 use super::window::{Bucket, Kept, PageChanges, Run};
-use crate::api::metrics::RecoveryReport;
-use crate::btree::broken;
-use crate::engine::Core;
+use crate::checkpoint::control::Control;
 use crate::error::Result;
 use crate::hash::BuildNumberHasher;
-use crate::page::{self, PageType};
-use crate::pool::{Exclusive, Pool, PoolError};
-use crate::record::{PageOp, PageOps};
-use crate::recovery::control::Control;
+use crate::metrics::RecoveryReport;
+use crate::options::Options;
+use crate::pool::{Pool, PoolError};
+use crate::progress::{Gauge, RecoveryPass};
+use crate::record::PageOps;
 
 /// Most pages that a thread reads together.
 const BATCH: usize = 64;
@@ -46,11 +43,12 @@ const STEPS: usize = 8;
 /// Buckets for each of several threads: so many that none waits long for another at the end of a window.
 const BUCKETS_PER_THREAD: usize = 8;
 
-/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. If the database is to be opened early,
+/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. With instant recovery,
 /// the last window is left to whoever needs its pages; it is bounded like any other.
 pub(super) fn redo(
-    core: &Arc<Core>,
-    logs: &Logs,
+    pool: &Arc<Pool>,
+    options: &Options,
+    logs: &Log,
     control: &Control,
     analysis: &mut Analysis,
     report: &mut RecoveryReport,
@@ -58,9 +56,9 @@ pub(super) fn redo(
     let lacked = Lacked::new(std::mem::take(&mut analysis.pages), control);
     let sources = sources(logs, analysis, lacked.first);
     let bytes = sources.iter().map(Redo::left).sum();
-    let threads = crew::size_for(core.options.recovery_threads, bytes);
-    let most = core.options.redo_memory() / 2;
-    let keep = core.options.open_early.then_some(most);
+    let threads = crew::size_for(options.recovery_threads, bytes);
+    let most = options.redo_memory() / 2;
+    let keep = options.recovers_instantly().then_some(most);
     let window_bytes = if keep.is_some() { most.min(USUAL_WINDOW) } else { most };
     let portions = Portions {
         window_bytes,
@@ -68,16 +66,16 @@ pub(super) fn redo(
         buckets: if threads == 1 { 1 } else { BUCKETS_PER_THREAD * threads },
         keep,
     };
-    let frames = core.store.pool.frames();
+    let frames = pool.frames();
     let redo = Redo {
-        core: Arc::clone(core),
+        pool: Arc::clone(pool),
         lacked,
         visited: (0..portions.buckets).map(|_| Mutex::default()).collect(),
         // All threads together keep at most half of the pool's frames busy, and none reads more than the pool does at a
         // time, so that no page is replaced before its turn comes.
         batch: BATCH.min(frames / (2 * threads)).min(frames / 8).max(1),
         counts: Counts::default(),
-        gauge: Gauge::new(core.options.recovery_observer.as_ref(), RecoveryPass::Redo, Some(bytes), 2),
+        gauge: Gauge::new(options.recovery_observer.as_ref(), RecoveryPass::Redo, Some(bytes), 2),
     };
     let pipeline = Arc::new(Pipeline::new(redo, sources, portions));
     let shared = Arc::clone(&pipeline);
@@ -97,7 +95,7 @@ pub(super) fn redo(
 }
 
 /// The logs from where the first record is that a page may lack, or that the checkpoint does not know.
-fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
+fn sources(logs: &Log, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     let lacked = logs.positions_before(first_lacked);
     let extents = logs.extents();
     let source = |(log, behind): (usize, &Lsn)| {
@@ -105,7 +103,7 @@ fn sources(logs: &Logs, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
         Source {
             scanner: logs.scan_one(LogId::new(log as u16), from),
             is_ahead: false,
-            end: extents[log].1,
+            end: extents[log].end,
             behind: *behind,
             part: analysis.part(),
         }
@@ -170,7 +168,7 @@ type Pages = HashSet<PageId, BuildNumberHasher>;
 
 /// The two stages of the pipeline.
 struct Redo {
-    core: Arc<Core>,
+    pool: Arc<Pool>,
     lacked: Lacked,
     /// For each bucket, the pages where redo has been.
     visited: Box<[Mutex<Pages>]>,
@@ -210,7 +208,7 @@ impl Redo {
             if !is_known {
                 part.meet(page);
             }
-            if self.lacked.contains(page, record.gsn) && !is_on(Bug::SkipRedo) {
+            if self.lacked.contains(page, record.gsn) && !planted!(SkipRedo) {
                 run.add(page, record.gsn, &op);
             }
         }
@@ -240,7 +238,7 @@ impl Redo {
     fn repeat_bucket(&self, window: &[Run], number: usize) -> Result<()> {
         let bucket = Bucket::of(window, number);
         let mut visited = self.visited[number].lock();
-        let pool = &self.core.store.pool;
+        let pool = &self.pool;
         let (mut pages, mut redone) = (0, 0);
         let mut rest = bucket.pages();
         loop {
@@ -285,7 +283,7 @@ fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
 impl Redo {
     /// The data file gets room for all pages of the bucket.
     fn leave_bucket(&self, kept: &Kept, bucket: usize, left: &mut Vec<(PageId, Lacking)>) -> Result<()> {
-        let pool = &self.core.store.pool;
+        let pool = &self.pool;
         let visited = self.visited[bucket].lock();
         for changes in kept.pages(bucket) {
             let page = changes.page;
@@ -345,67 +343,6 @@ impl Stages for Redo {
 fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64, PoolError> {
     pool.reserve_page(changes.page)?;
     repeat_changes(&mut pool.exclusive_or_blank(changes.page)?, changes, is_new)
-}
-
-/// Repeats those changes that `page` lacks; returns how many.
-pub(super) fn repeat_changes(
-    page: &mut Exclusive<'_>,
-    changes: PageChanges<'_>,
-    is_new: bool,
-) -> Result<u64, PoolError> {
-    let id = page.id();
-    if page.was_unreadable().is_some() {
-        reach(Probe::PageRebuilt);
-    }
-    let mut redone = 0;
-    let (mut record, mut lacks) = (Gsn::ZERO, false);
-    for (gsn, op) in changes.operations() {
-        if gsn != record {
-            if record.is_zero() && is_new && page.was_unreadable().is_none() {
-                examine(page)?;
-                keep(page, gsn);
-            }
-            record = gsn;
-            lacks = page.gsn() < gsn || is_on(Bug::IgnorePageGsn);
-            if lacks {
-                page.prepare_redo(gsn);
-            }
-        }
-        if !lacks {
-            continue;
-        }
-        // What cannot be read can only be replaced as a whole.
-        if let Some(defect) = page.was_unreadable()
-            && page.gsn().is_zero()
-            && !matches!(op, PageOp::Image(_))
-        {
-            return Err(defect.clone());
-        }
-        if !op.fits(page) {
-            return Err(broken(id, "a change in the log does not fit the page"));
-        }
-        op.apply(page).map_err(|misfit| broken(id, &misfit.to_string()))?;
-        page::set_gsn(page, gsn);
-        redone += 1;
-    }
-    Ok(redone)
-}
-
-/// A page that redo meets for the first time must hang together.
-fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
-    if matches!(page::page_type(page), Some(PageType::Leaf | PageType::Inner)) {
-        page::check(page).map_err(|defect| broken(page.id(), &defect))?;
-    }
-    Ok(())
-}
-
-/// Has a page written out again, though it may have all changes already. It can be read, but it may never have reached
-/// the medium: after a failed sync the system may show what it has not written. Once is enough, on the first visit: a
-/// page leaves the pool again only when it has been written.
-fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
-    page.prepare_redo(gsn);
-    let own = page.gsn();
-    page::set_gsn(page, own);
 }
 
 #[cfg(all(test, not(duramen_loom)))]

@@ -11,7 +11,7 @@ pub(crate) use wal::WalScheme;
 use std::fmt;
 
 use duramen_types::{Gsn, LogId, Lsn, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, LogsHold, NewRecord, Retainer, WalStats};
+use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, Retainer, WalStats};
 
 use crate::error::Result;
 
@@ -43,7 +43,7 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// The calling thread, which has recorded something, may not call again for long: others' commits may be waiting until
     /// what it has recorded survives a crash.
-    fn settle(&self);
+    fn before_blocking(&self);
 
     /// Whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;
@@ -54,16 +54,16 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// For each log, a position before which all records have GSNs below `gsn`.
     fn positions_before(&self, gsn: Gsn) -> Vec<Lsn>;
 
-    /// Sets room for `bytes` of records aside.
+    /// Reserves log space for `bytes` of records.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
     /// As [`Self::reserve`], even beyond the limit that the user has set.
     fn reserve_beyond_limit(&self, bytes: u64) -> Result<()>;
 
-    /// Gives room back that records have taken, or may have.
+    /// Gives reserved log space back that records have taken, or may have.
     fn unreserve(&self, bytes: u64);
 
-    /// Gives room back that no record has taken.
+    /// Gives reserved log space back that no record has taken.
     fn unreserve_unused(&self, bytes: u64);
 
     /// Bytes that a record with a payload of this length takes.
@@ -86,13 +86,13 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     fn stamp(&self, generation: u64);
 
     /// Keeps the logs, for a copy of them.
-    fn hold_logs(&self) -> LogsHold;
+    fn hold_logs(&self) -> LogHold;
 
     /// Waits until everything logged by now survives a crash. Of several logs, some may then have more; the GSN tells behind
     /// what it does not count.
     fn harden_all(&self) -> Result<Gsn>;
 
-    /// For each log, where its records below `gsn` end, all of which are hardened; with one log, where everything ends that is.
+    /// For each log, where its records below `gsn` end, all of which are hardened.
     fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>>;
 
     /// Waits until what may be recycled is archived, or cannot be.

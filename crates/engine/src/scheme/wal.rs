@@ -4,11 +4,11 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Logs, LogsHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
+use duramen_wal::{Hardened, Inserted, Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
 
 use super::StorageScheme;
-use crate::api::options::Partition;
 use crate::error::{Result, why_log_failed};
+use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
 
 /// The log that has the checkpoints, and what belongs to no page when records go by page.
@@ -17,18 +17,18 @@ const CHECKPOINTS: LogId = LogId::ZERO;
 /// Write-ahead logging.
 #[derive(Debug)]
 pub(crate) struct WalScheme {
-    logs: Arc<Logs>,
+    logs: Arc<Log>,
     partition: Partition,
 }
 
 impl WalScheme {
     /// The scheme over open logs.
-    pub(crate) fn new(logs: Arc<Logs>, partition: Partition) -> Self {
+    pub(crate) fn new(logs: Arc<Log>, partition: Partition) -> Self {
         Self { logs, partition }
     }
 
     /// The logs.
-    pub(crate) fn logs(&self) -> &Arc<Logs> {
+    pub(crate) fn logs(&self) -> &Arc<Log> {
         &self.logs
     }
 
@@ -99,7 +99,7 @@ impl StorageScheme for WalScheme {
         self.logs.harden(gsn, own)
     }
 
-    fn settle(&self) {
+    fn before_blocking(&self) {
         self.logs.settle();
     }
 
@@ -155,7 +155,7 @@ impl StorageScheme for WalScheme {
         self.logs.stamp_rings(generation);
     }
 
-    fn hold_logs(&self) -> LogsHold {
+    fn hold_logs(&self) -> LogHold {
         self.logs.hold()
     }
 
@@ -215,7 +215,7 @@ impl WalRule for WalScheme {
         }
         reach(Probe::WalRuleForcedFlush);
         let failed = |error: WalError| PoolError::Log { reason: why_log_failed(&error) };
-        if self.logs.count() == 1 || self.logs.are_hardened_together() {
+        if !self.logs.needs_synchronizations() {
             return self.logs.harden_at_once(gsn, None).map_err(failed);
         }
         // What a page holds must be in the logs after any crash; that all logs are hardened up to there is not enough, for
@@ -229,7 +229,7 @@ impl WalRule for WalScheme {
         self.logs.earliest()
     }
 
-    fn settle(&self) {
+    fn before_blocking(&self) {
         self.logs.settle();
     }
 }

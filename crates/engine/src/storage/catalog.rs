@@ -5,15 +5,15 @@
 //! | empty | the next table id, u32 |
 //! | a table's name | its id, u32; its root page, u64 |
 //!
-//! The catalog's records are read and written through ordinary transactions, which makes creating and dropping a table
-//! as atomic as any update. Numbers are little-endian.
+//! The catalog's records are read and written through ordinary transactions, which makes creating
+//! and dropping a table as atomic as any update. Numbers are little-endian.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{MAX_TABLE_NAME_LEN, PageId, TableId};
 
-use crate::btree::Tree;
 use crate::error::{Error, Result};
+use crate::record::Tree;
 
 /// The catalog's own tree.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::new(2), table: TableId::new(1) };
@@ -24,7 +24,8 @@ pub(crate) const FIRST_TABLE: u32 = 16;
 /// Key of the record that holds the next table id.
 pub(crate) const NEXT_TABLE_KEY: &[u8] = b"";
 
-/// A table of an open database. Cheap to clone; valid as long as the table exists and the database is open.
+/// A table of an open database. Cheap to clone; valid as long as the table exists and the database
+/// is open.
 #[derive(Clone, Debug)]
 pub struct Table(pub(crate) Arc<TableInner>);
 
@@ -37,7 +38,8 @@ pub(crate) struct TableInner {
     opening: Opening,
 }
 
-/// Tells what one opening of a database has given out from what another has, by its address. (What is in it gives it one.)
+/// Tells what one opening of a database has given out from what another has, by its address. (What
+/// is in it gives it one.)
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opening(Arc<u8>);
 
@@ -66,7 +68,8 @@ impl Table {
         self.0.tree.table
     }
 
-    /// The tree, unless the table belongs to another database than `handles`. It may have been dropped.
+    /// The tree, unless the table belongs to another database than `handles`. It may have been
+    /// dropped.
     #[inline]
     pub(crate) fn tree(&self, handles: &Handles) -> Result<Tree> {
         if self.0.opening != handles.opening {
@@ -75,7 +78,8 @@ impl Table {
         Ok(self.0.tree)
     }
 
-    /// Refuses a table that has been dropped. For who has a lock on it: without one, the answer may be ahead of the disk.
+    /// Refuses a table that has been dropped. For who has a lock on it: without one, the answer may
+    /// be ahead of the disk.
     #[inline]
     pub(crate) fn check_not_dropped(&self) -> Result<()> {
         if self.0.dropped.load(Ordering::Acquire) {

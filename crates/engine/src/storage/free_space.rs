@@ -1,22 +1,22 @@
 //! Which pages of the data file are in use.
 //!
-//! The truth is in the allocation bitmaps (see `bitmap.rs`), which are changed like any page, by logged operations that
-//! are part of the [`Change`] that starts or stops using the page: no crash can leak a page or give one out twice. Here
-//! is only a hint where to look.
+//! The truth is in the allocation bitmaps (see `bitmap.rs`), which are changed like any page, by
+//! logged operations that are part of the [`MiniTransaction`] that starts or stops using the page:
+//! no crash can leak a page or give one out twice. Here is only a hint where to look.
 //!
-//! Latch order: a bitmap page is latched after every tree page of the same change, and only one of them at a time.
+//! Latch order: a bitmap page is latched after every tree page of the same mini-transaction, and
+//! only one of them at a time.
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
-use crate::btree::broken;
+use crate::page::bitmap::{self, GROUP_PAGES};
 use crate::page::{self, PageType};
-use crate::pool::{Damage, Exclusive, Pool, PoolError};
+use crate::pool::{Damage, Exclusive, Pool, PoolError, broken};
 use crate::record::PageOp;
 use crate::scheme::StorageScheme;
-use crate::storage::bitmap::{self, GROUP_PAGES};
-use crate::storage::mini_transaction::Change;
+use crate::storage::mini_transaction::MiniTransaction;
 
 /// What a page is taken for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,15 +33,16 @@ const ROLLBACK_PAGES: u64 = 32;
 /// Finds free pages.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// No page below this is free, but for some that an error kept from being used; reopening finds them again.
+    /// No page below this is free, but for some that an error kept from being used; reopening finds
+    /// them again.
     hint: AtomicU64,
     /// Number of groups that have a bitmap.
     groups: AtomicU64,
     growth: Mutex<()>,
 }
 
-/// A page that is being taken: its bitmap, latched, and its bit. It is taken when [`Taken::record`] has been called and
-/// the change is logged.
+/// A page that is being taken: its bitmap, latched, and its bit. It is taken when [`Taken::record`]
+/// has been called and the mini-transaction is logged.
 pub(crate) struct Taken<'p> {
     bitmap: Exclusive<'p>,
     bit: u32,
@@ -52,11 +53,11 @@ pub(crate) struct Taken<'p> {
 }
 
 impl<'p> Taken<'p> {
-    /// Makes the allocation part of `change`.
-    pub(crate) fn record(self, change: &mut Change<'p>) {
-        change.charge(self.grown);
-        let bitmap = change.include(self.bitmap);
-        change.apply(bitmap, PageOp::Take { bit: self.bit });
+    /// Makes the allocation part of `mini`.
+    pub(crate) fn record(self, mini: &mut MiniTransaction<'p>) {
+        mini.charge(self.grown);
+        let bitmap = mini.include(self.bitmap);
+        mini.apply(bitmap, PageOp::Take { bit: self.bit });
     }
 }
 
@@ -71,12 +72,13 @@ impl Space {
         self.groups.load(Ordering::Acquire)
     }
 
-    /// Looks at the data file for the groups it has, `known` of which have a bitmap for certain. Used once redo has brought
-    /// all bitmaps back.
+    /// Looks at the data file for the groups it has, `known` of which have a bitmap for certain.
+    /// Used once redo has brought all bitmaps back.
     ///
-    /// The file grows ahead of its use, and a group's bitmap is made when its first page is wanted. So behind the groups
-    /// that are known a blank page where a bitmap would be, or no page at all, is the end of the groups. Before that it is
-    /// a loss: what had been in use would be given out again.
+    /// The file grows ahead of its use, and a group's bitmap is made when its first page is wanted.
+    /// So behind the groups that are known a blank page where a bitmap would be, or no page at all,
+    /// is the end of the groups. Before that it is a loss: what had been in use would be given out
+    /// again.
     pub(crate) fn discover(&self, pool: &Pool, known: u64, pages_in_file: u64) -> Result<(), PoolError> {
         let mut groups = 1;
         while groups < known || groups * GROUP_PAGES < pages_in_file {
@@ -95,9 +97,9 @@ impl Space {
         Ok(())
     }
 
-    /// Finds a free page, and latches its bitmap so that nobody else finds it. Room for the page in the data file is
-    /// made here: a full disk is an error now and not when the page is written. Ordinary work leaves some room for
-    /// rollbacks, which may have to split a page, too.
+    /// Finds a free page, and latches its bitmap so that nobody else finds it. Room for the page in
+    /// the data file is made here: a full disk is an error now and not when the page is written.
+    /// Ordinary work leaves some room for rollbacks, which may have to split a page, too.
     pub(crate) fn take<'p>(
         &self,
         pool: &'p Pool,
@@ -127,7 +129,8 @@ impl Space {
         }
     }
 
-    /// Makes the bitmap of `group`, unless another thread has; returns the bytes of log that it took.
+    /// Makes the bitmap of `group`, unless another thread has; returns the bytes of log that it
+    /// took.
     pub(crate) fn grow(&self, pool: &Pool, scheme: &dyn StorageScheme, group: u64) -> Result<u64, PoolError> {
         let _growth = self.growth.lock();
         if group < self.groups() {
@@ -135,25 +138,30 @@ impl Space {
         }
         let id = bitmap::bitmap_page(group);
         pool.reserve_page(id)?;
-        let mut change = Change::new();
-        let index = change.include(pool.create(id)?);
-        change.apply(index, PageOp::Image(&page::image(&blank_bitmap(group))));
-        let logged = change.finish(scheme);
+        let mut mini = MiniTransaction::new();
+        let index = mini.include(pool.create(id)?);
+        mini.apply(index, PageOp::Image(&page::image(&blank_bitmap(group))));
+        let logged = mini.finish(scheme);
         self.groups.store(group + 1, Ordering::Release);
         Ok(logged)
     }
 
-    /// Makes giving `page` (part of the change under `index`) back part of `change`.
-    pub(crate) fn give_back<'p>(&self, pool: &'p Pool, change: &mut Change<'p>, index: usize) -> Result<(), PoolError> {
-        let id = change.page_id(index);
+    /// Makes giving `page` (part of it under `index`) back part of `mini`.
+    pub(crate) fn give_back<'p>(
+        &self,
+        pool: &'p Pool,
+        mini: &mut MiniTransaction<'p>,
+        index: usize,
+    ) -> Result<(), PoolError> {
+        let id = mini.page_id(index);
         let (group, bit) = bitmap::locate(id);
         let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
         if !bitmap::get(&bitmap, bit) {
             return Err(broken(id, "a page that is to be given back is not in use"));
         }
-        let bitmap = change.include(bitmap);
-        change.apply(index, PageOp::Retire);
-        change.apply(bitmap, PageOp::GiveBack { bit });
+        let bitmap = mini.include(bitmap);
+        mini.apply(index, PageOp::Retire);
+        mini.apply(bitmap, PageOp::GiveBack { bit });
         self.hint.fetch_min(id.get(), Ordering::Relaxed);
         Ok(())
     }

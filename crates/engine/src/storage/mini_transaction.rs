@@ -1,14 +1,15 @@
-//! Changes of pages that are atomic in the log: the pages are latched, changed, described by one record, stamped with
-//! its GSN and unlatched.
+//! Changes of pages that are atomic in the log: the pages are latched, changed, described by one
+//! record, stamped with its GSN and unlatched.
 //!
-//! A [`Change`] is how everything that touches more than one page is done: splits, merges, allocations. It either is in
-//! the log whole or not at all, which makes it a system transaction without any undo. An ordinary update of one leaf is
-//! done by [`crate::txn::log::TxnLog::update`], which follows the same order.
+//! Whatever touches more than one page does so by a [`MiniTransaction`]: splits, merges,
+//! allocations. It either is in the log whole or not at all, which makes it a system transaction
+//! without any undo. An ordinary update of one leaf is done by
+//! [`crate::txn_state::log::TxnLog::update`], which follows the same order.
 //!
-//! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right: [`Exclusive::prepare`] before the page is
-//! touched, so that a
-//! checkpoint that begins after the record finds the page in the dirty page table; then the record; then the GSN on the
-//! page; then the latch goes.
+//! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right:
+//! [`Exclusive::prepare`] before the page is touched, so that a checkpoint that begins after the
+//! record finds the page in the dirty page table; then the record; then the GSN on the page; then
+//! the latch goes.
 
 use duramen_sync::thread;
 use duramen_types::{Gsn, PageId};
@@ -20,9 +21,10 @@ use crate::record::{Kind, PageOp, put_number};
 use crate::scheme::StorageScheme;
 
 /// Latched pages and the operations done on them so far.
-pub(crate) struct Change<'p> {
+pub(crate) struct MiniTransaction<'p> {
     pages: Vec<Exclusive<'p>>,
-    /// The highest GSN that one of the pages had before. Operations that make a page anew forget it.
+    /// The highest GSN that one of the pages had before. Operations that make a page anew forget
+    /// it.
     after: Gsn,
     payload: Vec<u8>,
     operations: usize,
@@ -30,25 +32,25 @@ pub(crate) struct Change<'p> {
     charged: u64,
 }
 
-impl<'p> Change<'p> {
-    /// A change of nothing yet.
+impl<'p> MiniTransaction<'p> {
+    /// One that changes nothing yet.
     pub(crate) fn new() -> Self {
         Self { pages: Vec::with_capacity(4), after: Gsn::ZERO, payload: Vec::new(), operations: 0, charged: 0 }
     }
 
-    /// Takes a latched page in and returns the number by which the change knows it.
+    /// Takes a latched page in and returns the number by which the mini-transaction knows it.
     pub(crate) fn include(&mut self, page: Exclusive<'p>) -> usize {
         self.after = self.after.max(page.gsn());
         self.pages.push(page);
         self.pages.len() - 1
     }
 
-    /// A page of the change.
+    /// A page of the mini-transaction.
     pub(crate) fn page(&self, index: usize) -> &[u8] {
         &self.pages[index]
     }
 
-    /// The number of a page of the change.
+    /// The number of a page of the mini-transaction.
     pub(crate) fn page_id(&self, index: usize) -> PageId {
         self.pages[index].id()
     }
@@ -63,7 +65,8 @@ impl<'p> Change<'p> {
         self.operations += 1;
     }
 
-    /// Has the change come after a record that its pages do not tell of: it does not survive a crash without that one.
+    /// Has it come after a record that its pages do not tell of: it does not survive a crash
+    /// without that one.
     pub(crate) fn come_after(&mut self, gsn: Gsn) {
         self.after = self.after.max(gsn);
     }
@@ -78,8 +81,8 @@ impl<'p> Change<'p> {
         self.charged
     }
 
-    /// Logs the change as a system transaction and lets the pages go; returns the bytes of log that it took, with those that
-    /// it is charged.
+    /// Logs it as a system transaction and lets the pages go; returns the bytes of log that it
+    /// took, with those that it is charged.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let charged = self.charged;
         charged + self.finish_at(scheme).bytes()
@@ -93,12 +96,14 @@ impl<'p> Change<'p> {
         })
     }
 
-    /// Lets the pages go without logging what was done to them: only for the planted bug that does so.
+    /// Lets the pages go without logging what was done to them: only for the planted bug that does
+    /// so.
     pub(crate) fn forget(mut self) {
         self.operations = 0;
     }
 
-    /// Logs the change through `insert`, with `prefix` before the operations in the payload, and lets the pages go.
+    /// Logs it through `insert`, with `prefix` before the operations in the payload, and lets the
+    /// pages go.
     pub(crate) fn log(mut self, mut prefix: Vec<u8>, insert: impl FnOnce(PageId, Gsn, &[u8]) -> Inserted) -> Inserted {
         let operations = std::mem::take(&mut self.payload);
         let payload = if prefix.is_empty() {
@@ -117,14 +122,14 @@ impl<'p> Change<'p> {
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for MiniTransaction<'_> {
     fn drop(&mut self) {
         if self.operations > 0 {
             // Pages that differ from what the log says must never reach the disk.
             if let Some(page) = self.pages.first() {
-                page.poison("a change of pages was not logged");
+                page.poison("a mini-transaction was not logged");
             }
-            assert!(thread::panicking(), "a change of pages was dropped without being logged");
+            assert!(thread::panicking(), "a mini-transaction was dropped without being logged");
         }
     }
 }

@@ -1,24 +1,24 @@
 //! Values too large for a leaf: chains of overflow pages.
 //!
-//! The leaf holds a [`Reference`]; the chain's pages hold the value in order, each naming the next. All pages of a chain
-//! carry the chain's number and their place in it, so that a walk can tell a page that belongs to the chain from one
-//! that was given back and used again. The reference has a checksum of the whole value.
+//! The leaf holds a [`Reference`]; the chain's pages hold the value in order, each naming the next.
+//! All pages of a chain carry the chain's number and their place in it, so that a walk can tell a
+//! page that belongs to the chain from one that was given back and used again. The reference has a
+//! checksum of the whole value.
 //!
-//! A chain is written once and never changed. It is written by its transaction, whose rollback gives the pages back; a
-//! chain that is no longer referenced is given back after the commit, from its end to its head, so that the clean-up can
-//! be begun again from the head after a crash at any point.
+//! A chain is written once and never changed. It is written by its transaction, whose rollback
+//! gives the pages back; a chain that is no longer referenced is given back after the commit, from
+//! its end to its head, so that the clean-up can be begun again from the head after a crash at any
+//! point.
 
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
-use crate::btree::{Store, broken};
 use crate::error::Result;
 use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageType};
-use crate::pool::PoolError;
+use crate::pool::{PoolError, broken};
 use crate::record::PageOp;
 use crate::storage::free_space::Purpose;
-use crate::storage::mini_transaction::Change;
-use crate::txn::log::TxnLog;
-use crate::txn::table::ActiveTxns;
+use crate::storage::mini_transaction::MiniTransaction;
+use crate::storage::store::Store;
 
 const NEXT: usize = PAGE_HEADER_SIZE;
 const CHAIN: usize = NEXT + 8;
@@ -85,21 +85,31 @@ fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
         && u32_at(bytes, LENGTH) as usize <= PAGE_CONTENT
 }
 
+/// The transaction that writes a chain.
+pub(crate) trait OverflowWriter {
+    /// A number that no other chain of the database has.
+    fn number(&mut self) -> Result<u64>;
+
+    /// Sets log space aside for a page. Called without latches.
+    fn reserve_log(&mut self) -> Result<()>;
+
+    /// Logs the mini-transaction that takes `page`.
+    fn allocate(&mut self, mini: MiniTransaction<'_>, page: PageId);
+}
+
 impl Store {
-    /// Writes `value` into a new chain, from its end to its head. `room` is called before each page, without latches.
-    pub(crate) fn write_chain(
+    /// Writes `value` into a new chain, from its end to its head.
+    pub(crate) fn write_overflow_chain(
         &self,
-        log: &mut TxnLog,
-        active: &ActiveTxns,
+        writer: &mut impl OverflowWriter,
         table: TableId,
         value: &[u8],
-        mut room: impl FnMut(&mut TxnLog, usize) -> Result<()>,
     ) -> Result<Reference> {
-        let chain = log.next_chain()?;
+        let chain = writer.number()?;
         let mut next = PageId::ZERO;
         let mut image = vec![0; PAGE_SIZE];
         for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {
-            room(log, PAGE_SIZE)?;
+            writer.reserve_log()?;
             let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
             let guard = self.pool.create(taken.page)?;
             let id = guard.id();
@@ -109,11 +119,11 @@ impl Store {
             image[PLACE..PLACE + 4].copy_from_slice(&(place as u32).to_le_bytes());
             image[LENGTH..LENGTH + 4].copy_from_slice(&(part.len() as u32).to_le_bytes());
             image[CONTENT..CONTENT + part.len()].copy_from_slice(part);
-            let mut change = Change::new();
-            let index = change.include(guard);
-            change.apply(index, PageOp::Image(&page::image(&image)));
-            taken.record(&mut change);
-            log.allocate(&*self.scheme, active, change, id);
+            let mut mini = MiniTransaction::new();
+            let index = mini.include(guard);
+            mini.apply(index, PageOp::Image(&page::image(&image)));
+            taken.record(&mut mini);
+            writer.allocate(mini, id);
             next = id;
         }
         let len = u32::try_from(value.len()).expect("the limit of a value's length was checked");
@@ -121,7 +131,7 @@ impl Store {
     }
 
     /// Reads a value. The caller holds a lock that keeps the chain in place.
-    pub(crate) fn read_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
+    pub(crate) fn read_overflow_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
         // The length is believed as far as pages of the chain are found.
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
@@ -144,7 +154,7 @@ impl Store {
     }
 
     /// The pages of a chain that are still part of it, from the head.
-    pub(crate) fn chain_pages(&self, head: PageId, chain: u64) -> std::result::Result<Vec<PageId>, PoolError> {
+    pub(crate) fn overflow_chain_pages(&self, head: PageId, chain: u64) -> std::result::Result<Vec<PageId>, PoolError> {
         let mut pages = Vec::new();
         let mut id = head;
         while !id.is_zero() && self.space.is_taken(&self.pool, id)? {
@@ -158,12 +168,13 @@ impl Store {
         Ok(pages)
     }
 
-    /// Gives a page back, as a system transaction that comes after the record with the GSN `after`; returns its own.
+    /// Gives a page back, as a system transaction that comes after the record with the GSN `after`;
+    /// returns its own.
     pub(crate) fn free_page(&self, id: PageId, after: Gsn) -> Result<Gsn> {
         self.scheme.reserve(Self::FREE_BYTES)?;
-        let freed = self.free_page_change(id).map(|mut change| {
-            change.come_after(after);
-            change.finish_at(&*self.scheme).gsn
+        let freed = self.begin_free_page(id).map(|mut mini| {
+            mini.come_after(after);
+            mini.finish_at(&*self.scheme).gsn
         });
         self.scheme.unreserve(Self::FREE_BYTES);
         Ok(freed?)
@@ -172,16 +183,16 @@ impl Store {
     /// More than the record of a freed page takes in the log.
     const FREE_BYTES: u64 = 256;
 
-    /// The change that gives a page back.
-    pub(crate) fn free_page_change(&self, id: PageId) -> std::result::Result<Change<'_>, PoolError> {
-        let mut change = Change::new();
+    /// The mini-transaction that gives a page back.
+    pub(crate) fn begin_free_page(&self, id: PageId) -> std::result::Result<MiniTransaction<'_>, PoolError> {
+        let mut mini = MiniTransaction::new();
         let page = self.pool.exclusive(id)?;
         if page::page_type(&page) == Some(PageType::Free) {
             return Err(broken(id, "a page that is to be given back is free already"));
         }
-        let index = change.include(page);
-        self.space.give_back(&self.pool, &mut change, index)?;
-        Ok(change)
+        let index = mini.include(page);
+        self.space.give_back(&self.pool, &mut mini, index)?;
+        Ok(mini)
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use duramen_wal::Hardened;
 
 use super::Txn;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 
 /// The outcome of [`crate::Txn::commit_async`]: the transaction is over and its changes are visible, but whoever is told
@@ -48,7 +48,7 @@ impl Commit {
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Done(_) => true,
-            State::Hardening(hardened, txn) => txn.core.health.is_forked() || hardened.is_ready(),
+            State::Hardening(hardened, txn) => txn.engine.health.is_forked() || hardened.is_ready(),
         }
     }
 
@@ -63,8 +63,8 @@ impl Commit {
         match self.0 {
             State::Done(outcome) => outcome.expect("a commit has one outcome"),
             State::Hardening(hardened, txn) => {
-                txn.core.health.check_process()?;
-                noted(&txn.core, hardened.wait())
+                txn.engine.health.check_process()?;
+                noted(&txn.engine, hardened.wait())
             }
         }
     }
@@ -79,8 +79,8 @@ impl Commit {
     pub fn on_done(self, call: impl FnOnce(Result<()>) + Send + 'static) {
         match self.0 {
             State::Done(outcome) => call(outcome.expect("a commit has one outcome")),
-            State::Hardening(hardened, txn) => match txn.core.health.check_process() {
-                Ok(()) => hardened.on_ready(move |outcome| call(noted(&txn.core, outcome))),
+            State::Hardening(hardened, txn) => match txn.engine.health.check_process() {
+                Ok(()) => hardened.on_ready(move |outcome| call(noted(&txn.engine, outcome))),
                 Err(error) => call(Err(error)),
             },
         }
@@ -93,11 +93,11 @@ impl Future for Commit {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let outcome = match &mut self.0 {
             State::Done(outcome) => outcome.take().expect("a commit that is done is not polled again"),
-            State::Hardening(hardened, txn) => match txn.core.health.check_process() {
+            State::Hardening(hardened, txn) => match txn.engine.health.check_process() {
                 Err(error) => Err(error),
                 Ok(()) => match Pin::new(hardened).poll(context) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(outcome) => noted(&txn.core, outcome),
+                    Poll::Ready(outcome) => noted(&txn.engine, outcome),
                 },
             },
         };
@@ -113,6 +113,6 @@ impl fmt::Debug for Commit {
 }
 
 /// A log that has failed puts the database out of service.
-fn noted(core: &Core, outcome: duramen_wal::Result<()>) -> Result<()> {
-    outcome.map_err(|error| core.note(Error::from(error)))
+fn noted(engine: &Engine, outcome: duramen_wal::Result<()>) -> Result<()> {
+    outcome.map_err(|error| engine.note(Error::from(error)))
 }

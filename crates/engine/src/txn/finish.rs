@@ -9,22 +9,20 @@
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Place};
+use duramen_types::{Gsn, Place, planted};
 
 use super::Txn;
 use super::commit::Commit;
-use super::rollback::undo_to;
 use super::write::is_unlocked;
-use crate::api::options::CommitMode;
-use crate::api::timestamp::Timestamp;
-use crate::btree::Tree;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::record::Garbage;
+use crate::options::CommitMode;
+use crate::record::{DeferredFree, Tree};
 use crate::sim_cost;
-use crate::txn::context_pool::Context;
-use crate::txn::log::Mark;
+use crate::timestamp::Timestamp;
+use crate::txn_state::context_pool::Context;
+use crate::txn_state::log::Mark;
+use crate::txn_state::undo::undo_to;
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any crash (not so under
@@ -35,7 +33,7 @@ impl Txn {
     /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] when the log could not be hardened: whether the transaction
     /// is committed shows when the database is reopened.
     pub fn commit(self) -> Result<()> {
-        let mode = self.core.options.commit;
+        let mode = self.engine.options.commit;
         self.commit_in(mode)
     }
 
@@ -70,7 +68,7 @@ impl Txn {
     /// # }
     /// ```
     pub fn commit_async(mut self) -> Commit {
-        let mode = self.core.options.commit;
+        let mode = self.engine.options.commit;
         match self.pre_commit(mode) {
             Ok(unhardened) => self.harden_async(unhardened),
             Err(error) => Commit::done(Err(error)),
@@ -88,10 +86,10 @@ impl Txn {
     }
 
     fn harden_async(self, unhardened: Unhardened) -> Commit {
-        let is_pipelined = self.core.options.commit == CommitMode::Pipelined;
+        let is_pipelined = self.engine.options.commit == CommitMode::Pipelined;
         let Unhardened { gsn, own } = unhardened;
-        if is_pipelined && !gsn.is_zero() && !self.core.scheme().is_hardened(gsn) {
-            Commit::hardening(self.core.scheme().request_hardening(gsn, own), self)
+        if is_pipelined && !gsn.is_zero() && !self.engine.scheme().is_hardened(gsn) {
+            Commit::hardening(self.engine.scheme().request_hardening(gsn, own), self)
         } else {
             Commit::done(self.harden(unhardened))
         }
@@ -106,21 +104,21 @@ impl Txn {
         let _commit = cost::scope(Category::Commit);
         cost::work(sim_cost::COMMIT);
         let mut context = self.context.take().expect("the transaction is not over");
-        self.core.locks.adopt(&mut context.locks);
-        match commit(&self.core, &mut context, mode) {
+        self.engine.locks.adopt(&mut context.locks);
+        match commit(&self.engine, &mut context, mode) {
             Ok(unhardened) => {
-                self.core.recycle(context);
+                self.engine.contexts.recycle(context, &self.engine.locks);
                 Ok(unhardened)
             }
-            Err(error) => Err(self.core.note(error)),
+            Err(error) => Err(self.engine.note(error)),
         }
     }
 
     fn harden(&self, Unhardened { gsn, own }: Unhardened) -> Result<()> {
-        if gsn.is_zero() || self.core.scheme().is_hardened(gsn) {
+        if gsn.is_zero() || self.engine.scheme().is_hardened(gsn) {
             return Ok(());
         }
-        self.core.scheme().harden(gsn, own).map_err(|error| self.core.note(error))
+        self.engine.scheme().harden(gsn, own).map_err(|error| self.engine.note(error))
     }
 
     /// Takes all changes of the transaction back. As after a commit, what the transaction has read may be acted on when
@@ -130,9 +128,9 @@ impl Txn {
     /// [`crate::Error::Io`] and others when the rollback could not be completed; the database is out of service then,
     /// and reopening it completes the rollback.
     pub fn abort(mut self) -> Result<()> {
-        self.core.health.check_process()?;
+        self.engine.health.check_process()?;
         let seen = self.seen_by_choice();
-        if !seen.is_zero() && !self.core.scheme().is_hardened(seen) {
+        if !seen.is_zero() && !self.engine.scheme().is_hardened(seen) {
             reach(Probe::AbortWaitedForWriter);
         }
         self.abort_now()?;
@@ -142,36 +140,36 @@ impl Txn {
     /// What has to be hardened before the application may act on an abort. A transaction that has failed and is to run
     /// again learns nothing from this attempt.
     fn seen_by_choice(&self) -> Gsn {
-        if self.must_abort || is_on(Bug::AbortAcknowledgedEarly) {
+        if self.must_abort || planted!(AbortAcknowledgedEarly) {
             Gsn::ZERO
         } else {
-            seen(self.context(), self.core.options.commit)
+            seen(self.context(), self.engine.options.commit)
         }
     }
 
     pub(super) fn abort_now(&mut self) -> Result<()> {
         let mut context = self.context.take().expect("the transaction is not over");
-        if let Err(error) = self.core.health.check_process() {
+        if let Err(error) = self.engine.health.check_process() {
             std::mem::forget(context);
             return Err(error);
         }
-        self.core.locks.adopt(&mut context.locks);
-        self.core.counters.aborted();
-        if let Err(error) = self.core.health.check() {
+        self.engine.locks.adopt(&mut context.locks);
+        self.engine.counters.aborted();
+        if let Err(error) = self.engine.health.check() {
             // Recovery will undo. The locks stay: nobody may see what has not been taken back.
-            self.core.locks.close();
+            self.engine.locks.close();
             if !context.log.has_written() {
-                self.core.locks.release_all(&mut context.locks);
+                self.engine.locks.release_all(&mut context.locks);
             }
             return Err(error);
         }
-        match abort(&self.core, &mut context) {
+        match abort(&self.engine, &mut context) {
             Ok(()) => {
-                self.core.recycle(context);
+                self.engine.contexts.recycle(context, &self.engine.locks);
                 Ok(())
             }
             Err(error) => {
-                self.core.fail(&format!("a rollback could not be completed: {error}"));
+                self.engine.failures().fail(&format!("a rollback could not be completed: {error}"));
                 Err(error)
             }
         }
@@ -197,46 +195,46 @@ impl Unhardened {
 }
 
 /// Ends the transaction but for the last wait; returns what must be hardened before it is acknowledged.
-fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Unhardened> {
+fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Unhardened> {
     if !context.log.has_written() {
         let seen = seen(context, mode);
-        if !seen.is_zero() && !core.scheme().is_hardened(seen) {
+        if !seen.is_zero() && !engine.scheme().is_hardened(seen) {
             reach(Probe::ReaderWaitedForWriter);
         }
-        core.locks.release_all(&mut context.locks);
-        context.log.finish(core.scheme(), &core.active);
-        core.counters.committed();
+        engine.locks.release_all(&mut context.locks);
+        context.log.finish(engine.scheme(), &engine.txns);
+        engine.counters.committed();
         return Ok(Unhardened::seen(seen));
     }
-    let mut garbage = Vec::new();
-    context.log.for_each_garbage(|item| garbage.push(item));
+    let mut frees = Vec::new();
+    context.log.for_each_deferred_free(|item| frees.push(item));
     let mut ghosts = Vec::new();
     context.log.for_each_ghost(|tree, key| ghosts.push((tree, key.to_vec())));
 
-    if is_on(Bug::LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
-        core.locks.release_fine(&mut context.locks, Gsn::ZERO);
+    if planted!(LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
+        engine.locks.release_fine(&mut context.locks, Gsn::ZERO);
     }
     // For restoring to a time: nothing else asks for it.
-    let time = core.options.archive.is_some().then(Timestamp::now);
-    let committed = context.log.commit(core.scheme(), !garbage.is_empty(), time);
+    let time = engine.options.archive.is_some().then(Timestamp::now);
+    let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: nobody may build on what may be lost.
-        core.scheme().harden(committed.gsn, Some(committed.place()))?;
+        engine.scheme().harden(committed.gsn, Some(committed.place()))?;
         Unhardened::NOTHING
     } else {
-        core.pre_commit(committed.gsn);
+        engine.pre_commit(committed.gsn);
         Unhardened { gsn: committed.gsn, own: Some(committed.place()) }
     };
-    core.locks.release_fine(&mut context.locks, unhardened.gsn);
-    clear_away(core, context, &ghosts, garbage);
-    core.locks.release_all(&mut context.locks);
-    core.counters.committed();
-    core.checkpoint_if_due(committed.end_gsn());
+    engine.locks.release_fine(&mut context.locks, unhardened.gsn);
+    clear_away(engine, context, &ghosts, frees);
+    engine.locks.release_all(&mut context.locks);
+    engine.counters.committed();
+    engine.checkpointer.wake_if_due(committed.end_gsn());
     if mode == CommitMode::Async {
-        core.scheme().settle();
-        return match core.scheme().failure() {
+        engine.scheme().before_blocking();
+        return match engine.scheme().failure() {
             Some(reason) => Err(Error::Poisoned { reason }),
-            None => core.health.check().map(|()| Unhardened::NOTHING),
+            None => engine.health.check().map(|()| Unhardened::NOTHING),
         };
     }
     Ok(unhardened)
@@ -246,7 +244,7 @@ fn commit(core: &Core, context: &mut Context, mode: CommitMode) -> Result<Unhard
 /// their locks early to it. A transaction that has written commits behind all of them and needs not care.
 fn seen(context: &Context, mode: CommitMode) -> Gsn {
     match mode {
-        _ if is_on(Bug::ReaderAcknowledgedEarly) => Gsn::ZERO,
+        _ if planted!(ReaderAcknowledgedEarly) => Gsn::ZERO,
         CommitMode::Elr | CommitMode::Pipelined => context.locks.seen(),
         CommitMode::Sync | CommitMode::Async => Gsn::ZERO,
     }
@@ -255,38 +253,38 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
 /// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out of the tables. Its
 /// locks on records are gone by now; those on tables keep the trees in place. The outcome of the transaction does not
 /// depend on it: what fails here is done later. Ghosts for which the log has no room stay: who needs their place takes it.
-fn clear_away(core: &Core, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], garbage: Vec<Garbage>) {
+fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], frees: Vec<DeferredFree>) {
     for (tree, key) in ghosts {
-        if let Err(error) = core.make_room(&mut context.log, 0) {
-            core.note(error);
+        if let Err(error) = engine.reserve_log(&mut context.log, 0) {
+            engine.note(error);
             break;
         }
         let mut logged = 0;
-        let purged = core.store.purge(*tree, key, |key| is_unlocked(core, *tree, key), &mut logged);
+        let purged = engine.store.purge(*tree, key, |key| is_unlocked(engine, *tree, key), &mut logged);
         context.log.charge(logged);
         if let Err(error) = purged {
-            core.note(error.into());
+            engine.note(error.into());
         }
     }
-    if !garbage.is_empty() {
+    if !frees.is_empty() {
         let log = std::mem::take(&mut context.log);
         // A failure is noted; the clean-up is tried again later.
-        let _ = core.finish_garbage(log, garbage);
+        let _ = engine.freeing().free_and_end(log, frees);
         return;
     }
-    context.log.finish(core.scheme(), &core.active);
+    context.log.finish(engine.scheme(), &engine.txns);
 }
 
-fn abort(core: &Core, context: &mut Context) -> Result<()> {
+fn abort(engine: &Engine, context: &mut Context) -> Result<()> {
     let mut ghosts = Vec::new();
-    undo_to(core, context, Mark::default(), &mut |tree, key| ghosts.push((tree, key.to_vec())))?;
+    undo_to(&engine.store, context, Mark::default(), &mut |tree, key| ghosts.push((tree, key.to_vec())))?;
     if context.log.has_written() {
-        let ended = context.log.end(core.scheme());
-        core.checkpoint_if_due(ended.end_gsn());
+        let ended = context.log.end(engine.scheme());
+        engine.checkpointer.wake_if_due(ended.end_gsn());
     }
-    core.locks.release_fine(&mut context.locks, Gsn::ZERO);
-    clear_away(core, context, &ghosts, Vec::new());
-    core.scheme().settle();
-    core.locks.release_all(&mut context.locks);
+    engine.locks.release_fine(&mut context.locks, Gsn::ZERO);
+    clear_away(engine, context, &ghosts, Vec::new());
+    engine.scheme().before_blocking();
+    engine.locks.release_all(&mut context.locks);
     Ok(())
 }

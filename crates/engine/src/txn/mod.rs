@@ -1,7 +1,8 @@
 //! Transactions.
 //!
-//! `read.rs` and `scan.rs` find records, `write.rs` changes them, `rollback.rs` takes changes back, `finish.rs` commits
-//! and aborts, `commit.rs` is what tells about a commit that is not hardened yet. This file holds what they share.
+//! `read.rs` and `scan.rs` find records, `write.rs` changes them, `savepoint.rs` takes changes back, `finish.rs`
+//! commits and aborts, `commit.rs` is what tells about a commit that is not hardened yet. This file holds what they
+//! share. What the database keeps of a transaction is in `txn_state`.
 //!
 //! # How serializability is kept
 //! Strict two-phase locking on keys and on the gaps between them. The lock on a key is taken before the tree is searched,
@@ -9,14 +10,10 @@
 //! taken after a first look, and then the tree is looked at again; only what is seen while the lock is held counts.
 
 mod commit;
-pub(crate) mod context_pool;
-pub(crate) mod deferred_free;
 mod finish;
-pub(crate) mod log;
 mod read;
-pub(crate) mod rollback;
+mod savepoint;
 mod scan;
-pub(crate) mod table;
 mod write;
 
 pub use commit::Commit;
@@ -25,14 +22,15 @@ pub use scan::Scan;
 use duramen_sync::Reference;
 use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
 
-use crate::api::options::Isolation;
-use crate::btree::{Store, Tree};
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock::{Age, LockError, LockId, LockMode};
+use crate::options::Isolation;
+use crate::record::Tree;
 use crate::storage::catalog::{Opening, Table};
-use crate::txn::context_pool::Context;
-use crate::txn::log::Mark;
+use crate::storage::store::Store;
+use crate::txn_state::context_pool::Context;
+use crate::txn_state::log::Mark;
 
 /// A transaction. Dropping one that is neither committed nor aborted aborts it.
 ///
@@ -41,7 +39,7 @@ use crate::txn::log::Mark;
 /// [`Error::NoSuchSavepoint`] the transaction can only be aborted; everything else gives [`Error::MustAbort`].
 #[derive(Debug)]
 pub struct Txn {
-    core: Reference<Core>,
+    engine: Reference<Engine>,
     /// Present until the transaction is over.
     context: Option<Box<Context>>,
     isolation: Isolation,
@@ -63,11 +61,11 @@ pub struct Savepoint {
 }
 
 impl Txn {
-    pub(crate) fn begin(core: Reference<Core>, isolation: Isolation) -> Self {
+    pub(crate) fn begin(engine: Reference<Engine>, isolation: Isolation) -> Self {
         duramen_sync::cost::work(crate::sim_cost::BEGIN);
         Self {
-            context: Some(core.context()),
-            core,
+            context: Some(engine.context()),
+            engine,
             isolation,
             must_abort: false,
             waited_for_own_thread: false,
@@ -106,21 +104,21 @@ impl Txn {
     }
 
     /// The parts that operations work with, borrowed side by side.
-    fn parts(&mut self) -> (&Core, &Store, &mut Context) {
-        (&self.core, &self.core.store, self.context.as_mut().expect("the transaction is not over"))
+    fn parts(&mut self) -> (&Engine, &Store, &mut Context) {
+        (&self.engine, &self.engine.store, self.context.as_mut().expect("the transaction is not over"))
     }
 
     /// Refuses operations of a transaction that can only be aborted, and all of a database that is out of service.
     fn check_usable(&self) -> Result<()> {
         if self.must_abort {
-            self.core.health.check_process().and(Err(Error::MustAbort))
+            self.engine.health.check_process().and(Err(Error::MustAbort))
         } else {
-            self.core.health.check()
+            self.engine.health.check()
         }
     }
 
     /// Remembers what an error means for the transaction and for the database.
-    fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
+    fn record_outcome<T>(&mut self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             let harmless = matches!(
                 error,
@@ -134,16 +132,16 @@ impl Txn {
                     | Error::NoSuchSavepoint
             );
             self.must_abort |= !harmless;
-            self.core.note(error)
+            self.engine.note(error)
         })
     }
 
     fn lock(&mut self, id: LockId, mode: LockMode) -> Result<()> {
-        let (core, _, context) = self.parts();
-        match core.locks.acquire(&mut context.locks, id, mode) {
+        let (engine, _, context) = self.parts();
+        match engine.locks.acquire(&mut context.locks, id, mode) {
             Ok(()) => Ok(()),
             Err(error) => {
-                let error_of_txn = core.lock_error(context.locks.txn(), error);
+                let error_of_txn = engine.lock_error(context.locks.txn(), error);
                 self.waited_for_own_thread |= error == LockError::Deadlock { cycle: 1 };
                 Err(error_of_txn)
             }
@@ -152,24 +150,24 @@ impl Txn {
 
     /// Locks the table as a whole, by intention, and makes sure that it still exists.
     fn enter_table(&mut self, table: &Table, mode: LockMode) -> Result<Tree> {
-        let tree = table.tree(&self.core.tables)?;
+        let tree = table.tree(&self.engine.tables)?;
         self.lock(LockId::table(tree.table), mode)?;
         table.check_not_dropped()?;
         Ok(tree)
     }
 
     /// For the database's own transactions on its catalog, which hold a lock on it as a whole.
-    pub(crate) fn internal<T>(&mut self, work: impl FnOnce(&Core, &mut Context) -> Result<T>) -> Result<T> {
+    pub(crate) fn internal<T>(&mut self, work: impl FnOnce(&Engine, &mut Context) -> Result<T>) -> Result<T> {
         self.check_usable()?;
-        let (core, _, context) = self.parts();
-        let result = work(core, context);
-        self.settle(result)
+        let (engine, _, context) = self.parts();
+        let result = work(engine, context);
+        self.record_outcome(result)
     }
 
     pub(crate) fn lock_exclusively(&mut self, id: LockId) -> Result<()> {
         self.check_usable()?;
         let result = self.lock(id, LockMode::Exclusive);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// The lock on the gap below `next`, or below the end of the table.
@@ -201,8 +199,8 @@ impl Drop for Txn {
             // An error here has put the database out of service, or the database is closed: recovery will undo.
             let _ = self.abort_now();
         }
-        if self.core.health.is_forked() {
-            std::mem::forget(self.core.clone());
+        if self.engine.health.is_forked() {
+            std::mem::forget(self.engine.clone());
         }
     }
 }

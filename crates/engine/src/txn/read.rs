@@ -3,14 +3,15 @@
 use crate::sim_cost;
 use duramen_sync::cost;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use super::{Txn, check_key};
-use crate::api::options::Isolation;
-use crate::btree::{Lookup, Tree};
+use crate::btree::Lookup;
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
 use crate::page::SlotFlags;
+use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::overflow::Reference;
 
@@ -31,7 +32,7 @@ impl Txn {
     pub fn get_with<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.check_usable()?;
         let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared, read);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change it: two transactions
@@ -55,14 +56,14 @@ impl Txn {
     ) -> Result<Option<R>> {
         self.check_usable()?;
         let result = self.get_locked(table, key, LockMode::IntentExclusive, LockMode::Exclusive, read);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Reads a catalog record; the transaction holds the lock on the catalog.
     pub(crate) fn get_raw(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.internal(|core, context| {
-            let found = core.store.lookup(tree, key, &mut context.value)?;
-            record_flags(found).map(|flags| materialize(&core.store, tree, &context.value, flags)).transpose()
+        self.internal(|engine, context| {
+            let found = engine.store.lookup(tree, key, &mut context.value)?;
+            record_flags(found).map(|flags| materialize(&engine.store, tree, &context.value, flags)).transpose()
         })
     }
 
@@ -83,7 +84,7 @@ impl Txn {
         check_key(key)?;
         let tree = self.enter_table(table, intent)?;
         let record = LockId::record(tree.table, key);
-        let skip = is_on(Bug::SkipReadLock) && mode == LockMode::Shared;
+        let skip = planted!(SkipReadLock) && mode == LockMode::Shared;
         let momentary = self.isolation == Isolation::ReadCommitted
             && mode == LockMode::Shared
             && self.context().locks.held(record).is_none();
@@ -92,8 +93,8 @@ impl Txn {
         }
         let result = self.read_value(tree, key, read);
         if momentary && !skip {
-            let (core, _, context) = self.parts();
-            core.locks.release_one(&mut context.locks, record);
+            let (engine, _, context) = self.parts();
+            engine.locks.release_one(&mut context.locks, record);
         }
         result
     }
@@ -141,11 +142,16 @@ fn record_flags(found: Lookup) -> Option<SlotFlags> {
 }
 
 /// The value that a leaf's bytes stand for.
-pub(super) fn materialize(store: &crate::btree::Store, tree: Tree, bytes: &[u8], flags: SlotFlags) -> Result<Vec<u8>> {
+pub(super) fn materialize(
+    store: &crate::storage::store::Store,
+    tree: Tree,
+    bytes: &[u8],
+    flags: SlotFlags,
+) -> Result<Vec<u8>> {
     if !flags.contains(SlotFlags::OVERFLOW) {
         return Ok(bytes.to_vec());
     }
     let reference = Reference::decode(bytes)
-        .ok_or_else(|| crate::btree::broken(tree.root, "a reference to an overflow value is malformed"))?;
-    Ok(store.read_chain(reference)?)
+        .ok_or_else(|| crate::pool::broken(tree.root, "a reference to an overflow value is malformed"))?;
+    Ok(store.read_overflow_chain(reference)?)
 }

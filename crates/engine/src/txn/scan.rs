@@ -15,18 +15,19 @@ use std::ops::{Bound, RangeBounds};
 use crate::sim_cost;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::{Backoff, cost};
-use duramen_types::Gsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Gsn, planted};
 
 use super::Txn;
 use super::read::materialize;
-use crate::api::options::Isolation;
-use crate::btree::{Direction, Neighbour, Store, Tree};
+use crate::btree::{Direction, Neighbour};
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
+use crate::options::Isolation;
 use crate::page::{Node, PageBytes, SlotFlags};
 use crate::pool::{Interrupt, Optimistic};
+use crate::record::Tree;
 use crate::storage::catalog::Table;
+use crate::storage::store::Store;
 
 /// Most records of one batch.
 const BATCH: usize = 64;
@@ -125,14 +126,14 @@ impl<'t> Scan<'t> {
             self.finished = true;
             return Ok(());
         }
-        let core = self.txn.core.clone();
+        let engine = self.txn.engine.clone();
         let mut limit = BATCH;
         let mut backoff = Backoff::new();
         while self.ready.is_empty() && !self.finished {
             let mut seen = Vec::new();
             let batch = match self.direction {
-                Direction::Forward => self.look_forward(&core.store, tree, limit, &mut seen),
-                Direction::Backward => self.look_backward(&core.store, tree, limit, &mut seen),
+                Direction::Forward => self.look_forward(&engine.store, tree, limit, &mut seen),
+                Direction::Backward => self.look_backward(&engine.store, tree, limit, &mut seen),
             };
             let batch = match batch {
                 Ok(batch) => batch,
@@ -143,16 +144,16 @@ impl<'t> Scan<'t> {
                 Err(Interrupt::Failed(error)) => return Err(error.into()),
             };
             let momentary = self.lock_batch(tree, &batch)?;
-            let unchanged = is_on(Bug::GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
+            let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
             if unchanged {
                 // What is missing from the range may have been deleted by any of them, and left no lock behind.
-                let pre_committed = Gsn::new(core.pre_committed.load(Ordering::Acquire));
+                let pre_committed = Gsn::new(engine.pre_committed.load(Ordering::Acquire));
                 self.txn.parts().2.locks.saw(pre_committed);
             }
-            let accepted = if unchanged { self.accept(&core.store, tree, batch) } else { Ok(()) };
-            let (core, _, context) = self.txn.parts();
+            let accepted = if unchanged { self.accept(&engine.store, tree, batch) } else { Ok(()) };
+            let (engine, _, context) = self.txn.parts();
             for id in momentary {
-                core.locks.release_one(&mut context.locks, id);
+                engine.locks.release_one(&mut context.locks, id);
             }
             accepted?;
             if !unchanged {
@@ -342,7 +343,7 @@ impl Iterator for Scan<'_> {
         cost::work(sim_cost::SCAN_STEP);
         if self.ready.is_empty() && !self.finished {
             let filled = self.fill();
-            if let Err(error) = self.txn.settle(filled) {
+            if let Err(error) = self.txn.record_outcome(filled) {
                 self.finished = true;
                 self.ready.clear();
                 return Some(Err(error));

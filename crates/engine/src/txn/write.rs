@@ -3,21 +3,24 @@
 use crate::sim_cost;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{PAGE_SIZE, PageId, planted};
 
 use super::{Txn, check_key, check_value};
-use crate::api::options::Isolation;
-use crate::btree::{Lookup, Store, Tree, number};
-use crate::engine::Core;
+use crate::btree::{Lookup, number};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
+use crate::options::Isolation;
 use crate::page::{MAX_INLINE_SIZE, Node, SlotFlags};
 use crate::pool::{Exclusive, Interrupt};
-use crate::record::{Garbage, PageOp, Undo, difference};
+use crate::record::{DeferredFree, PageOp, Tree, Undo, difference};
 use crate::storage::catalog::Table;
 use crate::storage::free_space::Purpose;
-use crate::storage::overflow::Reference;
-use crate::txn::context_pool::Context;
+use crate::storage::mini_transaction::MiniTransaction;
+use crate::storage::overflow::{OverflowWriter, Reference};
+use crate::storage::store::Store;
+use crate::txn_state::context_pool::Context;
+use crate::txn_state::log::TxnLog;
 
 /// What a write expects at the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,8 +59,28 @@ struct Passage {
 }
 
 impl Passage {
-    fn end(self, core: &Core, context: &mut Context) {
-        core.locks.restore(&mut context.locks, self.gap, self.before);
+    fn end(self, engine: &Engine, context: &mut Context) {
+        engine.locks.restore(&mut context.locks, self.gap, self.before);
+    }
+}
+
+/// Writes overflow chains for a transaction.
+struct ChainLog<'a> {
+    engine: &'a Engine,
+    log: &'a mut TxnLog,
+}
+
+impl OverflowWriter for ChainLog<'_> {
+    fn number(&mut self) -> Result<u64> {
+        self.log.next_overflow_chain()
+    }
+
+    fn reserve_log(&mut self) -> Result<()> {
+        self.engine.reserve_log(self.log, PAGE_SIZE)
+    }
+
+    fn allocate(&mut self, mini: MiniTransaction<'_>, page: PageId) {
+        self.log.allocate(self.engine.scheme(), &self.engine.txns, mini, page);
     }
 }
 
@@ -96,7 +119,7 @@ impl Txn {
         cost::work(sim_cost::WRITE);
         self.check_usable()?;
         let result = self.delete_locked(table, key);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Writes a catalog record; the transaction holds the lock on the catalog.
@@ -104,7 +127,7 @@ impl Txn {
         self.check_usable()?;
         let locked = self.lock(LockId::record(tree.table, key), LockMode::Exclusive);
         let result = locked.and_then(|()| self.write_at(tree, key, value, Expect::Anything));
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     /// Deletes a catalog record; the transaction holds the lock on the catalog.
@@ -112,14 +135,14 @@ impl Txn {
         self.check_usable()?;
         let locked = self.lock(LockId::record(tree.table, key), LockMode::Exclusive);
         let result = locked.and_then(|()| self.delete_at(tree, key));
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     fn write(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
         cost::work(sim_cost::WRITE);
         self.check_usable()?;
         let result = self.write_locked(table, key, value, expect);
-        self.settle(result)
+        self.record_outcome(result)
     }
 
     fn write_locked(&mut self, table: &Table, key: &[u8], value: &[u8], expect: Expect) -> Result<()> {
@@ -142,9 +165,9 @@ impl Txn {
             (Expect::Presence, Lookup::Ghost | Lookup::Absent) => return self.not_found(tree, key),
             _ => {}
         }
-        let (core, store, context) = self.parts();
-        let reference = store
-            .write_chain(&mut context.log, &core.active, tree.table, value, |log, bytes| core.make_room(log, bytes))?;
+        let (engine, store, context) = self.parts();
+        let reference =
+            store.write_overflow_chain(&mut ChainLog { engine, log: &mut context.log }, tree.table, value)?;
         self.write_leaf(tree, key, &reference.encode(), SlotFlags::OVERFLOW, expect)
     }
 
@@ -160,8 +183,8 @@ impl Txn {
         let mut passage = None;
         let result = self.write_leaf_through(tree, key, payload, flags, expect, &mut passage);
         if let Some(passage) = passage {
-            let (core, _, context) = self.parts();
-            passage.end(core, context);
+            let (engine, _, context) = self.parts();
+            passage.end(engine, context);
         }
         result
     }
@@ -178,8 +201,8 @@ impl Txn {
     ) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
-            self.make_room(key.len() + payload.len())?;
-            let (core, store, context) = self.parts();
+            self.reserve_log(key.len() + payload.len())?;
+            let (engine, store, context) = self.parts();
             let leaf = store.leaf_exclusive(tree, key)?;
             let (slot, found) = Node(&leaf[..]).lower_bound(key);
             let present = found && !Node(&leaf[..]).is_ghost(slot);
@@ -193,9 +216,9 @@ impl Txn {
             }
             let entry = Entry { tree, key, payload, flags };
             let attempt = if found {
-                change_slot(core, context, leaf, slot, entry)?
+                change_slot(engine, context, leaf, slot, entry)?
             } else {
-                insert_slot(core, context, leaf, slot, entry)?
+                insert_slot(engine, context, leaf, slot, entry)?
             };
             match attempt {
                 Attempt::Done => return Ok(()),
@@ -204,7 +227,7 @@ impl Txn {
                     reach(Probe::InsertionWaitedForGap);
                     // The gap is another one, for somebody has divided the one that this has waited for.
                     if let Some(passed) = passage.take() {
-                        passed.end(core, context);
+                        passed.end(engine, context);
                     }
                     let before = context.locks.held(gap);
                     self.lock(gap, LockMode::IntentExclusive)?;
@@ -214,9 +237,9 @@ impl Txn {
         }
     }
 
-    fn make_room(&mut self, bytes: usize) -> Result<()> {
-        let (core, _, context) = self.parts();
-        core.make_room(&mut context.log, bytes)
+    fn reserve_log(&mut self, bytes: usize) -> Result<()> {
+        let (engine, _, context) = self.parts();
+        engine.reserve_log(&mut context.log, bytes)
     }
 
     fn delete_locked(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
@@ -227,8 +250,8 @@ impl Txn {
     }
 
     fn delete_at(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
-        self.make_room(key.len())?;
-        let (core, store, context) = self.parts();
+        self.reserve_log(key.len())?;
+        let (engine, store, context) = self.parts();
         let mut leaf = store.leaf_exclusive(tree, key)?;
         let node = Node(&leaf[..]);
         let (slot, found) = node.lower_bound(key);
@@ -240,8 +263,8 @@ impl Txn {
             };
         }
         let flags = node.flags(slot);
-        let garbage = chain_of(node.value(slot), flags);
-        context.log.update(core.scheme(), &core.active, &mut leaf, true, |_, out| {
+        let free = overflow_chain_of(node.value(slot), flags);
+        context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
             Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
             let operation = out.len();
             let flags = flags.with(SlotFlags::GHOST);
@@ -249,8 +272,8 @@ impl Txn {
             operation
         });
         drop(leaf);
-        if let Some(garbage) = garbage {
-            context.log.free_on_commit(core.scheme(), &core.active, garbage);
+        if let Some(free) = free {
+            context.log.free_on_commit(engine.scheme(), &engine.txns, free);
         }
         Ok(true)
     }
@@ -258,7 +281,7 @@ impl Txn {
 
 /// Gives the record (or ghost) at `slot` a new value.
 fn change_slot<'s>(
-    core: &'s Core,
+    engine: &'s Engine,
     context: &mut Context,
     mut leaf: Exclusive<'s>,
     slot: usize,
@@ -268,10 +291,10 @@ fn change_slot<'s>(
     let node = Node(&leaf[..]);
     let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
     if payload.len() > old_len + node.free_space() {
-        return enlarge(core, context, leaf, entry);
+        return enlarge(engine, context, leaf, entry);
     }
-    let garbage = chain_of(node.value(slot), old_flags);
-    context.log.update(core.scheme(), &core.active, &mut leaf, false, |leaf, out| {
+    let free = overflow_chain_of(node.value(slot), old_flags);
+    context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
         let add = &old[at..at + old_part];
@@ -283,44 +306,44 @@ fn change_slot<'s>(
         operation
     });
     drop(leaf);
-    if let Some(garbage) = garbage {
-        context.log.free_on_commit(core.scheme(), &core.active, garbage);
+    if let Some(free) = free {
+        context.log.free_on_commit(engine.scheme(), &engine.txns, free);
     }
     Ok(Attempt::Done)
 }
 
 /// Adds a record where there is none, if nobody protects the gap.
 fn insert_slot<'s>(
-    core: &'s Core,
+    engine: &'s Engine,
     context: &mut Context,
     mut leaf: Exclusive<'s>,
     slot: usize,
     entry: Entry<'_>,
 ) -> Result<Attempt> {
-    let (store, Entry { tree, key, payload, flags }) = (&core.store, entry);
+    let (store, Entry { tree, key, payload, flags }) = (&engine.store, entry);
     let next = match next_key(store, tree, &leaf, slot, &mut context.key) {
         Ok(next) => next,
         Err(Interrupt::Restart) => return Ok(Attempt::Again),
         Err(Interrupt::Failed(error)) => return Err(error.into()),
     };
     let gap = Txn::gap(tree, next.then_some(&context.key[..]));
-    if !is_on(Bug::SkipGapLock) {
-        if !core.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
+    if !planted!(SkipGapLock) {
+        if !engine.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
             return Ok(Attempt::Gap(gap));
         }
         // The new key divides the gap: who protects the whole goes on to protect both parts.
         let inherits = context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared));
         let lower_part = LockId::gap(tree.table, key);
-        if inherits && !core.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
+        if inherits && !engine.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
             drop(leaf);
-            let waited = core.locks.acquire(&mut context.locks, lower_part, LockMode::Shared);
-            return again(core, context, waited);
+            let waited = engine.locks.acquire(&mut context.locks, lower_part, LockMode::Shared);
+            return again(engine, context, waited);
         }
     }
     if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
-        return enlarge(core, context, leaf, entry);
+        return enlarge(engine, context, leaf, entry);
     }
-    context.log.update(core.scheme(), &core.active, &mut leaf, false, |_, out| {
+    context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |_, out| {
         Undo::Insert { tree, key }.encode(out);
         let operation = out.len();
         PageOp::Insert { slot: number(slot), key, value: payload, flags }.encode(out);
@@ -330,10 +353,10 @@ fn insert_slot<'s>(
 }
 
 /// Makes room in a leaf for the entry, by removing ghosts or else by splitting it.
-fn enlarge<'s>(core: &'s Core, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
-    let (store, Entry { tree, key, payload, .. }) = (&core.store, entry);
+fn enlarge<'s>(engine: &'s Engine, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
+    let (store, Entry { tree, key, payload, .. }) = (&engine.store, entry);
     let mut logged = 0;
-    let enlarged = match store.purge_leaf(leaf, |key| is_unlocked(core, tree, key)) {
+    let enlarged = match store.purge_leaf(leaf, |key| is_unlocked(engine, tree, key)) {
         Ok(bytes) => {
             logged = bytes;
             Ok(())
@@ -349,25 +372,25 @@ fn enlarge<'s>(core: &'s Core, context: &mut Context, leaf: Exclusive<'s>, entry
 }
 
 /// A lock was waited for without the latch: look again.
-fn again(core: &Core, context: &Context, waited: std::result::Result<(), LockError>) -> Result<Attempt> {
+fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), LockError>) -> Result<Attempt> {
     match waited {
         Ok(()) => Ok(Attempt::Again),
-        Err(error) => Err(core.lock_error(context.locks.txn(), error)),
+        Err(error) => Err(engine.lock_error(context.locks.txn(), error)),
     }
 }
 
 /// Whether nobody holds or waits for a lock on the key or the gap below it.
-pub(super) fn is_unlocked(core: &Core, tree: Tree, key: &[u8]) -> bool {
-    core.locks.is_unlocked(LockId::record(tree.table, key)) && core.locks.is_unlocked(LockId::gap(tree.table, key))
+pub(super) fn is_unlocked(engine: &Engine, tree: Tree, key: &[u8]) -> bool {
+    engine.locks.is_unlocked(LockId::record(tree.table, key)) && engine.locks.is_unlocked(LockId::gap(tree.table, key))
 }
 
 /// The overflow chain that a record refers to. A ghost's chain belongs to whoever made it a ghost.
-fn chain_of(value: &[u8], flags: SlotFlags) -> Option<Garbage> {
+fn overflow_chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
     if !flags.contains(SlotFlags::OVERFLOW) || flags.contains(SlotFlags::GHOST) {
         return None;
     }
     let reference = Reference::decode(value)?;
-    Some(Garbage::Chain { head: reference.head, chain: reference.chain })
+    Some(DeferredFree::OverflowChain { head: reference.head, chain: reference.chain })
 }
 
 /// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none. The leaf is latched,

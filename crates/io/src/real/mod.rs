@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Process};
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::planted;
 
 use crate::checks::{assert_directory_name, assert_name, directory_of};
 use crate::counters::Counters;
@@ -215,7 +215,7 @@ impl Disk for RealDisk {
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
         assert_directory_name(directory);
-        if is_on(Bug::SkipDirectorySync) {
+        if planted!(SkipDirectorySync) {
             return Ok(());
         }
         let synced = self.home.directory(directory).and_then(|handle| names::sync(&handle));

@@ -1,6 +1,6 @@
 //! What a power cut leaves on the medium.
 
-use duramen_sync::Arc;
+use duramen_sync::{Arc, SplitMix64};
 use duramen_types::{BLOCK_SIZE, SECTOR_SIZE};
 
 use super::content::{Block, Content};
@@ -27,32 +27,6 @@ pub enum CrashChoice {
     Random(u64),
 }
 
-/// A small generator of pseudo-random numbers (SplitMix64), the same everywhere for the same seed.
-#[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
-
-impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`, which is not zero.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-}
-
 /// What becomes of one unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -65,7 +39,7 @@ enum Fate {
 enum Dealer {
     Fixed(Fate),
     Bits { mask: u64 },
-    Dice { rng: Rng, lost_percent: u64, torn_percent: u64 },
+    Dice { rng: SplitMix64, lost_percent: u64, torn_percent: u64 },
 }
 
 impl Dealer {
@@ -75,7 +49,7 @@ impl Dealer {
             CrashChoice::Everything => Self::Fixed(Fate::Kept),
             CrashChoice::Subset(mask) => Self::Bits { mask: *mask },
             CrashChoice::Random(seed) => {
-                let mut rng = Rng::new(*seed);
+                let mut rng = SplitMix64::new(*seed);
                 let lost_percent = [5, 30, 50, 90][rng.below(4) as usize];
                 let torn_percent = [0, 10, 50, 100][rng.below(4) as usize];
                 Self::Dice { rng, lost_percent, torn_percent }
@@ -92,9 +66,9 @@ impl Dealer {
                 if kept { Fate::Kept } else { Fate::Lost }
             }
             Self::Dice { rng, lost_percent, torn_percent } => {
-                if rng.percent(*lost_percent) {
+                if rng.below(100) < *lost_percent {
                     Fate::Lost
-                } else if rng.percent(*torn_percent) {
+                } else if rng.below(100) < *torn_percent {
                     Fate::Torn
                 } else {
                     Fate::Kept

@@ -32,9 +32,8 @@ pub use image::CrashChoice;
 pub use pace::Pace;
 pub use plan::Fault;
 
-use duramen_sync::{Arc, Mutex, trace};
-use duramen_types::BLOCK_SIZE;
-use duramen_types::planted::{Bug, is_on};
+use duramen_sync::{Arc, Mutex, SplitMix64, trace};
+use duramen_types::{BLOCK_SIZE, planted};
 use std::io::ErrorKind;
 
 use crate::checks::{assert_directory_name, assert_name, directory_of};
@@ -42,7 +41,6 @@ use crate::counters::Counters;
 use crate::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 use content::Content;
 use file::SimFile;
-use image::Rng;
 use inode::Inode;
 use names::{InodeId, NameChange};
 use pace::Pacer;
@@ -85,12 +83,12 @@ impl Drop for SimLock {
 impl SimDisk {
     /// An empty disk without end. The seed decides how far writes get that fail.
     pub fn new(seed: u64) -> Self {
-        Self::with_state(State::new(Rng::new(seed)), None)
+        Self::with_state(State::new(SplitMix64::new(seed)), None)
     }
 
     /// As [`SimDisk::new`], a device that takes its time. Its images do, too.
     pub fn with_pace(seed: u64, pace: Pace) -> Self {
-        Self::with_state(State::new(Rng::new(seed)), Some(Pacer::new(pace, seed)))
+        Self::with_state(State::new(SplitMix64::new(seed)), Some(Pacer::new(pace, seed)))
     }
 
     fn with_state(state: State, pacer: Option<Pacer>) -> Self {
@@ -322,7 +320,7 @@ impl Disk for SimDisk {
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
         assert_directory_name(directory);
-        if is_on(Bug::SkipDirectorySync) {
+        if planted!(SkipDirectorySync) {
             return Ok(());
         }
         self.shared.paced(true, || self.sync_names_of(directory))

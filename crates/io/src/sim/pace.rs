@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Mutex, thread, trace};
-
-use super::image::Rng;
+use duramen_sync::{Mutex, SplitMix64, thread, trace};
 
 /// The speed of a device. Each operation takes a random time, a part of it before it takes effect and the rest between
 /// that and its return; so operations of several threads overtake each other.
@@ -23,17 +21,17 @@ pub struct Pace {
 #[derive(Debug)]
 pub(super) struct Pacer {
     pace: Pace,
-    rng: Mutex<Rng>,
+    rng: Mutex<SplitMix64>,
 }
 
 impl Pacer {
     pub(super) fn new(pace: Pace, seed: u64) -> Self {
-        Self { pace, rng: Mutex::new(Rng::new(seed)) }
+        Self { pace, rng: Mutex::new(SplitMix64::new(seed)) }
     }
 
     /// One for another disk that is as fast.
     pub(super) fn another(&self) -> Self {
-        Self::new(self.pace, self.rng.lock().next())
+        Self::new(self.pace, self.rng.lock().bits())
     }
 
     /// Carries out `operation` at the device's speed.

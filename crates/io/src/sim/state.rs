@@ -1,13 +1,12 @@
 //! Everything a simulated disk holds, behind its one lock.
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, trace};
+use duramen_sync::{Arc, SplitMix64, trace};
 use duramen_types::BLOCK_SIZE;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use super::content::Block;
-use super::image::Rng;
 use super::inode::Inode;
 use super::names::{InodeId, NameChange, Names};
 use super::plan::{Fault, Kind, Plan, Verdict};
@@ -32,11 +31,11 @@ pub(super) struct State {
     /// Size of the device in blocks.
     pub(super) capacity: Option<u64>,
     pub(super) locked: bool,
-    pub(super) rng: Rng,
+    pub(super) rng: SplitMix64,
 }
 
 impl State {
-    pub(super) fn new(rng: Rng) -> Self {
+    pub(super) fn new(rng: SplitMix64) -> Self {
         Self {
             inodes: BTreeMap::new(),
             next_inode: 0,

@@ -8,7 +8,7 @@ use duramen_io::{Disk, SimDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, cpu, thread};
 use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
-use duramen_wal::{GroupCommit, Logs, NewRecord, WalOptions};
+use duramen_wal::{GroupCommit, Log, NewRecord, WalOptions};
 
 use crate::error::{Error, Result};
 use crate::figure::Series;
@@ -47,6 +47,7 @@ impl Load {
     /// Records per second of all threads.
     pub(super) fn rate(self) -> Result<f64> {
         let options = WalOptions {
+            logs: self.logs,
             insert: InsertDesign::Hybrid,
             ring_bytes: self.ring_bytes,
             segment_bytes: 4 << 20,
@@ -55,7 +56,7 @@ impl Load {
             ..WalOptions::default()
         };
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-        let logs = Arc::new(Logs::create(&disk, &options, self.logs, [1; 16])?);
+        let logs = Arc::new(Log::create(&disk, &options, [1; 16])?);
         let start = Instant::now().after(START_UP);
         let threads: std::io::Result<Vec<_>> = (0..self.threads)
             .map(|number| {
@@ -78,7 +79,7 @@ impl Load {
     }
 
     /// Inserts until the time is over; returns how many records, and when it was done.
-    fn work(self, logs: &Logs, number: usize, start: Instant) -> (u64, Instant) {
+    fn work(self, logs: &Log, number: usize, start: Instant) -> (u64, Instant) {
         let payload = [7; RECORD_BYTES - HEADER_BYTES];
         thread::sleep(start.since(Instant::now()));
         let own = if self.by_node { cpu::node() } else { number };

@@ -12,7 +12,6 @@ use super::interleave::{Interleaver, count_interleavings, interleavings};
 use super::program::{Expr, Op, Predicate, Program, State};
 use super::serial::{read_committed_violation, serial_order};
 use crate::harness::{Budget, Coverage, Tally};
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads::test_options;
 use crate::world::{LogEnd, World};
@@ -20,6 +19,7 @@ use Expr::{Const, ReadPlus, ScanPlus};
 use Op::{
     Abort, AddWhere, Commit, Delete, DeleteWhere, Get, GetForUpdate, Insert, Put, Scan, ScanDown, TakeFirst, Update,
 };
+use duramen_test_support::Rng;
 
 /// A set of programs that show an anomaly if some interleaving of them is not serializable.
 #[derive(Clone, Debug)]

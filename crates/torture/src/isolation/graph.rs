@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn components_agree_with_reachability() {
-        let mut rng = crate::rng::Rng::new(5);
+        let mut rng = duramen_test_support::Rng::new(5);
         for _ in 0..200 {
             let nodes = rng.within(1..9);
             let edges: Vec<_> = (0..rng.within(0..16)).map(|_| (rng.within(0..nodes), rng.within(0..nodes))).collect();

@@ -13,10 +13,10 @@ use super::history::{Element, Event, Level, ListKey, Lists, Record, Status, chec
 use crate::circumstances::Circumstances;
 use crate::faults::FAULTS;
 use crate::harness::{Phase, guarded};
-use crate::rng::Rng;
 use crate::variant::Variant;
 use crate::workloads::test_options;
 use crate::world::World;
+use duramen_test_support::Rng;
 
 /// The table that histories are about.
 const LISTS: &str = "lists";
@@ -314,7 +314,7 @@ fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
         let mut txn = db.begin_with(Isolation::Serializable);
         let read = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding);
         match read.and_then(|lists| txn.commit().map(|()| lists)) {
-            // The database was opened early, and losers still hold their locks.
+            // By instant recovery the database is open, and losers still hold their locks.
             Err(error) if error.is_retryable() => thread::yield_now(),
             outcome => return outcome,
         }

@@ -11,10 +11,10 @@ use duramen_types::PAGE_SIZE;
 
 use crate::crash::CrashWorkload;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::script::Script;
 use crate::step::Step;
 use crate::variant::Variant;
+use duramen_test_support::Rng;
 
 /// Every workload.
 pub fn all() -> Vec<&'static dyn CrashWorkload> {
@@ -83,7 +83,7 @@ impl CrashWorkload for Workload {
             pool_bytes: self.sizes.pool_pages * PAGE_SIZE,
             // Redo in many windows, in a few, and in one.
             redo_memory_bytes: Some(*rng.pick(&[4 << 10, 64 << 10, 64 << 20])),
-            open_early: rng.percent(50),
+            instant_recovery: rng.percent(50),
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: self.sizes.segment_kib << 10,
             checkpoint_bytes: self.sizes.checkpoint_kib << 10,

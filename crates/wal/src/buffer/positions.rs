@@ -36,13 +36,12 @@
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, CachePadded, Condvar, Mutex, thread};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use crate::buffer::clock::Clock;
 use crate::buffer::insertion_lock::InsertionLock;
 use crate::buffer::released::Released;
-use crate::group_commit::work_signal::Bell;
+use crate::wake_event::WakeEvent;
 
 /// The positions of a log buffer.
 #[derive(Debug)]
@@ -60,8 +59,8 @@ pub(crate) struct Space {
     /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed. Behind that, what is
     /// released may never have been filled in.
     hardened: CachePadded<AtomicU64>,
-    /// Rung when an insertion finds the buffer full or much of it unflushed, so that the daemon flushes.
-    flusher: Arc<Bell>,
+    /// Set when an insertion finds the buffer full or much of it unflushed, so that the daemon flushes.
+    flusher: Arc<WakeEvent>,
     /// Threads in `wait_for_room`. Changed with `room` locked, read without.
     waiting: AtomicUsize,
     room: Mutex<()>,
@@ -102,13 +101,13 @@ pub(crate) struct Turn<'a> {
 
 impl Space {
     /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
-    /// `end`. With `alarm` bytes unflushed, the bell of the flusher is rung.
+    /// `end`. With `alarm` bytes unflushed, the flusher is woken.
     pub(crate) fn new(
         capacity: u64,
         block: u64,
         alarm: u64,
         end: Lsn,
-        flusher: Arc<Bell>,
+        flusher: Arc<WakeEvent>,
         hardening: Hardening,
     ) -> Self {
         assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
@@ -349,7 +348,7 @@ impl Space {
         let step = (self.alarm / 4).max(1);
         let before = (end - bytes).saturating_sub(self.durable().get());
         if before < self.alarm || (end - bytes) / step != end / step {
-            self.flusher.ring();
+            self.flusher.wake();
         }
         self.has_room(end, self.durable())
     }
@@ -386,7 +385,7 @@ impl Space {
         self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Pairs with the fence in `set_durable`: either that one sees us waiting, or we see its position.
         fence(Ordering::SeqCst);
-        self.flusher.ring();
+        self.flusher.wake();
         while !self.has_room(end(), self.durable()) && !self.has_failed() {
             self.room_made.wait(&mut guard);
         }
@@ -427,8 +426,8 @@ impl Space {
     /// Declares everything below `lsn` durable. Only the flusher calls this.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
-        let unseen = is_on(Bug::RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
-        if is_on(Bug::RoomFenceDropped) {
+        let unseen = planted!(RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
+        if planted!(RoomFenceDropped) {
             // As long as the store waits in a store buffer.
             (0..16).for_each(|_| thread::yield_now());
         }
@@ -473,7 +472,7 @@ impl Turn<'_> {
     /// Keeps the turn when this thread has gone on: another one takes it over with [`Space::entrusted_turn`].
     pub(crate) fn entrust(self) {
         if self.alarmed {
-            self.space.flusher.ring();
+            self.space.flusher.wake();
         }
         std::mem::forget(self);
     }
@@ -484,7 +483,7 @@ impl Drop for Turn<'_> {
         // SAFETY: a turn exists while the lock is held, and only once.
         unsafe { self.space.next.unlock() };
         if self.alarmed {
-            self.space.flusher.ring();
+            self.space.flusher.wake();
         }
     }
 }

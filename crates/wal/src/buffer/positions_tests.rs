@@ -5,7 +5,7 @@ mod native {
     use super::*;
 
     fn space(capacity: u64, block: u64) -> Space {
-        Space::new(capacity, block, 1 << 40, Lsn::new(100), Arc::new(Bell::new()), Hardening::Flushed)
+        Space::new(capacity, block, 1 << 40, Lsn::new(100), Arc::new(WakeEvent::new()), Hardening::Flushed)
     }
 
     #[test]
@@ -87,7 +87,8 @@ mod loom_models {
     #[test]
     fn what_is_released_is_filled_in() {
         loom::model(|| {
-            let space = Arc::new(Space::new(4, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new()), Hardening::Flushed));
+            let space =
+                Arc::new(Space::new(4, 1, 1 << 40, Lsn::new(8), Arc::new(WakeEvent::new()), Hardening::Flushed));
             let cells = Arc::new(Cells::new(4));
             let writers: Vec<_> = (0..2)
                 .map(|_| {
@@ -116,8 +117,8 @@ mod loom_models {
     #[test]
     fn a_full_buffer_is_waited_for() {
         loom::model(|| {
-            let bell = Arc::new(Bell::new());
-            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), Hardening::Flushed));
+            let event = Arc::new(WakeEvent::new());
+            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::clone(&event), Hardening::Flushed));
             let cells = Arc::new(Cells::new(1));
             let writer = {
                 let (space, cells) = (Arc::clone(&space), Arc::clone(&cells));
@@ -131,7 +132,7 @@ mod loom_models {
                 .unwrap()
             };
             // The flusher: sleeps until somebody finds the buffer full.
-            bell.wait(None);
+            event.wait(None);
             let released = space.released();
             assert_eq!(cells.read(8), 8);
             space.set_durable(released);
@@ -144,7 +145,8 @@ mod loom_models {
     #[test]
     fn nobody_waits_for_room_in_a_failed_log() {
         loom::model(|| {
-            let space = Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::new(Bell::new()), Hardening::Flushed));
+            let space =
+                Arc::new(Space::new(1, 1, 1 << 40, Lsn::new(8), Arc::new(WakeEvent::new()), Hardening::Flushed));
             let filled = Arc::new(AtomicU64::new(0));
             let writer = {
                 let (space, filled) = (Arc::clone(&space), Arc::clone(&filled));

@@ -30,8 +30,7 @@
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded};
-use duramen_types::Lsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Lsn, planted};
 
 /// Most notes that are followed by one that comes by, so that it gets on with its own work; the next one goes on.
 const FOLLOWED: usize = if cfg!(duramen_loom) { 1 } else { 16 };
@@ -108,7 +107,7 @@ impl Released {
     /// return, or never, once the log `has_failed`.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
-        if self.get() == lsn || is_on(Bug::ReleaseOutOfOrder) {
+        if self.get() == lsn || planted!(ReleaseOutOfOrder) {
             self.release_in_turn(end);
         } else {
             self.release_early(lsn, end, has_failed);
@@ -209,7 +208,7 @@ impl Bucket {
     /// Notes the space; returns whether there was a cell for it.
     fn put(&self, lsn: Lsn, end: Lsn) -> bool {
         let occupy = |note: &&Note| {
-            is_on(Bug::NoteOverwritten)
+            planted!(NoteOverwritten)
                 || note.start.load(Ordering::Relaxed) == FREE
                 // Acquire: who has taken the last note has read it.
                 && note.start.compare_exchange(FREE, OCCUPIED, Ordering::Acquire, Ordering::Relaxed).is_ok()

@@ -21,8 +21,7 @@
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use crate::buffer::ring::Ring;
 use crate::device::Tail;
@@ -149,7 +148,7 @@ impl Flusher {
 /// Writes `whole` and then `last` at `offset`, durably.
 fn write_piece(file: &dyn File, offset: u64, whole: &[u8], last: Option<&[u8]>) -> duramen_io::Result<()> {
     let parts: Vec<&[u8]> = [Some(whole).filter(|whole| !whole.is_empty()), last].into_iter().flatten().collect();
-    if is_on(Bug::SkipLogSync) {
+    if planted!(SkipLogSync) {
         return file.write_at(&parts, offset);
     }
     if whole.len() as u64 <= WRITE_BYTES {

@@ -26,9 +26,9 @@
 //! there before: something else destroyed hardened records.
 
 use duramen_sync::cost;
-use duramen_types::planted::{Bug, is_on};
 use duramen_types::{
     BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, Place, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
+    planted,
 };
 
 /// Size of a record's header in bytes.
@@ -41,7 +41,7 @@ pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
 pub(crate) const SMALL_PAYLOAD: usize = 128;
 
 /// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see
-/// [`crate::Logs`]). Users of the log do not see it.
+/// [`crate::Log`]). Users of the log do not see it.
 pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
 
 /// Bytes that the tails of `count` logs take.
@@ -117,7 +117,7 @@ pub struct RecordRef<'a> {
     pub flags: u8,
     /// The rest.
     pub payload: &'a [u8],
-    /// What a synchronization of several logs says (see [`crate::Logs`]); otherwise empty.
+    /// What a synchronization of several logs says (see [`crate::Log`]); otherwise empty.
     pub(crate) tails: &'a [u8],
     /// A position up to which the log was durable when the record was filled in, if the record
     /// tells one.
@@ -156,11 +156,6 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// That of a database's only log.
-    pub(crate) fn new(database: [u8; 16], log: LogId) -> Self {
-        Self::one_of(database, log, 1)
-    }
-
     /// That of one of `count` logs.
     pub(crate) fn one_of(database: [u8; 16], log: LogId, count: u16) -> Self {
         let low = u64::from(crc32c_append(u64::from(log.get()), &database));
@@ -379,7 +374,7 @@ impl<'a> Header<'a> {
 pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
     let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
     let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(identity, lsn));
-    (bytes[..4] == crc.to_le_bytes() && in_place) || is_on(Bug::IgnoreLogChecksum)
+    (bytes[..4] == crc.to_le_bytes() && in_place) || planted!(IgnoreLogChecksum)
 }
 
 /// Reads the record at `lsn`, of which `bytes` are the whole.
@@ -425,7 +420,7 @@ mod tests {
             payload,
         };
         let mut bytes = vec![0xAA; record_bytes(payload.len())];
-        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        let identity = Identity::one_of(IDENTITY, LogId::ZERO, 1);
         encode::<MAX_RECORD_BYTES>(&mut bytes, &record, lsn, Gsn::new(lsn.get()), Lsn::new(4096));
         seal(&mut bytes, &identity, lsn);
         bytes
@@ -433,7 +428,7 @@ mod tests {
 
     #[test]
     fn records_of_every_size_are_sealed() {
-        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        let identity = Identity::one_of(IDENTITY, LogId::ZERO, 1);
         let (mut bytes, mut starts, mut lsn) = (Vec::new(), Vec::new(), Lsn::new(8200));
         let payload = |len: usize| -> Vec<u8> { (0..len).map(|i| (i * 31 + len) as u8).collect() };
         let sizes: Vec<usize> = (0..300).chain([1000, 2047, 2048, 2049, 70_000]).collect();
@@ -474,7 +469,7 @@ mod tests {
     fn only_whole_records_are_sealed() {
         let mut bytes = encoded(b"payload", Lsn::new(8200));
         bytes.resize(bytes.len() + 48, 0);
-        seal(&mut bytes, &Identity::new(IDENTITY, LogId::ZERO), Lsn::new(8200));
+        seal(&mut bytes, &Identity::one_of(IDENTITY, LogId::ZERO, 1), Lsn::new(8200));
     }
 
     #[test]
@@ -484,16 +479,16 @@ mod tests {
         let header = Header::at(&bytes).unwrap();
         assert_eq!(header.length(), Some(56));
         assert_eq!(header.durable_before(lsn), Some(Lsn::new(8)));
-        assert!(is_intact(&bytes, &Identity::new(IDENTITY, LogId::ZERO), lsn));
-        let record = decode(&bytes, &Identity::new(IDENTITY, LogId::ZERO), lsn).unwrap();
+        assert!(is_intact(&bytes, &Identity::one_of(IDENTITY, LogId::ZERO, 1), lsn));
+        let record = decode(&bytes, &Identity::one_of(IDENTITY, LogId::ZERO, 1), lsn).unwrap();
         assert_eq!((record.lsn, record.end, record.gsn), (lsn, Lsn::new(8256), Gsn::new(8200)));
         assert_eq!((record.txn, record.page, record.prev), (TxnId::new(5), PageId::new(6), Place::new(7)));
         assert_eq!((record.kind, record.flags, record.payload), (3, 4, &b"payload"[..]));
 
         let elsewhere = [
-            (Identity::new(IDENTITY, LogId::ZERO), Lsn::new(8208)),
-            (Identity::new(IDENTITY, LogId::new(1)), lsn),
-            (Identity::new(*b"sixteen byte id!", LogId::ZERO), lsn),
+            (Identity::one_of(IDENTITY, LogId::ZERO, 1), Lsn::new(8208)),
+            (Identity::one_of(IDENTITY, LogId::new(1), 1), lsn),
+            (Identity::one_of(*b"sixteen byte id!", LogId::ZERO, 1), lsn),
         ];
         for (identity, lsn) in elsewhere {
             assert!(!is_intact(&bytes, &identity, lsn));
@@ -504,7 +499,7 @@ mod tests {
     fn every_flipped_bit_is_noticed() {
         let lsn = Lsn::new(4096);
         let bytes = encoded(b"some payload", lsn);
-        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        let identity = Identity::one_of(IDENTITY, LogId::ZERO, 1);
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
@@ -517,7 +512,7 @@ mod tests {
     fn a_record_with_the_gsn_of_another_place_is_not_intact() {
         let lsn = Lsn::new(8200);
         let mut bytes = encoded(b"payload", lsn);
-        let identity = Identity::new(IDENTITY, LogId::ZERO);
+        let identity = Identity::one_of(IDENTITY, LogId::ZERO, 1);
         bytes[8..16].copy_from_slice(&8208u64.to_le_bytes());
         let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());

@@ -1,6 +1,6 @@
 //! Group commit: the queue of committers, the requests in it, and the flush that serves many of them at once.
 
-pub(crate) mod pending;
+pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod requests;
 pub(crate) mod wake;

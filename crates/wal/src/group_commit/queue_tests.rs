@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use super::*;
 use crate::buffer::positions::Hardening;
+use crate::group_commit::policy::GROUP_THRESHOLD;
 
 fn policy() -> GroupCommit {
     GroupCommit::default()
@@ -10,18 +13,22 @@ fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
 }
 
 fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space) {
-    let bell = Arc::new(Bell::new());
-    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&bell), hardening);
-    (CommitQueue::new(policy, bell, Arc::new(Bell::new())), space)
+    let event = Arc::new(WakeEvent::new());
+    let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&event), hardening);
+    (CommitQueue::new(policy, event, Arc::new(WakeEvent::new())), space)
 }
 
-/// Ends a flush; returns whether the daemon has been rung for.
+/// Ends a waiter's flush; returns whether the daemon has been woken.
 #[cfg(not(duramen_loom))]
 fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
     queue.state.lock().daemon_looks = None;
-    queue.end_flush(space, true);
+    queue.end_flush(space);
     queue.state.lock().daemon_looks.is_some()
 }
+
+/// With so many committers, one request may be posted in each stripe while the daemon waits for a
+/// group.
+const UNCOLLECTED: usize = 4 * STRIPES;
 
 /// Inserts one byte and releases it.
 fn insert(space: &Space) -> Lsn {
@@ -32,19 +39,18 @@ fn insert(space: &Space) -> Lsn {
 
 #[cfg(not(duramen_loom))]
 mod native {
-    use std::time::Duration;
-
     use duramen_sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use duramen_sync::thread;
 
     #[test]
     fn a_lonely_committer_flushes_by_itself() {
         let (queue, space) = fixture(policy());
         let lsn = insert(&space);
-        queue.wait(&space, lsn, Ask::InCompany, || space.set_durable(space.released()));
+        queue.wait(&space, lsn, Ask::Grouped, || space.set_durable(space.released()));
         assert_eq!(queue.counts(), (1, 1));
-        queue.wait(&space, lsn, Ask::InCompany, || panic!("it is durable"));
+        queue.wait(&space, lsn, Ask::Grouped, || panic!("it is durable"));
         assert_eq!(queue.counts(), (1, 1));
     }
 
@@ -56,42 +62,34 @@ mod native {
         let first = insert(&space);
         assert_eq!(queue.due(&space), Due::Never);
         queue.request(&space, first);
-        assert!(matches!(queue.due(&space), Due::At(_)));
+        assert!(matches!(queue.due(&space), Due::In(_)));
         let second = insert(&space);
         queue.request(&space, second);
-        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Now);
         assert_eq!(queue.due(&space), Due::Never, "somebody flushes already");
         // Another request while the flush runs belongs to the next one.
         let third = insert(&space);
         queue.request(&space, third);
         space.set_durable(third);
         assert!(end_flush(&queue, &space));
-        assert!(matches!(queue.due(&space), Due::At(_)));
+        assert!(matches!(queue.due(&space), Due::In(_)));
         (0..10).for_each(|_| {
             insert(&space);
         });
-        assert_eq!(queue.due(&space), Due::Flush, "ten bytes");
+        assert_eq!(queue.due(&space), Due::Now, "ten bytes");
     }
 
     #[test]
-    fn time_makes_a_flush_due() {
-        let policy = GroupCommit { transactions: 2, bytes: 10, time: Duration::ZERO };
-        let (queue, space) = fixture(policy);
-        queue.request(&space, insert(&space));
-        assert_eq!(queue.due(&space), Due::Flush);
-    }
-
-    #[test]
-    fn who_cannot_wait_for_company_does_not() {
+    fn a_priority_waiter_does_not_wait_for_a_group() {
         let policy = GroupCommit { transactions: 2, bytes: 1000, time: Duration::from_secs(3600) };
         let (queue, space) = fixture(policy);
         let lsn = insert(&space);
         queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
         // Behind a flush that somebody else makes, and that cannot serve it.
         let lsn = space.turn(false).acquire(1, 1);
-        queue.state.lock().request(&space, lsn, Ask::AtOnce);
+        queue.state.lock().requests.add(lsn, Ask::AtOnce);
         for _ in 0..2 {
-            assert_eq!(queue.due(&space), Due::Flush);
+            assert_eq!(queue.due(&space), Due::Now);
             assert!(end_flush(&queue, &space));
         }
         space.release(lsn, lsn.advance(1));
@@ -102,31 +100,35 @@ mod native {
         let (queue, space) = fixture(policy());
         let lsn = space.turn(false).acquire(1, 1);
         queue.request(&space, lsn);
-        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Now);
         assert!(end_flush(&queue, &space), "the record has not been released yet");
         space.release(lsn, lsn.advance(1));
-        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Now);
         space.set_durable(space.released());
         assert!(!end_flush(&queue, &space));
     }
 
-    /// Has so many commit at once that a flush waits for company.
-    fn crowd(queue: &CommitQueue, space: &Space) {
-        (0..2 * CROWD).for_each(|_| queue.request(space, insert(space)));
+    /// Has so many commit at once that a flush waits for a group.
+    fn group(queue: &CommitQueue, space: &Space) {
+        (0..2 * GROUP_THRESHOLD).for_each(|_| queue.request(space, insert(space)));
         serve(queue, space);
-        assert!(queue.state.lock().is_crowded(&queue.policy));
+        assert_eq!(committers(queue), 2 * GROUP_THRESHOLD);
+    }
+
+    fn committers(queue: &CommitQueue) -> usize {
+        queue.state.lock().estimate.committers
     }
 
     /// Ends a flush that makes everything durable, and that took some time.
     fn serve(queue: &CommitQueue, space: &Space) {
         let mut state = queue.state.lock();
-        if !state.flushing {
+        if !state.is_flushing {
             state.begin_flush(space, false);
         }
         drop(state);
         space.set_durable(space.released());
-        queue.end_flush(space, false);
-        queue.state.lock().flush_time = Duration::from_secs(3600);
+        queue.end_flush(space);
+        queue.state.lock().estimate.flush_time = Duration::from_secs(3600);
     }
 
     fn patient() -> GroupCommit {
@@ -134,18 +136,18 @@ mod native {
     }
 
     #[test]
-    fn half_a_crowd_that_goes_on_is_enough() {
+    fn the_daemon_waits_for_half_a_group_that_goes_on() {
         let (queue, space) = fixture(patient());
-        crowd(&queue, &space);
-        for missing in (0..CROWD).rev() {
+        group(&queue, &space);
+        for missing in (0..GROUP_THRESHOLD).rev() {
             queue.request(&space, insert(&space));
-            assert_eq!(queue.due(&space) == Due::Flush, missing == 0, "{missing} are missing");
+            assert_eq!(queue.due(&space) == Due::Now, missing == 0, "{missing} are missing");
         }
     }
 
-    /// Requests of a fourth of the crowd, and the last of them.
+    /// Requests of a fourth of the group, and the last of them.
     fn fourth(queue: &CommitQueue, space: &Space) -> Lsn {
-        let asks = (0..CROWD / 2).map(|_| {
+        let asks = (0..GROUP_THRESHOLD / 2).map(|_| {
             let lsn = insert(space);
             queue.request(space, lsn);
             lsn
@@ -154,62 +156,70 @@ mod native {
     }
 
     #[test]
-    fn a_helper_flushes_for_a_part_of_the_crowd_and_the_daemon_leaves_it_to_helpers() {
+    fn a_self_flushing_waiter_flushes_for_a_part_of_the_group_and_the_daemon_leaves_it_to_the_next() {
         let (queue, space) = fixture(patient());
-        crowd(&queue, &space);
+        group(&queue, &space);
         let lsn = fourth(&queue, &space);
-        assert!(matches!(queue.due(&space), Due::At(_)));
-        queue.wait(&space, lsn, Ask::Helping, || space.set_durable(space.released()));
+        assert!(matches!(queue.due(&space), Due::In(_)));
+        queue.wait(&space, lsn, Ask::SelfFlushing, || space.set_durable(space.released()));
         assert_eq!(queue.counts(), (1, 1));
-        queue.state.lock().flush_time = Duration::from_secs(3600);
-        // The daemon flushes only if no helper comes for long ...
+        assert!(queue.state.lock().estimate.self_flushed);
+        queue.state.lock().estimate.flush_time = Duration::from_secs(3600);
+        // The daemon flushes only if no self-flushing waiter comes for long ...
         (0..4).for_each(|_| {
             fourth(&queue, &space);
         });
-        assert!(matches!(queue.due(&space), Due::At(_)));
+        assert!(matches!(queue.due(&space), Due::In(_)));
         // ... or can come, ...
-        queue.state.lock().helpers_asleep = 1;
-        assert_eq!(queue.due(&space), Due::Flush);
-        queue.state.lock().helpers_asleep = 0;
+        queue.state.lock().waiters.self_flushers = 1;
+        assert_eq!(queue.due(&space), Due::Now);
+        queue.state.lock().waiters.self_flushers = 0;
         serve(&queue, &space);
-        // ... or if it was no helper who flushed last.
+        // ... or if it was none who flushed last.
         (0..4).for_each(|_| {
             fourth(&queue, &space);
         });
-        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Now);
     }
 
     #[test]
-    fn a_thread_that_is_held_up_is_not_left_to_helpers() {
-        let (queue, space) = fixture(patient());
-        crowd(&queue, &space);
-        let lsn = fourth(&queue, &space);
-        queue.wait(&space, lsn, Ask::Helping, || space.set_durable(space.released()));
-        queue.state.lock().flush_time = Duration::from_secs(3600);
-        (0..3).for_each(|_| {
-            fourth(&queue, &space);
-        });
-        assert!(matches!(queue.due(&space), Due::At(_)));
-        queue.state.lock().request(&space, insert(&space), Ask::InCompany);
-        assert_eq!(queue.due(&space), Due::Flush);
+    fn a_self_flushing_waiter_that_sleeps_is_counted_until_it_is_woken() {
+        let (queue, space) = fixture(policy());
+        let lsn = insert(&space);
+        queue.request(&space, lsn);
+        assert_eq!(queue.due(&space), Due::Now);
+        let shared = Arc::new((queue, space));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            let wait = move || shared.0.wait(&shared.1, lsn, Ask::SelfFlushing, || panic!("another thread flushes"));
+            thread::spawn("waiter", wait).unwrap()
+        };
+        let (queue, space) = &*shared;
+        while queue.counts().0 == 0 {
+            thread::yield_now();
+        }
+        // It has queued when it has given the lock back.
+        assert_eq!(queue.state.lock().waiters.self_flushers, 1);
+        space.set_durable(space.released());
+        queue.end_flush(space);
+        waiter.join().unwrap();
+        assert_eq!(queue.state.lock().waiters.self_flushers, 0);
     }
 
     #[test]
-    fn flushes_that_come_too_early_leave_the_crowd_a_crowd() {
+    fn flushes_that_come_too_early_leave_the_estimate_as_it_is() {
         let (queue, space) = fixture(patient());
-        crowd(&queue, &space);
-        let company = queue.state.lock().company;
+        group(&queue, &space);
+        let before = committers(&queue);
         let lsn = space.turn(false).acquire(1, 1);
         for _ in 0..20 {
             let mut state = queue.state.lock();
-            state.request(&space, lsn, Ask::AtOnce);
+            state.requests.add(lsn, Ask::AtOnce);
             state.begin_flush(&space, false);
             drop(state);
             assert!(end_flush(&queue, &space), "the request remains");
         }
-        let state = queue.state.lock();
-        assert_eq!((state.company, state.requests.count), (company, 20));
-        drop(state);
+        assert_eq!((committers(&queue), queue.state.lock().requests.count), (before, 20));
         space.release(lsn, lsn.advance(1));
     }
 
@@ -224,59 +234,76 @@ mod native {
             end_flush(&queue, &space)
         };
         queue.request(&space, lsns[0]);
-        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Now);
         assert!(!flush(&[lsns[1]], lsns[2]), "all have been served");
         queue.request(&space, lsns[2]);
-        assert_eq!(queue.due(&space), Due::Flush);
-        assert!(flush(&[lsns[2], lsns[3]], lsns[3]), "one is left");
-        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(queue.due(&space), Due::Now);
+        assert!(flush(&[lsns[2], lsns[3]], lsns[3]), "one remains");
+        assert_eq!(queue.due(&space), Due::Now);
         assert!(!flush(&[], space.released()));
     }
 
     #[test]
-    fn requests_are_left_to_who_will_look() {
+    fn requests_are_posted_if_somebody_will_look() {
         let (queue, space) = fixture(patient());
-        let seen = || queue.state.lock().requests.count;
+        let collected = || queue.state.lock().requests.count;
         queue.request(&space, insert(&space));
-        assert_eq!(seen(), 1, "nobody else would look");
-        assert_eq!(queue.due(&space), Due::Flush);
+        assert_eq!(collected(), 1, "nobody else would look");
+        assert_eq!(queue.due(&space), Due::Now);
         (0..10).for_each(|_| queue.request(&space, insert(&space)));
-        assert_eq!(seen(), 0, "who flushes will");
+        assert_eq!(collected(), 0, "whoever flushes will");
         space.set_in_flush(space.durable());
         assert!(end_flush(&queue, &space));
-        assert_eq!(seen(), 11);
-        // A crowd for which the daemon waits.
+        assert_eq!(collected(), 11);
+        // A group that the daemon waits for.
         serve(&queue, &space);
-        queue.state.lock().company = 4 * LEFT_SHARE;
+        queue.state.lock().estimate.committers = 4 * UNCOLLECTED;
         queue.request(&space, insert(&space));
-        assert!(matches!(queue.due(&space), Due::At(_)));
+        assert!(matches!(queue.due(&space), Due::In(_)));
         (0..4).for_each(|_| queue.request(&space, insert(&space)));
-        assert_eq!(seen(), 1, "the daemon will");
+        assert_eq!(collected(), 1, "the daemon will");
         queue.request(&space, insert(&space));
-        assert_eq!(seen(), 6, "so many may be enough for a flush");
+        assert_eq!(collected(), 6, "so many may be enough for a flush");
         queue.request(&space, insert(&space));
-        assert!(matches!(queue.due(&space), Due::At(_)));
-        assert_eq!(seen(), 7, "it has looked");
+        assert!(matches!(queue.due(&space), Due::In(_)));
+        assert_eq!(collected(), 7, "it has looked");
     }
 
     #[test]
-    fn the_daemon_is_rung_for_if_it_would_look_too_late() {
+    fn the_age_of_a_posted_request_counts_from_when_it_may_have_been_posted() {
+        let (queue, space) = fixture(patient());
+        let first = insert(&space);
+        queue.request(&space, first);
+        assert_eq!(queue.due(&space), Due::Now);
+        let since = queue.state.lock().posted_since.expect("requests are posted during a flush");
+        let second = insert(&space);
+        queue.request(&space, second);
+        space.set_in_flush(second);
+        space.set_durable(second);
+        assert!(end_flush(&queue, &space), "the second was not in the flush");
+        assert_eq!(queue.state.lock().requests.first, Some(since));
+        assert_eq!(queue.state.lock().posted_since, None, "nobody is certain to look, but the daemon now");
+    }
+
+    #[test]
+    fn the_daemon_is_woken_if_it_would_look_too_late() {
         let policy = GroupCommit { transactions: 3, ..patient() };
         let (queue, space) = fixture(policy);
-        let is_news = |asks: usize| {
-            let mut state = queue.state.lock();
-            (0..asks).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
-            state.is_news(&queue.policy, &space)
-        };
-        assert!(is_news(1), "it has to look when the first has waited long enough");
-        assert!(!is_news(1), "it will");
-        assert!(is_news(1), "three are enough for a flush now");
-        assert!(!is_news(1), "it has been rung for");
-        assert_eq!(queue.due(&space), Due::Flush);
-        let mut state = queue.state.lock();
-        assert_eq!(state.daemon_looks, None);
-        (0..3).for_each(|_| state.request(&space, insert(&space), Ask::Requested));
-        assert!(!state.is_news(&queue.policy, &space), "somebody flushes");
+        let looks = || queue.state.lock().daemon_looks;
+        assert_eq!(looks(), None);
+        queue.request(&space, insert(&space));
+        let later = looks().expect("it has to look when the first has waited long enough");
+        queue.request(&space, insert(&space));
+        assert_eq!(looks(), Some(later), "it will");
+        queue.request(&space, insert(&space));
+        let now = looks().unwrap();
+        assert!(now < later, "three are enough for a flush now");
+        queue.request(&space, insert(&space));
+        assert_eq!(looks(), Some(now), "it has been woken");
+        assert_eq!(queue.due(&space), Due::Now);
+        let began = looks();
+        (0..3).for_each(|_| queue.request(&space, insert(&space)));
+        assert_eq!(looks(), began, "it flushes, and looks afterwards");
     }
 
     /// In a persistent buffer, a record is hardened by who releases it, which wakes nobody.
@@ -287,28 +314,104 @@ mod native {
             let first = space.turn(false).acquire(1, 1);
             queue.request(&space, first);
             if looks == "who flushes" {
-                assert_eq!(queue.due(&space), Due::Flush);
+                assert_eq!(queue.due(&space), Due::Now);
             } else {
                 let mut state = queue.state.lock();
-                (state.company, state.flush_time) = (4 * LEFT_SHARE, Duration::from_secs(1));
+                state.estimate.committers = 4 * UNCOLLECTED;
+                state.estimate.flush_time = Duration::from_secs(1);
                 drop(state);
-                assert!(matches!(queue.due(&space), Due::At(_)));
+                assert!(matches!(queue.due(&space), Due::In(_)));
             }
             let lsn = space.turn(false).acquire(1, 1);
             queue.request(&space, lsn);
             let state = queue.state.lock();
-            assert_eq!(state.requests.count + state.in_flush.count, 1, "the second is left");
+            assert_eq!(state.requests.count + state.in_flush.count, 1, "the second is posted");
             drop(state);
             assert!(queue.queue(&space, lsn, Wake::Call(Box::new(|| ()))).is_none());
             space.release(first, lsn);
             space.release(lsn, lsn.advance(1));
             if looks == "the daemon" {
-                queue.state.lock().flush_time = Duration::ZERO;
-                assert_eq!(queue.due(&space), Due::Flush);
+                queue.state.lock().estimate.flush_time = Duration::ZERO;
+                assert_eq!(queue.due(&space), Due::Now);
             }
-            queue.end_flush(&space, false);
-            assert_eq!(queue.take_told().len(), 1, "{looks}");
+            queue.end_flush(&space);
+            assert_eq!(queue.take_to_notify().len(), 1, "{looks}");
         }
+    }
+
+    /// The daemon's loop. It sleeps whenever nothing is due.
+    fn flush_until_stopped(queue: &CommitQueue, space: &Space) {
+        while !queue.daemon.is_stopped() {
+            match queue.due(space) {
+                Due::Now => {
+                    flush(space);
+                    queue.end_flush(space);
+                }
+                Due::In(time) => queue.daemon.wait(Some(time)),
+                Due::Never => queue.daemon.wait(None),
+            }
+        }
+    }
+
+    fn flush(space: &Space) {
+        let released = space.released();
+        space.set_in_flush(released);
+        space.set_durable(released);
+    }
+
+    /// Threads block, post requests, have functions called and flush for each other; none of them
+    /// is forgotten.
+    #[test]
+    fn nobody_is_forgotten_among_many() {
+        const EACH: usize = 20_000;
+        const THREADS: usize = 4;
+        let shared = Arc::new(fixture(policy()));
+        let (called, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let daemon = Arc::clone(&shared);
+        let daemon = thread::spawn("daemon", move || flush_until_stopped(&daemon.0, &daemon.1)).unwrap();
+        for number in 0..THREADS {
+            let (shared, called, ended) = (Arc::clone(&shared), Arc::clone(&called), Arc::clone(&ended));
+            let commit = move || {
+                let (queue, space) = &*shared;
+                for commit in 0..EACH {
+                    let lsn = insert(space);
+                    if commit % 4 == 0 {
+                        queue.wait(space, lsn, Ask::Grouped, || flush(space));
+                        continue;
+                    }
+                    queue.request(space, lsn);
+                    if commit % 4 == 1 {
+                        queue.wait(space, lsn, Ask::SelfFlushing, || flush(space));
+                    } else if (commit + number) % 4 == 2 {
+                        let called = Arc::clone(&called);
+                        let call = Box::new(move || {
+                            called.fetch_add(1, Ordering::Relaxed);
+                        });
+                        if let Some(wake) = queue.queue(space, lsn, Wake::Call(call)) {
+                            wake.tell();
+                        }
+                    } else {
+                        called.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                ended.fetch_add(1, Ordering::Release);
+            };
+            drop(thread::spawn("committer", commit).unwrap());
+        }
+        let (queue, space) = &*shared;
+        let begun = Instant::now();
+        let all_told = || {
+            queue.take_to_notify().into_iter().for_each(Wake::tell);
+            ended.load(Ordering::Acquire) == THREADS
+                && called.load(Ordering::Relaxed) == THREADS * EACH / 2
+                && space.durable() == space.end()
+        };
+        while !all_told() {
+            assert!(begun.elapsed() < Duration::from_secs(100), "a wake-up is lost: {:?}", queue.state.lock());
+            thread::sleep(Duration::from_millis(1));
+        }
+        queue.daemon.stop();
+        daemon.join().unwrap();
     }
 
     #[test]
@@ -336,7 +439,7 @@ mod native {
         for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1]] {
             space.set_durable(space.durable().advance(1));
             queue.wake_settled(&space);
-            queue.take_told().into_iter().for_each(Wake::tell);
+            queue.take_to_notify().into_iter().for_each(Wake::tell);
             assert_eq!(woken(), expected);
         }
         let late = Wake::Task(Arc::new(Mutex::new(Arc::clone(&tasks[0].1).into())));
@@ -345,7 +448,8 @@ mod native {
     }
 }
 
-/// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which loom reports.
+/// Models of the queue: every interleaving of a few threads. A lost wake-up is a deadlock, which
+/// loom reports.
 #[cfg(duramen_loom)]
 mod loom_models {
     use duramen_sync::thread;
@@ -362,38 +466,40 @@ mod loom_models {
     fn daemon(queue: &CommitQueue, space: &Space, last: Lsn) {
         while space.durable() <= last {
             match queue.due(space) {
-                Due::Flush => {
+                Due::Now => {
                     let released = space.released();
                     space.set_in_flush(released);
                     space.set_durable(released);
-                    queue.end_flush(space, false);
+                    queue.end_flush(space);
                     if space.durable() <= last {
                         thread::yield_now();
                     }
                 }
-                Due::At(_) => thread::yield_now(),
+                Due::In(_) => thread::yield_now(),
                 Due::Never => queue.daemon.wait(None),
             }
         }
     }
 
-    /// Two committers, one of which may flush for itself while the other queues; the daemon serves who is left.
+    /// Two committers, one of which may flush for itself while the other queues; the daemon serves
+    /// the rest.
     #[test]
     fn every_committer_is_woken() {
         two_beside_the_daemon(
             |_| (),
-            |queue, space, lsn| queue.wait(space, lsn, Ask::InCompany, || space.set_durable(space.released())),
+            |queue, space, lsn| queue.wait(space, lsn, Ask::Grouped, || space.set_durable(space.released())),
         );
     }
 
-    /// Two helpers in a crowd: who asks last may flush for both, and the daemon may come before.
+    /// Two self-flushing waiters of a group: the one that asks last may flush for both, and the
+    /// daemon may come before.
     #[test]
-    fn every_helper_goes_on() {
+    fn every_self_flushing_waiter_goes_on() {
         two_beside_the_daemon(
-            |state| state.company = CROWD,
+            |state| state.estimate.committers = GROUP_THRESHOLD,
             |queue, space, lsn| {
                 queue.request(space, lsn);
-                queue.wait(space, lsn, Ask::Helping, || {
+                queue.wait(space, lsn, Ask::SelfFlushing, || {
                     let released = space.released();
                     space.set_in_flush(released);
                     space.set_durable(released);
@@ -402,12 +508,13 @@ mod loom_models {
         );
     }
 
-    /// Two threads harden a record each, by `harden`, and the daemon serves who is left.
+    /// Two threads harden a record each, by `harden`, and the daemon serves the rest.
     fn two_beside_the_daemon(prepare: fn(&mut State), harden: fn(&CommitQueue, &Space, Lsn)) {
         model(move || {
             let shared = Arc::new(fixture(policy()));
             prepare(&mut shared.0.state.lock());
-            // Both records are there before anyone waits: that releases come in order has its own model.
+            // Both records are there before anyone waits: that releases come in order has its own
+            // model.
             let lsns = [insert(&shared.1), insert(&shared.1)];
             let threads = lsns.map(|lsn| {
                 let shared = Arc::clone(&shared);
@@ -417,14 +524,14 @@ mod loom_models {
                 };
                 thread::spawn("committer", harden).unwrap()
             });
-            let helper = {
+            let flusher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
             };
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            // The daemon sleeps for good when they needed no help: it is rung once more.
-            shared.0.daemon.ring();
-            helper.join().unwrap();
+            // The daemon sleeps for good when they did not need it: it is woken once more.
+            shared.0.daemon.wake();
+            flusher.join().unwrap();
         });
     }
 
@@ -433,13 +540,13 @@ mod loom_models {
     fn a_request_reaches_the_daemon() {
         model(|| {
             let shared = Arc::new(fixture(policy()));
-            let helper = {
+            let flusher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("daemon", move || daemon(&shared.0, &shared.1, Lsn::new(8))).unwrap()
             };
             let lsn = insert(&shared.1);
             shared.0.request(&shared.1, lsn);
-            helper.join().unwrap();
+            flusher.join().unwrap();
             assert!(shared.1.durable() > lsn);
         });
     }
@@ -455,17 +562,18 @@ mod loom_models {
         thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
     }
 
-    /// A request that is left to a committer who flushes for itself, and that nobody waits for, is served too.
+    /// A request that is posted while a committer flushes for itself, and that nobody waits for, is
+    /// served too.
     #[test]
-    fn a_request_left_to_a_committer_is_served() {
+    fn a_request_posted_during_a_flush_is_served() {
         model(|| {
             let shared = Arc::new(fixture(policy()));
             let lsns = [insert(&shared.1), insert(&shared.1)];
             let start = |name, work| start(&shared, lsns, name, work);
-            let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
+            let flusher = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
             let committer = start("committer", |queue, space, lsns| {
                 // Its flush writes its own record only.
-                queue.wait(space, lsns[0], Ask::InCompany, || {
+                queue.wait(space, lsns[0], Ask::Grouped, || {
                     space.set_in_flush(space.durable().max(lsns[1]));
                     space.set_durable(space.durable().max(lsns[1]));
                 });
@@ -474,29 +582,31 @@ mod loom_models {
             committer.join().unwrap();
             if shared.1.durable() > lsns[1] {
                 // The daemon may sleep for good.
-                shared.0.daemon.ring();
+                shared.0.daemon.wake();
             }
-            helper.join().unwrap();
+            flusher.join().unwrap();
         });
     }
 
-    /// Of a crowd's requests, which the daemon waits for, some are left to it: all of them are served.
+    /// Of a group's requests, which the daemon waits for, some are posted and left to it: all of
+    /// them are served.
     #[test]
-    fn requests_of_a_crowd_reach_the_daemon() {
+    fn requests_of_a_group_reach_the_daemon() {
         model(|| {
             let shared = Arc::new(fixture(policy()));
-            shared.0.state.lock().company = 2 * LEFT_SHARE;
+            shared.0.state.lock().estimate.committers = 2 * UNCOLLECTED;
             let lsns = [insert(&shared.1), insert(&shared.1)];
             let start = |name, work| start(&shared, lsns, name, work);
-            let helper = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
+            let flusher = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
             let leaver = start("leaver", |queue, space, lsns| queue.request(space, lsns[0]));
             shared.0.request(&shared.1, lsns[1]);
             leaver.join().unwrap();
-            helper.join().unwrap();
+            flusher.join().unwrap();
         });
     }
 
-    /// Who has queued is told even if its record is hardened, by a release into a persistent buffer, while a flush ends.
+    /// Who has queued is told even if its record is hardened, by a release into a persistent
+    /// buffer, while a flush ends.
     #[test]
     fn a_release_while_a_flush_ends_wakes_who_has_queued() {
         model(|| {
@@ -505,25 +615,25 @@ mod loom_models {
             shared.0.request(&shared.1, lsn);
             assert!(shared.0.queue(&shared.1, lsn, Wake::Call(Box::new(|| ()))).is_none());
             let start = |name, work| start(&shared, [lsn; 2], name, work);
-            let helper = start("daemon", |queue, space, _| {
-                while queue.take_told().is_empty() {
+            let flusher = start("daemon", |queue, space, _| {
+                while queue.take_to_notify().is_empty() {
                     match queue.due(space) {
-                        Due::Flush => {
-                            queue.end_flush(space, false);
+                        Due::Now => {
+                            queue.end_flush(space);
                             thread::yield_now();
                         }
-                        Due::At(_) => thread::yield_now(),
+                        Due::In(_) => thread::yield_now(),
                         Due::Never => queue.daemon.wait(None),
                     }
                 }
             });
             shared.1.release(lsn, lsn.advance(1));
-            helper.join().unwrap();
+            flusher.join().unwrap();
         });
     }
 
-    /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the one who does not wait
-    /// is called exactly once.
+    /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the
+    /// one who does not wait is called exactly once.
     #[test]
     fn waiting_after_a_request_makes_no_second_one() {
         use duramen_sync::atomic::{AtomicUsize, Ordering};
@@ -532,7 +642,7 @@ mod loom_models {
             let called = Arc::new(AtomicUsize::new(0));
             let lsns = [insert(&shared.1), insert(&shared.1)];
             shared.0.request(&shared.1, lsns[0]);
-            let helper = {
+            let flusher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
             };
@@ -548,32 +658,33 @@ mod loom_models {
             }
             shared.0.request(&shared.1, lsns[1]);
             shared.0.wait(&shared.1, lsns[1], Ask::Requested, || shared.1.set_durable(shared.1.released()));
-            shared.0.daemon.ring();
-            helper.join().unwrap();
-            shared.0.take_told().into_iter().for_each(Wake::tell);
+            shared.0.daemon.wake();
+            flusher.join().unwrap();
+            shared.0.take_to_notify().into_iter().for_each(Wake::tell);
             assert_eq!(called.load(Ordering::Relaxed), 1);
         });
     }
 
-    /// The teller hears of everybody who is queued before the log fails, and ends when it is told to stop.
+    /// The notifier hears of everybody who is queued before the log fails, and ends when it is told
+    /// to stop.
     #[test]
-    fn the_teller_leaves_nobody_out() {
+    fn the_notifier_leaves_nobody_out() {
         use duramen_sync::atomic::{AtomicUsize, Ordering};
         model(|| {
             let shared = Arc::new(fixture(policy()));
             let called = Arc::new(AtomicUsize::new(0));
             let lsns = [insert(&shared.1), insert(&shared.1)];
-            let teller = {
+            let notifier = {
                 let shared = Arc::clone(&shared);
-                thread::spawn("teller", move || {
+                thread::spawn("notifier", move || {
                     loop {
-                        let is_stopped = shared.0.teller.is_stopped();
-                        let told = shared.0.take_told();
+                        let is_stopped = shared.0.notifier.is_stopped();
+                        let told = shared.0.take_to_notify();
                         if told.is_empty() {
                             if is_stopped {
                                 return;
                             }
-                            shared.0.teller.wait(None);
+                            shared.0.notifier.wait(None);
                         }
                         told.into_iter().for_each(Wake::tell);
                     }
@@ -593,8 +704,8 @@ mod loom_models {
             }
             shared.1.fail();
             shared.0.wake_settled(&shared.1);
-            shared.0.teller.stop();
-            teller.join().unwrap();
+            shared.0.notifier.stop();
+            notifier.join().unwrap();
             assert_eq!(called.load(Ordering::Relaxed), 2);
         });
     }
@@ -606,13 +717,13 @@ mod loom_models {
             let shared = Arc::new(fixture(policy()));
             let lsns = [insert(&shared.1), insert(&shared.1)];
             shared.0.request(&shared.1, lsns[0]);
-            assert_eq!(shared.0.due(&shared.1), Due::Flush);
-            let helper = {
+            assert_eq!(shared.0.due(&shared.1), Due::Now);
+            let flusher = {
                 let shared = Arc::clone(&shared);
-                thread::spawn("helper", move || {
+                thread::spawn("waiter", move || {
                     let (queue, space) = &*shared;
                     queue.request(space, lsns[1]);
-                    queue.wait(space, lsns[1], Ask::Helping, || assert!(space.has_failed()));
+                    queue.wait(space, lsns[1], Ask::SelfFlushing, || assert!(space.has_failed()));
                     assert!(space.has_failed());
                 })
                 .unwrap()
@@ -620,8 +731,8 @@ mod loom_models {
             shared.1.set_in_flush(shared.1.released());
             shared.1.fail();
             shared.0.wake_settled(&shared.1);
-            shared.0.end_flush(&shared.1, false);
-            helper.join().unwrap();
+            shared.0.end_flush(&shared.1);
+            flusher.join().unwrap();
         });
     }
 
@@ -634,7 +745,7 @@ mod loom_models {
             let committer = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("committer", move || {
-                    shared.0.wait(&shared.1, lsn, Ask::InCompany, || unreachable!("the policy wants two"));
+                    shared.0.wait(&shared.1, lsn, Ask::Grouped, || unreachable!("the policy wants two"));
                     assert!(shared.1.has_failed());
                 })
                 .unwrap()

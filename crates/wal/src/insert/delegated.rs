@@ -17,8 +17,7 @@
 
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
-use duramen_types::Lsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Lsn, planted};
 
 use super::array::ConsolidationArray;
 use super::release_queue::{Node, ReleaseQueue};
@@ -87,7 +86,7 @@ impl DelegatedInsertion {
     #[inline(always)]
     fn release(&self, space: &Space, slot: &Slot, end: Lsn) {
         if let Some(next) = release_one(space, slot, end)
-            && !is_on(Bug::DelegatedReleaseForgotten)
+            && !planted!(DelegatedReleaseForgotten)
         {
             self.release_delegated(space, next, end, HANDED_ON);
         }
@@ -164,7 +163,7 @@ impl Insertion for DelegatedInsertion {
 
     fn collect(&self, space: &Space) {
         let due = space.released();
-        if due == space.end() || is_on(Bug::DelegatedReleaseForgotten) {
+        if due == space.end() || planted!(DelegatedReleaseForgotten) {
             return;
         }
         let pool = self.array.pool();

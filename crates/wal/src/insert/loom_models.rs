@@ -10,8 +10,8 @@ use super::release_queue::{Node, ReleaseQueue};
 use super::slot::{Join, Slot};
 use super::{AnyInsertion, InsertDesign, Shape};
 use crate::buffer::positions::{Hardening, Space};
-use crate::group_commit::work_signal::Bell;
 use crate::test_support::model;
+use crate::wake_event::WakeEvent;
 
 /// The bytes of a log buffer, one cell each. Loom reports conflicting accesses.
 struct Cells(Vec<UnsafeCell<u64>>);
@@ -54,7 +54,7 @@ fn insertions(preemptions: usize, sizes: &'static [u64], design: InsertDesign, s
     // Shown when the model fails.
     println!("{design}");
     model(preemptions, move || {
-        let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::new(Bell::new()), Hardening::Flushed);
+        let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::new(WakeEvent::new()), Hardening::Flushed);
         let log = Arc::new((AnyInsertion::new(design, shape), space, Cells::new(total as usize)));
         let insert_number = |log: &(AnyInsertion, Space, Cells), number: usize| {
             let (design, space, cells) = log;
@@ -124,8 +124,8 @@ fn every_design_in_a_full_buffer() {
         println!("{design}");
         model(1, move || {
             let shape = Shape { capacity: 2, ..SHAPE };
-            let bell = Arc::new(Bell::new());
-            let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::clone(&bell), Hardening::Flushed);
+            let event = Arc::new(WakeEvent::new());
+            let space = Space::new(shape.capacity, 1, 1 << 40, Lsn::ZERO, Arc::clone(&event), Hardening::Flushed);
             let log = Arc::new((AnyInsertion::new(design, shape), space, Cells::new(2)));
             let others: Vec<_> = [1, 2]
                 .map(|count| {
@@ -141,7 +141,7 @@ fn every_design_in_a_full_buffer() {
                 .into();
             let (design, space, cells) = &*log;
             // Somebody finds the buffer full, if the other two records come first.
-            bell.wait(None);
+            event.wait(None);
             let mut durable = 0;
             while durable < 3 {
                 design.collect(space);

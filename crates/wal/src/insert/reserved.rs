@@ -21,8 +21,7 @@
 //! link's place may still be in use. `released` ends before it, which does not matter, since nothing is flushed any more.
 
 use duramen_sync::{Mutex, thread};
-use duramen_types::Lsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Lsn, planted};
 
 use super::links::Links;
 use super::{Fill, Insertion, Shape};
@@ -43,7 +42,7 @@ impl Insertion for ReservedInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        if is_on(Bug::LinkedBeforeFilled) {
+        if planted!(LinkedBeforeFilled) {
             return None;
         }
         let lsn = space.try_reserve(bytes)?;
@@ -59,7 +58,7 @@ impl Insertion for ReservedInsertion {
         let lsn = space.reserve(bytes);
         let end = lsn.advance(bytes);
         if space.reserved(bytes, end) {
-            if is_on(Bug::LinkedBeforeFilled) {
+            if planted!(LinkedBeforeFilled) {
                 self.links.add(lsn, end);
                 thread::yield_now();
             }

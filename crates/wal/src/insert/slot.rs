@@ -26,8 +26,7 @@
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Backoff, CachePadded, stagger};
-use duramen_types::Lsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Lsn, planted};
 
 use super::release_queue::Node;
 
@@ -90,7 +89,7 @@ impl Slot {
     /// was free.
     pub(super) fn open(&self, place: usize) -> bool {
         // Acquire: what the last user of the slot read of it happened before we write to it.
-        if self.word.load(Ordering::Acquire) != FREE && !is_on(Bug::SlotReusedEarly) {
+        if self.word.load(Ordering::Acquire) != FREE && !planted!(SlotReusedEarly) {
             return false;
         }
         self.place.store(place, Ordering::Relaxed);
@@ -104,7 +103,7 @@ impl Slot {
     #[inline]
     pub(super) fn occupy(&self, bytes: u64) -> bool {
         // Acquire: as in `open`.
-        if self.word.load(Ordering::Acquire) != FREE && !is_on(Bug::SlotReusedEarly) {
+        if self.word.load(Ordering::Acquire) != FREE && !planted!(SlotReusedEarly) {
             return false;
         }
         self.word.store(COPYING | bytes, Ordering::Release);

@@ -13,9 +13,9 @@ use crate::buffer::positions::{Hardening, Space};
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
 use crate::format::record::HEADER_BYTES;
-use crate::group_commit::work_signal::Bell;
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
 use crate::place::FIRST_LSN;
+use crate::wake_event::WakeEvent;
 
 /// What is inserted, by how many, into what.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         capacity,
         smallest: HEADER_BYTES as u64,
     };
-    let full = Arc::new(Bell::new());
+    let full = Arc::new(WakeEvent::new());
     let buffer = |node| {
         let ring = Ring::new(load.ring_bytes).map_err(system)?;
         if load.logs > 1 {

@@ -14,17 +14,18 @@ mod discard;
 use std::hint::black_box;
 use std::time::Duration;
 
+use duramen_io::Disk;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::{Instant, thread_cpu_time};
 use duramen_sync::{Arc, CachePadded, thread};
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, NewRecord};
 use crate::insert::InsertDesign;
 use crate::options::WalOptions;
-use crate::stream::log::Wal;
+use crate::several::log::Log;
 use discard::DiscardDisk;
 
 pub use buffer::{BufferLoad, BufferRate, buffer};
@@ -86,22 +87,26 @@ pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
     // The disk has room for everything.
     let options = WalOptions { insert, max_bytes: 1 << 44, segment_bytes: 1 << 34, ..WalOptions::default() };
     load.validate(&options)?;
-    let wal = Arc::new(Wal::create(Arc::new(DiscardDisk::default()), options, [0; 16])?);
+    let disk: Arc<dyn Disk> = Arc::new(DiscardDisk::default());
+    let wal = Arc::new(Log::create(&disk, &options, [0; 16])?);
     let payload = vec![7_u8; load.record_bytes - HEADER_BYTES];
     let rate = load.run(|| {
         let (wal, payload) = (Arc::clone(&wal), payload.clone());
         let mut number = 0;
         move || {
             number += 1;
-            wal.insert(NewRecord {
-                kind: 1,
-                flags: 0,
-                txn: TxnId::new(number),
-                page: PageId::ZERO,
-                prev: Place::ZERO,
-                after: Gsn::ZERO,
-                payload: &payload,
-            });
+            wal.insert(
+                LogId::ZERO,
+                NewRecord {
+                    kind: 1,
+                    flags: 0,
+                    txn: TxnId::new(number),
+                    page: PageId::ZERO,
+                    prev: Place::ZERO,
+                    after: Gsn::ZERO,
+                    payload: &payload,
+                },
+            );
         }
     })?;
     let stats = wal.stats();

@@ -35,14 +35,13 @@ use std::time::Duration;
 use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{LogId, Lsn};
+use duramen_types::{LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::group_commit::work_signal::Bell;
 use crate::place::FIRST_LSN;
 use crate::segments::files::{CHUNK_BYTES, SegmentFiles, copy_range, names};
+use crate::wake_event::WakeEvent;
 
 /// Pause after a copy that has failed.
 pub(crate) const RETRY: Duration = Duration::from_millis(200);
@@ -112,7 +111,7 @@ impl Archive {
             }
             _ => error,
         })?;
-        Ok(Arc::new(ArchiveInUse { disk, bell: Bell::new(), lock }))
+        Ok(Arc::new(ArchiveInUse { disk, event: WakeEvent::new(), lock }))
     }
 }
 
@@ -136,12 +135,12 @@ fn copy_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}{COPY}", directory(log))
 }
 
-/// An archive that nobody else writes to, with one bell for whoever archives all logs that go
-/// there.
+/// An archive that nobody else writes to, with one event that wakes whoever archives
+/// all logs that go there.
 #[derive(Debug)]
 pub(crate) struct ArchiveInUse {
     disk: Arc<dyn Disk>,
-    pub(crate) bell: Bell,
+    pub(crate) event: WakeEvent,
     #[allow(dead_code, reason = "held for its drop")]
     lock: DiskLock,
 }
@@ -224,8 +223,8 @@ impl Archiver {
     }
 
     /// What whoever copies sleeps at.
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.archive.bell
+    pub(crate) fn event(&self) -> &WakeEvent {
+        &self.archive.event
     }
 
     /// Number of the next segment to be copied, and where it ends.
@@ -299,7 +298,7 @@ impl Archiver {
             let _ = disk.remove(&name);
             return Err(error);
         }
-        if !is_on(Bug::ArchiveRenamedUnsynced) {
+        if !planted!(ArchiveRenamedUnsynced) {
             to.sync()?;
         }
         drop(to);

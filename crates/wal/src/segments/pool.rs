@@ -16,8 +16,7 @@ use duramen_io::{AlignedBuf, File, OpenMode, allocate_gently};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, MutexGuard};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{LogId, Lsn};
+use duramen_types::{LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name, spare_name};
@@ -270,7 +269,7 @@ impl Segments {
         self.write_header(&*file, number)?;
         drop(file);
         self.home.disk().rename(&from, &to)?;
-        if !is_on(Bug::SkipDirectorySync) {
+        if !planted!(SkipDirectorySync) {
             self.home.disk().sync_directory(&directory(self.log()))?;
         }
         // If it cannot be opened now, another spare gets the name next time: nothing has been written to this one.

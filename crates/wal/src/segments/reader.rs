@@ -20,25 +20,14 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens the log in `disk`. With `database`, checks that it is that database's.
+    /// Opens a log in `disk`, the first or another one. With `expected`, checks that it belongs to the database that this
+    /// names, and that this has so many logs.
     ///
     /// # Errors
-    /// As [`crate::Wal::open`] when the segments do not make a log.
-    pub fn open(disk: &dyn Disk, database: Option<[u8; 16]>) -> Result<Self> {
-        let identity = database.map(|database| Identity::new(database, LogId::ZERO));
-        Self::of(recover::find(&OpenFiles::of(disk.handle()), LogId::ZERO, identity, None)?)
-    }
-
-    /// Opens one of the several logs of a database in `disk`.
-    ///
-    /// # Errors
-    /// As [`LogReader::open`].
-    pub fn open_one_of(disk: &dyn Disk, database: [u8; 16], log: LogId, count: u16) -> Result<Self> {
-        let identity = Identity::one_of(database, log, count);
-        Self::of(recover::find(&OpenFiles::of(disk.handle()), log, Some(identity), None)?)
-    }
-
-    fn of(found: recover::Found) -> Result<Self> {
+    /// As [`crate::Log::open`] when the segments do not make a log.
+    pub fn open(disk: &dyn Disk, log: LogId, expected: Option<([u8; 16], u16)>) -> Result<Self> {
+        let identity = expected.map(|(database, count)| Identity::one_of(database, log, count));
+        let found = recover::find(&OpenFiles::of(disk.handle()), log, identity, None)?;
         Ok(Self { files: found.files, start: found.start, ring: found.ring })
     }
 

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_types::Lsn;
-use duramen_types::planted::{Bug, is_on};
+use duramen_types::{Lsn, planted};
 
 /// Positions at which the log may start one day, and what stands in the way.
 #[derive(Debug, Default)]
@@ -47,7 +46,7 @@ struct State {
 
 impl State {
     fn admits(&self, lsn: Lsn) -> bool {
-        let archived = self.archived.is_none_or(|archived| lsn <= archived) || is_on(Bug::RecycledUnarchived);
+        let archived = self.archived.is_none_or(|archived| lsn <= archived) || planted!(RecycledUnarchived);
         archived && self.holds.values().all(|held| lsn <= *held)
     }
 

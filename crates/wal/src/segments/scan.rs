@@ -127,6 +127,10 @@ impl Scanner {
     /// [`crate::WalError::Disk`] when reading fails, [`crate::WalError::Corrupt`] when a hardened record does not pass its check,
     /// [`crate::WalError::MissingSegment`] when the scan starts in a segment that is not there. The scan can be continued with
     /// another call only after a failed read.
+    ///
+    /// [`WalError::Disk`]: crate::WalError::Disk
+    /// [`WalError::Corrupt`]: crate::WalError::Corrupt
+    /// [`WalError::MissingSegment`]: crate::WalError::MissingSegment
     #[allow(clippy::should_implement_trait, reason = "the record is lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<Option<RecordRef<'_>>> {
         if self.stopped.is_some() || self.end == End::Hardened(self.position) {

@@ -13,19 +13,19 @@
 
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 use std::time::Duration;
 
 use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
-use crate::group_commit::work_signal::Bell;
 use crate::segments::archive::{LOOK, RETRY};
 use crate::several::commit_round::Group;
+use crate::several::complete::Complete;
 use crate::several::log_set::Together;
-use crate::several::logs::Complete;
 use crate::stream::inner::{FailOnPanic, Shared};
+use crate::stream::part::Hardens;
+use crate::wake_event::WakeEvent;
 use duramen_sync::clock::Instant;
 
 /// How long commits are given to make the logs complete. A synchronization that is inserted instead goes to the first log,
@@ -72,7 +72,7 @@ impl Archiving {
     /// Stops the thread and waits for that: at most for a segment and for the logs to be hardened. Nothing happens the second
     /// time.
     pub(crate) fn stop(&self) {
-        self.worker.bell().stop();
+        self.worker.event().stop();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panic there has been reported on its thread; the first log has failed, which users see.
@@ -82,10 +82,10 @@ impl Archiving {
 
     /// Waits until everything that can be archived is, or the archive fails.
     pub(crate) fn await_all(&self) {
-        let (worker, bell) = (&*self.worker, self.worker.bell());
+        let (worker, event) = (&*self.worker, self.worker.event());
         let is_at_work = |shared: &Arc<Shared>| shared.archiver_at_work().is_some();
-        while worker.logs.all().iter().any(is_at_work) && !worker.has_failed() && !bell.is_stopped() {
-            bell.ring();
+        while worker.logs.all().iter().any(is_at_work) && !worker.has_failed() && !event.is_stopped() {
+            event.wake();
             thread::sleep(LOOK);
         }
         // The thread may not have come to it yet.
@@ -94,8 +94,8 @@ impl Archiving {
 }
 
 impl Worker {
-    fn bell(&self) -> &Bell {
-        self.logs.all()[0].archiver.as_ref().expect("the logs are archived").bell()
+    fn event(&self) -> &WakeEvent {
+        self.logs.all()[0].archiver.as_ref().expect("the logs are archived").event()
     }
 
     fn has_failed(&self) -> bool {
@@ -105,14 +105,14 @@ impl Worker {
     fn run(&self) {
         let _guard = FailOnPanic(&self.logs.all()[0]);
         let mut needed: Vec<Needed> = vec![None; self.logs.all().len()];
-        while !self.bell().is_stopped() {
+        while !self.event().is_stopped() {
             let due = self.due(&mut needed);
             let Some(gsn) = due.iter().map(|(_, gsn)| *gsn).max() else {
-                self.bell().wait(None);
+                self.event().wait(None);
                 continue;
             };
             if !self.archive(&due, gsn) {
-                self.bell().wait_out(RETRY);
+                self.event().wait_out(RETRY);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Worker {
             return false;
         }
         // Each of them, whatever becomes of the others: whoever waits for the archive is told by its own log.
-        let archived = due.iter().filter(|(shared, _)| !self.bell().is_stopped() && shared.archive_next());
+        let archived = due.iter().filter(|(shared, _)| !self.event().is_stopped() && shared.archive_next());
         archived.count() == due.len()
     }
 
@@ -152,19 +152,19 @@ impl Worker {
 
     /// Blocks until the logs are complete up to `gsn`, or the thread is to end.
     fn complete_up_to(&self, gsn: Gsn) -> Result<()> {
-        if is_on(Bug::ArchivedIncomplete) {
+        if planted!(ArchivedIncomplete) {
             return Ok(());
         }
         let begun = Instant::now();
-        while self.complete.get() < gsn && begun.elapsed() < COMPANY && !self.bell().is_stopped() {
-            self.bell().wait(Some(LOOK));
+        while self.complete.get() < gsn && begun.elapsed() < COMPANY && !self.event().is_stopped() {
+            self.event().wait(Some(LOOK));
         }
-        if self.complete.get() >= gsn || self.bell().is_stopped() {
+        if self.complete.get() >= gsn || self.event().is_stopped() {
             return Ok(());
         }
         if let Some(group) = &self.group {
             group.request(gsn);
-            return group.wait(gsn);
+            return group.wait(gsn, Ask::AtOnce);
         }
         let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
         let last = |shared: &Shared| Lsn::new(shared.space.end().get() - 1);

@@ -4,7 +4,7 @@
 //! A commit there is an ordinary record. What makes the logs whole up to it after a crash, and tells when it is hardened, is
 //! one *round* for all who commit meanwhile, in which nobody looks at all logs but who is at it:
 //!
-//! 1. A synchronization of all logs is inserted ([`crate::several::logs`]), with a GSN above those of all records so far, and fenced.
+//! 1. A synchronization of all logs is inserted ([`crate::several::log_set`]), with a GSN above those of all records so far, and fenced.
 //!    It notes where each log ends, its tail. All records up to its GSN lie before the tails, in every log.
 //! 2. The round waits until each log is released up to its tail, and then until every thread that is dirty then has fenced
 //!    ([`crate::device::nvm::passive`]). Who has been seen clean is not looked at again: what it inserts later lies behind the tails. Idle
@@ -22,14 +22,13 @@
 //!
 //! # Stragglers
 //! Threads fence when they commit, when they roll back, and before they wait for something else than the log. One that has
-//! still not fenced when a round has lasted for [`STALLED`] is a straggler: then all processors are drained, for all logs at
+//! still not fenced when a round has lasted for [`DRAIN_AFTER`] is a straggler: then all processors are drained, for all logs at
 //! once, and the round is over. As long as it inserts nothing more it does not count.
 //!
 //! # Locks
 //! Who takes a round further has `rounds` locked, and comes with no other lock of the log. Inserting the synchronization may
 //! wait for room in its log's ring, which the daemon of that log makes without this lock. `waiters` is a leaf.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duramen_pmem::Region;
@@ -39,24 +38,27 @@ use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::device::nvm::passive::{Behind, Passive};
 use crate::error::{Result, WalError};
-use crate::group_commit::wake::Wake;
-use crate::group_commit::work_signal::Alarm;
+use crate::group_commit::requests::Ask;
+use crate::group_commit::wake::{Waiters, Wake};
+use crate::group_commit::work_signal::WorkSignal;
+use crate::several::complete::Complete;
 use crate::several::log_set::Together;
-use crate::several::logs::Complete;
+use crate::stats::WalStats;
+use crate::stream::part::Hardens;
+use crate::wake_event::WakeEvent;
 
 /// A round that has lasted so long waits for a straggler. Most transactions commit in less.
-const STALLED: Duration = Duration::from_micros(500);
+const DRAIN_AFTER: Duration = Duration::from_micros(500);
 
 /// From one look at a round to the next, for all threads together: each look takes lines from the caches of those who insert.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(5);
 
 /// How long a thread waits without sleeping.
-const PATIENCE: Duration = Duration::from_micros(60);
+const SPIN_LIMIT: Duration = Duration::from_micros(60);
 
 /// How long the daemon sleeps from one look to the next when nobody else looks, and when others do.
 const TICK: Duration = Duration::from_micros(100);
@@ -71,11 +73,13 @@ pub(crate) struct Group {
     /// Before this time, in nanoseconds, a look at the round is too early.
     next_look: CachePadded<AtomicU64>,
     rounds: CachePadded<Mutex<Rounds>>,
-    waiters: CachePadded<Mutex<Waiters>>,
+    waiters: CachePadded<Mutex<Waiters<Gsn>>>,
     /// What threads have asked for that have no cell.
     requested: CachePadded<AtomicU64>,
-    /// Rung when there is something to harden.
-    alarm: Alarm,
+    /// Whether the daemon looks for work by itself.
+    signal: WorkSignal,
+    /// Wakes the daemon.
+    event: WakeEvent,
     /// One of the logs has failed, or they are closed: there is nothing to wait for.
     is_over: AtomicBool,
     daemon: Mutex<Option<JoinHandle<()>>>,
@@ -86,13 +90,6 @@ struct Rounds {
     present: Option<Round>,
     /// Looks taken.
     looks: u64,
-}
-
-/// Those who wait, by GSN and in the order in which they came.
-#[derive(Debug, Default)]
-struct Waiters {
-    by_gsn: BTreeMap<(Gsn, u64), Wake>,
-    came: u64,
 }
 
 /// Everything up to a GSN on its way to being hardened.
@@ -109,7 +106,7 @@ pub(crate) struct Round {
 
 impl Round {
     pub(crate) fn new(gsn: Gsn, tails: Vec<Lsn>) -> Self {
-        let logs = if is_on(Bug::OwnLogHardenedOnly) { 1 } else { tails.len() };
+        let logs = if planted!(OwnLogHardenedOnly) { 1 } else { tails.len() };
         Self { gsn, tails, unreleased: (0..logs).collect(), behind: None }
     }
 
@@ -128,7 +125,7 @@ impl Round {
 
     /// Whether it has been waiting for threads for too long.
     fn has_stalled(&self) -> bool {
-        self.behind.as_ref().is_some_and(|(since, _)| since.elapsed() >= STALLED)
+        self.behind.as_ref().is_some_and(|(since, _)| since.elapsed() >= DRAIN_AFTER)
     }
 }
 
@@ -143,7 +140,8 @@ impl Group {
             rounds: CachePadded::new(Mutex::new(Rounds::default())),
             waiters: CachePadded::new(Mutex::new(Waiters::default())),
             requested: CachePadded::new(AtomicU64::new(0)),
-            alarm: Alarm::default(),
+            signal: WorkSignal::default(),
+            event: WakeEvent::new(),
             is_over: AtomicBool::new(false),
             daemon: Mutex::new(None),
         }
@@ -164,13 +162,19 @@ impl Group {
     /// Ends all waiting: the logs are about to be stopped. Nothing happens the second time.
     pub(crate) fn stop(&self) {
         self.end();
-        self.alarm.bell.stop();
+        self.event.stop();
         if let Some(daemon) = self.daemon.lock().take() {
             // A panic there has been reported on its thread.
             let _ = daemon.join();
         }
         // Who is taking a round further has tasks and functions to pass on to the first log, which is there as yet.
         drop(self.rounds.lock());
+    }
+
+    /// Counts that are the same for all logs, and requests.
+    pub(crate) fn count(&self, sum: &mut WalStats) {
+        (sum.drains, sum.drain_signals, sum.fences) = self.passive.counts();
+        sum.waits_for_logs += self.passive.requests();
     }
 
     // ----- who commits -----
@@ -187,65 +191,14 @@ impl Group {
         if !self.passive.request(gsn) {
             self.requested.fetch_max(gsn.get(), Ordering::AcqRel);
         }
-        self.alarm.ring();
+        self.see_to_daemon();
     }
 
-    /// Whether waiting for `gsn` is over. Takes the round further if not.
-    pub(crate) fn is_ready(&self, gsn: Gsn) -> bool {
-        self.is_settled(gsn) || {
-            self.look_if_due(gsn);
-            self.is_settled(gsn)
+    /// The caller has made known that there is something to harden.
+    fn see_to_daemon(&self) {
+        if self.signal.claim() {
+            self.event.wake();
         }
-    }
-
-    /// Blocks until waiting for `gsn` is over; a request has been made.
-    ///
-    /// # Errors
-    /// As [`Group::outcome`].
-    pub(crate) fn wait(&self, gsn: Gsn) -> Result<()> {
-        // It may have inserted something since.
-        self.fence();
-        let mut backoff = Backoff::new();
-        let mut began = None;
-        while !self.is_ready(gsn) {
-            if backoff.is_spinning() {
-                backoff.snooze();
-            } else if began.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-                thread::yield_now();
-            } else {
-                let parker = Arc::new(Parker::new());
-                if self.queue(gsn, Wake::Thread(Arc::clone(&parker))).is_none() {
-                    parker.park();
-                }
-            }
-        }
-        self.outcome(gsn)
-    }
-
-    /// What became of waiting for `gsn`, which is over.
-    ///
-    /// # Errors
-    /// What stopped one of the logs.
-    pub(crate) fn outcome(&self, gsn: Gsn) -> Result<()> {
-        if self.complete.get() >= gsn {
-            return Ok(());
-        }
-        let failed = self.logs.all().iter().enumerate().find(|(_, log)| log.space.has_failed());
-        Err(failed.map_or(WalError::Closed, |(log, shared)| shared.refusal().in_log(LogId::new(log as u16))))
-    }
-
-    /// Queues somebody to be told; gives them back when there is nothing to wait for any more. A request has been made.
-    pub(crate) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
-        let mut waiters = self.waiters.lock();
-        if !is_on(Bug::QueuedUnseen) && self.is_settled(gsn) {
-            return Some(wake);
-        }
-        let number = waiters.came;
-        waiters.came += 1;
-        waiters.by_gsn.insert((gsn, number), wake);
-        drop(waiters);
-        self.alarm.ring();
-        None
     }
 
     fn is_settled(&self, gsn: Gsn) -> bool {
@@ -329,32 +282,21 @@ impl Group {
             log.space.set_hardened(*tail);
         }
         self.complete.note(gsn);
-        let later = |waiters: &mut Waiters| waiters.by_gsn.split_off(&(Gsn::new(gsn.get() + 1), 0));
-        self.tell(later);
+        self.tell(|waited_for| waited_for <= gsn);
     }
 
     /// Ends all waiting.
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.tell(|_| BTreeMap::new());
+        self.tell(|_| true);
     }
 
-    /// Tells all who wait, but those that `keep` takes out.
-    fn tell(&self, keep: impl FnOnce(&mut Waiters) -> BTreeMap<(Gsn, u64), Wake>) {
-        let told = {
-            let mut waiters = self.waiters.lock();
-            let kept = keep(&mut waiters);
-            std::mem::replace(&mut waiters.by_gsn, kept)
-        };
-        let mut foreign = Vec::new();
-        for wake in told.into_values() {
-            match wake {
-                Wake::Thread(parker) => parker.unpark(),
-                wake => foreign.push(wake),
-            }
-        }
+    /// Tells those who wait for what `is_over` says is hardened, or never will be.
+    fn tell(&self, is_over: impl Fn(Gsn) -> bool) {
+        let (threads, foreign) = self.waiters.lock().take(is_over);
+        threads.iter().for_each(|parker| parker.unpark());
         if !foreign.is_empty() {
-            self.logs.all()[0].queue.tell(foreign);
+            self.logs.all()[0].queue.notify(foreign);
         }
     }
 
@@ -364,15 +306,15 @@ impl Group {
         let _guard = EndOnPanic(self);
         let mut seen = 0;
         let mut tick = TICK;
-        while !self.alarm.bell.is_stopped() {
-            if !self.alarm.is_set() {
-                self.alarm.bell.wait(None);
+        while !self.event.is_stopped() {
+            if !self.signal.is_attended() {
+                self.event.wait(None);
                 continue;
             }
-            self.alarm.bell.wait(Some(tick));
+            self.event.wait(Some(tick));
             let mut rounds = self.rounds.lock();
             tick = if rounds.looks > seen { LONG_TICK } else { TICK };
-            if let Some(wanted) = self.alarm.look(|| self.wanted(&rounds))
+            if let Some(wanted) = self.signal.look(|| self.wanted(&rounds))
                 && tick == TICK
             {
                 self.look(&mut rounds, wanted);
@@ -383,11 +325,62 @@ impl Group {
 
     /// Up to where it has to be seen to that everything is hardened, if it is not.
     fn wanted(&self, rounds: &Rounds) -> Option<Gsn> {
-        let queued = self.waiters.lock().by_gsn.last_key_value().map(|((gsn, _), _)| *gsn);
+        let queued = self.waiters.lock().last();
         let begun = rounds.present.as_ref().map(|round| round.gsn);
         let requested = self.passive.requested().max(Gsn::new(self.requested.load(Ordering::Acquire)));
         let wanted = queued.max(begun).max(Some(requested));
         wanted.filter(|wanted| *wanted > self.complete.get() && !self.is_over.load(Ordering::Acquire))
+    }
+}
+
+impl Hardens for Group {
+    type Position = Gsn;
+
+    /// Takes the round further if not.
+    fn is_ready(&self, gsn: Gsn) -> bool {
+        self.is_settled(gsn) || {
+            self.look_if_due(gsn);
+            self.is_settled(gsn)
+        }
+    }
+
+    fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
+        let mut waiters = self.waiters.lock();
+        if !planted!(QueuedUnseen) && self.is_settled(gsn) {
+            return Some(wake);
+        }
+        waiters.push(gsn, wake);
+        drop(waiters);
+        self.see_to_daemon();
+        None
+    }
+
+    fn wait(&self, gsn: Gsn, _: Ask) -> Result<()> {
+        // It may have inserted something since.
+        self.fence();
+        let mut backoff = Backoff::new();
+        let mut began = None;
+        while !self.is_ready(gsn) {
+            if backoff.is_spinning() {
+                backoff.snooze();
+            } else if began.get_or_insert_with(Instant::now).elapsed() < SPIN_LIMIT {
+                thread::yield_now();
+            } else {
+                let parker = Arc::new(Parker::new());
+                if self.queue(gsn, Wake::Thread(Arc::clone(&parker))).is_none() {
+                    parker.park();
+                }
+            }
+        }
+        self.outcome(gsn)
+    }
+
+    fn outcome(&self, gsn: Gsn) -> Result<()> {
+        if self.complete.get() >= gsn {
+            return Ok(());
+        }
+        let failed = self.logs.all().iter().enumerate().find(|(_, log)| log.space.has_failed());
+        Err(failed.map_or(WalError::Closed, |(log, shared)| shared.refusal().in_log(LogId::new(log as u16))))
     }
 }
 

@@ -147,11 +147,11 @@ mod models {
         insert_and_harden();
     }
 
-    /// `cargo test --features planted-bugs`, one test at a time.
-    #[cfg(feature = "planted-bugs")]
+    /// A bug is there for the whole process: with `--cfg duramen_planted` too, alone.
+    #[cfg(duramen_planted)]
     #[test]
     fn forgetting_others_is_noticed() {
-        use duramen_types::planted::plant;
+        use duramen_types::planted::{Bug, plant};
         for bug in [Bug::OwnFenceOnly, Bug::DirtyBitIgnored, Bug::RingFenceDropped, Bug::OwnLogHardenedOnly] {
             let _planted = plant(bug);
             assert!(std::panic::catch_unwind(insert_and_harden).is_err(), "{bug:?}");

@@ -17,7 +17,10 @@ use crate::segments::sync_records::Synchronizations;
 /// or up to `known` if it is higher. Reads all of them, one after the other, and shows each record to `visit`.
 ///
 /// # Errors
-/// [`crate::WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow; [`crate::WalError::Disk`].
+/// [`WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow; [`WalError::Disk`].
+///
+/// [`WalError::Corrupt`]: crate::WalError::Corrupt
+/// [`WalError::Disk`]: crate::WalError::Disk
 pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
     let (mut ends, mut found): (Vec<Lsn>, Vec<Synchronizations>) = (Vec::new(), Vec::new());
     for chain in chains {

@@ -4,10 +4,10 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, Lsn};
 
 use crate::segments::retention::Retainer;
-use crate::several::logs::Logs;
+use crate::several::log::Log;
 use crate::stream::inner::Shared;
 
-impl Logs {
+impl Log {
     /// Whether the limit of their bytes would let every log set `bytes` aside if it kept nothing below `gsn`, and `returned` bytes of
     /// those set aside were given back.
     pub fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool {
@@ -83,7 +83,7 @@ mod tests {
                 spare_segments: 0,
                 ..WalOptions::default()
             };
-            let logs = Logs::create(&disk, &options, count, [7; 16]).unwrap();
+            let logs = Log::create(&disk, &WalOptions { logs: count, ..options.clone() }, [7; 16]).unwrap();
             let start = Gsn::new(FIRST_LSN.get());
             let (mut low, mut high) = (0, 16 * SEGMENT);
             while high - low > 1 {

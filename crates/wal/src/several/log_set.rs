@@ -1,16 +1,15 @@
-//! Inserting into one of several logs, and synchronizing all of them: see [`crate::several::logs`].
+//! Inserting into one of several logs, and synchronizing all of them.
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, CachePadded, Mutex};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId, planted};
 
 use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
 use crate::place::Inserted;
-use crate::several::logs::{Marks, mark_step, next};
+use crate::several::complete::{Marks, mark_step, next};
 use crate::several::reservation::Room;
 use crate::stream::inner::Shared;
 
@@ -25,7 +24,7 @@ const ROOM: u64 = 32 << 10;
 pub(crate) struct Together {
     shared: Box<[Arc<Shared>]>,
     /// For each log, some of its places.
-    pub(crate) marks: Box<[CachePadded<Mutex<Marks>>]>,
+    marks: Box<[CachePadded<Mutex<Marks>>]>,
     pub(crate) synchronizations: CachePadded<AtomicU64>,
     /// Disk space in all of them.
     pub(crate) shelves: Room,
@@ -58,10 +57,19 @@ impl Together {
         self.space(log).clock().expect("each of several logs has a clock")
     }
 
+    /// Bytes of the tails in a synchronization. A single log has none.
+    pub(crate) fn tail(&self) -> usize {
+        match self.shared.len() {
+            1 => 0,
+            count => tails_bytes(count as u16),
+        }
+    }
+
     /// The lowest GSN that a record of this log may get from now on.
     pub(crate) fn now(&self, log: usize) -> Gsn {
-        let end = self.space(log).end();
-        self.clock(log).now(end)
+        let space = self.space(log);
+        let end = space.end();
+        space.clock().map_or(Gsn::new(end.get()), |clock| clock.now(end))
     }
 
     /// The GSN of every record inserted by now is below this.
@@ -69,11 +77,26 @@ impl Together {
         (0..self.shared.len()).map(|log| self.now(log)).max().expect("there is a log")
     }
 
+    /// A position in this log before which all records have GSNs below `gsn`: a mark, or in a single log what the GSN says.
+    pub(crate) fn position_before(&self, log: usize, gsn: Gsn) -> Lsn {
+        let mark = || self.marks[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+        let position = self.space(log).clock().map_or(gsn.get(), |_| mark());
+        Lsn::new(position).max(self.shared[log].segments.start())
+    }
+
+    /// The log has been recycled below this position.
+    pub(crate) fn forget_marks(&self, log: usize, position: Lsn) {
+        let mut marks = self.marks[log].lock();
+        while marks.len() > 1 && marks.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
+            marks.pop_first();
+        }
+    }
+
     /// Inserts a record, which is a synchronization if somebody wants to know the tails.
     pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
         assert!(record.flags & FLAG_SYNCHRONIZES == 0, "the flag is the log's own");
         let number = usize::from(log.get());
-        if !is_on(Bug::PageTimeIgnored) && self.now(number) <= record.after {
+        if !planted!(PageTimeIgnored) && self.now(number) <= record.after {
             self.clock(number).raise(next(record.after));
         }
         let shared = &self.shared[number];
@@ -82,11 +105,10 @@ impl Together {
             Some(tails) => {
                 self.synchronizations.fetch_add(1, Ordering::Relaxed);
                 record.flags |= FLAG_SYNCHRONIZES;
-                let tail = tails_bytes(self.shared.len() as u16);
-                shared.insert_in_time(record, tail, |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
+                shared.insert_in_time(record, self.tail(), |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
             }
         };
-        assert!(gsn > record.after || is_on(Bug::PageTimeIgnored), "a change comes after what it changes");
+        assert!(gsn > record.after || planted!(PageTimeIgnored), "a change comes after what it changes");
         self.mark(number, gsn, lsn, end);
         Inserted { log, lsn, end, gsn }
     }
@@ -137,7 +159,7 @@ impl Together {
     /// Sets disk space for synchronizations aside, as far as there is any.
     pub(crate) fn set_room_aside(&self) {
         let mut room = self.room.lock();
-        if *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
+        if self.tail() > 0 && *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
             *room = ROOM;
         }
     }
@@ -145,7 +167,7 @@ impl Together {
     /// Inserts a synchronization that is about nothing else, with a GSN higher than `after`. A full log has room for it, or
     /// may exceed its limit: until pages are written and commits are acknowledged it does not become smaller.
     pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
-        let bytes = record_bytes(tails_bytes(self.shared.len() as u16)) as u64;
+        let bytes = record_bytes(self.tail()) as u64;
         let mut room = self.room.lock();
         match self.reserve_for_synchronization(bytes) {
             Ok(()) => *room += bytes,

@@ -1,12 +1,15 @@
-//! Several logs as one: which log a record goes to, what is complete across them, and how they are opened and merged.
+//! The log, of one stream or of several as one: what is complete across them, and how they are opened and merged.
 
 pub(crate) mod archiving;
 pub(crate) mod commit_round;
+pub(crate) mod complete;
+pub(crate) mod hardened;
+pub(crate) mod hold;
+pub(crate) mod log;
 pub(crate) mod log_pieces;
 pub(crate) mod log_placement;
 pub(crate) mod log_room;
 pub(crate) mod log_set;
-pub(crate) mod logs;
 pub(crate) mod merge;
 pub(crate) mod open;
 pub(crate) mod read_back;

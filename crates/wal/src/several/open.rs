@@ -1,6 +1,6 @@
-//! Opening several logs: how far each reaches, and up to which GSN all of them are whole.
+//! Opening a log: how far each of its streams reaches, and up to which GSN all of them are whole.
 //!
-//! The end of each log is found as that of a single one is (`recover.rs`). Then comes what only several logs need: of all
+//! First the end of each is found (`recover.rs`). Then comes what only several logs need: of all
 //! synchronizations that have been read, the one with the highest GSN is looked for whose tails lie within the logs as found.
 //! Up to that GSN no log lacks anything; behind it one may, so each log is cut there. What is cut off was acknowledged to
 //! nobody: who acknowledges waits until all logs are hardened up to their tails.
@@ -9,35 +9,33 @@
 //! may leave one log cut and another not. The tail that a synchronization notes of another log may lie a little behind that
 //! log's last record up to the GSN; so, once that log is cut, the synchronization may look as if it lacked something. And what
 //! is left behind the cut was hardened, and would prove damage in a log that is not being cut. Therefore the decision is
-//! made durable first: [`FoundLogs::cut`] tells the GSN, and before [`FoundLogs::open`] the caller has to make durable that
+//! made durable first: [`FoundLog::cut`] tells the GSN, and before [`FoundLog::open`] the caller has to make durable that
 //! the logs are complete up to it and being cut, and to give that back as [`Known`] should opening be repeated.
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, Mutex, crew};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
-use crate::buffer::clock::Clock;
 use crate::device::nvm::open::FoundRing;
-use crate::device::nvm::passive::Passive;
 use crate::error::{Result, WalError};
-use crate::format::record::Identity;
+use crate::format::record::{Identity, RecordRef};
 use crate::observer::Meter;
 use crate::options::WalOptions;
-use crate::segments::archive::Archive;
+use crate::place::FIRST_LSN;
 use crate::segments::files::OpenFiles;
 use crate::segments::recover::{self, End, Found};
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::Synchronizations;
-use crate::several::logs::{Logs, Marks, check, mark_step};
-use crate::stream::inner::{OneOf, common_floor};
-use crate::stream::log::Wal;
+use crate::several::complete::{Marks, mark_step, next};
+use crate::several::log::Log;
+use crate::stream::Stream;
+use crate::stream::inner::Common;
 
-/// What is known about the logs of a database before they are opened.
-#[derive(Clone, Debug)]
+/// What is known about the logs of a database before they are opened; nothing, by default.
+#[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
     /// For each log, a position from which it is read: the end of a record. All before it is complete. With one log there is
-    /// a record.
+    /// a record. Without positions, logs are read from their starts.
     pub from: &'a [Lsn],
     /// For each log, an earlier position, and a GSN below all records from there on.
     pub earlier: (Gsn, &'a [Lsn]),
@@ -49,17 +47,15 @@ pub struct Known<'a> {
 
 /// The logs of a database as they have been found.
 #[derive(Debug)]
-pub struct FoundLogs {
-    disk: Arc<dyn Disk>,
+pub struct FoundLog {
     options: WalOptions,
-    single: Option<([u8; 16], Lsn)>,
-    logs: Vec<FoundLog>,
+    logs: Vec<FoundStream>,
     complete: Gsn,
     is_cutting: bool,
 }
 
 #[derive(Debug)]
-struct FoundLog {
+struct FoundStream {
     found: Found,
     ring: Option<FoundRing>,
     end: End,
@@ -75,63 +71,100 @@ struct FoundLog {
 struct Reading {
     found: Found,
     ring: Option<FoundRing>,
+    /// Where it has been read from.
+    from: Lsn,
     end: End,
+    order: Order,
+}
+
+/// What the records of one of several logs say of their order. With one log nobody asks.
+#[derive(Debug)]
+struct Order {
+    /// The highest GSN.
     last: Gsn,
+    /// The first record whose GSN is not higher than those before.
+    disorder: Option<Lsn>,
     marks: Marks,
     /// What the one says that is known to have been met is kept.
     synchronizations: Synchronizations,
 }
 
-impl Logs {
-    /// Finds `count` logs in `disk` and how far they are whole. Changes nothing but what makes durable what is there already.
+impl Order {
+    /// Takes note of the next record, and of where it lies if a mark is due.
+    fn note(&mut self, record: &RecordRef<'_>, step: u64) {
+        if record.gsn <= self.last {
+            self.disorder = self.disorder.or(Some(record.lsn));
+        }
+        self.last = record.gsn;
+        if record.lsn.get() / step != record.end.get() / step {
+            self.marks.insert(record.gsn.get(), record.end.get());
+        }
+        self.synchronizations.note(record);
+    }
+}
+
+impl Log {
+    /// Opens a log of one stream: finds its end and removes what a crash has left behind it. `from` is the LSN of a record
+    /// known to be hardened (a checkpoint), from which the log is read; without it, it is read from its start. Afterwards
+    /// [`Log::extents`] tells where the log ends, and everything before is hardened.
+    ///
+    /// A log that has lost hardened records is refused if that can be told from what is left. It cannot when nothing was
+    /// inserted after them; a caller that knows how far the log was hardened compares its end with that.
+    ///
+    /// # Errors
+    /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: it is not there, or not that log.
+    /// - [`WalError::MissingSegment`], [`WalError::Corrupt`]: hardened records are lost. A log that merely ends in the
+    ///   middle of a record, as after a crash, is in order.
+    /// - [`WalError::RingNeeded`], [`WalError::WrongRing`], [`WalError::Region`]: the end of the log is in persistent memory,
+    ///   and it is not there, or not what is there.
+    /// - [`WalError::InvalidOption`], also for several streams: these may have to be cut, see [`Log::find`].
+    /// - [`WalError::Disk`], [`WalError::System`].
+    pub fn open(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Self> {
+        if options.logs > 1 {
+            let reason =
+                "several logs are found before they are opened, so that it can be made durable where they are cut";
+            return Err(WalError::InvalidOption { option: "logs", reason: reason.to_owned() });
+        }
+        let known = Known { from: from.as_slice(), ..Known::default() };
+        Self::find(disk, options, database, &known, None)?.open()
+    }
+
+    /// Finds the logs in `disk` and how far they are whole. Changes nothing but what makes durable what is there already.
     /// Logs are read by so many threads at the same time; without a number, by some if they are large.
     ///
     /// # Errors
-    /// As [`Wal::open`].
+    /// As [`Log::open`].
     pub fn find(
         disk: &Arc<dyn Disk>,
         options: &WalOptions,
-        count: u16,
         database: [u8; 16],
         known: &Known<'_>,
         threads: Option<usize>,
-    ) -> Result<FoundLogs> {
-        check(options, count)?;
+    ) -> Result<FoundLog> {
+        options.validate()?;
         if let Some(home) = disk.directory() {
-            options.check_places(&home, &[], count)?;
+            options.check_places(&home, &[])?;
         }
-        assert_eq!(known.from.len(), usize::from(count), "each log is read from a position");
-        if count == 1 {
-            return Ok(FoundLogs {
-                disk: Arc::clone(disk),
-                options: options.clone(),
-                single: Some((database, known.from[0])),
-                logs: Vec::new(),
-                complete: known.complete,
-                is_cutting: false,
-            });
+        let count = usize::from(options.logs);
+        assert!(known.from.is_empty() || known.from.len() == count, "each log is read from a position");
+        if let Some(lsn) = known.from.iter().find(|from| **from < FIRST_LSN) {
+            return Err(WalError::OutOfRange { lsn: *lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
-        let readings = read_all(disk, options, count, database, known, threads)?;
+        let readings = read_all(disk, options, database, known, threads)?;
         let complete = complete_up_to(&readings, known)?;
         let mut logs = Vec::new();
         for (number, reading) in readings.into_iter().enumerate() {
-            let Reading { found, ring, end, last, marks, .. } = reading;
+            let Reading { found, ring, from, end, order: Order { last, marks, .. } } = reading;
             let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
-            let (cut, last) = if last <= complete || is_on(Bug::HoleKept) {
+            let (cut, last) = if last <= complete || planted!(HoleKept) {
                 (end.end, last)
             } else {
-                (first_after(&found, &marks, known.from[number], complete).map_err(in_log)?, complete)
+                (first_after(&found, &marks, from, complete).map_err(in_log)?, complete)
             };
-            logs.push(FoundLog { found, ring, end, cut, last, marks });
+            logs.push(FoundStream { found, ring, end, cut, last, marks });
         }
-        let found = FoundLogs {
-            disk: Arc::clone(disk),
-            options: options.clone(),
-            single: None,
-            logs,
-            complete,
-            is_cutting: known.is_cutting,
-        };
+        let is_cutting = known.is_cutting && count > 1;
+        let found = FoundLog { options: options.clone(), logs, complete, is_cutting };
         if found.cut().is_some() {
             // What counts as complete from now on must not get lost.
             for (number, log) in found.logs.iter().enumerate() {
@@ -142,7 +175,7 @@ impl Logs {
     }
 }
 
-impl FoundLogs {
+impl FoundLog {
     /// The GSN behind which the logs are cut when they are opened, if they are.
     pub fn cut(&self) -> Option<Gsn> {
         let is_cut = self.logs.iter().any(|log| log.cut < log.end.end);
@@ -152,44 +185,26 @@ impl FoundLogs {
     /// Opens them: removes what is behind the cut, or what a crash has left behind their ends.
     ///
     /// # Errors
-    /// As [`Wal::open`].
-    pub fn open(self) -> Result<Logs> {
-        if let Some((database, from)) = self.single {
-            let wal = Wal::open(self.disk, self.options, database, Some(from))?;
-            return Logs::new(vec![wal], Gsn::ZERO, Vec::new());
-        }
+    /// As [`Log::open`].
+    pub fn open(self) -> Result<Log> {
         let is_cut = self.cut().is_some();
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
-        let floor = Gsn::new(last.get() + 1);
-        let (mut wals, mut marks) = (Vec::new(), Vec::new());
-        let passive = Passive::of(&self.options, false);
-        let common = common_floor(passive.as_deref());
-        let archive = self.options.archive.as_ref().map(Archive::take).transpose()?;
+        let common = Common::new(&self.options, next(last))?;
+        let (mut streams, mut marks) = (Vec::new(), Vec::new());
         for (number, log) in self.logs.into_iter().enumerate() {
             let mut kept = log.marks.clone();
             kept.retain(|_, lsn| *lsn <= log.cut.get());
             marks.push(kept);
-            let one_of = |clock: Clock| OneOf {
-                clock: clock.with_common(common.clone()),
-                passive: passive.clone(),
-                archive: archive.clone(),
-            };
-            let wal = log.start(&self.options, is_cut, floor, one_of);
-            wals.push(wal.map_err(|error| error.in_log(LogId::new(number as u16)))?);
+            let stream = log.start(&self.options, is_cut, &common);
+            streams.push(stream.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
-        Logs::new(wals, self.complete, marks)
+        Log::new(streams, self.complete, marks)
     }
 }
 
-impl FoundLog {
-    /// Removes what is not to be in the log any more and brings it into service, with GSNs from `floor` on.
-    fn start(
-        mut self,
-        options: &WalOptions,
-        is_cut: bool,
-        floor: Gsn,
-        one_of: impl FnOnce(Clock) -> OneOf,
-    ) -> Result<Wal> {
+impl FoundStream {
+    /// Removes what is not to be in the log any more and brings it into service.
+    fn start(mut self, options: &WalOptions, is_cut: bool, common: &Common) -> Result<Stream> {
         let files = &self.found.files;
         if is_cut {
             self.ring.as_mut().map_or(Ok(()), |ring| ring.empty(files))?;
@@ -197,8 +212,7 @@ impl FoundLog {
         } else {
             self.end.erase_behind(files)?;
         }
-        let one_of = one_of(Clock::new(self.cut, floor));
-        Wal::start_found(options.clone(), &self.found, self.cut, Some(one_of), self.ring)
+        Stream::start(options.clone(), &self.found, self.cut, common, self.ring)
     }
 }
 
@@ -206,21 +220,19 @@ impl FoundLog {
 fn read_all(
     disk: &Arc<dyn Disk>,
     options: &WalOptions,
-    count: u16,
     database: [u8; 16],
     known: &Known<'_>,
     threads: Option<usize>,
 ) -> Result<Vec<Reading>> {
-    let home = OpenFiles::of(Arc::clone(disk));
-    let mut found = Vec::new();
+    let (home, count) = (OpenFiles::of(Arc::clone(disk)), options.logs);
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for log in (0..count).map(LogId::new) {
         let identity = Identity::one_of(database, log, count);
-        let from = known.from[usize::from(log.get())];
-        let one = recover::find(&home, log, Some(identity), Some(from)).map_err(|error| error.in_log(log))?;
+        let from = known.from.get(usize::from(log.get())).copied();
+        let one = recover::find(&home, log, Some(identity), from).map_err(|error| error.in_log(log))?;
+        bytes += one.bytes_behind(from.unwrap_or(one.start).get());
         found.push(one);
     }
-    let from = |log: u16| known.from[usize::from(log)].get();
-    let bytes = (0..count).zip(&found).map(|(log, found)| found.bytes_behind(from(log))).sum();
     let threads = crew::size_for(threads, bytes).min(found.len());
     let (disk, options) = (Arc::clone(disk), options.clone());
     let (from, earlier) = (known.from.to_vec(), (known.earlier.0, known.earlier.1.to_vec()));
@@ -257,36 +269,32 @@ fn read(
     mut found: Found,
 ) -> Result<Reading> {
     let number = usize::from(identity.log.get());
-    let from = known.from[number];
+    let needed = known.from.get(number).copied();
     let ring = FoundRing::find(disk, options, &identity, &mut found)?;
-    let step = mark_step(options);
-    let mut marks = Marks::new();
+    let from = needed.unwrap_or(found.start);
+    let (step, are_several) = (mark_step(options), options.logs > 1);
+    let synchronizations = Synchronizations::keeping(known.complete);
+    let mut order = Order { last: Gsn::ZERO, disorder: None, marks: Marks::new(), synchronizations };
     if let Some(earlier) = known.earlier.1.get(number) {
-        marks.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
+        order.marks.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
     }
-    let mut synchronizations = Synchronizations::keeping(known.complete);
-    let (mut last, mut disorder) = (Gsn::ZERO, None);
     let mut meter = Meter::new(options.read_observer.as_ref(), from);
     let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
-    let end = recover::find_end(&found, Some(from), false, expected, |record| {
-        if record.gsn <= last {
-            disorder = disorder.or(Some(record.lsn));
-        }
-        last = record.gsn;
+    let is_known = needed.is_some() && !are_several;
+    let end = recover::find_end(&found, Some(from), is_known, expected, |record| {
         meter.pass(record);
-        if record.lsn.get() / step != record.end.get() / step {
-            marks.insert(record.gsn.get(), record.end.get());
+        if are_several {
+            order.note(record, step);
         }
-        synchronizations.note(record);
     })?;
-    if let Some(lsn) = disorder {
+    if let Some(lsn) = order.disorder {
         return Err(found.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not grow"));
     }
     // Where a log has been cut already, its ring may not know of that yet.
     if let Some(ring) = ring.as_ref().filter(|_| !known.is_cutting) {
         ring.check_end(end.end)?;
     }
-    Ok(Reading { found, ring, end, last, marks, synchronizations })
+    Ok(Reading { found, ring, from, end, order })
 }
 
 /// Up to which GSN no log lacks anything.
@@ -294,13 +302,12 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
     let ends: Vec<Lsn> = readings.iter().map(|reading| reading.end.end).collect();
     let mut complete = known.complete;
     for reading in readings {
-        let found = &reading.found;
-        let from = known.from[usize::from(found.files.identity.log.get())];
-        let again = || Scanner::hardened(Arc::clone(&found.files), from, reading.end.end);
-        complete = complete.max(reading.synchronizations.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
+        let synchronizations = &reading.order.synchronizations;
+        let again = || Scanner::hardened(Arc::clone(&reading.found.files), reading.from, reading.end.end);
+        complete = complete.max(synchronizations.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
         // What was complete before is so still, or it has got lost. Only of the very synchronization that is known to have been
         // met can that be said: another may be older and have noted tails that nobody has waited for.
-        let short = reading.synchronizations.stated_is_short_of(&ends);
+        let short = synchronizations.stated_is_short_of(&ends);
         if let Some(short) = short.filter(|_| !known.is_cutting) {
             let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
             let corrupt = readings[short].found.files.geometry.corrupt(ends[short].get(), reason);

@@ -16,7 +16,7 @@
 //! those who take from a shelf or give back to it.
 //!
 //! Filling a shelf may mean to wait for somebody else who does so, or to make a segment. Commits of others must not wait for
-//! that too, so who fills one has settled before ([`crate::Logs::settle`]).
+//! that too, so who fills one has settled before ([`crate::Log::settle`]).
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, cpu, thread};
@@ -37,10 +37,10 @@ const MOST: usize = 64;
 
 /// A log that disk space can be set aside in.
 pub(crate) trait Limited {
-    /// As [`crate::Wal::reserve`].
+    /// As [`crate::Log::reserve`], of one log.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
-    /// As [`crate::Wal::unreserve`].
+    /// As [`crate::Log::unreserve`], of one log.
     fn unreserve(&self, bytes: u64);
 }
 

@@ -4,17 +4,17 @@ mod real {
     use duramen_sync::Arc;
     use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 
-    use crate::{Logs, NewRecord, WalError, WalOptions};
+    use crate::{Log, NewRecord, WalError, WalOptions};
 
     /// Three logs of at most eight segments each, and what they can hold.
-    fn logs() -> (Logs, u64) {
+    fn logs() -> (Log, u64) {
         let (segment_bytes, ring_bytes) = (64 << 10, 64 << 10);
         let options = WalOptions { segment_bytes, ring_bytes, max_bytes: 8 * segment_bytes, ..WalOptions::default() };
         let options = WalOptions { spare_segments: 0, ..options };
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-        let logs = Logs::create(&disk, &options, 3, [7; 16]).unwrap();
+        let logs = Log::create(&disk, &WalOptions { logs: 3, ..options.clone() }, [7; 16]).unwrap();
         // All but the headers of the segments, less where the log starts.
-        let capacity = 8 * (segment_bytes - 4096) - (logs.extents()[0].1.get() - 4096);
+        let capacity = 8 * (segment_bytes - 4096) - (logs.extents()[0].end.get() - 4096);
         (logs, capacity)
     }
 

@@ -13,18 +13,18 @@ impl Shared {
         if let Some(archiver) = &self.archiver
             && archiver.is_due(self.space.durable())
         {
-            archiver.bell().ring();
+            archiver.event().wake();
         }
     }
 
     /// What the thread does that archives a database's only log.
     pub(crate) fn archive(&self) {
         let Some(archiver) = &self.archiver else { return };
-        while !archiver.bell().is_stopped() {
+        while !archiver.event().is_stopped() {
             if self.space.has_failed() || !archiver.is_due(self.space.durable()) {
-                archiver.bell().wait(None);
+                archiver.event().wait(None);
             } else if !self.archive_next() {
-                archiver.bell().wait_out(RETRY);
+                archiver.event().wait_out(RETRY);
             }
         }
     }
@@ -86,7 +86,7 @@ impl Shared {
     /// log.
     pub(crate) fn await_archive(&self) {
         while let Some(archiver) = self.archiver_at_work() {
-            archiver.bell().ring();
+            archiver.event().wake();
             thread::sleep(LOOK);
         }
         // The archiver may not have come to it yet.

@@ -1,4 +1,4 @@
-//! Copies of an open log, for backups.
+//! Keeping an open log, and copies of it, for backups.
 
 use duramen_io::{Disk, OpenMode};
 use duramen_sync::Arc;
@@ -9,46 +9,36 @@ use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name};
 use crate::place::FIRST_LSN;
 use crate::segments::files::copy_range;
 use crate::stream::inner::Shared;
-use crate::stream::log::Wal;
 
 /// Keeps an open log from being recycled until it is dropped.
 #[derive(Debug)]
-pub struct LogHold {
+pub(crate) struct StreamHold {
     shared: Arc<Shared>,
     hold: u64,
 }
 
-impl Wal {
-    /// Keeps everything from the log's present start on. A log that is held may grow up to its limit, and reservations then
-    /// get [`WalError::Full`].
-    pub fn hold(&self) -> LogHold {
-        let hold = self.shared.segments.hold();
-        LogHold { shared: Arc::clone(&self.shared), hold }
+impl StreamHold {
+    /// Keeps everything from the log's present start on.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { hold: shared.segments.hold(), shared }
     }
-}
 
-impl LogHold {
     /// What is below `lsn` need not be kept any more.
-    pub fn keep_from(&self, lsn: Lsn) {
+    pub(crate) fn keep_from(&self, lsn: Lsn) {
         self.shared.segments.retention.move_hold(self.hold, lsn);
         self.shared.recycle_admitted();
     }
 
-    /// Who holds the log has got on with what it is held for: whoever waits for room in it goes on waiting.
-    pub fn note_progress(&self) {
+    /// Its owner has got on with what it is for: whoever waits for room in the log goes on waiting.
+    pub(crate) fn note_progress(&self) {
         self.shared.segments.retention.note_backed_up();
     }
 
-    /// Copies the log from `from`, the start of a record that is held, to where it is hardened at this moment, or up to `to`,
-    /// the end of a record before that, into its empty directory in `disk`, durably; returns how far that is. `progress` is told
-    /// how many bytes have been copied, now and then. The copy is a log that begins with `from`; nobody can go on with it.
-    ///
-    /// # Errors
-    /// [`WalError::OutOfRange`], [`WalError::Disk`], or what stopped the log.
-    pub fn copy_to(&self, disk: &dyn Disk, from: Lsn, to: Option<Lsn>, mut progress: impl FnMut(u64)) -> Result<Lsn> {
+    /// Copies the log from `from`, the start of a record that is held, up to `end`, the end of a hardened record, into its
+    /// empty directory in `disk`, durably. `progress` is told how many bytes have been copied, now and then.
+    pub(crate) fn copy_to(&self, disk: &dyn Disk, from: Lsn, end: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
         let (files, start) = (&self.shared.files, self.shared.segments.start());
         let hardened = self.shared.destage()?;
-        let end = to.unwrap_or(hardened);
         if from < start.max(FIRST_LSN) || from > end || end > hardened {
             return Err(WalError::OutOfRange { lsn: from, start, end: hardened });
         }
@@ -75,50 +65,11 @@ impl LogHold {
             })?;
             copy.sync()?;
         }
-        disk.sync_directory(&directory(log))?;
-        Ok(end)
+        Ok(disk.sync_directory(&directory(log))?)
     }
 }
 
-/// Keeps all logs of a database from being recycled until it is dropped.
-#[derive(Debug)]
-pub struct LogsHold(Vec<LogHold>);
-
-impl LogsHold {
-    pub(crate) fn new(holds: Vec<LogHold>) -> Self {
-        Self(holds)
-    }
-
-    /// What is below these positions, one of each log, need not be kept any more.
-    pub fn keep_from(&self, from: &[Lsn]) {
-        self.0.iter().zip(from).for_each(|(hold, lsn)| hold.keep_from(*lsn));
-    }
-
-    /// As [`LogHold::note_progress`].
-    pub fn note_progress(&self) {
-        self.0.iter().for_each(LogHold::note_progress);
-    }
-
-    /// As [`LogHold::copy_to`], for each log from its position in `from` up to that in `to` ([`crate::Logs::ends_before`]).
-    ///
-    /// # Errors
-    /// As [`LogHold::copy_to`].
-    pub fn copy_to(&self, disk: &dyn Disk, from: &[Lsn], to: &[Lsn], mut progress: impl FnMut(u64)) -> Result<()> {
-        let mut before = 0;
-        for (hold, (from, to)) in self.0.iter().zip(from.iter().zip(to)) {
-            let mut copied = 0;
-            let end = hold.copy_to(disk, *from, Some(*to), |bytes| {
-                copied = bytes;
-                progress(before + bytes);
-            });
-            end.map_err(|error| error.in_log(hold.shared.files.identity.log))?;
-            before += copied;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for LogHold {
+impl Drop for StreamHold {
     fn drop(&mut self) {
         self.shared.segments.retention.release(self.hold);
         self.shared.recycle_admitted();

@@ -1,23 +1,23 @@
-//! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the teller that wakes tasks
-//! and calls functions when what they wait for is hardened; and, if there is an archive, the archiver. (Several logs have one
-//! archiver for all: see [`crate::several::archiving`].)
+//! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the
+//! notifier that wakes tasks and calls functions when what they wait for is hardened; and, if there
+//! is an archive, the archiver. (Several logs have one archiver for all: see
+//! [`crate::several::archiving`].)
 //!
-//! They are several, because making a segment takes much longer than a flush that somebody waits for, and nobody knows how
-//! long the teller takes, or the archive.
+//! They are several, because making a segment takes much longer than a flush that somebody waits
+//! for, and nobody knows how long the notifier takes, or the archive.
 
 use std::time::Duration;
 
-use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{JoinHandle, is_current, spawn};
 use duramen_sync::{Arc, Backoff, Mutex};
 
 use crate::error::{Result, WalError};
-use crate::group_commit::queue::Due;
+use crate::group_commit::policy::Due;
 use crate::stream::inner::{FailOnPanic, Shared};
 
-/// How long the daemon sleeps between looks at a record that others wait for and that is still being filled in: its
-/// thread has been descheduled.
+/// How long the daemon sleeps between looks at a record that others wait for and that is still
+/// being filled in: its thread has been descheduled.
 const FILL_WAIT: Duration = Duration::from_micros(50);
 
 /// The running background threads.
@@ -32,7 +32,7 @@ impl Daemons {
         let daemons = Self { handles: Mutex::new(Vec::new()) };
         let start = || -> Result<()> {
             daemons.spawn("duramen-log-flush", shared, flush_loop)?;
-            daemons.spawn("duramen-log-tell", shared, tell_loop)?;
+            daemons.spawn("duramen-log-notify", shared, notify_loop)?;
             if shared.archiver.is_some() && shared.space.clock().is_none() {
                 daemons.spawn("duramen-log-archive", shared, archive_loop)?;
             }
@@ -53,15 +53,15 @@ impl Daemons {
         Ok(())
     }
 
-    /// Stops them and waits for that, or, if called by something that the teller runs, for the others. The log has failed
-    /// or is closed. Nothing happens the second time.
+    /// Stops them and waits for that, or, if called by something that the notifier runs, for the
+    /// others. The log has failed or is closed. Nothing happens the second time.
     pub(crate) fn stop(&self, shared: &Shared) {
         shared.daemon.stop();
         shared.segments.hurry();
         shared.keeper.stop();
-        shared.teller.stop();
+        shared.notifier.stop();
         if let Some(archiver) = &shared.archiver {
-            archiver.bell().stop();
+            archiver.event().stop();
         }
         let handles = std::mem::take(&mut *self.handles.lock());
         for handle in handles.into_iter().filter(|handle| !is_current(handle)) {
@@ -76,9 +76,9 @@ fn flush_loop(shared: &Shared) {
     let mut backoff = Backoff::new();
     while !shared.daemon.is_stopped() {
         match shared.queue.due(&shared.space) {
-            Due::Flush => {
+            Due::Now => {
                 let progress = shared.flush();
-                shared.queue.end_flush(&shared.space, false);
+                shared.queue.end_flush(&shared.space);
                 if progress {
                     backoff = Backoff::new();
                 } else if backoff.is_long() {
@@ -88,25 +88,25 @@ fn flush_loop(shared: &Shared) {
                     backoff.snooze();
                 }
             }
-            Due::At(time) => shared.daemon.wait(Some(time.since(Instant::now()))),
+            Due::In(time) => shared.daemon.wait(Some(time)),
             Due::Never => shared.daemon.wait(None),
         }
     }
 }
 
 /// Ends when it has told everybody: nobody comes any more when it is told to stop.
-fn tell_loop(shared: &Shared) {
+fn notify_loop(shared: &Shared) {
     loop {
-        let is_stopped = shared.teller.is_stopped();
-        let told = shared.queue.take_told();
-        if told.is_empty() {
+        let is_stopped = shared.notifier.is_stopped();
+        let wakes = shared.queue.take_to_notify();
+        if wakes.is_empty() {
             if is_stopped {
                 return;
             }
-            shared.teller.wait(None);
+            shared.notifier.wait(None);
         }
-        told.into_iter().for_each(|wake| {
-            reach(Probe::TellerTold);
+        wakes.into_iter().for_each(|wake| {
+            reach(Probe::NotifierTold);
             wake.tell();
         });
     }

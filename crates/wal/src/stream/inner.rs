@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, OnceLock, thread};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, Lsn, PageId, Place, TxnId, planted};
 
 use crate::buffer::clock::{Clock, CommonFloor};
 use crate::buffer::positions::Space;
@@ -19,12 +18,12 @@ use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAY
 use crate::format::segment::BLOCK;
 use crate::group_commit::queue::{CommitQueue, is_settled};
 use crate::group_commit::requests::Ask;
-use crate::group_commit::work_signal::Bell;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::options::WalOptions;
 use crate::segments::archive::{Archive, ArchiveInUse, Archiver};
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::pool::Segments;
+use crate::wake_event::WakeEvent;
 
 /// An open log.
 #[derive(Debug)]
@@ -35,9 +34,9 @@ pub(crate) struct Shared {
     pub(crate) space: Space,
     pub(crate) insertion: AnyInsertion,
     pub(crate) queue: CommitQueue,
-    pub(crate) daemon: Arc<Bell>,
-    pub(crate) teller: Arc<Bell>,
-    pub(crate) keeper: Bell,
+    pub(crate) daemon: Arc<WakeEvent>,
+    pub(crate) notifier: Arc<WakeEvent>,
+    pub(crate) keeper: WakeEvent,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
@@ -55,19 +54,33 @@ pub(crate) struct Shared {
 /// Pause after the system has refused to open a segment that is to be written to.
 const REFUSED: Duration = Duration::from_millis(1);
 
-/// What a log is given that is one of several.
+/// What the streams of a log have in common. A log with one stream needs no clock: there the LSN of
+/// a record is its GSN.
 #[derive(Debug)]
-pub(crate) struct OneOf {
-    pub(crate) clock: Clock,
-    /// What [`Passive::of`] makes, the same for all of them.
-    pub(crate) passive: Option<Arc<Passive>>,
-    /// If they are archived.
-    pub(crate) archive: Option<Arc<ArchiveInUse>>,
+pub(crate) struct Common {
+    /// What threads know to be durable, if that is left to them.
+    passive: Option<Arc<Passive>>,
+    /// If the log is archived.
+    archive: Option<Arc<ArchiveInUse>>,
+    /// Of several streams: no record from now on gets a GSN below the first. Their clocks share a
+    /// floor if the streams are hardened together.
+    clocks: Option<(Gsn, Option<CommonFloor>)>,
 }
 
-/// A floor for the clocks of several logs, if they are hardened together.
-pub(crate) fn common_floor(passive: Option<&Passive>) -> Option<CommonFloor> {
-    passive.map(|_| CommonFloor::default())
+impl Common {
+    /// For streams with these options, whose further records may not get GSNs below `floor`.
+    pub(crate) fn new(options: &WalOptions, floor: Gsn) -> Result<Self> {
+        let are_several = options.logs > 1;
+        let passive = Passive::of(options, !are_several);
+        let archive = options.archive.as_ref().map(Archive::take).transpose()?;
+        let clocks = are_several.then(|| (floor, passive.as_ref().map(|_| CommonFloor::default())));
+        Ok(Self { passive, archive, clocks })
+    }
+
+    /// The clock of a stream that ends at `end`.
+    fn clock(&self, end: Lsn) -> Option<Clock> {
+        self.clocks.as_ref().map(|(floor, common)| Clock::new(end, *floor).with_common(common.clone()))
+    }
 }
 
 impl Shared {
@@ -79,18 +92,16 @@ impl Shared {
         files: Arc<SegmentFiles>,
         start: Lsn,
         end: Lsn,
-        one_of: Option<OneOf>,
+        common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
-        let (clock, passive, archive) = match one_of {
-            Some(OneOf { clock, passive, archive }) => (Some(clock), passive, archive),
-            None => (None, Passive::of(&options, true), options.archive.as_ref().map(Archive::take).transpose()?),
-        };
+        let clock = common.clock(end);
+        let archive = common.archive.clone();
         let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
         let limits = limits(&options, ring.as_ref());
-        let (ring, device) = device::start(&options, &files, end, ring, passive, clock.is_none())?;
+        let (ring, device) = device::start(&options, &files, end, ring, common.passive.clone(), clock.is_none())?;
         let policy = device.group_commit(&options);
-        let (daemon, teller) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
+        let (daemon, notifier) = (Arc::new(WakeEvent::new()), Arc::new(WakeEvent::new()));
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
             places: options.array_slots,
@@ -111,10 +122,10 @@ impl Shared {
             segments,
             space: space.with_clock(clock),
             insertion: AnyInsertion::new(options.insert, shape),
-            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&teller)),
+            queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&notifier)),
             daemon,
-            teller,
-            keeper: Bell::new(),
+            notifier,
+            keeper: WakeEvent::new(),
             opened_at: end,
             max_payload: options.max_payload(),
             unsealed,
@@ -226,7 +237,7 @@ impl Shared {
         filled(record, space);
     }
 
-    /// As [`crate::Wal::reserve`].
+    /// Sets disk space for `bytes` of records aside.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
         self.segments.reserve(bytes, || self.space.end(), || self.device.fence())
     }
@@ -247,7 +258,7 @@ impl Shared {
         match self.device.write_out(self.tail(), &self.segments) {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {
-                    self.keeper.ring();
+                    self.keeper.wake();
                 }
                 self.call_archiver();
                 progress
@@ -321,7 +332,7 @@ impl Shared {
 
     /// Whether waiting for `lsn` is over.
     pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
-        is_settled(&self.space, lsn) || is_on(Bug::AcknowledgeBeforeFlush) || {
+        is_settled(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || {
             self.device.look(self.tail());
             is_settled(&self.space, lsn)
         }

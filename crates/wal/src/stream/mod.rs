@@ -1,8 +1,230 @@
-//! One log: its shared state, its background threads, and handles to what it has hardened.
+//! One stream of records, in service: its shared state, its background threads, and requests to harden it. Here: making,
+//! reading and recycling it.
 
 pub(crate) mod archiver;
 pub(crate) mod copy;
 pub(crate) mod daemon;
-pub(crate) mod hardened;
 pub(crate) mod inner;
-pub(crate) mod log;
+pub(crate) mod part;
+
+use std::collections::BTreeMap;
+
+use duramen_sync::{Arc, References};
+use duramen_types::{Gsn, LogId, Lsn, planted};
+
+use crate::device::nvm::open::FoundRing;
+use crate::error::{Result, WalError};
+use crate::format::record::{Identity, NewRecord, Record, RecordRef};
+use crate::format::segment::{Geometry, directory};
+use crate::group_commit::requests::Ask;
+use crate::options::WalOptions;
+use crate::place::{FIRST_LSN, Inserted};
+use crate::segments::archive::Archiver;
+use crate::segments::files::{OpenFiles, SegmentFiles};
+use crate::segments::recover::{self, Found};
+use crate::segments::scan::{BackScanner, Scanner};
+use crate::stats::{Extent, WalStats};
+use crate::stream::daemon::Daemons;
+use crate::stream::inner::{Common, Shared};
+
+/// One stream of records: a log by itself, or one of several that are one.
+///
+/// Dropping it stops its threads without hardening anything, like a crash; see [`Stream::close`].
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) shared: References<Shared>,
+    daemons: Daemons,
+}
+
+impl Stream {
+    /// Makes an empty log; it is durable when this returns.
+    pub(crate) fn create(
+        home: Arc<OpenFiles>,
+        options: WalOptions,
+        identity: Identity,
+        common: &Common,
+    ) -> Result<Self> {
+        let disk = &**home.disk();
+        if recover::has_segments(disk, identity.log)? {
+            return Err(WalError::AlreadyExists { location: disk.location() });
+        }
+        // What an interrupted creation has left, spares, is removed when the log is first opened, or used up before.
+        disk.create_directory(&directory(identity.log))?;
+        disk.sync_directory("")?;
+        let geometry = Geometry { segment_bytes: options.segment_bytes };
+        let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
+        let ring = FoundRing::for_new(&options, &identity)?;
+        let shared = Shared::new(home, options, files, FIRST_LSN, FIRST_LSN, common, ring)?;
+        shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
+        Self::start_threads(shared)
+    }
+
+    /// Brings a log into service that has been found, and has nothing behind `end`.
+    pub(crate) fn start(
+        options: WalOptions,
+        found: &Found,
+        end: Lsn,
+        common: &Common,
+        ring: Option<FoundRing>,
+    ) -> Result<Self> {
+        // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
+        found.files.sync()?;
+        found.home.disk().sync_directory(&directory(found.files.identity.log))?;
+        let shared =
+            Shared::new(Arc::clone(&found.home), options, Arc::clone(&found.files), found.start, end, common, ring)?;
+        shared.segments.take_over(&found.spares, &found.stale)?;
+        for number in found.writable(end).filter(|number| shared.files.has(*number)) {
+            shared.segments.write_header(&*shared.files.file(number, end)?, number)?;
+        }
+        Self::start_threads(shared)
+    }
+
+    fn start_threads(shared: Shared) -> Result<Self> {
+        let shared = Arc::new(shared);
+        let daemons = Daemons::start(&shared)?;
+        Ok(Self { shared: References::new(shared), daemons })
+    }
+
+    /// Inserts a record into a database's only log.
+    #[inline]
+    pub(crate) fn insert(&self, record: NewRecord<'_>) -> Inserted {
+        let (lsn, end) = self.shared.insert(record);
+        Inserted { log: LogId::ZERO, lsn, end, gsn: Gsn::new(lsn.get()) }
+    }
+
+    /// Where it starts, up to where it is hardened, and where the next record goes.
+    pub(crate) fn extent(&self) -> Extent {
+        let Shared { segments, space, .. } = &**self.shared;
+        Extent { start: segments.start(), durable: space.hardened(), end: space.end() }
+    }
+
+    /// The part of the log that can be read, if `lsn` lies in it.
+    fn readable(&self, lsn: Lsn) -> Result<Extent> {
+        let extent @ Extent { start, durable, .. } = self.extent();
+        if lsn < start || lsn >= durable {
+            return Err(WalError::OutOfRange { lsn, start, end: durable });
+        }
+        Ok(extent)
+    }
+
+    /// Reads one hardened record.
+    pub(crate) fn read(&self, lsn: Lsn) -> Result<Record> {
+        let Extent { start, durable, .. } = self.readable(lsn)?;
+        self.shared.destage()?;
+        let mut scanner = Scanner::one(Arc::clone(&self.shared.files), lsn, Some(durable));
+        let record = scanner.next()?.map(|record: RecordRef<'_>| record.to_record());
+        record.ok_or(WalError::OutOfRange { lsn, start, end: durable })
+    }
+
+    /// For [`Stream::read_back`], of one of `logs` logs.
+    pub(crate) fn back_scanner(&self, logs: u16) -> BackScanner {
+        BackScanner::new(Arc::clone(&self.shared.files), logs)
+    }
+
+    /// As [`Stream::read`], for records each of which lies before the one read last.
+    pub(crate) fn read_back<'s>(&self, scanner: &'s mut BackScanner, lsn: Lsn) -> Result<RecordRef<'s>> {
+        let Extent { start, durable, .. } = self.readable(lsn)?;
+        if !scanner.has(lsn) {
+            self.shared.destage()?;
+        }
+        scanner.read(lsn, start, durable)?.ok_or(WalError::OutOfRange { lsn, start, end: durable })
+    }
+
+    /// Reads the records from `from`, which is the start of one, to where the log is hardened at this moment. What is in a ring
+    /// in persistent memory is de-staged before; if the log has failed, the scan ends where that has got to.
+    pub(crate) fn scan(&self, from: Lsn) -> Scanner {
+        self.shared.device.harden_released(self.shared.tail());
+        let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
+        Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
+    }
+
+    /// Makes `lsn`, the start of a hardened record (or the end of the hardened log), the start of the log, durably, and
+    /// recycles the segments that lie wholly below it, as soon as no archive and no backup needs them.
+    pub(crate) fn recycle_below(&self, lsn: Lsn) -> Result<()> {
+        let Extent { start, durable, .. } = self.extent();
+        let lsn = if planted!(RecycleTooEarly) { durable } else { lsn };
+        if lsn <= start {
+            return Ok(());
+        }
+        if lsn != durable
+            // The next recovery depends on it: better to find out now.
+            && let Err(error) = self.read(lsn)
+        {
+            // Unless somebody has recycled more meanwhile.
+            return if lsn < self.extent().start { Ok(()) } else { Err(error) };
+        }
+        // The start of the log lies in the segments.
+        self.shared.destage()?;
+        self.shared.segments.recycle_below(lsn)
+    }
+
+    /// Counts since the log was opened, and where it stands.
+    pub(crate) fn stats(&self) -> WalStats {
+        let shared = &*self.shared;
+        shared.insertion.collect(&shared.space);
+        let (records, ring_full_waits) = shared.space.counts();
+        let (flushes, flushed_bytes) = shared.device.writer().counts();
+        let (drains, drain_signals, fences) = shared.device.passive().map_or((0, 0, 0), |passive| passive.counts());
+        let (hardening_waits, inline_flushes) = shared.queue.counts();
+        let (segments_created, segments_recycled) = shared.segments.counts();
+        let archiver = shared.archiver.as_ref();
+        let (segments_archived, archive_failures) = archiver.map_or((0, 0), Archiver::counts);
+        let Extent { start, durable, end } = self.extent();
+        WalStats {
+            records,
+            bytes: end.get() - shared.opened_at.get(),
+            consolidated: shared.insertion.consolidated(),
+            ring_full_waits,
+            flushes,
+            inline_flushes,
+            flushed_bytes,
+            hardening_waits,
+            fences,
+            drains,
+            drain_signals,
+            segments_live: shared.files.count(),
+            segments_created,
+            segments_recycled,
+            segments_archived,
+            archive_failures,
+            archived: archiver.map_or(Lsn::ZERO, Archiver::archived),
+            reserved_bytes: shared.segments.reserved(),
+            start,
+            durable,
+            end,
+            ..WalStats::default()
+        }
+    }
+
+    /// What stopped the log: the failure of a write or sync.
+    pub(crate) fn failure(&self) -> Option<WalError> {
+        self.shared.failure().filter(|failure| !matches!(failure, WalError::Closed))
+    }
+
+    /// Hardens everything inserted before and stops the log's threads. Nothing happens the second time.
+    pub(crate) fn close(&self) -> Result<()> {
+        let was_closed = matches!(self.shared.failure(), Some(WalError::Closed));
+        let Extent { durable, end, .. } = self.extent();
+        let outcome = if end > durable { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };
+        let outcome = outcome.and_then(|()| self.shared.destage()).map(|_| ());
+        self.stop();
+        if outcome.is_ok() && !was_closed && self.shared.device.give_up(self.shared.tail()) {
+            self.shared.segments.leave_ring()?;
+        }
+        match outcome {
+            Err(WalError::Closed) if was_closed => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn stop(&self) {
+        self.shared.fail(WalError::Closed);
+        self.daemons.stop(&self.shared);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -2,9 +2,9 @@
 
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_types::Lsn;
-use duramen_wal::{FIRST_LSN, Result, Wal, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, Log, Result, WalError, WalOptions};
 
-use super::{DATABASE, Random, arc, assert_intact, insert, read_all};
+use super::{DATABASE, OneStream, Rng, arc, assert_intact, insert, read_all, record_bytes};
 
 /// What a workload knows at the moment of the crash.
 #[derive(Clone, Debug, Default)]
@@ -21,8 +21,8 @@ pub struct History {
 /// Goes on with the log in `disk` until an error, or for `steps` steps.
 pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, steps: u64) -> Result<()> {
     let wal = if history.hardened.is_zero() {
-        let wal = match Wal::open(arc(disk), options.clone(), DATABASE, None) {
-            Err(WalError::NoLog { .. }) => Wal::create(arc(disk), options.clone(), DATABASE)?,
+        let wal = match Log::open(&arc(disk), options, DATABASE, None) {
+            Err(WalError::NoLog { .. }) => Log::create(&arc(disk), options, DATABASE)?,
             other => other?,
         };
         history.hardened = FIRST_LSN;
@@ -30,23 +30,24 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
         history.next_start = FIRST_LSN;
         wal
     } else {
-        Wal::open(arc(disk), options.clone(), DATABASE, None)?
+        Log::open(&arc(disk), options, DATABASE, None)?
     };
     check_contents(&wal, history)?;
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     for _ in 0..steps {
         let size = match random.below(5) {
             0 => random.below(16_000),
             1 => random.below(4000),
             _ => random.below(400),
         };
-        wal.reserve(Wal::record_bytes(size as usize))?;
+        // Just so much, and not more in advance: if that fails, a second attempt makes up for it.
+        wal.reserve_beyond_limit(record_bytes(size as usize))?;
         let number = history.inserted.len() as u64;
         let inserted = insert(&wal, number, size as usize);
-        wal.unreserve(Wal::record_bytes(size as usize));
+        wal.unreserve(record_bytes(size as usize));
         history.inserted.push((inserted.lsn, inserted.end));
         if random.below(3) == 0 {
-            wal.wait_hardened(inserted.gsn)?;
+            wal.wait_hardened(inserted.gsn, None)?;
             // A ring in persistent memory tells nobody that the power is off.
             if disk.crashed_in().is_some() {
                 return Err(WalError::Closed);
@@ -56,7 +57,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
         let hardened = history.inserted.iter().filter(|(_, end)| *end <= history.hardened);
         if let Some((lsn, _)) = hardened.rev().nth(7).filter(|_| random.below(6) == 0) {
             history.next_start = *lsn.max(&history.start);
-            wal.recycle_below(*lsn)?;
+            wal.recycle_to(*lsn)?;
             history.start = history.next_start;
         }
     }
@@ -64,7 +65,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
 }
 
 /// Checks an opened log against `history`, and makes it what `history` says from now on.
-pub fn check_contents(wal: &Wal, history: &mut History) -> Result<()> {
+pub fn check_contents(wal: &Log, history: &mut History) -> Result<()> {
     assert!([history.start, history.next_start].contains(&wal.start()), "start {} of {history:?}", wal.start());
     assert!(wal.end() >= history.hardened, "hardened records are lost: {} of {history:?}", wal.end());
     assert_eq!(wal.durable(), wal.end());

@@ -9,10 +9,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
+pub use duramen_test_support::{Rng, Stride};
+use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
 use duramen_wal::{
-    GroupCommit, InsertDesign, Inserted, LogDevice, NewRecord, Record, Result, Sealing, Wal, WalOptions,
+    GroupCommit, InsertDesign, Inserted, Log, LogDevice, LogReader, NewRecord, Record, Result, Sealing, WalOptions,
 };
+
+/// A log of one stream, whose GSNs are LSNs.
+pub trait OneStream {
+    fn start(&self) -> Lsn;
+    fn durable(&self) -> Lsn;
+    fn end(&self) -> Lsn;
+    fn read_at(&self, lsn: Lsn) -> Result<Record>;
+    fn recycle_to(&self, lsn: Lsn) -> Result<()>;
+}
+
+impl OneStream for Log {
+    fn start(&self) -> Lsn {
+        self.extents()[0].start
+    }
+
+    fn durable(&self) -> Lsn {
+        self.extents()[0].durable
+    }
+
+    fn end(&self) -> Lsn {
+        self.extents()[0].end
+    }
+
+    fn read_at(&self, lsn: Lsn) -> Result<Record> {
+        self.read(Place::of(LogId::ZERO, lsn))
+    }
+
+    fn recycle_to(&self, lsn: Lsn) -> Result<()> {
+        self.recycle_below(Gsn::new(lsn.get()))
+    }
+}
+
+/// Bytes of a record of such a log.
+pub fn record_bytes(payload: usize) -> u64 {
+    (48 + payload).next_multiple_of(8) as u64
+}
+
+/// A reader of such a log.
+pub fn reader(disk: &SimDisk, database: Option<[u8; 16]>) -> Result<LogReader> {
+    LogReader::open(disk, LogId::ZERO, database.map(|database| (database, 1)))
+}
 
 /// Identity of the database in all tests.
 pub const DATABASE: [u8; 16] = *b"a test database!";
@@ -20,6 +62,7 @@ pub const DATABASE: [u8; 16] = *b"a test database!";
 /// A small log without background work on segments, so that one thread's operations are always the same.
 pub fn options(insert: InsertDesign) -> WalOptions {
     WalOptions {
+        logs: 1,
         insert,
         device: LogDevice::File,
         sealing: Sealing::AtFlush,
@@ -57,13 +100,13 @@ pub fn record(txn: u64, payload: &[u8]) -> NewRecord<'_> {
 }
 
 /// Inserts record number `number`, whose payload has `len` bytes.
-pub fn insert(wal: &Wal, number: u64, len: usize) -> Inserted {
-    wal.insert(record(number, &payload(number, len)))
+pub fn insert(wal: &Log, number: u64, len: usize) -> Inserted {
+    wal.insert(LogId::ZERO, record(number, &payload(number, len)))
 }
 
 /// All records from `from`.
-pub fn read_all(wal: &Wal, from: Lsn) -> Result<Vec<Record>> {
-    let mut scanner = wal.scan(from);
+pub fn read_all(wal: &Log, from: Lsn) -> Result<Vec<Record>> {
+    let mut scanner = wal.scan_one(LogId::ZERO, from);
     let mut records = Vec::new();
     while let Some(record) = scanner.next()? {
         records.push(record.to_record());
@@ -82,27 +125,10 @@ pub fn arc(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-pub fn create(disk: &SimDisk, insert: InsertDesign) -> Wal {
-    Wal::create(arc(disk), options(insert), DATABASE).unwrap()
+pub fn create(disk: &SimDisk, insert: InsertDesign) -> Log {
+    Log::create(&arc(disk), &options(insert), DATABASE).unwrap()
 }
 
-pub fn open(disk: &SimDisk, insert: InsertDesign) -> Result<Wal> {
-    Wal::open(arc(disk), options(insert), DATABASE, None)
-}
-
-/// A small random number generator for tests: the same numbers for the same seed, everywhere.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
+pub fn open(disk: &SimDisk, insert: InsertDesign) -> Result<Log> {
+    Log::open(&arc(disk), &options(insert), DATABASE, None)
 }

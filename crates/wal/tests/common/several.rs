@@ -5,10 +5,10 @@ use std::sync::Arc;
 use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_pmem::Domain;
 use duramen_types::{Gsn, LogId, PageId};
-use duramen_wal::{FIRST_LSN, FoundLogs, InsertDesign, Known, Logs, NewRecord, Result, WalError, WalOptions};
+use duramen_wal::{FIRST_LSN, FoundLog, InsertDesign, Known, Log, NewRecord, Result, WalError, WalOptions};
 
 use super::world::World;
-use super::{DATABASE, Random, options, record};
+use super::{DATABASE, Rng, Stride, options, record};
 
 pub const PAGES: usize = 6;
 
@@ -39,15 +39,15 @@ pub fn disk_of(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-pub fn find(disk: &SimDisk, options: &WalOptions, count: u16, history: &History) -> Result<FoundLogs> {
+pub fn find(disk: &SimDisk, options: &WalOptions, count: u16, history: &History) -> Result<FoundLog> {
     let from = vec![FIRST_LSN; usize::from(count)];
     let known =
         Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: history.complete, is_cutting: history.is_cutting };
-    Logs::find(&disk_of(disk), options, count, DATABASE, &known, None)
+    Log::find(&disk_of(disk), &WalOptions { logs: count, ..options.clone() }, DATABASE, &known, None)
 }
 
 /// Opens the logs, which may fail because the power is cut again.
-pub fn reopen(disk: &SimDisk, options: &WalOptions, count: u16, history: &mut History) -> Result<Logs> {
+pub fn reopen(disk: &SimDisk, options: &WalOptions, count: u16, history: &mut History) -> Result<Log> {
     let found = find(disk, options, count, history)?;
     if let Some(cut) = found.cut() {
         history.complete = cut;
@@ -64,7 +64,7 @@ pub fn change(page: usize, version: u64, after: Gsn, size: usize, payload: &mut 
 }
 
 /// Changes pages through random logs, and synchronizes now and then, until an error or for `steps` steps.
-pub fn work(logs: &Logs, history: &mut History, random: &mut Random, steps: u64) -> Result<()> {
+pub fn work(logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> Result<()> {
     let mut payload = Vec::new();
     for _ in 0..steps {
         let log = LogId::new(random.below(logs.count().into()) as u16);
@@ -98,7 +98,7 @@ pub fn work(logs: &Logs, history: &mut History, random: &mut Random, steps: u64)
 }
 
 /// Checks what is in the logs after a crash, and makes it what `history` says from now on.
-pub fn check(logs: &Logs, history: &mut History) -> std::result::Result<(), String> {
+pub fn check(logs: &Log, history: &mut History) -> std::result::Result<(), String> {
     let mut scanner = logs.scan(&vec![FIRST_LSN; usize::from(logs.count())]);
     let mut found = Vec::new();
     let mut versions = [0; PAGES];
@@ -148,12 +148,12 @@ pub fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
 /// Creates logs and works; the power may be cut anywhere.
 fn run(world: &World, sweep: Sweep, history: &mut History) -> Result<()> {
     let options = world.options(&options(sweep.design));
-    let logs = Logs::create(&disk_of(&world.disk), &options, sweep.count, DATABASE)?;
-    work_in(world, &logs, history, &mut Random(sweep.seed), sweep.steps)
+    let logs = Log::create(&disk_of(&world.disk), &WalOptions { logs: sweep.count, ..options.clone() }, DATABASE)?;
+    work_in(world, &logs, history, &mut Rng::new(sweep.seed), sweep.steps)
 }
 
 /// As [`work`], and what is said when the power is off, nobody hears.
-fn work_in(world: &World, logs: &Logs, history: &mut History, random: &mut Random, steps: u64) -> Result<()> {
+fn work_in(world: &World, logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> Result<()> {
     for _ in 0..steps {
         let heard = history.acknowledged;
         let outcome = work(logs, history, random, 1);
@@ -166,7 +166,7 @@ fn work_in(world: &World, logs: &Logs, history: &mut History, random: &mut Rando
     Ok(())
 }
 
-/// What is crashed, and how often: every so many operations of each device, the disk and the memories.
+/// What is crashed, and at which operations of each device, the disk and the memories.
 #[derive(Clone, Copy)]
 pub struct Sweep {
     pub design: InsertDesign,
@@ -174,11 +174,11 @@ pub struct Sweep {
     /// Where the logs end in rings.
     pub domain: Option<Domain>,
     pub seed: u64,
-    pub stride: u64,
+    pub stride: Stride,
     pub steps: u64,
 }
 
-/// Cuts the power at every `stride`-th operation; what each choice leaves is opened (with the power cut once more meanwhile),
+/// Cuts the power at those operations; what each choice leaves is opened (with the power cut once more meanwhile),
 /// checked, worked on, and cut off and opened again.
 pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
     let Sweep { design, count, domain, seed, stride, .. } = sweep;
@@ -186,7 +186,7 @@ pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
     run(&world, sweep, &mut History::default()).unwrap();
     let mut cuts = 0;
     for device in 0..world.devices() {
-        for crash_at in (0..world.operations(device)).step_by(stride as usize) {
+        for crash_at in stride.until(world.operations(device)) {
             let world = World::new(seed, domain, count.into());
             world.crash_at(device, crash_at);
             let mut history = History::default();
@@ -230,7 +230,7 @@ fn recover(sweep: Sweep, crash_at: u64, mut image: World, mut history: History) 
     check(&logs, &mut history)?;
     // As a checkpoint would do.
     history.is_cutting = false;
-    work(&logs, &mut history, &mut Random(seed ^ crash_at), 12).unwrap();
+    work(&logs, &mut history, &mut Rng::new(seed ^ crash_at), 12).unwrap();
     image.crash();
     drop(logs);
     let image = image.crash_image(&CrashChoice::Random(crash_at));

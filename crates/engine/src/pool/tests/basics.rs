@@ -26,21 +26,21 @@ fn pages_survive_eviction_and_reopening() {
 
 /// Who waits for the disk holds nobody up who waits for the log.
 #[test]
-fn the_log_is_settled_before_the_disk_is_waited_for() {
+fn the_log_is_told_before_a_thread_blocks_on_the_disk() {
     let fixture = Fixture::new(64);
     fixture.create_pages(100);
     fixture.pool.flush_all().unwrap();
     let fixture = fixture.reopen(64);
-    let settled = || fixture.log.settled.swap(0, Ordering::Relaxed);
-    settled();
+    let told = || fixture.log.told.swap(0, Ordering::Relaxed);
+    told();
     fixture.counter(PageId::new(7)).unwrap();
-    assert_eq!(settled(), 1);
+    assert_eq!(told(), 1);
     fixture.counter(PageId::new(7)).unwrap();
-    assert_eq!(settled(), 0);
+    assert_eq!(told(), 0);
     fixture.pool.reserve_page(PageId::new(100)).unwrap();
-    assert_eq!(settled(), 0);
+    assert_eq!(told(), 0);
     fixture.pool.reserve_page(PageId::new(10_000)).unwrap();
-    assert_eq!(settled(), 1);
+    assert_eq!(told(), 1);
 }
 
 #[test]

@@ -140,9 +140,13 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
     }
 }
 
-/// The suite notices each defect. Defects are global to the process, so these run alone:
-/// `cargo test --features planted-bugs planted -- --ignored --test-threads=1`.
-#[cfg(feature = "planted-bugs")]
+/// The suite notices each defect. Defects are global to the process, so these run alone, one after another:
+///
+/// ```sh
+/// RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+///     -p duramen --lib planted -- --test-threads=1
+/// ```
+#[cfg(duramen_planted)]
 mod planted {
     use duramen_types::planted::{Bug, plant};
 
@@ -154,19 +158,16 @@ mod planted {
     }
 
     #[test]
-    #[ignore = "plants a defect for the whole process"]
     fn skipping_the_wal_rule_is_noticed() {
         is_noticed(Bug::SkipWalRule);
     }
 
     #[test]
-    #[ignore = "plants a defect for the whole process"]
     fn skipping_the_double_write_is_noticed() {
         is_noticed(Bug::SkipDoubleWrite);
     }
 
     #[test]
-    #[ignore = "plants a defect for the whole process"]
     fn skipping_the_data_sync_is_noticed() {
         is_noticed(Bug::SkipDataSync);
     }

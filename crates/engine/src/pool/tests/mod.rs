@@ -3,7 +3,7 @@
 mod basics;
 mod crash;
 mod failures;
-mod on_touch;
+mod on_fetch;
 mod stress;
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ struct TestLog {
     hardened: AtomicU64,
     fails: AtomicBool,
     /// Times that somebody was about to wait for the disk.
-    settled: AtomicU64,
+    told: AtomicU64,
     history: Mutex<HashMap<PageId, Vec<u64>>>,
 }
 
@@ -53,8 +53,8 @@ impl WalRule for TestLog {
         Gsn::new(Self::FIRST + self.next.load(Ordering::Acquire))
     }
 
-    fn settle(&self) {
-        self.settled.fetch_add(1, Ordering::Relaxed);
+    fn before_blocking(&self) {
+        self.told.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -5,20 +5,20 @@ use duramen_wal::{NewRecord, WalOptions};
 
 use super::*;
 
-fn logs(count: u16) -> Arc<Logs> {
-    let options = WalOptions { ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
+fn logs(count: u16) -> Arc<Log> {
+    let options = WalOptions { logs: count, ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
     let disk: Arc<dyn duramen_io::Disk> = Arc::new(SimDisk::new(1));
-    Arc::new(Logs::create(&disk, &options, count, [1; 16]).unwrap())
+    Arc::new(Log::create(&disk, &options, [1; 16]).unwrap())
 }
 
 /// Inserts a record of `txn`, in its own time; returns its GSN and place.
-fn insert(logs: &Logs, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> (Gsn, Place) {
+fn insert(logs: &Log, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> (Gsn, Place) {
     let record = NewRecord { txn: TxnId::new(txn), flags, after, ..kind.record(&[]) };
     let inserted = logs.insert(LogId::new(log), record);
     (inserted.gsn, inserted.place())
 }
 
-fn harden(logs: &Logs) {
+fn harden(logs: &Log) {
     let end = logs.insert_synchronized(LogId::ZERO, Kind::Synchronization.record(&[]), None);
     logs.wait_hardened(end.gsn, Some(end.place())).unwrap();
 }
@@ -28,14 +28,14 @@ fn entry(txn: u64, state: TxnState, first: Gsn, last: Place) -> TxnEntry {
 }
 
 /// What analysis finds that begins with these entries of a checkpoint, and reads the logs from these positions on.
-fn analyzed(logs: &Logs, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
+fn analyzed(logs: &Log, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
     let [in_one_go, in_steps] = [u64::MAX, 1].map(|step| analyzed_in_steps(logs, table, from, step).0);
     assert_eq!(in_one_go, in_steps);
     in_one_go
 }
 
 /// The same, if all logs are read in steps of that many GSNs; and how many transactions were kept at most.
-fn analyzed_in_steps(logs: &Logs, table: &[TxnEntry], from: &[Lsn], step: u64) -> (Vec<TxnEntry>, usize) {
+fn analyzed_in_steps(logs: &Log, table: &[TxnEntry], from: &[Lsn], step: u64) -> (Vec<TxnEntry>, usize) {
     let mut analysis = Analysis {
         txns: table.iter().map(|entry| (entry.txn, *entry)).collect(),
         pages: HashMap::default(),
@@ -70,8 +70,8 @@ fn analyzed_in_steps(logs: &Logs, table: &[TxnEntry], from: &[Lsn], step: u64) -
     (entries, most)
 }
 
-fn starts(logs: &Logs) -> Vec<Lsn> {
-    logs.extents().iter().map(|extent| extent.0).collect()
+fn starts(logs: &Log) -> Vec<Lsn> {
+    logs.extents().iter().map(|extent| extent.start).collect()
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn logs_are_put_together_by_time() {
             (6, Kind::FreeOnCommit, 0),
             (7, Kind::FreeOnCommit, 0),
             (5, Kind::FreeOnCommit, 0),
-            (6, Kind::Commit, FLAG_HAS_GARBAGE),
+            (6, Kind::Commit, FLAG_HAS_DEFERRED_FREES),
             (8, Kind::FreeOnCommit, 0),
-            (7, Kind::Commit, FLAG_HAS_GARBAGE),
+            (7, Kind::Commit, FLAG_HAS_DEFERRED_FREES),
             // Repeated, and the commit record is not.
             (6, Kind::FreeOnCommit, 0),
             (8, Kind::Commit, 0),
@@ -131,10 +131,10 @@ fn logs_are_put_together_by_time() {
 fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     let logs = logs(2);
     let (first, _) = insert(&logs, 0, 5, Kind::FreeOnCommit, 0, Gsn::ZERO);
-    let from = logs.extents()[0].1;
+    let from = logs.extents()[0].end;
     let (earlier, _) = insert(&logs, 0, 5, Kind::FreeOnCommit, 0, first);
     let (_, latest) = insert(&logs, 1, 5, Kind::FreeOnCommit, 0, earlier);
-    let from = [from, logs.extents()[1].1];
+    let from = [from, logs.extents()[1].end];
     harden(&logs);
     let table = [entry(5, TxnState::Active, first, latest)];
     assert_eq!(analyzed(&logs, &table, &from), table);

@@ -5,8 +5,8 @@ use duramen_sync::Arc;
 
 use super::*;
 use crate::api::db::Db;
-use crate::api::options::Options;
 use crate::error::{Error, Result};
+use crate::options::Options;
 
 fn options() -> Options {
     Options {
@@ -23,12 +23,12 @@ fn open(disk: &SimDisk) -> Result<Db> {
 
 /// Makes the second group's bitmap, long before the first group is full.
 fn grow(db: &Db) {
-    let core = db.core();
-    core.store.space.grow(&core.store.pool, core.scheme(), 1).unwrap();
+    let engine = db.engine();
+    engine.store.space.grow(&engine.store.pool, engine.scheme(), 1).unwrap();
 }
 
 fn groups(db: &Db) -> u64 {
-    db.core().store.space.groups()
+    db.engine().store.space.groups()
 }
 
 fn overwrite(disk: &SimDisk, page: PageId, bytes: &[u8]) {
@@ -48,7 +48,8 @@ fn is_lost(result: Result<Db>) -> bool {
     }
 }
 
-/// A blank bitmap was taken for the end of the groups: everything behind it could have been given out again.
+/// A blank bitmap was taken for the end of the groups: everything behind it could have been given
+/// out again.
 #[test]
 fn a_lost_bitmap_is_not_the_end_of_the_groups() {
     for checkpointed in [true, false] {
@@ -67,7 +68,7 @@ fn a_lost_bitmap_is_not_the_end_of_the_groups() {
             assert!(is_lost(open(&disk)), "behind the end of the file");
         } else {
             // Until the next checkpoint the log has it.
-            db.core().store.pool.flush_before(duramen_types::Gsn::MAX).unwrap();
+            db.engine().store.pool.flush_before(duramen_types::Gsn::MAX).unwrap();
             disk.crash();
             drop(db);
             let disk = disk.crash_image(&CrashChoice::Nothing);
@@ -85,7 +86,7 @@ fn a_lost_bitmap_is_not_the_end_of_the_groups() {
 fn a_file_that_grew_ahead_has_no_more_groups() {
     let disk = SimDisk::new(2);
     let db = open(&disk).unwrap();
-    db.core().store.pool.reserve_page(bitmap::bitmap_page(1)).unwrap();
+    db.engine().store.pool.reserve_page(bitmap::bitmap_page(1)).unwrap();
     disk.open("data", OpenMode::Existing).unwrap().sync().unwrap();
     disk.crash();
     // The record stays in the log buffer.
@@ -106,10 +107,10 @@ fn groups_are_known_after_a_checkpoint_and_a_crash() {
     let db = open(&disk).unwrap();
     grow(&db);
     db.checkpoint().unwrap();
-    assert_eq!(db.core().control.lock().control.groups, 2);
+    assert_eq!(db.engine().control.lock().control.groups, 2);
     disk.crash();
     drop(db);
     let db = open(&disk.crash_image(&CrashChoice::Nothing)).unwrap();
     assert_eq!(groups(&db), 2);
-    assert!(db.core().store.space.is_taken(&db.core().store.pool, bitmap::bitmap_page(1)).unwrap());
+    assert!(db.engine().store.space.is_taken(&db.engine().store.pool, bitmap::bitmap_page(1)).unwrap());
 }

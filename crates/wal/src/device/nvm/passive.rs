@@ -34,8 +34,7 @@ use duramen_pmem::{Domain, DrainBy, Drained, Region, drain_processors};
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, CachePadded, Mutex, thread};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{Gsn, LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::options::{LogDevice, WalOptions};
 
@@ -165,7 +164,7 @@ impl Passive {
             cell.work.store(cell.work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             cell.logs.store(cell.logs.load(Ordering::Relaxed) | 1 << log.get(), Ordering::Relaxed);
             let dgsn = cell.dgsn.load(Ordering::Relaxed);
-            if dgsn & DIRTY == 0 && !is_on(Bug::DirtyBitIgnored) {
+            if dgsn & DIRTY == 0 && !planted!(DirtyBitIgnored) {
                 cell.dgsn.store(gsn.get() | DIRTY, Ordering::Relaxed);
             }
         }
@@ -188,7 +187,7 @@ impl Passive {
         let dgsn = cell.dgsn.load(Ordering::Relaxed);
         if dgsn & DIRTY != 0 {
             let mut logs = cell.logs.load(Ordering::Relaxed);
-            while logs != 0 && !is_on(Bug::RingFenceDropped) {
+            while logs != 0 && !planted!(RingFenceDropped) {
                 region(LogId::new(logs.trailing_zeros() as u16)).fence();
                 logs &= logs - 1;
             }
@@ -257,7 +256,7 @@ impl Passive {
     /// log.
     pub(crate) fn bound(&self, released: Lsn) -> Lsn {
         let dirty = self.cells().iter().filter_map(|cell| cell.dirty_from());
-        let bound = dirty.map(Gsn::get).min().filter(|_| !is_on(Bug::OwnFenceOnly));
+        let bound = dirty.map(Gsn::get).min().filter(|_| !planted!(OwnFenceOnly));
         Lsn::new(bound.map_or(released.get(), |bound| bound.min(released.get())))
     }
 
@@ -266,7 +265,7 @@ impl Passive {
     pub(crate) fn behind(&self) -> Vec<Behind> {
         let behind = |(cell, its): (usize, &CachePadded<Cell>)| {
             let is_other = || its.logs.load(Ordering::Relaxed) & 1 == 0;
-            let is_missed = is_on(Bug::OwnFenceOnly) || is_on(Bug::OwnLogHardenedOnly) && is_other();
+            let is_missed = planted!(OwnFenceOnly) || planted!(OwnLogHardenedOnly) && is_other();
             let is_behind = its.dirty_from().is_some() && !is_missed;
             is_behind.then(|| Behind { cell, fences: its.fences.load(Ordering::Acquire) })
         };
@@ -309,7 +308,7 @@ impl Passive {
     }
 
     fn drain_processors<'r>(&self, regions: impl IntoIterator<Item = &'r Region>) -> bool {
-        if !is_on(Bug::StragglerSkipped) {
+        if !planted!(StragglerSkipped) {
             match drain_processors(regions, self.drain_by) {
                 Drained::Done { signals } => self.signals.fetch_add(signals, Ordering::Relaxed),
                 Drained::Unsupported => return false,

@@ -47,8 +47,7 @@
 
 use duramen_pmem::{Domain, DrainBy, Drained, Mode, Region, RegionOptions, drain_processors};
 use duramen_sync::{Arc, clock};
-use duramen_types::planted::{Bug, is_on};
-use duramen_types::{BLOCK_SIZE, Lsn, crc32c};
+use duramen_types::{BLOCK_SIZE, Lsn, crc32c, planted};
 
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
@@ -171,7 +170,7 @@ impl NvmRing {
     /// A record of `len` bytes has been stored in its place: makes it durable.
     pub(crate) fn stored(&self, lsn: Lsn, len: usize) {
         self.region.wrote_bytes(self.at(lsn), len);
-        if !is_on(Bug::RingFenceDropped) {
+        if !planted!(RingFenceDropped) {
             self.region.persist(self.at(lsn), len);
         }
     }
@@ -197,7 +196,7 @@ impl NvmRing {
     /// back: what was hardened since is not in it.
     fn is_of_generation(&self) -> bool {
         let (found, named) = (self.found_generation(), self.generation);
-        named == 0 || found == named || found == named.saturating_add(1) || is_on(Bug::GenerationIgnored)
+        named == 0 || found == named || found == named.saturating_add(1) || planted!(GenerationIgnored)
     }
 
     fn found_generation(&self) -> u64 {

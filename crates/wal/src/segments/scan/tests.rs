@@ -1,13 +1,13 @@
 //! Scans in small windows, most of which are read ahead.
 
 use duramen_io::{Disk, Fault, SimDisk};
-use duramen_types::{Gsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 
 use super::*;
 use crate::error::WalError;
 use crate::format::record::NewRecord;
 use crate::options::WalOptions;
-use crate::stream::log::Wal;
+use crate::several::log::Log;
 
 /// The length of a record's payload, by its number.
 type Length = fn(u64) -> usize;
@@ -30,23 +30,23 @@ fn mixed(number: u64) -> usize {
 }
 
 /// A log of so many records.
-fn log(disk: &SimDisk, records: u64, length: Length) -> Wal {
+fn log(disk: &SimDisk, records: u64, length: Length) -> Log {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 256 << 10, ..WalOptions::default() };
-    let wal = Wal::create(shared, options, [7; 16]).unwrap();
+    let wal = Log::create(&shared, &options, [7; 16]).unwrap();
     let mut last = Gsn::ZERO;
     for number in 0..records {
         let payload = vec![number as u8; length(number)];
         let (txn, page) = (TxnId::new(number), PageId::new(number));
         let record = NewRecord { kind: 1, flags: 0, txn, page, prev: Place::ZERO, after: Gsn::ZERO, payload: &payload };
-        last = wal.insert(record).gsn;
+        last = wal.insert(LogId::ZERO, record).gsn;
     }
-    wal.wait_hardened(last).unwrap();
+    wal.wait_hardened(last, None).unwrap();
     wal
 }
 
-fn scanner(wal: &Wal, blocks: u64, is_open: bool) -> Scanner {
-    let whole = wal.scan(Lsn::ZERO);
+fn scanner(wal: &Log, blocks: u64, is_open: bool) -> Scanner {
+    let whole = wal.scan_one(LogId::ZERO, Lsn::ZERO);
     let end = if is_open { whole.end } else { End::FirstInvalid };
     Scanner::new(Arc::clone(&whole.files), whole.position(), end, (blocks * BLOCK) as usize, HEADROOM)
 }

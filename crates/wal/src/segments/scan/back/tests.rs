@@ -1,37 +1,41 @@
 //! Records read backwards, by the places that other records name.
 
 use duramen_io::{Disk, SimDisk};
-use duramen_types::{Gsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
 
 use super::*;
 use crate::error::WalError;
 use crate::format::record::{NewRecord, Record};
 use crate::options::WalOptions;
-use crate::stream::log::Wal;
+use crate::several::log::Log;
 
 /// A log of so many records; its segments hold some windows each.
-fn log(disk: &SimDisk, records: u64, length: fn(u64) -> usize) -> (Wal, Vec<Lsn>) {
+fn log(disk: &SimDisk, records: u64, length: fn(u64) -> usize) -> (Log, Vec<Lsn>) {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = WalOptions { ring_bytes: 8 << 20, segment_bytes: 3 << 20, ..WalOptions::default() };
-    let wal = Wal::create(shared, options, [7; 16]).unwrap();
+    let wal = Log::create(&shared, &options, [7; 16]).unwrap();
     let mut places = Vec::new();
     for number in 0..records {
         let payload = vec![number as u8; length(number)];
         let (txn, page) = (TxnId::new(number), PageId::new(number));
         let record = NewRecord { kind: 1, flags: 0, txn, page, prev: Place::ZERO, after: Gsn::ZERO, payload: &payload };
-        places.push(wal.insert(record).lsn);
+        places.push(wal.insert(LogId::ZERO, record).lsn);
     }
-    wal.wait_hardened(Gsn::new(places.last().unwrap().get())).unwrap();
+    wal.wait_hardened(Gsn::new(places.last().unwrap().get()), None).unwrap();
     (wal, places)
 }
 
+fn place(lsn: Lsn) -> Place {
+    Place::of(LogId::ZERO, lsn)
+}
+
 /// Reads every `step`-th record, the last first; returns how many operations and bytes that took.
-fn read_all(disk: &SimDisk, wal: &Wal, places: &[Lsn], step: usize) -> (u64, u64) {
+fn read_all(disk: &SimDisk, wal: &Log, places: &[Lsn], step: usize) -> (u64, u64) {
     let chosen = || places.iter().rev().step_by(step);
-    let expected: Vec<Record> = chosen().map(|lsn| wal.read(*lsn).unwrap()).collect();
-    let (before, mut scanner) = (disk.counters(), wal.back_scanner(1));
+    let expected: Vec<Record> = chosen().map(|lsn| wal.read(place(*lsn)).unwrap()).collect();
+    let (before, mut scanner) = (disk.counters(), wal.read_back());
     for (lsn, expected) in chosen().zip(&expected) {
-        let record = wal.read_back(&mut scanner, *lsn).unwrap();
+        let record = scanner.read(place(*lsn)).unwrap();
         assert!(record.to_record() == *expected, "the record at {lsn}");
     }
     let after = disk.counters();
@@ -61,7 +65,7 @@ fn windows_grow_where_records_are_near() {
 fn neighbours_are_read_together() {
     let disk = SimDisk::new(1);
     let (wal, places) = log(&disk, 40_000, |number| (number % 300) as usize);
-    let bytes = wal.end().get();
+    let bytes = wal.extents()[0].end.get();
     for step in [1, 3, 70] {
         let (reads, read) = read_all(&disk, &wal, &places, step);
         assert!(reads < 12 + 2 * bytes / MOST, "{reads} reads of {bytes} bytes, every {step}th record");
@@ -94,8 +98,8 @@ fn what_lies_between_is_not_read() {
 fn what_was_not_hardened_is_read_again() {
     let disk = SimDisk::new(4);
     let (wal, places) = log(&disk, 10, |_| 100);
-    let mut scanner = wal.back_scanner(1);
-    wal.read_back(&mut scanner, places[9]).unwrap();
+    let mut scanner = wal.read_back();
+    scanner.read(place(places[9])).unwrap();
     let record = NewRecord {
         kind: 2,
         flags: 0,
@@ -105,11 +109,11 @@ fn what_was_not_hardened_is_read_again() {
         after: Gsn::ZERO,
         payload: b"later",
     };
-    let later = wal.insert(record);
-    assert!(matches!(wal.read_back(&mut scanner, later.lsn), Err(WalError::OutOfRange { .. })));
-    wal.wait_hardened(later.gsn).unwrap();
-    assert_eq!(wal.read_back(&mut scanner, later.lsn).unwrap().payload, b"later");
-    assert_eq!(wal.read_back(&mut scanner, places[0]).unwrap().txn, TxnId::new(0));
+    let later = wal.insert(LogId::ZERO, record);
+    assert!(matches!(scanner.read(place(later.lsn)), Err(WalError::OutOfRange { .. })));
+    wal.wait_hardened(later.gsn, None).unwrap();
+    assert_eq!(scanner.read(place(later.lsn)).unwrap().payload, b"later");
+    assert_eq!(scanner.read(place(places[0])).unwrap().txn, TxnId::new(0));
 }
 
 /// A place at which no record begins, as damage or a malformed record may name it.
@@ -118,17 +122,17 @@ fn a_place_without_a_record_is_refused() {
     let disk = SimDisk::new(5);
     let (wal, places) = log(&disk, 3_000, |number| (number % 200) as usize);
     for first in [2_999, 1_500] {
-        let mut scanner = wal.back_scanner(1);
-        wal.read_back(&mut scanner, places[first]).unwrap();
+        let mut scanner = wal.read_back();
+        scanner.read(place(places[first])).unwrap();
         for wrong in [places[700].advance(8), Lsn::new(places[first].get() - 1)] {
-            let refused = wal.read_back(&mut scanner, wrong).unwrap_err();
+            let refused = scanner.read(place(wrong)).unwrap_err();
             assert!(matches!(refused, WalError::Corrupt { .. }), "{refused}");
         }
         // It can be used after that.
-        assert_eq!(wal.read_back(&mut scanner, places[600]).unwrap().txn, TxnId::new(600));
+        assert_eq!(scanner.read(place(places[600])).unwrap().txn, TxnId::new(600));
     }
-    let mut scanner = wal.back_scanner(1);
-    for outside in [Lsn::ZERO, wal.end()] {
-        assert!(matches!(wal.read_back(&mut scanner, outside), Err(WalError::OutOfRange { .. })));
+    let mut scanner = wal.read_back();
+    for outside in [Lsn::ZERO, wal.extents()[0].end] {
+        assert!(matches!(scanner.read(place(outside)), Err(WalError::OutOfRange { .. })));
     }
 }

@@ -1,0 +1,76 @@
+//! When checkpoints are taken, and the thread that has them taken.
+
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::thread::{self, JoinHandle, Parker};
+use duramen_sync::{Arc, Mutex, MutexGuard, Weak};
+use duramen_types::Gsn;
+
+use crate::maintenance::Maintenance;
+
+/// Decides when checkpoints are taken, and has them taken one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpointer {
+    /// Held while a checkpoint is taken. Inside: the log space set aside for the next one.
+    running: Mutex<u64>,
+    /// The next checkpoint is due when the log has reached this GSN.
+    due: AtomicU64,
+    parker: Arc<Parker>,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Checkpointer {
+    /// Starts the thread that has checkpoints taken when they are due.
+    pub(crate) fn start(&self, maintenance: Weak<dyn Maintenance>) -> std::io::Result<()> {
+        let (parker, stop) = (Arc::clone(&self.parker), Arc::clone(&self.stop));
+        let thread = thread::spawn("duramen-checkpoint", move || {
+            loop {
+                parker.park();
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                let Some(maintenance) = maintenance.upgrade() else { return };
+                // A failure of the disk has put the database out of service; a full log is the
+                // writers' to report.
+                let _ = maintenance.checkpoint();
+            }
+        })?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Stops the thread.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.parker.unpark();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic in it has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+
+    /// Wakes the thread when the log has grown enough.
+    #[inline]
+    pub(crate) fn wake_if_due(&self, end: Gsn) {
+        let due = self.due.load(Ordering::Relaxed);
+        if end.get() >= due && self.due.compare_exchange(due, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.parker.unpark();
+        }
+    }
+
+    /// Has the next checkpoint taken when the log has reached `due`.
+    pub(super) fn set_due(&self, due: Gsn) {
+        self.due.store(due.get(), Ordering::Relaxed);
+    }
+
+    /// Makes the caller the one that takes a checkpoint; what it gets is the log space that is set
+    /// aside for that.
+    pub(super) fn begin(&self) -> MutexGuard<'_, u64> {
+        self.running.lock()
+    }
+
+    /// Bytes of log that are set aside for checkpoints; `None` while one is being taken.
+    pub(crate) fn reserved(&self) -> Option<u64> {
+        self.running.try_lock().map(|standing| *standing)
+    }
+}

@@ -1,0 +1,175 @@
+//! Generations: which files belong together.
+//!
+//! Each file that is changed in place, and has no other mark of its time, carries a *stamp*: the
+//! database and a number, the generation. The control file names the generation that counts. It
+//! grows at each opening, checkpoint and clean close, in this order:
+//!
+//! 1. every file is stamped with the next generation, durably ([`Generations::stamp_next`]);
+//! 2. the control file names it, durably, together with the checkpoint that relies on what the
+//!    files hold by then.
+//!
+//! So a file is of the generation that the control file names or, if a crash came between the two
+//! steps, of the next one; the next opening stamps all of them before it changes anything. A copy
+//! of a file that has been put back is of an earlier generation unless it was taken since the last
+//! checkpoint, and then recovery brings it up to date as it does after a crash. One of any other
+//! generation is refused, by name, before anything in it is read: its pages look whole, and what
+//! they lack is not in the log any more.
+//!
+//! | file | where the stamp is |
+//! |---|---|
+//! | `data` | page 0, which holds no page of a table: database id at offset 32, generation at 48 |
+//! | `doublewrite` | its header (see `pool/doublewrite.rs`) |
+//! | rings in persistent memory | a word of their header (`duramen_wal`), which names the database as well |
+//!
+//! The log's own files need none: every record knows its place, and the control file names records
+//! that have to be there.
+//!
+//! Databases of the formats before have no stamps: their control file names the generation 0, and
+//! nothing is compared until the first opening has stamped them.
+
+use duramen_io::File;
+use duramen_sync::Mutex;
+
+use duramen_types::planted;
+
+use super::control::{CONTROL, Control, ControlFile};
+use crate::error::{Error, Result};
+use crate::pool::{REMEDY, Stamp};
+use crate::storage::store::Store;
+
+impl Control {
+    /// Checks that `file`, stamped so, is one of the files that this control file was written for.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], which names the older one of the two.
+    pub(crate) fn check_stamp(&self, stamp: Stamp, file: &str) -> Result<()> {
+        let (named, found) = (self.generation, stamp.generation);
+        let corrupt =
+            |file: &str, reason: String| Err(Error::Corrupt { file: file.into(), offset: 0, page: None, reason });
+        if named == 0 || planted!(GenerationIgnored) {
+            return Ok(());
+        }
+        if stamp.database != self.database {
+            return corrupt(
+                file,
+                format!("it belongs to another database than the file `{CONTROL}` beside it; {REMEDY}"),
+            );
+        }
+        if found < named {
+            let reason = format!(
+                "it is an older copy of the file: it is of generation {found}, and `{CONTROL}` names {named}; {REMEDY}"
+            );
+            return corrupt(file, reason);
+        }
+        if found > named.saturating_add(1) {
+            let reason = format!(
+                "it is an older copy of the file: it names generation {named}, and `{file}` is of {found}; {REMEDY}"
+            );
+            return corrupt(CONTROL, reason);
+        }
+        Ok(())
+    }
+
+    /// As [`Control::check_stamp`], for a data file.
+    pub(crate) fn check_data(&self, data: &dyn File) -> Result<()> {
+        if self.generation == 0 {
+            return Ok(());
+        }
+        self.check_stamp(Stamp::read(data)?, &data.path())
+    }
+}
+
+/// Goes on from one generation to the next.
+pub(crate) struct Generations<'e> {
+    pub(crate) control: &'e Mutex<ControlFile>,
+    pub(crate) store: &'e Store,
+}
+
+impl Generations<'_> {
+    /// Stamps every file with the next generation, which the control file is to name next. To be
+    /// called by one at a time.
+    pub(crate) fn stamp_next(&self) -> Result<u64> {
+        let stamp = self.next_stamp();
+        self.store.pool.stamp(stamp)?;
+        self.store.scheme.stamp(stamp.generation);
+        Ok(stamp.generation)
+    }
+
+    fn next_stamp(&self) -> Stamp {
+        let Control { database, generation, .. } = self.control.lock().control;
+        Stamp { database, generation: generation + 1 }
+    }
+
+    /// Begins the generation of an opening. The checkpoint stays the one that was found: whatever
+    /// the files hold by now, recovery from there goes on with it.
+    pub(crate) fn begin(&self) -> Result<()> {
+        let generation = self.stamp_next()?;
+        let mut file = self.control.lock();
+        let control = Control { generation, is_clean: false, ..file.control };
+        file.write(control)
+    }
+
+    /// Has the control file say that the database was closed in order: no page is being written,
+    /// nor will be, so that opening needs nothing of the double-write area. To be called when all
+    /// is written, and the log closed. A ring may still be in use then: it is not given up if
+    /// somebody has committed meanwhile.
+    pub(crate) fn close(&self) -> Result<()> {
+        let stamp = self.next_stamp();
+        self.store.pool.stamp_last(stamp)?;
+        self.store.scheme.stamp(stamp.generation);
+        let generation = stamp.generation;
+        let mut file = self.control.lock();
+        let control = Control { generation, is_clean: true, ..file.control };
+        file.write(control)
+    }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests {
+    use super::*;
+    use crate::checkpoint::control::SeveralLogs;
+    use duramen_io::{Disk, OpenMode, SimDisk};
+    use duramen_types::{Gsn, Lsn, PAGE_SIZE, TxnId};
+
+    const OWN: [u8; 16] = [7; 16];
+
+    fn control(generation: u64) -> Control {
+        Control {
+            database: OWN,
+            sequence: 1,
+            checkpoint: Lsn::new(4096),
+            redo: Gsn::new(4096),
+            oldest: Gsn::new(4096),
+            next_txn: TxnId::new(1),
+            written: 0,
+            groups: 1,
+            generation,
+            is_clean: false,
+            logs: SeveralLogs::ONE,
+        }
+    }
+
+    #[test]
+    fn a_file_is_of_the_generation_that_is_named_or_of_the_next() {
+        let disk = SimDisk::new(1);
+        let data = disk.open("data", OpenMode::CreateNew).unwrap();
+        data.allocate(PAGE_SIZE as u64).unwrap();
+        control(0).check_data(&*data).unwrap();
+        assert!(matches!(control(1).check_data(&*data), Err(Error::Corrupt { .. })), "a blank stamp is none");
+        Stamp { database: OWN, generation: 5 }.write(&*data).unwrap();
+        for (named, blamed) in [(3, Some(CONTROL)), (4, None), (5, None), (6, Some("data")), (0, None)] {
+            match (control(named).check_data(&*data), blamed) {
+                (Ok(()), None) => {}
+                (Err(Error::Corrupt { file, reason, .. }), Some(blamed)) => {
+                    assert!(file.ends_with(blamed) && reason.contains("older copy"), "{named}: {file}: {reason}");
+                }
+                (other, _) => panic!("{named}: {other:?}"),
+            }
+        }
+        Stamp { database: [8; 16], generation: 5 }.write(&*data).unwrap();
+        let Err(Error::Corrupt { reason, .. }) = control(5).check_data(&*data) else {
+            panic!("a foreign file is taken")
+        };
+        assert!(reason.contains("another database"), "{reason}");
+    }
+}

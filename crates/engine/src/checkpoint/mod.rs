@@ -1,0 +1,254 @@
+//! Fuzzy checkpoints: they bound the log that recovery must read, while transactions go on.
+//!
+//! A checkpoint is a begin record; the transaction table and the dirty page table as they are found
+//! after it, in as many records as they take; an end record; and, once that is hardened, the begin
+//! record's LSN in the control file. Recovery takes the tables as the state at the begin record and
+//! applies to them all records from there on. Both tables may already contain the effects of such
+//! records; that does no harm. They never lack the effect of an earlier one: `txn_state/table.rs`
+//! and [`crate::pool::Pool::dirty_pages`] say why.
+//!
+//! Where the database was opened before redo was done, pages that are still to be redone are dirty
+//! as well.
+//!
+//! The log is needed from the oldest change that a dirty page lacks on disk, and from the first
+//! record of the oldest transaction in the table; what lies below is recycled.
+
+mod checkpointer;
+pub(crate) mod control;
+pub(crate) mod generation;
+pub(crate) mod tables;
+
+pub(crate) use checkpointer::Checkpointer;
+
+use duramen_io::Disk;
+use duramen_sync::Mutex;
+use duramen_sync::probe::{Probe, reach};
+use duramen_types::{Gsn, Lsn, PageId, planted};
+use duramen_wal::{Inserted, NewRecord};
+
+use crate::error::{Error, Result};
+use crate::health::Failures;
+use crate::metrics::Counters;
+use crate::record::Kind;
+use crate::storage::store::Store;
+use crate::txn_state::context_pool::ContextPool;
+use crate::txn_state::table::TxnTable;
+use control::{Control, ControlFile};
+use generation::Generations;
+use tables::{CheckpointEnd, ENTRIES, encode_pages, encode_txns};
+
+/// What a checkpoint is taken of, and by.
+pub(crate) struct Checkpoint<'e> {
+    pub(crate) disk: &'e dyn Disk,
+    pub(crate) control: &'e Mutex<ControlFile>,
+    pub(crate) store: &'e Store,
+    pub(crate) txns: &'e TxnTable,
+    pub(crate) contexts: &'e ContextPool,
+    pub(crate) failures: Failures<'e>,
+    pub(crate) counters: &'e Counters,
+    pub(crate) checkpointer: &'e Checkpointer,
+    /// The next one is due when the logs have grown by so many bytes.
+    pub(crate) every: u64,
+}
+
+impl Checkpoint<'_> {
+    /// Takes it after writing out the pages that have been dirty since before the last one.
+    pub(crate) fn take(&self) -> Result<()> {
+        let mut standing = self.checkpointer.begin();
+        let latest = self.control.lock().control.checkpoint_gsn();
+        self.take_one(&mut standing, latest)
+    }
+
+    /// Takes it after writing every dirty page out.
+    pub(crate) fn take_of_clean_pages(&self) -> Result<()> {
+        let mut standing = self.checkpointer.begin();
+        let end = self.store.scheme.end();
+        self.take_one(&mut standing, end)
+    }
+
+    fn take_one(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
+        let taken = self.take_in_reservation(standing, flush_before);
+        // Time passes with the bytes of the busiest of several logs; the others may have as many.
+        let logs = u64::from(self.control.lock().control.logs.count);
+        self.checkpointer.set_due(Gsn::new(self.store.scheme.end().get() + self.every.div_ceil(logs)));
+        // While nobody else can begin one.
+        taken.map_err(|error| self.failures.note(error))
+    }
+
+    fn take_in_reservation(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
+        self.failures.health.check()?;
+        self.verify_files()?;
+        self.store.pool.flush_before(flush_before)?;
+        self.store.pool.write_versions()?;
+        self.reserve_usual(standing)?;
+        let before = *standing;
+        let mut tails = Vec::new();
+        let begun = self.log(standing, Kind::CheckpointBegin.record(&[]), &mut tails);
+        let begin = begun.lsn;
+        let mut txns = self.txns.snapshot();
+        if !txns.is_empty() {
+            reach(Probe::CheckpointUnderLoad);
+        }
+        let mut pages = self.pages_to_redo();
+        if planted!(CheckpointForgetsTransactions) {
+            txns.clear();
+        }
+        if planted!(CheckpointForgetsDirtyPages) {
+            pages.clear();
+        }
+        let txn_parts = txns.chunks(ENTRIES).map(|part| (Kind::CheckpointTransactions, encode_txns(begin, part)));
+        let page_parts = pages.chunks(ENTRIES).map(|part| (Kind::CheckpointPages, encode_pages(begin, part)));
+        let parts: Vec<(Kind, Vec<u8>)> = txn_parts.chain(page_parts).collect();
+        let bytes = |payload: usize| self.store.scheme.record_bytes(payload);
+        let bytes_of_all =
+            parts.iter().map(|(_, payload)| bytes(payload.len())).sum::<u64>() + bytes(CheckpointEnd::MAX_BYTES);
+        self.reserve_at_least(standing, bytes_of_all)?;
+        for (kind, payload) in &parts {
+            self.log(standing, kind.record(payload), &mut Vec::new());
+        }
+        let next_txn = self.contexts.next_txn();
+        // Before the end record: a group that is counted here is in the log that is hardened next.
+        let groups = self.store.space.groups();
+        let end = CheckpointEnd { begin, next_txn }.encode();
+        // What the tables have seen, and what they lack because it was over, may be in any log. All
+        // of it is hardened with the end record if that has the higher GSN.
+        let seen = Gsn::new(self.store.scheme.end().get() - 1);
+        let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
+        let end = self.log(standing, end, &mut Vec::new());
+        self.store.scheme.harden_at_once(end.gsn, Some(end.place()))?;
+
+        let generation = Generations { control: self.control, store: self.store }.stamp_next()?;
+        let redo = pages.iter().map(|&(_, gsn)| gsn).fold(begun.gsn, Gsn::min);
+        let oldest = txns.iter().map(|entry| entry.first).fold(redo, Gsn::min);
+        {
+            let mut file = self.control.lock();
+            let redo_from = self.store.scheme.positions_before(redo);
+            let logs = file.control.logs.at_checkpoint(begun.gsn, end.gsn, &tails, &redo_from);
+            let control =
+                Control { checkpoint: begin, redo, oldest, next_txn, groups, generation, logs, ..file.control };
+            file.write(control)?;
+        }
+        self.counters.checkpoint_taken();
+        self.store.scheme.recycle_below(oldest)?;
+        // For the next one, if there is room at once.
+        let used = before.saturating_sub(*standing);
+        if self.store.scheme.reserve(used).is_ok() {
+            *standing += used;
+        }
+        Ok(())
+    }
+
+    /// Checks that the database is still in its directory: what is moved away while it is open has
+    /// all that was acknowledged, and whoever looks for the database where it was must not take
+    /// what is there for it.
+    fn verify_files(&self) -> Result<()> {
+        self.disk.verify_home()?;
+        self.control.lock().file().verify_name()?;
+        Ok(self.store.pool.verify_file()?)
+    }
+
+    /// The dirty page table: pages that recovery has not redone yet, and those that are dirty in
+    /// the pool. In this order, for a page is dirty before it is no longer among the former.
+    fn pages_to_redo(&self) -> Vec<(PageId, Gsn)> {
+        let mut pages = self.store.pool.unredone_pages();
+        if !pages.is_empty() {
+            reach(Probe::CheckpointBeforeRedo);
+        }
+        if planted!(CheckpointForgetsUnfinished) {
+            pages.clear();
+        }
+        pages.append(&mut self.store.pool.dirty_pages());
+        // Of a page that is in both, the lower GSN counts.
+        pages.sort_unstable();
+        pages.dedup_by_key(|(page, _)| *page);
+        pages
+    }
+
+    /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a
+    /// full log must never keep the checkpoint from being taken that would make room, and no
+    /// checkpoint may use room that others count on. How much one takes is not known before its
+    /// tables are; this is what it mostly takes.
+    fn reserve_usual(&self, standing: &mut u64) -> Result<()> {
+        let usual = (64 << 10) + 12 * self.store.pool.frames() as u64;
+        if *standing <= usual / 2 {
+            return self.reserve_at_least(standing, usual);
+        }
+        let missing = usual.saturating_sub(*standing);
+        match self.store.scheme.reserve(missing) {
+            // Most likely there is enough. The log is not to grow beyond its limit for this.
+            Err(Error::Full { .. }) => return Ok(()),
+            other => other?,
+        }
+        *standing += missing;
+        Ok(())
+    }
+
+    /// Sees to it that no less than `bytes` are set aside. The limit of the log must not stand in
+    /// the way of what makes room in it.
+    fn reserve_at_least(&self, standing: &mut u64, bytes: u64) -> Result<()> {
+        let missing = bytes.saturating_sub(*standing);
+        if missing == 0 {
+            return Ok(());
+        }
+        match self.store.scheme.reserve(missing) {
+            Err(Error::Full { .. }) => self.store.scheme.reserve_beyond_limit(missing)?,
+            other => other?,
+        }
+        *standing += missing;
+        Ok(())
+    }
+
+    /// Inserts a record of a checkpoint, in the log space reserved for it.
+    fn log(&self, standing: &mut u64, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
+        let bytes = self.store.scheme.record_bytes(record.payload.len());
+        assert!(bytes <= *standing, "log space is reserved for what a checkpoint logs");
+        let inserted = self.store.scheme.log_checkpoint(record, tails);
+        *standing -= bytes;
+        self.store.scheme.unreserve(bytes);
+        inserted
+    }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests {
+    use duramen_io::SimDisk;
+    use duramen_sync::Arc;
+    use duramen_types::{PAGE_SIZE, Place, TxnId};
+
+    use super::*;
+    use crate::maintenance::Maintenance;
+    use crate::open::open;
+    use crate::options::Options;
+    use crate::txn_state::table::{TxnEntry, TxnState};
+
+    /// Whatever a checkpoint logs, the segments reach as far as the log does and what others have
+    /// set aside.
+    #[test]
+    fn tables_larger_than_usual_use_no_room_that_others_count_on() {
+        let segment_bytes = 1 << 20;
+        let options = Options {
+            pool_bytes: 64 * PAGE_SIZE,
+            log_buffer_bytes: 1 << 20,
+            log_segment_bytes: segment_bytes,
+            log_max_bytes: 4 << 20,
+            checkpoint_bytes: 2 << 20,
+            ..Options::default()
+        };
+        let engine = open(Arc::new(SimDisk::new(1)), options).unwrap();
+        while engine.scheme().reserve(1 << 10).is_ok() {}
+        for txn in 1_000..41_000 {
+            let (first, last) = (Gsn::new(4096), Place::new(4144));
+            let entry = TxnEntry { txn: TxnId::new(txn), state: TxnState::Active, first, last };
+            engine.txns.enter(&Arc::default(), entry);
+        }
+        for _ in 0..3 {
+            engine.checkpoint().unwrap();
+            let stats = engine.scheme().stats();
+            assert!(stats.start.get() < segment_bytes, "no segment is recycled");
+            let limit = 4096 + stats.segments_live * (segment_bytes - 4096);
+            let used = stats.end.get() + stats.reserved_bytes;
+            assert!(used <= limit, "{used} bytes are used or set aside, and there are {limit}");
+        }
+        engine.checkpointer.stop();
+    }
+}

@@ -1,0 +1,109 @@
+//! Making a new database, in an order that leaves no doubt after a crash.
+
+use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_sync::Arc;
+use duramen_types::{BLOCK_SIZE, LogId, PAGE_SIZE, PageId, TxnId};
+use duramen_wal::{Log, LogDevice, WalOptions};
+
+use super::files::{CREATING, DATA, DOUBLE_WRITE, VERSIONS, new_identity};
+use crate::btree::empty_root;
+use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
+use crate::checkpoint::tables::first_checkpoint;
+use crate::error::Result;
+use crate::options::Options;
+use crate::page::{self, bitmap};
+use crate::pool::Stamp;
+use crate::record::Kind;
+use crate::storage::catalog::CATALOG;
+use crate::storage::free_space::blank_bitmap;
+
+/// Size of a new data file in pages.
+const INITIAL_PAGES: u64 = 128;
+
+/// The first transaction's number.
+const FIRST_TXN: TxnId = TxnId::new(1);
+
+/// What the marker says. A crash may keep its name and lose its contents: an empty one counts, too.
+const MARKER: &[u8] = b"A Duramen database is being made here.\n";
+
+/// Marks the directory, durably, before anything else is put into it.
+fn mark(disk: &dyn Disk) -> Result<()> {
+    let file = disk.open(CREATING, OpenMode::CreateNew)?;
+    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
+    block[..MARKER.len()].copy_from_slice(MARKER);
+    file.write_at(&[&block], 0)?;
+    file.sync()?;
+    disk.sync_directory("")?;
+    Ok(())
+}
+
+pub(super) fn is_marker(disk: &dyn Disk) -> Result<bool> {
+    let file = disk.open(CREATING, OpenMode::Existing)?;
+    match file.len()? {
+        0 => Ok(true),
+        len if len == BLOCK_SIZE as u64 => {
+            let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
+            file.read_at(&mut block, 0)?;
+            Ok(block.starts_with(MARKER) || block.iter().all(|&byte| byte == 0))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Makes a database in a directory that is empty but for the mark.
+pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<()> {
+    if !disk.exists(CREATING)? {
+        mark(disk)?;
+    }
+    let database = new_identity(disk);
+
+    let data = disk.open(DATA, OpenMode::CreateNew)?;
+    data.allocate(INITIAL_PAGES * PAGE_SIZE as u64)?;
+    let mut bitmap = blank_bitmap(0);
+    bitmap::set(&mut bitmap, CATALOG.root.get() as u32, true).expect("the bitmap is blank");
+    write_page(&*data, bitmap::bitmap_page(0), bitmap)?;
+    write_page(&*data, CATALOG.root, empty_root(CATALOG.root, CATALOG.table))?;
+    let stamp = Stamp { database, generation: 1 };
+    stamp.write(&*data)?;
+    data.sync()?;
+    for name in [DOUBLE_WRITE, VERSIONS] {
+        disk.open(name, OpenMode::CreateNew)?;
+    }
+
+    // Persistent memory and the archive are taken when the database is opened: what is made here
+    // may have to be made again.
+    let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
+    let logs = Log::create(shared, &on_files, database)?;
+    let mut tails = Vec::new();
+    let log =
+        |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
+    let (begin, end) = first_checkpoint(log, FIRST_TXN);
+    logs.harden_at_once(end.gsn, Some(end.place()))?;
+    logs.close()?;
+
+    disk.sync_directory("")?;
+    let control = Control {
+        database,
+        sequence: 0,
+        checkpoint: begin.lsn,
+        redo: begin.gsn,
+        oldest: begin.gsn,
+        next_txn: FIRST_TXN,
+        written: 0,
+        groups: 1,
+        generation: stamp.generation,
+        is_clean: false,
+        logs: SeveralLogs::new(options.logs, options.log_partition, begin.gsn, end.gsn, &tails),
+    };
+    ControlFile::create(disk, control)?;
+    disk.remove(CREATING)?;
+    disk.sync_directory("")?;
+    Ok(())
+}
+
+fn write_page(data: &dyn File, id: PageId, mut bytes: Vec<u8>) -> Result<()> {
+    page::seal(&mut bytes);
+    let mut buffer = AlignedBuf::zeroed(PAGE_SIZE);
+    buffer.copy_from_slice(&bytes);
+    Ok(data.write_at(&[&buffer], id.get() * PAGE_SIZE as u64)?)
+}

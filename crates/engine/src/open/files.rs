@@ -1,0 +1,74 @@
+//! The files in a database's directory, by name.
+
+use std::path::Path;
+
+use duramen_io::Disk;
+use duramen_sync::clock;
+use duramen_types::crc32c_append;
+use duramen_wal::MAX_LOGS;
+
+use crate::checkpoint::control::CONTROL_NEW;
+use crate::error::{Error, Result};
+
+/// Pages.
+pub(crate) const DATA: &str = "data";
+/// Copies of the pages that are being written.
+pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
+/// Which versions pages have, at least. One that is not there is made; nothing is known then.
+pub(super) const VERSIONS: &str = "versions";
+/// The log's directory.
+pub(crate) const LOG: &str = "log";
+/// Present while a database is being made.
+pub(super) const CREATING: &str = "creating";
+
+/// The directories that logs may be in.
+pub(crate) fn log_directories() -> impl Iterator<Item = String> {
+    std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
+}
+
+/// Refuses a path that names nothing: it would be an error of the system that names nothing,
+/// either.
+pub(crate) fn named(path: &Path) -> Result<&Path> {
+    if path.as_os_str().is_empty() {
+        let reason = "it is empty; name a directory (`.` is the current one)".to_owned();
+        return Err(Error::InvalidOption { option: "path", reason });
+    }
+    Ok(path)
+}
+
+/// Removes what an interrupted creation or copy has left, but for its mark.
+pub(crate) fn clear(disk: &dyn Disk) -> Result<()> {
+    for log in log_directories() {
+        if disk.exists(&log)? {
+            for name in disk.list(&log)? {
+                disk.remove(&format!("{log}/{name}"))?;
+            }
+            disk.sync_directory(&log)?;
+        }
+    }
+    for name in [CONTROL_NEW, DOUBLE_WRITE, VERSIONS, DATA] {
+        if disk.exists(name)? {
+            disk.remove(name)?;
+        }
+    }
+    disk.sync_directory("")?;
+    Ok(())
+}
+
+/// A number that tells this database's files from another's. It need not be secret, only different.
+pub(crate) fn new_identity(disk: &dyn Disk) -> [u8; 16] {
+    let mut mix = u64::from(crc32c_append(0, disk.location().as_bytes()));
+    let mut identity = [0; 16];
+    for (index, part) in identity.chunks_mut(8).enumerate() {
+        for seed in
+            [clock::wall_micros(), clock::Instant::now().nanos(), duramen_sync::process_id().into(), index as u64]
+        {
+            // A step of a multiplicative mixer: each bit of the seeds reaches every bit of the
+            // number.
+            mix = (mix ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            mix ^= mix >> 29;
+        }
+        part.copy_from_slice(&mix.to_le_bytes());
+    }
+    identity
+}

@@ -1,0 +1,119 @@
+//! Opening a database: what is in the directory decides what is done. `docs/recovery.md` has the
+//! table.
+//!
+//! A database is made in steps that leave no doubt at any point: a file `creating` marks the
+//! directory first; then come the data file, the double-write area and the log; then, by a rename,
+//! the control file, with which the database exists; last the mark goes. A directory with the mark
+//! and no control file holds nothing and is made anew. One with data and neither is refused:
+//! something is missing that was there.
+
+mod create;
+pub(crate) mod files;
+mod start;
+
+use std::path::Path;
+
+use duramen_io::Disk;
+use duramen_sync::Arc;
+use duramen_wal::{Log, LogDevice, MAX_LOGS, WalOptions};
+
+use crate::checkpoint::control::{CONTROL, CONTROL_NEW};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use create::{create, is_marker};
+use files::{CREATING, DATA, DOUBLE_WRITE, LOG, clear};
+use start::start;
+
+pub(crate) use files::named;
+
+/// Opens the database on `disk`, or makes one where nothing is.
+pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>> {
+    options.validate()?;
+    if let Some(home) = disk.directory() {
+        check_places(&home, &options)?;
+    }
+    let home = disk.lock()?;
+    match state_of(&*disk)? {
+        State::Database => {
+            if disk.exists(CREATING)? {
+                disk.remove(CREATING)?;
+                disk.sync_directory("")?;
+            }
+        }
+        State::Empty | State::HalfMade if !options.create => {
+            return Err(Error::NotADatabase {
+                path: disk.location().into(),
+                reason: "there is no database, and the option `create` is off".into(),
+            });
+        }
+        state => {
+            Log::check_regions(&options.of_log())?;
+            if let Some(archive) = &options.archive {
+                archive.made()?;
+            }
+            if matches!(state, State::HalfMade) {
+                clear(&*disk)?;
+            }
+            create(&*disk, &disk, &options)?;
+        }
+    }
+    start(disk, home, options)
+}
+
+/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of
+/// the database in `home`.
+pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
+    let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
+    let named = match &options.log_device {
+        LogDevice::Nvm(nvm) => nvm.further.len() + 1,
+        LogDevice::File => 1,
+    };
+    // A database that exists may have more logs than the options say.
+    let count = options.logs.max(u16::try_from(named).unwrap_or(MAX_LOGS));
+    Ok(WalOptions { logs: count.min(MAX_LOGS), ..options.of_log() }.check_places(home, &files)?)
+}
+
+enum State {
+    Empty,
+    HalfMade,
+    Database,
+}
+
+fn state_of(disk: &dyn Disk) -> Result<State> {
+    if disk.exists(CONTROL)? {
+        for (name, what) in [(DATA, "data file"), (DOUBLE_WRITE, "double-write area"), (LOG, "log directory")] {
+            if !disk.exists(name)? {
+                return Err(Error::NotADatabase {
+                    path: disk.location().into(),
+                    reason: format!("the {what} `{name}` is missing; put it back or restore the database from a copy"),
+                });
+            }
+        }
+        return Ok(State::Database);
+    }
+    if disk.exists(CREATING)? {
+        if is_marker(disk)? {
+            return Ok(State::HalfMade);
+        }
+        return Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!("its file `{CREATING}` is not Duramen's; choose an empty or new directory"),
+        });
+    }
+    let mut found = disk.list("")?;
+    if disk.exists(LOG)? {
+        found.push(LOG.to_owned());
+    }
+    match found.first() {
+        None => Ok(State::Empty),
+        Some(_) if found.iter().any(|name| name == DATA || name == LOG) => Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!("the file `{CONTROL}` is missing; put it back or restore the database from a copy"),
+        }),
+        Some(name) => Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!("it holds `{name}` and no database; choose an empty or new directory"),
+        }),
+    }
+}

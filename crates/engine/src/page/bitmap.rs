@@ -1,0 +1,99 @@
+//! Allocation bitmap pages: one bit a page of the data file, set while the page is in use.
+//!
+//! The file is divided into groups of [`GROUP_PAGES`] pages; each group's bitmap page holds the
+//! bits of the whole group. The first group's bitmap is page 1 (page 0 is never used, so that page
+//! number 0 can mean "none"); the bitmap of any other group is the group's first page.
+
+use duramen_types::{PAGE_SIZE, PageId};
+
+use super::PAGE_HEADER_SIZE;
+
+const BITS_OFFSET: usize = PAGE_HEADER_SIZE + 32;
+
+/// Pages in a group.
+pub(crate) const GROUP_PAGES: u64 = ((PAGE_SIZE - BITS_OFFSET) * 8) as u64;
+
+/// A bit number beyond the bitmap, or a bit that has the wanted value already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BadBit;
+
+/// The group of a page, and the page's bit in it.
+pub(crate) const fn locate(page: PageId) -> (u64, u32) {
+    (page.get() / GROUP_PAGES, (page.get() % GROUP_PAGES) as u32)
+}
+
+/// The page at a bit of a group.
+pub(crate) const fn page_at(group: u64, bit: u32) -> PageId {
+    PageId::new(group * GROUP_PAGES + bit as u64)
+}
+
+/// The bitmap page of a group.
+pub(crate) const fn bitmap_page(group: u64) -> PageId {
+    PageId::new(if group == 0 { 1 } else { group * GROUP_PAGES })
+}
+
+/// Whether a bit is set.
+pub(crate) fn get(page: &[u8], bit: u32) -> bool {
+    page.get(BITS_OFFSET + bit as usize / 8).is_some_and(|byte| byte & (1 << (bit % 8)) != 0)
+}
+
+/// Sets or clears a bit that has the other value.
+pub(crate) fn set(page: &mut [u8], bit: u32, value: bool) -> Result<(), BadBit> {
+    if get(page, bit) == value {
+        return Err(BadBit);
+    }
+    *page.get_mut(BITS_OFFSET + bit as usize / 8).ok_or(BadBit)? ^= 1 << (bit % 8);
+    Ok(())
+}
+
+/// The first clear bit at or after `from`.
+pub(crate) fn find_clear(page: &[u8], from: u32) -> Option<u32> {
+    let bits = &page[BITS_OFFSET..];
+    let start = from as usize / 8;
+    for (index, &byte) in bits.iter().enumerate().skip(start) {
+        let taken = if index == start { byte | ((1u16 << (from % 8)) - 1) as u8 } else { byte };
+        if taken != 0xff {
+            return Some((index * 8) as u32 + taken.trailing_ones());
+        }
+    }
+    None
+}
+
+/// Number of set bits.
+pub(crate) fn count(page: &[u8]) -> u64 {
+    page[BITS_OFFSET..].iter().map(|byte| u64::from(byte.count_ones())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_found_set_and_cleared() {
+        let mut page = vec![0u8; PAGE_SIZE];
+        for bit in 0..20 {
+            assert_eq!(find_clear(&page, 0), Some(bit));
+            assert_eq!(set(&mut page, bit, true), Ok(()));
+        }
+        assert_eq!(set(&mut page, 3, true), Err(BadBit));
+        assert_eq!(set(&mut page, 3, false), Ok(()));
+        assert_eq!(find_clear(&page, 0), Some(3));
+        assert_eq!(find_clear(&page, 4), Some(20));
+        assert_eq!(count(&page), 19);
+        let last = GROUP_PAGES as u32 - 1;
+        assert_eq!(set(&mut page, last, true), Ok(()));
+        assert!(get(&page, last));
+        assert_eq!(set(&mut page, last + 1, true), Err(BadBit));
+        assert_eq!(find_clear(&page, last), None);
+    }
+
+    #[test]
+    fn pages_and_bits_correspond() {
+        for raw in [0, 1, 2, GROUP_PAGES - 1, GROUP_PAGES, 3 * GROUP_PAGES + 17] {
+            let (group, bit) = locate(PageId::new(raw));
+            assert_eq!(page_at(group, bit).get(), raw);
+        }
+        assert_eq!(bitmap_page(0).get(), 1);
+        assert_eq!(bitmap_page(2).get(), 2 * GROUP_PAGES);
+    }
+}

@@ -1,0 +1,53 @@
+//! Stamps: of which database and of which generation a file is (see `generation.rs`).
+
+use duramen_io::{AlignedBuf, File};
+use duramen_types::{PAGE_SIZE, PageId, TableId};
+
+use crate::error::{Error, Result};
+use crate::page::{self, PageDefect, PageType};
+
+/// What to do about a file that is not of the generation it should be of.
+pub(crate) const REMEDY: &str = "put the file back that was there, or restore the database from a backup";
+
+const DATABASE: usize = page::PAGE_HEADER_SIZE;
+const GENERATION: usize = DATABASE + 16;
+
+/// Says of which database and which generation a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Stamp {
+    pub(crate) database: [u8; 16],
+    pub(crate) generation: u64,
+}
+
+impl Stamp {
+    /// Writes the stamp of a data file, durably. In one sector: it cannot be torn.
+    pub(crate) fn write(self, data: &dyn File) -> duramen_io::Result<()> {
+        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+        page::init_header(&mut bytes, PageType::Stamp, 0, PageId::ZERO, TableId::ZERO);
+        bytes[DATABASE..GENERATION].copy_from_slice(&self.database);
+        bytes[GENERATION..GENERATION + 8].copy_from_slice(&self.generation.to_le_bytes());
+        page::seal(&mut bytes);
+        data.write_durable(&[&bytes], 0)
+    }
+
+    /// What a page of this kind says.
+    pub(crate) fn of_page(page: &[u8]) -> Self {
+        let database = page[DATABASE..GENERATION].try_into().expect("sixteen bytes");
+        let generation = page[GENERATION..GENERATION + 8].try_into().expect("eight bytes");
+        Self { database, generation: u64::from_le_bytes(generation) }
+    }
+
+    /// Reads the stamp of a data file.
+    pub(crate) fn read(data: &dyn File) -> Result<Self> {
+        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+        data.read_at(&mut bytes, 0)?;
+        let defect = match page::verify(&bytes, PageId::ZERO) {
+            Ok(()) if page::page_type(&bytes) == Some(PageType::Stamp) => return Ok(Self::of_page(&bytes)),
+            Ok(()) => "another page is in its place".to_owned(),
+            Err(PageDefect::Blank) => "it is blank, as in files from before the format had stamps".to_owned(),
+            Err(defect) => defect.to_string(),
+        };
+        let reason = format!("its stamp, which tells how old the file is, cannot be used: {defect}; {REMEDY}");
+        Err(Error::Corrupt { file: data.path(), offset: 0, page: None, reason })
+    }
+}

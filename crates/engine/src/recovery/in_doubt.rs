@@ -1,0 +1,195 @@
+//! In-doubt transactions: those that the crash has interrupted, brought back as they were.
+//!
+//! A loser gets its undo buffer again, from the log, and is rolled back as any transaction is. If
+//! others are to run before that (`undo_queue.rs`) it also gets its locks on what it has changed,
+//! and the log space that the rollback takes. Locks on what it has only read, and on gaps, it needs
+//! no more: nobody will act on what it has read.
+
+use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::probe::{Probe, reach};
+use duramen_wal::ReadBack;
+
+use duramen_types::planted;
+
+use super::malformed::malformed;
+use super::parts::UndoParts;
+use super::prev_chain::PrevChain;
+use crate::error::{Error, Result};
+use crate::lock::{LockId, LockMode};
+use crate::record::{DeferredFree, Kind, Malformed, Reader, Undo};
+use crate::storage::catalog::CATALOG;
+use crate::txn_state::context_pool::Context;
+use crate::txn_state::log::Mark;
+use crate::txn_state::table::{TxnEntry, TxnState};
+use crate::txn_state::undo::undo_to;
+
+/// Changes that a rollback takes back before it looks whether it is to stop.
+const PORTION: usize = 1000;
+
+/// So often a rollback waits in vain for a frame of the pool.
+const MOST_ATTEMPTS: u32 = 6;
+
+/// A transaction that is to be brought to its end.
+#[derive(Debug)]
+pub(crate) enum InDoubt {
+    /// It had not committed, and is rolled back.
+    Loser(Box<Context>),
+    /// It had, and does its deferred frees.
+    Winner(Box<Context>, Vec<DeferredFree>),
+}
+
+impl InDoubt {
+    /// Enters the transaction into the transaction table.
+    pub(super) fn resume(parts: &UndoParts<'_>, entry: TxnEntry) -> Box<Context> {
+        let mut context = parts.contexts.take();
+        context.locks.renew(entry.txn);
+        context.log.resume(parts.txns, entry);
+        context
+    }
+
+    /// Learns from the log what the transaction has still to do.
+    pub(super) fn bring_back(
+        parts: &UndoParts<'_>,
+        logs: &mut ReadBack<'_>,
+        entry: TxnEntry,
+        mut context: Box<Context>,
+    ) -> Result<Self> {
+        let mut chain = PrevChain::new(entry.last);
+        if entry.state == TxnState::Committed {
+            let mut frees = Vec::new();
+            while let Some(record) = chain.next(logs)? {
+                match Kind::from_u8(record.kind) {
+                    Some(Kind::FreeOnCommit) => {
+                        frees.push(DeferredFree::decode(record.payload).map_err(|_| malformed(record.place()))?);
+                    }
+                    Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
+                    _ => return Err(malformed(record.place())),
+                }
+            }
+            return Ok(Self::Winner(context, frees));
+        }
+        while let Some(record) = chain.next(logs)? {
+            let malformed = |_| malformed(record.place());
+            match Kind::from_u8(record.kind) {
+                Some(Kind::Compensation) => {}
+                Some(Kind::Update) => {
+                    let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
+                    if parts.instant_recovery && !planted!(LoserUnlocked) {
+                        lock(parts, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
+                    }
+                    context.log.recall_update(&*parts.store.scheme, &record, undo);
+                }
+                Some(Kind::FreeOnCommit) => {
+                    let free = DeferredFree::decode(record.payload).map_err(malformed)?;
+                    context.log.recall_deferred_free(&*parts.store.scheme, &record, free);
+                }
+                _ => return Err(malformed(Malformed)),
+            }
+        }
+        context.log.end_recall();
+        Ok(Self::Loser(context))
+    }
+
+    /// Sets the log space aside that is needed if others take what is left of it meanwhile; returns
+    /// whether there is so much.
+    pub(super) fn reserve_all(&mut self, parts: &UndoParts<'_>) -> Result<bool> {
+        match self.context().log.reserve_for_rollback(&*parts.store.scheme) {
+            Err(Error::Full { .. }) => Ok(false),
+            reserved => reserved.map(|()| true),
+        }
+    }
+
+    /// Sets some log space aside, if there is some. What the transaction had set aside is there;
+    /// when it is not, the log grows.
+    pub(super) fn reserve_some(&mut self, parts: &UndoParts<'_>) {
+        let _ = self.context().log.reserve_for_recovery(&*parts.store.scheme);
+    }
+
+    /// How much there is to do. Others may wait for losers, and nobody for winners.
+    pub(super) fn effort(&self) -> (bool, Mark) {
+        match self {
+            Self::Loser(context) => (false, context.log.mark()),
+            Self::Winner(context, _) => (true, context.log.mark()),
+        }
+    }
+
+    fn context(&mut self) -> &mut Context {
+        let (Self::Loser(context) | Self::Winner(context, _)) = self;
+        context
+    }
+
+    /// Brings the transaction to its end. A rollback that is told to stop stays as it is: the next
+    /// opening goes on with it.
+    pub(super) fn finish(self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
+        match self {
+            Self::Loser(context) => roll_back(parts, context, stop),
+            Self::Winner(mut context, frees) => {
+                let mut log = std::mem::take(&mut context.log);
+                parts.contexts.recycle(context, parts.locks);
+                if planted!(ForgetDeferredFrees) {
+                    log.end(&*parts.store.scheme);
+                    log.finish(&*parts.store.scheme, parts.txns);
+                    return Ok(());
+                }
+                let finished = parts.freeing.free_and_end(log, frees);
+                parts.store.scheme.before_blocking();
+                match finished {
+                    Err(error @ (Error::Io { .. } | Error::Poisoned { .. })) => Err(error),
+                    // The database can be used without these pages; the clean-up is tried again
+                    // later.
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// Another loser has the lock.
+struct Contested;
+
+/// Has a loser hold the locks again under which it made a change. Nobody else can have them: they
+/// kept the transactions apart.
+fn lock(parts: &UndoParts<'_>, context: &mut Context, undo: Undo<'_>) -> Result<(), Contested> {
+    let (Undo::Insert { tree, key } | Undo::Change { tree, key, .. }) = undo else { return Ok(()) };
+    let mut take = |id, mode| parts.locks.try_acquire(&mut context.locks, id, mode);
+    let taken = if tree.table == CATALOG.table {
+        take(LockId::catalog(), LockMode::Exclusive)
+    } else {
+        take(LockId::table(tree.table), LockMode::IntentExclusive)
+            && take(LockId::record(tree.table, key), LockMode::Exclusive)
+    };
+    if taken { Ok(()) } else { Err(Contested) }
+}
+
+fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool) -> Result<()> {
+    let log = &mut context.log;
+    if planted!(SkipUndo) {
+        log.finish(&*parts.store.scheme, parts.txns);
+        parts.locks.release_all(&mut context.locks);
+        return Ok(());
+    }
+    let mut attempts = 0;
+    while context.log.is_above(Mark::default()) {
+        if stop.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        parts.failures.health.check()?;
+        let mark = context.log.mark_before(PORTION);
+        let before = context.log.mark();
+        match undo_to(parts.store, &mut context, mark, &mut |_, _| {}) {
+            // Others may use the pool meanwhile. It has waited for a frame; what has been taken
+            // back is forgotten already.
+            Err(Error::PoolExhausted { .. }) if attempts < MOST_ATTEMPTS => {
+                attempts = if context.log.mark() < before { 0 } else { attempts + 1 };
+            }
+            undone => undone?,
+        }
+    }
+    context.log.end(&*parts.store.scheme);
+    context.log.finish(&*parts.store.scheme, parts.txns);
+    parts.store.scheme.before_blocking();
+    parts.locks.release_all(&mut context.locks);
+    parts.contexts.recycle(context, parts.locks);
+    reach(Probe::UndoneInRecovery);
+    Ok(())
+}

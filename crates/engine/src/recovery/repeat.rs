@@ -1,0 +1,70 @@
+//! Repeating what the log says of one page.
+
+use duramen_sync::probe::{Probe, reach};
+use duramen_types::{Gsn, planted};
+
+use super::window::PageChanges;
+use crate::page::{self, PageType};
+use crate::pool::{Exclusive, PoolError, broken};
+use crate::record::PageOp;
+
+/// Repeats those changes that `page` lacks; returns how many.
+pub(super) fn repeat_changes(
+    page: &mut Exclusive<'_>,
+    changes: PageChanges<'_>,
+    is_new: bool,
+) -> Result<u64, PoolError> {
+    let id = page.id();
+    if page.was_unreadable().is_some() {
+        reach(Probe::PageRebuilt);
+    }
+    let mut redone = 0;
+    let (mut record, mut lacks) = (Gsn::ZERO, false);
+    for (gsn, op) in changes.operations() {
+        if gsn != record {
+            if record.is_zero() && is_new && page.was_unreadable().is_none() {
+                examine(page)?;
+                keep(page, gsn);
+            }
+            record = gsn;
+            lacks = page.gsn() < gsn || planted!(IgnorePageGsn);
+            if lacks {
+                page.prepare_redo(gsn);
+            }
+        }
+        if !lacks {
+            continue;
+        }
+        // What cannot be read can only be replaced as a whole.
+        if let Some(defect) = page.was_unreadable()
+            && page.gsn().is_zero()
+            && !matches!(op, PageOp::Image(_))
+        {
+            return Err(defect.clone());
+        }
+        if !op.fits(page) {
+            return Err(broken(id, "a change in the log does not fit the page"));
+        }
+        op.apply(page).map_err(|misfit| broken(id, &misfit.to_string()))?;
+        page::set_gsn(page, gsn);
+        redone += 1;
+    }
+    Ok(redone)
+}
+
+/// A page that redo meets for the first time must hang together.
+fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
+    if matches!(page::page_type(page), Some(PageType::Leaf | PageType::Inner)) {
+        page::check(page).map_err(|defect| broken(page.id(), &defect))?;
+    }
+    Ok(())
+}
+
+/// Has a page written out again, though it may have all changes already. It can be read, but it may
+/// never have reached the medium: after a failed sync the system may show what it has not written.
+/// Once is enough, on the first visit: a page leaves the pool again only when it has been written.
+fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
+    page.prepare_redo(gsn);
+    let own = page.gsn();
+    page::set_gsn(page, own);
+}

@@ -1,0 +1,42 @@
+//! Savepoints.
+
+use super::{Savepoint, Txn};
+use crate::error::{Error, Result};
+use crate::txn_state::undo::undo_to;
+
+impl Txn {
+    /// Marks the present point of the transaction.
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.savepoints += 1;
+        let mark = self.context().log.mark();
+        self.valid_savepoints.push((self.savepoints, mark));
+        Savepoint { opening: self.engine.tables.opening.clone(), txn: self.id(), number: self.savepoints }
+    }
+
+    /// Takes back everything done since `savepoint`. Locks are kept. The savepoint stays valid,
+    /// later ones do not.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSavepoint`] for one of another transaction or database, or one that an
+    /// earlier rollback has passed; those that leave only an abort.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.check_usable()?;
+        let result = self.rollback_to_valid(savepoint);
+        self.record_outcome(result)
+    }
+
+    fn rollback_to_valid(&mut self, savepoint: &Savepoint) -> Result<()> {
+        if savepoint.txn != self.id() || savepoint.opening != self.engine.tables.opening {
+            return Err(Error::NoSuchSavepoint);
+        }
+        let at = self
+            .valid_savepoints
+            .iter()
+            .position(|&(number, _)| number == savepoint.number)
+            .ok_or(Error::NoSuchSavepoint)?;
+        let mark = self.valid_savepoints[at].1;
+        self.valid_savepoints.truncate(at + 1);
+        let (_, store, context) = self.parts();
+        undo_to(store, context, mark, &mut |_, _| {})
+    }
+}

@@ -1,0 +1,212 @@
+//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and
+//! the trees of dropped tables.
+//!
+//! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In
+//! between, a crash may happen at any point, and recovery begins again. A page is therefore freed
+//! only after everything that is found through it, and a page found is freed only if it still is
+//! what it is taken for.
+//!
+//! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits
+//! in different bitmaps, so nothing on them would see to that; each page freed comes after the one
+//! freed before.
+
+use duramen_sync::Mutex;
+use duramen_types::{Gsn, PageId};
+
+use crate::btree::MAX_LEVELS;
+use crate::error::{Error, Result};
+use crate::health::Failures;
+use crate::maintenance::Maintenance;
+use crate::page::{self, Node, PageType, SlotFlags};
+use crate::record::{DeferredFree, Tree};
+use crate::storage::overflow::Reference;
+use crate::storage::store::Store;
+
+use super::log::TxnLog;
+use super::table::TxnTable;
+
+/// A committed transaction whose deferred frees could not be done yet.
+#[derive(Debug)]
+struct Unfreed {
+    log: TxnLog,
+    frees: Vec<DeferredFree>,
+}
+
+/// The committed transactions whose deferred frees could not be done yet.
+#[derive(Debug, Default)]
+pub(crate) struct DeferredFrees(Mutex<Vec<Unfreed>>);
+
+impl DeferredFrees {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// What has been given back.
+#[derive(Debug, Default)]
+struct Freed {
+    pages: u64,
+    /// The record of the latest page.
+    last: Gsn,
+}
+
+/// Frees pages, for transactions that have committed.
+pub(crate) struct Freeing<'e> {
+    pub(crate) store: &'e Store,
+    pub(crate) txns: &'e TxnTable,
+    pub(crate) deferred: &'e DeferredFrees,
+    pub(crate) failures: Failures<'e>,
+    pub(crate) maintenance: &'e dyn Maintenance,
+}
+
+impl Freeing<'_> {
+    /// Does the deferred frees of a committed transaction and ends it. When the log has no room
+    /// even after a checkpoint, or a page cannot be read, that is put off:
+    /// [`Self::retry_deferred_frees`].
+    pub(crate) fn free_and_end(&self, mut log: TxnLog, mut frees: Vec<DeferredFree>) -> Result<()> {
+        let mut has_moved = false;
+        loop {
+            let mut freed = Freed::default();
+            let freed_all = self.free_all(&mut frees, &mut freed);
+            let result = match freed_all.and_then(|()| log.reserve_to_end(&*self.store.scheme)) {
+                Ok(()) => {
+                    log.end(&*self.store.scheme);
+                    log.finish(&*self.store.scheme, self.txns);
+                    return Ok(());
+                }
+                // The transaction itself keeps the log from being recycled, unless it moves to the
+                // log's end.
+                Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
+                    has_moved = true;
+                    log.release_reservation(&*self.store.scheme);
+                    log.repeat_deferred_frees(&*self.store.scheme, &frees)
+                        .and_then(|()| self.maintenance.checkpoint_to_free_log())
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = result {
+                log.release_reservation(&*self.store.scheme);
+                self.deferred.0.lock().push(Unfreed { log, frees });
+                return Err(self.failures.note(error));
+            }
+        }
+    }
+
+    /// Tries again what [`Self::free_and_end`] has put off.
+    pub(crate) fn retry_deferred_frees(&self) {
+        let deferred = std::mem::take(&mut *self.deferred.0.lock());
+        for Unfreed { log, frees } in deferred {
+            // A failure puts it off again.
+            let _ = self.free_and_end(log, frees);
+        }
+    }
+
+    /// The pages that wait to be given back.
+    pub(crate) fn pages(&self) -> Result<Vec<PageId>> {
+        let mut pages = Vec::new();
+        for item in self.deferred.0.lock().iter().flat_map(|txn| &txn.frees) {
+            match *item {
+                DeferredFree::OverflowChain { head, chain } => {
+                    pages.extend(self.store.overflow_chain_pages(head, chain)?)
+                }
+                DeferredFree::Tree(tree) => self.collect_tree(tree, tree.root, None, &mut pages)?,
+            }
+        }
+        Ok(pages)
+    }
+
+    fn collect_tree(&self, tree: Tree, id: PageId, level: Option<u8>, pages: &mut Vec<PageId>) -> Result<()> {
+        let Some((level, below)) = subtree(self.store, tree, id, level)? else { return Ok(()) };
+        for item in below {
+            match item {
+                Below::Child(child) => self.collect_tree(tree, child, Some(level - 1), pages)?,
+                Below::OverflowChain(reference) => {
+                    pages.extend(self.store.overflow_chain_pages(reference.head, reference.chain)?)
+                }
+            }
+        }
+        pages.push(id);
+        Ok(())
+    }
+
+    /// Gives everything back, and forgets what is done; counts the pages.
+    fn free_all(&self, items: &mut Vec<DeferredFree>, freed: &mut Freed) -> Result<()> {
+        while let Some(&item) = items.last() {
+            match item {
+                DeferredFree::OverflowChain { head, chain } => self.free_overflow_chain(head, chain, freed)?,
+                DeferredFree::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
+            }
+            items.pop();
+        }
+        Ok(())
+    }
+
+    /// Gives a chain's pages back, the last first.
+    fn free_overflow_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
+        for id in self.store.overflow_chain_pages(head, chain)?.into_iter().rev() {
+            self.free_page(id, freed)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the part of a dropped tree below `id` back. `level` is the level the page must be at.
+    fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>, freed: &mut Freed) -> Result<()> {
+        let Some((level, below)) = subtree(self.store, tree, id, level)? else { return Ok(()) };
+        for item in below {
+            match item {
+                Below::Child(child) => self.free_tree(tree, child, Some(level - 1), freed)?,
+                Below::OverflowChain(reference) => self.free_overflow_chain(reference.head, reference.chain, freed)?,
+            }
+        }
+        self.free_page(id, freed)
+    }
+
+    fn free_page(&self, id: PageId, freed: &mut Freed) -> Result<()> {
+        freed.last = match self.store.free_page(id, freed.last) {
+            Err(Error::Full { .. }) => {
+                self.maintenance.checkpoint_to_free_log()?;
+                self.store.free_page(id, freed.last)?
+            }
+            other => other?,
+        };
+        freed.pages += 1;
+        Ok(())
+    }
+}
+
+enum Below {
+    Child(PageId),
+    OverflowChain(Reference),
+}
+
+/// What hangs below a page of a dropped tree; `None` when the page is not, or no longer, part of
+/// it.
+fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<Option<(u8, Vec<Below>)>> {
+    if !store.space.is_taken(&store.pool, id)? {
+        return Ok(None);
+    }
+    let page = store.pool.shared(id)?;
+    let is_node = matches!(page::page_type(&page), Some(PageType::Leaf | PageType::Inner));
+    let found = page::level(&page);
+    if !is_node
+        || page::table_id(&page) != tree.table
+        || level.is_some_and(|level| level != found)
+        || usize::from(found) >= MAX_LEVELS
+    {
+        return Ok(None);
+    }
+    let node = Node(&page[..]);
+    let below = if node.is_leaf() {
+        (0..node.slot_count())
+            .filter(|&slot| node.flags(slot) == SlotFlags::OVERFLOW)
+            .filter_map(|slot| Reference::decode(node.value(slot)).map(Below::OverflowChain))
+            .collect()
+    } else {
+        (0..=node.slot_count()).map(|slot| Below::Child(node.child(slot))).collect()
+    };
+    Ok(Some((found, below)))
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests;

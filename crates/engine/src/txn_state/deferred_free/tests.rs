@@ -1,0 +1,44 @@
+//! Pages that are given back through different bitmaps.
+
+use duramen_io::SimDisk;
+use duramen_sync::Arc;
+use duramen_wal::NewRecord;
+
+use super::*;
+use crate::api::db::Db;
+use crate::options::{Options, Partition};
+use crate::page::bitmap;
+use crate::record::Kind;
+
+/// The record of a root could have a lower GSN than that of what hangs below it, in a log that is
+/// ahead: after a crash between them nothing would lead to the child any more.
+#[test]
+fn a_parent_is_given_back_after_its_children_in_all_logs() {
+    for log_partition in [Partition::RoundRobin, Partition::Page] {
+        let disk: Arc<dyn duramen_io::Disk> = Arc::new(SimDisk::new(1));
+        let options = Options { pool_bytes: 1 << 20, logs: 2, log_partition, ..Options::default() };
+        let db = Db::open_on(disk, options).unwrap();
+        let table = db.create_table("t").unwrap();
+        let (engine, tree) = (db.engine(), table.0.tree);
+        let (pool, space) = (&engine.store.pool, &engine.store.space);
+        // The value goes to the second group, on a page whose records go to the other log than the
+        // root's.
+        space.grow(pool, engine.scheme(), 1).unwrap();
+        let child = (bitmap::bitmap_page(1).get() + 1..).find(|id| id % 2 != tree.root.get() % 2).unwrap();
+        space.set_hint(PageId::new(child));
+        let mut txn = db.begin();
+        txn.put(&table, b"key", &[7; 5000]).unwrap();
+        txn.commit().unwrap();
+        let child = PageId::new(child);
+        assert_eq!(page::page_type(&pool.shared(child).unwrap()), Some(PageType::Overflow));
+
+        for _ in 0..100 {
+            engine.scheme().log(None, NewRecord { page: child, ..Kind::System.record(&[]) });
+        }
+        let mut freed = Freed::default();
+        engine.freeing().free_tree(tree, tree.root, None, &mut freed).unwrap();
+        assert_eq!(freed.pages, 2);
+        let gsn = |id: PageId| page::gsn(&pool.shared(id).unwrap());
+        assert!(gsn(tree.root) > gsn(child), "{log_partition}: {} {}", gsn(tree.root), gsn(child));
+    }
+}

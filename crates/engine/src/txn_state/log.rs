@@ -1,0 +1,591 @@
+//! A transaction's dealings with the log: its chain of records, its private undo buffer in DRAM,
+//! and the log space it has set aside.
+//!
+//! Each update puts its inverse into the undo buffer at the moment it is logged, so that a rollback
+//! never reads the log (Scalable logging through NVM, section 3).
+//!
+//! # Log space
+//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records
+//! and for undoing all the transaction has done, it included. A rollback therefore always finds
+//! space; a transaction that would need more than the log can give is refused while it still can be
+//! rolled back.
+
+use duramen_sync::Arc;
+use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_wal::{Inserted, NewRecord, RecordRef};
+
+use super::table::{TxnEntry, TxnSlot, TxnState, TxnTable};
+use crate::error::{Error, Result};
+use crate::page;
+use crate::pool::Exclusive;
+use crate::record::{
+    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, PageOp, Reader, Tree, Undo, put_number,
+};
+use crate::scheme::StorageScheme;
+use crate::storage::mini_transaction::MiniTransaction;
+use crate::timestamp::Timestamp;
+
+/// Room that an operation sets aside beyond its own record: for a split of every level of the tree.
+const STRUCTURE_BYTES: u64 = 96 << 10;
+
+/// Room is set aside in steps of this many bytes.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// Bits of an overflow chain's number that count the chains of one transaction; the others are the
+/// transaction's number.
+const CHAIN_BITS: u32 = 20;
+
+/// Transactions' numbers stay below: there is no room for more in the numbers of overflow chains.
+pub(crate) const TXN_LIMIT: TxnId = TxnId::new(1 << (64 - CHAIN_BITS));
+
+/// Chains that one transaction can write.
+const MOST_OVERFLOW_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
+
+/// What a rollback does about one entry of the undo buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Inverse {
+    /// The bytes are an [`Undo`].
+    Undo,
+    /// The bytes are a [`DeferredFree`]: forget it.
+    DeferredFree,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    inverse: Inverse,
+    /// End of its bytes in the arena.
+    end: usize,
+    /// The transaction's record before the one that this entry undoes.
+    prev: Place,
+    /// Whether the update made the record a ghost.
+    ghost: bool,
+    /// Bytes of log set aside for undoing it.
+    undo_bytes: u64,
+}
+
+/// One transaction's log state. Reused from transaction to transaction, to keep its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct TxnLog {
+    txn: TxnId,
+    slot: Arc<TxnSlot>,
+    entered: bool,
+    /// The log that takes its records, if they go to one.
+    home: LogId,
+    /// The transaction's clock: its records get higher GSNs.
+    clock: Gsn,
+    entries: Vec<Entry>,
+    arena: Vec<u8>,
+    scratch: Vec<u8>,
+    /// Bytes set aside and not given back.
+    reserved: u64,
+    /// Bytes of `reserved` that records have used up.
+    used: u64,
+    /// Bytes that a rollback of everything would need.
+    undo_bytes: u64,
+    /// Overflow values written so far.
+    overflow_chains: u64,
+}
+
+/// A record that the transaction's number and chain are still to be put into.
+#[derive(Clone, Copy)]
+struct Draft<'a> {
+    kind: Kind,
+    flags: u8,
+    page: PageId,
+    after: Gsn,
+    payload: &'a [u8],
+}
+
+impl<'a> Draft<'a> {
+    /// One about pages.
+    const fn of_page(kind: Kind, flags: u8, page: PageId, after: Gsn, payload: &'a [u8]) -> Self {
+        Self { kind, flags, page, after, payload }
+    }
+
+    /// One about the transaction itself.
+    const fn of_txn(kind: Kind, flags: u8, payload: &'a [u8]) -> Self {
+        Self::of_page(kind, flags, PageId::ZERO, Gsn::ZERO, payload)
+    }
+}
+
+/// Bytes of log to set aside for undoing an update whose record has so many, by an inverse of so
+/// many. A compensation record is hardly larger than the update; but the record may have shrunk and
+/// not fit its page any more when it grows back, which costs a share of a split.
+const fn undo_bytes(record_bytes: u64, inverse_bytes: usize) -> u64 {
+    record_bytes + 8 * inverse_bytes as u64
+}
+
+/// What a transaction has asked a full log for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Missing {
+    /// Bytes to be set aside.
+    pub(crate) bytes: u64,
+    pub(crate) txn: TxnId,
+    /// Its first record, or zero.
+    pub(crate) first: Gsn,
+    /// Bytes that it has set aside already.
+    pub(crate) reserved: u64,
+}
+
+/// A place in a transaction to roll back to; by default its beginning.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Mark(usize);
+
+impl TxnLog {
+    /// Begins a transaction.
+    pub(crate) fn begin(&mut self, txn: TxnId) {
+        debug_assert!(!self.entered && self.entries.is_empty() && self.reserved == 0);
+        self.txn = txn;
+        self.overflow_chains = 0;
+        self.clock = Gsn::ZERO;
+    }
+
+    /// Brings a transaction that recovery has found in the log back, to finish it.
+    pub(crate) fn resume(&mut self, txns: &TxnTable, entry: TxnEntry) {
+        self.begin(entry.txn);
+        self.home = entry.last.log();
+        txns.enter(&self.slot, entry);
+        self.entered = true;
+    }
+
+    /// Puts the inverse of an update, which `record` is, into the undo buffer of a transaction that
+    /// was brought back. They come latest first, as the log has them; [`Self::end_recall`] follows
+    /// the last.
+    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, undo: Undo<'_>) {
+        let start = self.arena.len();
+        undo.encode(&mut self.arena);
+        let record_bytes = match undo {
+            // The page's image is not needed to give it back.
+            Undo::Allocate { .. } => scheme.record_bytes(self.arena.len() - start) + 64,
+            _ => scheme.record_bytes(record.payload.len()),
+        };
+        self.recall(Inverse::Undo, start, record, record_bytes);
+    }
+
+    /// As [`Self::recall_update`], for a deferred free.
+    pub(crate) fn recall_deferred_free(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        record: &RecordRef<'_>,
+        free: DeferredFree,
+    ) {
+        let start = self.arena.len();
+        free.encode(&mut self.arena);
+        self.recall(Inverse::DeferredFree, start, record, scheme.record_bytes(record.payload.len()));
+    }
+
+    fn recall(&mut self, inverse: Inverse, start: usize, record: &RecordRef<'_>, record_bytes: u64) {
+        let undo_bytes = undo_bytes(record_bytes, self.arena.len() - start);
+        // To be turned round with all others.
+        self.arena[start..].reverse();
+        self.entries.push(Entry { inverse, end: start, prev: record.prev, ghost: false, undo_bytes });
+        self.undo_bytes += undo_bytes;
+    }
+
+    /// Puts what was recalled into its order. That takes no memory, for there may be much of it.
+    pub(crate) fn end_recall(&mut self) {
+        self.arena.reverse();
+        self.entries.reverse();
+        for entry in &mut self.entries {
+            entry.end = self.arena.len() - entry.end;
+        }
+    }
+
+    /// GSN of its latest record, or zero.
+    pub(crate) fn latest(&self) -> Gsn {
+        self.clock
+    }
+
+    /// Whether it has written to the log.
+    pub(crate) fn has_written(&self) -> bool {
+        self.entered
+    }
+
+    /// A number for an overflow chain that no other chain of the database has.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLargeValues`] when the transaction's numbers are used up. It may go on
+    /// otherwise.
+    pub(crate) fn next_overflow_chain(&mut self) -> Result<u64> {
+        if self.overflow_chains == MOST_OVERFLOW_CHAINS {
+            return Err(Error::TooManyLargeValues { limit: MOST_OVERFLOW_CHAINS });
+        }
+        self.overflow_chains += 1;
+        Ok((self.txn.get() << CHAIN_BITS) | self.overflow_chains)
+    }
+
+    /// Whether [`Self::reserve_log`] for a record with `bytes` of payload would have to ask for
+    /// more.
+    fn lacks_reservation(&self, bytes: u64) -> Option<u64> {
+        let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
+        needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
+    }
+
+    /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its
+    /// undo; returns whether the log had to be asked. Called without latches: if the log is full,
+    /// `when_full` sets aside what is missing, which may take long. So it does for a transaction
+    /// that has nothing yet, if `has_line` says that others wait for log space.
+    #[inline]
+    pub(crate) fn reserve_log(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        bytes: usize,
+        has_line: impl FnOnce() -> bool,
+        when_full: impl FnOnce(Missing) -> Result<()>,
+    ) -> Result<bool> {
+        let Some(missing) = self.lacks_reservation(bytes as u64) else { return Ok(false) };
+        if self.txn >= TXN_LIMIT {
+            return Err(Error::Poisoned {
+                reason: "the numbers for transactions are used up: copy the data".to_owned(),
+            });
+        }
+        let step = missing.next_multiple_of(STEP_BYTES);
+        let is_new = self.reserved == 0 && !self.entered;
+        let reserved = if is_new && has_line() { None } else { Some(scheme.reserve(step)) };
+        match reserved {
+            None | Some(Err(Error::Full { .. })) => {
+                self.give_back_used(scheme);
+                let first = if self.entered { self.slot.first() } else { Gsn::ZERO };
+                when_full(Missing { bytes: step, txn: self.txn, first, reserved: self.reserved })?;
+            }
+            Some(other) => other?,
+        }
+        self.reserved += step;
+        self.give_back_used(scheme);
+        Ok(true)
+    }
+
+    /// Gives back what is no longer to be set aside, because it has become records. These may have
+    /// taken more than was set aside.
+    fn give_back_used(&mut self, scheme: &dyn StorageScheme) {
+        let used = self.used.min(self.reserved);
+        if used > 0 {
+            scheme.unreserve(used);
+            self.reserved -= used;
+            self.used -= used;
+        }
+        self.slot.note_reserved(self.reserved);
+    }
+
+    /// Counts log that system transactions have taken on this one's behalf.
+    pub(crate) fn charge(&mut self, bytes: u64) {
+        self.used += bytes;
+    }
+
+    /// Reserves the log space that a rollback at recovery needs: nothing was set aside for it in
+    /// this run.
+    pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+        self.reserve(scheme, STRUCTURE_BYTES)
+    }
+
+    /// Reserves all the log space that a rollback needs when others may take what is left
+    /// meanwhile.
+    pub(crate) fn reserve_for_rollback(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+        self.reserve(scheme, self.undo_bytes + STRUCTURE_BYTES)
+    }
+
+    fn reserve(&mut self, scheme: &dyn StorageScheme, bytes: u64) -> Result<()> {
+        scheme.reserve(bytes)?;
+        self.reserved += bytes;
+        self.slot.note_reserved(self.reserved);
+        Ok(())
+    }
+
+    fn enter(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable) {
+        if !self.entered {
+            self.home = scheme.home(self.txn);
+            txns.enter(&self.slot, TxnEntry::new(self.txn));
+            self.entered = true;
+        }
+    }
+
+    /// Inserts the transaction's next record, which leaves it in `state`.
+    fn insert(&mut self, scheme: &dyn StorageScheme, state: TxnState, draft: Draft<'_>) -> Inserted {
+        let (txn, home) = (self.txn, Some(self.home));
+        let Draft { kind, flags, page, after, payload } = draft;
+        let after = after.max(self.clock);
+        let inserted = self.slot.insert(state, |prev| {
+            let record = NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload };
+            // Locks are let go behind either: what others do then comes later, in all logs.
+            match kind {
+                Kind::Commit | Kind::End => scheme.log_commit(home, record),
+                _ => scheme.log(home, record),
+            }
+        });
+        self.clock = inserted.gsn;
+        self.used += inserted.bytes();
+        inserted
+    }
+
+    /// Changes a latched leaf: `describe` writes the inverse and, behind it, the operation, both
+    /// made from the leaf's present contents, and returns where the operation begins. `ghost` says
+    /// that it deletes the record. The leaf stays latched.
+    pub(crate) fn update(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        txns: &TxnTable,
+        leaf: &mut Exclusive<'_>,
+        ghost: bool,
+        describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
+    ) -> Inserted {
+        self.enter(scheme, txns);
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.clear();
+        let operation = describe(leaf, &mut payload);
+        leaf.prepare();
+        let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
+        op.apply(leaf).expect("the operation was checked against the page");
+        let prev = self.slot.last();
+        let inserted =
+            self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload));
+        page::set_gsn(leaf, inserted.gsn);
+        self.remember(Inverse::Undo, &payload[..operation], prev, ghost, scheme.record_bytes(payload.len()));
+        self.scratch = payload;
+        inserted
+    }
+
+    /// Logs a mini-transaction that takes `allocated`; its undo gives that page back.
+    pub(crate) fn allocate(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        txns: &TxnTable,
+        mini: MiniTransaction<'_>,
+        allocated: PageId,
+    ) {
+        self.enter(scheme, txns);
+        self.charge(mini.charged());
+        let mut prefix = Vec::new();
+        Undo::Allocate { page: allocated }.encode(&mut prefix);
+        let prev = self.slot.last();
+        mini.log(prefix.clone(), |page, after, payload| {
+            self.insert(
+                scheme,
+                TxnState::Active,
+                Draft::of_page(Kind::Update, FLAG_SEVERAL_PAGES, page, after, payload),
+            )
+        });
+        self.remember(Inverse::Undo, &prefix, prev, false, scheme.record_bytes(prefix.len()) + 64);
+    }
+
+    /// Defers freeing pages until the transaction has committed.
+    pub(crate) fn free_on_commit(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable, free: DeferredFree) {
+        self.enter(scheme, txns);
+        let mut payload = Vec::new();
+        free.encode(&mut payload);
+        let prev = self.slot.last();
+        self.insert(scheme, TxnState::Active, Draft::of_txn(Kind::FreeOnCommit, 0, &payload));
+        self.remember(Inverse::DeferredFree, &payload, prev, false, scheme.record_bytes(payload.len()));
+    }
+
+    fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Place, ghost: bool, record_bytes: u64) {
+        self.arena.extend_from_slice(bytes);
+        let undo_bytes = undo_bytes(record_bytes, bytes.len());
+        self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost, undo_bytes });
+        self.undo_bytes += undo_bytes;
+    }
+
+    /// The present point of the transaction.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.entries.len())
+    }
+
+    /// The point so many changes before the present one, or the beginning.
+    pub(crate) fn mark_before(&self, changes: usize) -> Mark {
+        Mark(self.entries.len().saturating_sub(changes))
+    }
+
+    /// Whether [`Self::last_inverse`] still has something to give above `mark`.
+    pub(crate) fn is_above(&self, mark: Mark) -> bool {
+        self.entries.len() > mark.0
+    }
+
+    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when
+    /// that is a deferred free, which needs nothing but a record that says it is off.
+    pub(crate) fn last_inverse<'b>(&self, bytes: &'b mut Vec<u8>) -> Option<Undo<'b>> {
+        let entry = self.entries.last().expect("the caller has asked is_above");
+        bytes.clear();
+        bytes.extend_from_slice(&self.arena[self.start_of(self.entries.len() - 1)..entry.end]);
+        match entry.inverse {
+            Inverse::Undo => Some(Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded")),
+            Inverse::DeferredFree => None,
+        }
+    }
+
+    /// The record to undo after the latest one: what a compensation record for the latest carries.
+    pub(crate) fn undo_next(&self) -> Place {
+        self.entries.last().expect("the caller has asked is_above").prev
+    }
+
+    fn start_of(&self, index: usize) -> usize {
+        if index == 0 { 0 } else { self.entries[index - 1].end }
+    }
+
+    /// Drops the latest entry: it is undone.
+    pub(crate) fn forget_last(&mut self) {
+        let entry = self.entries.pop().expect("there is an entry to undo");
+        self.undo_bytes -= entry.undo_bytes;
+        self.arena.truncate(self.entries.last().map_or(0, |entry| entry.end));
+    }
+
+    /// Logs the compensation of an update; the mini-transaction holds what was done to the pages.
+    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Place, mini: MiniTransaction<'_>) {
+        let mut prefix = Vec::new();
+        put_number(&mut prefix, undo_next.get());
+        mini.log(prefix, |page, after, payload| {
+            self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Compensation, 0, page, after, payload))
+        });
+    }
+
+    /// Calls `each` with every deferred free, oldest first.
+    pub(crate) fn for_each_deferred_free(&self, mut each: impl FnMut(DeferredFree)) {
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.inverse == Inverse::DeferredFree {
+                let bytes = &self.arena[self.start_of(index)..entry.end];
+                each(DeferredFree::decode(bytes).expect("the buffer holds what was encoded"));
+            }
+        }
+    }
+
+    /// Calls `each` with every record that the transaction has deleted, oldest first.
+    pub(crate) fn for_each_ghost(&self, mut each: impl FnMut(Tree, &[u8])) {
+        for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.ghost) {
+            let bytes = &self.arena[self.start_of(index)..entry.end];
+            match Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded") {
+                Undo::Insert { tree, key } | Undo::Change { tree, key, .. } => each(tree, key),
+                Undo::Allocate { .. } => {}
+            }
+        }
+    }
+
+    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the
+    /// transaction is over only after [`Self::end`].
+    pub(crate) fn commit(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        has_deferred_frees: bool,
+        time: Option<Timestamp>,
+    ) -> Inserted {
+        let (state, flags) =
+            if has_deferred_frees { (TxnState::Committed, FLAG_HAS_DEFERRED_FREES) } else { (TxnState::Over, 0) };
+        let (stamp, len) = time.map_or(([0; 10], 0), Timestamp::encode);
+        // It is not rolled back any more.
+        self.undo_bytes = 0;
+        self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &stamp[..len]))
+    }
+
+    /// Repeats, at the end of the log, what a committed transaction still has to give back, and
+    /// that it is committed: the log before is not needed for it any more. A log at its limit
+    /// exceeds it by that, and can be recycled then.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the disk is, and nothing has been repeated.
+    pub(crate) fn repeat_deferred_frees(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) -> Result<()> {
+        let bytes = (frees.len() as u64 + 1) * scheme.record_bytes(DeferredFree::MAX_BYTES);
+        scheme.reserve_beyond_limit(bytes)?;
+        self.repeat_in_reservation(scheme, frees);
+        scheme.unreserve(bytes);
+        Ok(())
+    }
+
+    fn repeat_in_reservation(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) {
+        self.come_after_all(scheme);
+        let mut chain: Option<(Gsn, Place)> = None;
+        let mut payload = Vec::new();
+        for item in frees {
+            payload.clear();
+            item.encode(&mut payload);
+            let prev = chain.map_or(Place::ZERO, |(_, last)| last);
+            let inserted = self.log_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload);
+            chain = Some((chain.map_or(inserted.gsn, |(first, _)| first), inserted.place()));
+        }
+        // Only the new commit record makes the repetition count: until then the old one does.
+        let Some((first, last)) = chain else { return };
+        let slot = Arc::clone(&self.slot);
+        slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_DEFERRED_FREES, last, &[]));
+        self.slot.restart_at(first);
+    }
+
+    /// Brings the transaction's clock beyond all records so far. Pages are given back by records
+    /// that are not its own and may be in any log: who says that it is done, or lists what is left,
+    /// must not survive without them.
+    fn come_after_all(&mut self, scheme: &dyn StorageScheme) {
+        self.clock = self.clock.max(Gsn::new(scheme.end().get() - 1));
+    }
+
+    /// Inserts a record that does not follow the transaction's latest.
+    fn log_apart(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        kind: Kind,
+        flags: u8,
+        prev: Place,
+        payload: &[u8],
+    ) -> Inserted {
+        let (txn, page, after) = (self.txn, PageId::ZERO, self.clock);
+        let inserted =
+            scheme.log(Some(self.home), NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload });
+        self.clock = inserted.gsn;
+        inserted
+    }
+
+    /// Gives the log space back that was set aside.
+    pub(crate) fn release_reservation(&mut self, scheme: &dyn StorageScheme) {
+        let (reserved, used) = (std::mem::take(&mut self.reserved), std::mem::take(&mut self.used));
+        self.slot.note_reserved(0);
+        if reserved > 0 {
+            scheme.unreserve(used.min(reserved));
+            scheme.unreserve_unused(reserved.saturating_sub(used));
+        }
+        self.undo_bytes = 0;
+        self.entries.clear();
+        self.arena.clear();
+    }
+
+    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at
+    /// its limit exceeds it by that, for what has not ended keeps it from being recycled.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the disk is.
+    pub(crate) fn reserve_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
+        if self.reserved == 0 {
+            let bytes = scheme.record_bytes(0);
+            scheme.reserve_beyond_limit(bytes)?;
+            self.reserved = bytes;
+        }
+        Ok(())
+    }
+
+    /// Inserts the record that ends a rollback, or the clean-up after a commit.
+    pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Inserted {
+        self.come_after_all(scheme);
+        self.insert(scheme, TxnState::Over, Draft::of_txn(Kind::End, 0, &[]))
+    }
+
+    /// Leaves the transaction table and gives the log space back.
+    pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable) {
+        if std::mem::take(&mut self.entered) {
+            txns.leave(&self.slot);
+        }
+        self.release_reservation(scheme);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers used to start over, and two chains of one transaction could have the same.
+    #[test]
+    fn chains_are_numbered_until_the_numbers_are_used_up() {
+        let mut log = TxnLog::default();
+        log.begin(TxnId::new(7));
+        assert_eq!(log.next_overflow_chain().unwrap(), 7 << 20 | 1);
+        log.overflow_chains = MOST_OVERFLOW_CHAINS - 1;
+        assert_eq!(log.next_overflow_chain().unwrap(), (8 << 20) - 1);
+        for _ in 0..2 {
+            assert!(matches!(log.next_overflow_chain(), Err(Error::TooManyLargeValues { limit: 1_048_575 })));
+        }
+        log.begin(TxnId::new(8));
+        assert_eq!(log.next_overflow_chain().unwrap(), 8 << 20 | 1);
+    }
+}

@@ -1,0 +1,238 @@
+//! The transactions that have written to the log and are not over: what a checkpoint must know
+//! about them.
+//!
+//! # Protocol
+//! A transaction announces each insertion: it sets `inserting`, inserts, stores what the record
+//! means for it (its last LSN, its state), and clears `inserting`. A checkpoint first inserts its
+//! begin record and then, for each transaction, waits until `inserting` is clear and reads the
+//! slot. If a record lies before the begin record, its transaction had set `inserting` before the
+//! log gave out the begin record's place; so the checkpoint either sees it set and waits, or sees
+//! what was stored after it. Records behind the begin record are found by recovery's analysis
+//! itself.
+//!
+//! While the slot is read, a later insertion may be under way, and some of its stores may be seen
+//! and others not. That insertion is behind the begin record, and analysis comes to its record.
+//! Only of a transaction's first record would something wrong remain: its last LSN without its
+//! first. Then all the transaction's records are behind the begin record, and the checkpoint leaves
+//! it out.
+//!
+//! Lock order: a stripe's mutex is held while its slots are read; nothing is taken under it.
+
+use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::{Arc, Backoff, Mutex, Striped};
+use duramen_types::{Gsn, Place, TxnId};
+use duramen_wal::Inserted;
+
+/// How far a transaction is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum TxnState {
+    /// Running or rolling back: recovery undoes it.
+    Active = 0,
+    /// Committed, with pages still to be given back: recovery finishes that.
+    Committed = 1,
+    /// Over: recovery need not know it.
+    Over = 2,
+}
+
+impl TxnState {
+    pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Active,
+            1 => Self::Committed,
+            2 => Self::Over,
+            _ => return None,
+        })
+    }
+}
+
+/// What a checkpoint keeps of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TxnEntry {
+    pub(crate) txn: TxnId,
+    pub(crate) state: TxnState,
+    /// Its first record.
+    pub(crate) first: Gsn,
+    /// Its latest record.
+    pub(crate) last: Place,
+}
+
+impl TxnEntry {
+    /// That of a transaction without records.
+    pub(crate) const fn new(txn: TxnId) -> Self {
+        Self { txn, state: TxnState::Active, first: Gsn::ZERO, last: Place::ZERO }
+    }
+}
+
+/// A transaction's place in the table.
+#[derive(Debug, Default)]
+pub(crate) struct TxnSlot {
+    inserting: AtomicBool,
+    txn: AtomicU64,
+    first: AtomicU64,
+    last: AtomicU64,
+    state: AtomicU8,
+    /// Bytes of log that it has set aside.
+    reserved: AtomicU64,
+    /// Where it lies in the table.
+    stripe: AtomicUsize,
+}
+
+impl TxnSlot {
+    /// Runs `insert` as an announced insertion of a record that leaves the transaction in `state`.
+    #[inline]
+    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(Place) -> Inserted) -> Inserted {
+        self.inserting.store(true, Ordering::Release);
+        let inserted = insert(self.last());
+        if self.first.load(Ordering::Relaxed) == 0 {
+            self.first.store(inserted.gsn.get(), Ordering::Relaxed);
+        }
+        self.last.store(inserted.place().get(), Ordering::Relaxed);
+        self.state.store(state as u8, Ordering::Relaxed);
+        self.inserting.store(false, Ordering::Release);
+        inserted
+    }
+
+    /// Its latest record; zero before the first.
+    #[inline]
+    pub(crate) fn last(&self) -> Place {
+        Place::new(self.last.load(Ordering::Relaxed))
+    }
+
+    /// Its first record; zero before that.
+    pub(crate) fn first(&self) -> Gsn {
+        Gsn::new(self.first.load(Ordering::Relaxed))
+    }
+
+    /// Says that nothing before `first` is needed of the transaction any more.
+    pub(crate) fn restart_at(&self, first: Gsn) {
+        self.first.store(first.get(), Ordering::Relaxed);
+    }
+
+    /// Says how many bytes of log the transaction has set aside.
+    pub(crate) fn note_reserved(&self, bytes: u64) {
+        self.reserved.store(bytes, Ordering::Relaxed);
+    }
+
+    fn reset(&self, entry: TxnEntry, stripe: usize) {
+        self.stripe.store(stripe, Ordering::Relaxed);
+        self.txn.store(entry.txn.get(), Ordering::Relaxed);
+        self.first.store(entry.first.get(), Ordering::Relaxed);
+        self.last.store(entry.last.get(), Ordering::Relaxed);
+        self.state.store(entry.state as u8, Ordering::Relaxed);
+    }
+
+    fn entry(&self) -> TxnEntry {
+        let mut backoff = Backoff::new();
+        while self.inserting.load(Ordering::Acquire) {
+            backoff.snooze();
+        }
+        TxnEntry {
+            txn: TxnId::new(self.txn.load(Ordering::Relaxed)),
+            state: TxnState::from_u8(self.state.load(Ordering::Relaxed)).expect("only states are stored"),
+            first: Gsn::new(self.first.load(Ordering::Relaxed)),
+            last: Place::new(self.last.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// The transaction table. A transaction is in the stripe of the thread that has entered it.
+#[derive(Debug, Default)]
+pub(crate) struct TxnTable {
+    stripes: Striped<Mutex<Vec<Arc<TxnSlot>>>, 32>,
+}
+
+impl TxnTable {
+    /// Enters a transaction: a new one, or one that recovery brings back.
+    pub(crate) fn enter(&self, slot: &Arc<TxnSlot>, entry: TxnEntry) {
+        let (stripe, slots) = self.stripes.own();
+        slot.reset(entry, stripe);
+        slots.lock().push(Arc::clone(slot));
+    }
+
+    /// Takes a transaction out. Its last record says that it is over.
+    pub(crate) fn leave(&self, slot: &Arc<TxnSlot>) {
+        let mut slots = self.stripes.at(slot.stripe.load(Ordering::Relaxed)).lock();
+        let at = slots.iter().position(|other| Arc::ptr_eq(other, slot)).expect("the transaction was entered");
+        slots.swap_remove(at);
+    }
+
+    /// Every transaction that is not over and has records before the checkpoint's begin record,
+    /// which the caller has inserted.
+    pub(crate) fn snapshot(&self) -> Vec<TxnEntry> {
+        let mut entries = Vec::new();
+        for slots in self.stripes.iter() {
+            for slot in slots.lock().iter() {
+                let entry = slot.entry();
+                // Without either of them there is nothing before the begin record.
+                let has_records = !entry.first.is_zero() && !entry.last.is_zero();
+                if entry.state != TxnState::Over && has_records {
+                    entries.push(entry);
+                }
+            }
+        }
+        entries
+    }
+
+    /// The one with the earliest first record, and how many bytes of log it has set aside.
+    pub(crate) fn oldest(&self) -> Option<(TxnEntry, u64)> {
+        let mut oldest: Option<(TxnEntry, u64)> = None;
+        for slots in self.stripes.iter() {
+            for slot in slots.lock().iter() {
+                let entry = slot.entry();
+                let is_older = oldest.is_none_or(|(oldest, _)| entry.first < oldest.first);
+                if entry.state != TxnState::Over && !entry.first.is_zero() && is_older {
+                    oldest = Some((entry, slot.reserved.load(Ordering::Relaxed)));
+                }
+            }
+        }
+        oldest
+    }
+
+    /// Number of transactions entered.
+    pub(crate) fn len(&self) -> usize {
+        self.stripes.iter().map(|slots| slots.lock().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use duramen_types::{LogId, Lsn};
+
+    fn at(lsn: u64) -> Inserted {
+        Inserted { log: LogId::ZERO, lsn: Lsn::new(lsn), end: Lsn::new(lsn + 48), gsn: Gsn::new(lsn) }
+    }
+
+    #[test]
+    fn snapshot_lists_writers_only() {
+        let txns = TxnTable::default();
+        let slots: Vec<_> = (0..3).map(|_| Arc::new(TxnSlot::default())).collect();
+        for (slot, txn) in slots.iter().zip(1..) {
+            txns.enter(slot, TxnEntry::new(TxnId::new(txn)));
+        }
+        slots[0].insert(TxnState::Active, |prev| {
+            assert_eq!(prev, Place::ZERO);
+            at(100)
+        });
+        slots[0].insert(TxnState::Active, |prev| {
+            assert_eq!(prev, Place::new(100));
+            at(200)
+        });
+        slots[1].insert(TxnState::Over, |_| at(300));
+        let expected =
+            TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Gsn::new(100), last: Place::new(200) };
+        assert_eq!(txns.snapshot(), [expected]);
+        // What may be seen while the first record is inserted.
+        slots[2].last.store(400, Ordering::Relaxed);
+        assert_eq!(txns.snapshot(), [expected]);
+        slots[2].last.store(0, Ordering::Relaxed);
+        slots[2].first.store(400, Ordering::Relaxed);
+        assert_eq!(txns.snapshot(), [expected]);
+        slots[0].note_reserved(7);
+        assert_eq!(txns.oldest(), Some((expected, 7)));
+        txns.leave(&slots[0]);
+        assert_eq!(txns.snapshot(), []);
+        assert_eq!(txns.len(), 2);
+    }
+}

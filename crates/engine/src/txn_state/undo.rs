@@ -1,0 +1,94 @@
+//! Taking changes back: to a savepoint, at an abort, and at recovery.
+
+use duramen_types::planted;
+
+use super::context_pool::Context;
+use super::log::Mark;
+use crate::btree::number;
+use crate::error::Result;
+use crate::page::{Node, SlotFlags};
+use crate::pool::{Exclusive, PoolError, broken};
+use crate::record::{PageOp, Tree, Undo};
+use crate::storage::free_space::Purpose;
+use crate::storage::mini_transaction::MiniTransaction;
+use crate::storage::store::Store;
+
+/// Undoes the transaction down to `mark`, the latest change first; tells `ghosts` which keys have
+/// become ghosts.
+pub(crate) fn undo_to(
+    store: &Store,
+    context: &mut Context,
+    mark: Mark,
+    ghosts: &mut dyn FnMut(Tree, &[u8]),
+) -> Result<()> {
+    let mut bytes = std::mem::take(&mut context.value);
+    let mut split_log = 0;
+    while context.log.is_above(mark) {
+        let undo_next = context.log.undo_next();
+        let mini = match context.log.last_inverse(&mut bytes) {
+            Some(undo) => {
+                let mini = take_back(store, undo, &mut split_log);
+                context.log.charge(std::mem::take(&mut split_log));
+                let mini = mini?;
+                match undo {
+                    Undo::Insert { tree, key } => ghosts(tree, key),
+                    Undo::Change { tree, key, flags, .. } if flags.contains(SlotFlags::GHOST) => ghosts(tree, key),
+                    _ => {}
+                }
+                mini
+            }
+            None => MiniTransaction::new(),
+        };
+        if planted!(ForgetCompensation) {
+            mini.forget();
+        } else {
+            context.log.compensate(&*store.scheme, undo_next, mini);
+        }
+        context.log.forget_last();
+    }
+    context.value = bytes;
+    Ok(())
+}
+
+/// Applies an inverse to the pages, which stay latched in the mini-transaction; adds the bytes of
+/// log that splits took to `logged`.
+fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<MiniTransaction<'s>, PoolError> {
+    match undo {
+        Undo::Allocate { page } => store.begin_free_page(page),
+        Undo::Insert { tree, key } => {
+            let (leaf, slot) = find(store, tree, key)?;
+            let flags = Node(&leaf[..]).flags(slot).with(SlotFlags::GHOST);
+            Ok(changed(leaf, PageOp::Change { slot: number(slot), at: 0, remove: 0, add: &[], flags }))
+        }
+        Undo::Change { tree, key, at, remove, add, flags } => loop {
+            let (leaf, slot) = find(store, tree, key)?;
+            let node = Node(&leaf[..]);
+            let grows = add.len().saturating_sub(remove.into());
+            if usize::from(at) + usize::from(remove) > node.value_len(slot) {
+                return Err(broken(leaf.id(), "a record is shorter than its undo information says"));
+            }
+            if grows > node.free_space() {
+                let value_len = node.value_len(slot) + grows;
+                drop(leaf);
+                store.split_leaf(tree, key, value_len, Purpose::Rollback, logged)?;
+                continue;
+            }
+            return Ok(changed(leaf, PageOp::Change { slot: number(slot), at, remove, add, flags }));
+        },
+    }
+}
+
+fn find<'s>(store: &'s Store, tree: Tree, key: &[u8]) -> Result<(Exclusive<'s>, usize), PoolError> {
+    let leaf = store.leaf_exclusive(tree, key)?;
+    match Node(&leaf[..]).lower_bound(key) {
+        (slot, true) => Ok((leaf, slot)),
+        (_, false) => Err(broken(leaf.id(), "a record that is to be undone is not there")),
+    }
+}
+
+fn changed<'s>(leaf: Exclusive<'s>, op: PageOp<'_>) -> MiniTransaction<'s> {
+    let mut mini = MiniTransaction::new();
+    let leaf = mini.include(leaf);
+    mini.apply(leaf, op);
+    mini
+}

@@ -1,0 +1,120 @@
+//! A request to harden everything up to a position, as something to wait for: by a thread, by a task, or by a function to be
+//! called.
+
+use std::fmt::Debug;
+use std::task::{Context, Poll, Waker};
+
+use duramen_sync::{Arc, Mutex, Reference, References};
+use duramen_types::{Lsn, planted};
+
+use crate::error::{Result, WalError};
+use crate::group_commit::requests::Ask;
+use crate::group_commit::wake::Wake;
+use crate::stream::inner::Shared;
+
+/// What hardens everything up to a position when it has been asked to.
+pub(crate) trait Hardens: Debug + Send + Sync + 'static {
+    /// Where it can be asked to harden up to.
+    type Position: Copy + Debug + Send;
+
+    /// Whether waiting for `at` is over.
+    fn is_ready(&self, at: Self::Position) -> bool;
+
+    /// Queues somebody to be told; gives them back when there is nothing to wait for any more.
+    fn queue(&self, at: Self::Position, wake: Wake) -> Option<Wake>;
+
+    /// Blocks until waiting for `at` is over, and returns what became of it.
+    fn wait(&self, at: Self::Position, ask: Ask) -> Result<()>;
+
+    /// What became of waiting for `at`, which is over.
+    fn outcome(&self, at: Self::Position) -> Result<()>;
+}
+
+impl Hardens for Shared {
+    type Position = Lsn;
+
+    fn is_ready(&self, at: Lsn) -> bool {
+        self.is_settled(at)
+    }
+
+    fn queue(&self, at: Lsn, wake: Wake) -> Option<Wake> {
+        self.queue.queue(&self.space, at, wake)
+    }
+
+    fn wait(&self, at: Lsn, ask: Ask) -> Result<()> {
+        self.wait(at, ask)
+    }
+
+    fn outcome(&self, at: Lsn) -> Result<()> {
+        self.outcome(at)
+    }
+}
+
+/// The part of a request that one log has to do, or several that do it together.
+#[derive(Debug)]
+pub(crate) struct Part<T: Hardens = Shared> {
+    of: Reference<T>,
+    at: T::Position,
+    /// What the queue wakes, once this has been polled.
+    task: Option<Arc<Mutex<Waker>>>,
+    /// The request made no sense.
+    refused: Option<WalError>,
+}
+
+impl Part {
+    /// Asks a log.
+    pub(crate) fn request(shared: &References<Shared>, lsn: Lsn) -> Self {
+        Self { refused: shared.request(lsn).err(), ..Self::requested(shared.take(), lsn) }
+    }
+}
+
+impl<T: Hardens> Part<T> {
+    /// A request that has been made.
+    pub(crate) fn requested(of: Reference<T>, at: T::Position) -> Self {
+        Self { of, at, task: None, refused: None }
+    }
+
+    pub(crate) fn wait(&self, ask: Ask) -> Result<()> {
+        if self.is_ready() { self.outcome() } else { self.of.wait(self.at, ask) }
+    }
+
+    pub(crate) fn on_ready(self, call: Box<dyn FnOnce(Result<()>) + Send>) {
+        if self.is_ready() {
+            return call(self.outcome());
+        }
+        let (of, at) = (self.of.clone(), self.at);
+        if let Some(wake) = of.queue(at, Wake::Call(Box::new(move || call(self.outcome())))) {
+            wake.tell();
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.refused.is_some() || planted!(AcknowledgeBeforeFlush) || self.of.is_ready(self.at)
+    }
+
+    /// Of a request that is ready.
+    fn outcome(&self) -> Result<()> {
+        match &self.refused {
+            Some(error) => Err(error.clone()),
+            None if planted!(AcknowledgeBeforeFlush) => Ok(()),
+            None => self.of.outcome(self.at),
+        }
+    }
+
+    /// Sees to it that the task of `context` is woken if it has to wait.
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
+        if let Some(task) = &self.task {
+            // Wakers are cloned and dropped without the lock: that is code of others.
+            let waker = context.waker().clone();
+            let previous = std::mem::replace(&mut *task.lock(), waker);
+            drop(previous);
+        } else if self.refused.is_none() {
+            let new = Arc::new(Mutex::new(context.waker().clone()));
+            if self.of.queue(self.at, Wake::Task(Arc::clone(&new))).is_none() {
+                self.task = Some(new);
+            }
+        }
+        // After the waker has been put in place: it is then called for whatever comes later.
+        if self.is_ready() { Poll::Ready(self.outcome()) } else { Poll::Pending }
+    }
+}

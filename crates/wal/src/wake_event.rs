@@ -1,0 +1,58 @@
+//! What a background thread sleeps at.
+
+use std::time::Duration;
+
+use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::clock::Instant;
+use duramen_sync::thread::Parker;
+
+/// Wakes one background thread. A wake-up that comes before the thread sleeps is kept; wake-ups do
+/// not add up.
+#[derive(Debug, Default)]
+pub(crate) struct WakeEvent {
+    parker: Parker,
+    stop: AtomicBool,
+}
+
+impl WakeEvent {
+    /// An event with no wake-up pending.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Wakes the thread.
+    pub(crate) fn wake(&self) {
+        self.parker.unpark();
+    }
+
+    /// Tells the thread to end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.parker.unpark();
+    }
+
+    /// Whether the thread is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Sleeps for so long, however often the thread is woken, unless it is to end.
+    pub(crate) fn wait_out(&self, time: Duration) {
+        let begun = Instant::now();
+        while !self.is_stopped()
+            && let Some(rest) = time.checked_sub(begun.elapsed()).filter(|rest| !rest.is_zero())
+        {
+            self.parker.park_timeout(rest);
+        }
+    }
+
+    /// Sleeps until the thread is woken, no longer than `timeout` if there is one.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) {
+        match timeout {
+            Some(timeout) => {
+                self.parker.park_timeout(timeout);
+            }
+            None => self.parker.park(),
+        }
+    }
+}
