@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use duramen::{Db, inspect};
-use duramen_types::{LogId, Lsn, PageId, Place};
+use duramen_types::{LogAddress, LogId, Lsn, PageId};
 
 use crate::args::{Inspect, InspectArgs, OpenArgs};
 use crate::database::{closed_disk, open_to_inspect};
@@ -63,7 +63,7 @@ fn log(dir: &Path, number: LogId, from: Option<Lsn>, limit: u64, out: &mut dyn W
 }
 
 /// A place in the first log is its LSN; one in another says which.
-fn place(place: Place) -> String {
+fn place(place: LogAddress) -> String {
     let (log, lsn) = (place.log(), place.lsn().get());
     if log.is_zero() { lsn.to_string() } else { format!("{}:{lsn}", log.get()) }
 }

@@ -4,7 +4,7 @@
 use duramen::{Db, Options, Partition, RecoveryObserver, RecoveryPass, RecoveryProgress, Table};
 use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 use duramen_wal::{Log, NewRecord, WalOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -235,7 +235,7 @@ fn records_that_make_no_sense_are_refused() {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let wal = Log::open(&shared, &wal_options, database, None).unwrap();
         let mut reference = wal.extents()[0].end.advance(further).get();
-        let prev = Place::new(reference);
+        let prev = LogAddress::new(reference);
         let mut payload = Vec::new();
         if kind == COMPENSATION {
             while reference >= 0x80 {

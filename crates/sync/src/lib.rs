@@ -20,7 +20,7 @@ mod backoff;
 mod chance;
 pub mod clock;
 pub mod cost;
-pub mod crew;
+mod cpu_topology;
 #[cfg(duramen_loom)]
 #[path = "loom.rs"]
 mod imp;
@@ -30,12 +30,12 @@ mod imp;
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 #[path = "native.rs"]
 mod imp;
+pub mod parallel;
 #[cfg(not(duramen_loom))]
 mod plain_cell;
 pub mod probe;
 mod process;
 mod references;
-mod seat;
 mod split_mix;
 mod stripe;
 pub mod trace;

@@ -207,11 +207,11 @@ pub mod cpu {
         1
     }
 
-    pub use crate::seat::Seat;
+    pub use crate::cpu_topology::CpuLocation;
 
     /// Always processor 0 of node 0.
-    pub fn seat() -> Seat {
-        Seat::default()
+    pub fn location() -> CpuLocation {
+        CpuLocation::default()
     }
 
     /// There is one memory node.

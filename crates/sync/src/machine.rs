@@ -135,7 +135,7 @@ pub mod thread {
 /// Where the calling thread runs.
 pub mod cpu {
     use super::{is_simulated, threads};
-    pub use crate::seat::Seat;
+    pub use crate::cpu_topology::CpuLocation;
 
     /// Number of the context that the calling thread runs on at this moment.
     pub fn current() -> usize {
@@ -154,9 +154,9 @@ pub mod cpu {
 
     /// The context that the calling thread runs on at this moment, by its node. All nodes have the same number of them, one
     /// after the other.
-    pub fn seat() -> Seat {
+    pub fn location() -> CpuLocation {
         let of_node = if is_simulated() { threads::contexts() / threads::nodes() } else { 1 };
-        Seat { node: node(), processor: current() % of_node }
+        CpuLocation { node: node(), processor: current() % of_node }
     }
 
     /// Number of memory nodes of the simulated computer that have contexts: all of them.

@@ -127,8 +127,8 @@ pub mod thread {
 
 /// Where the calling thread runs.
 pub mod cpu {
-    pub use crate::seat::Seat;
-    use crate::seat::Seats;
+    pub use crate::cpu_topology::CpuLocation;
+    use crate::cpu_topology::CpuTopology;
 
     /// Number of the processor that the calling thread runs on at this moment: a hint, stale when it returns.
     pub fn current() -> usize {
@@ -152,18 +152,18 @@ pub mod cpu {
     }
 
     /// The processor that the calling thread runs on at this moment, by its node: a hint, too.
-    pub fn seat() -> Seat {
-        machine().seats.of(current())
+    pub fn location() -> CpuLocation {
+        machine().topology.of(current())
     }
 
     /// Number of memory nodes of this machine that have processors.
     pub fn occupied_nodes() -> usize {
-        machine().seats.nodes()
+        machine().topology.nodes()
     }
 
     struct Machine {
         nodes: usize,
-        seats: Seats,
+        topology: CpuTopology,
     }
 
     /// What the system says about its nodes, asked once.
@@ -176,7 +176,7 @@ pub mod cpu {
             nodes.sort_unstable();
             let list = |node| std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"));
             let lists: Vec<String> = nodes.iter().map(|node| list(node).unwrap_or_default()).collect();
-            Machine { nodes: nodes.len().max(1), seats: Seats::of_nodes(lists.iter().map(String::as_str)) }
+            Machine { nodes: nodes.len().max(1), topology: CpuTopology::of_nodes(lists.iter().map(String::as_str)) }
         })
     }
 }

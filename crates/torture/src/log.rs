@@ -9,7 +9,7 @@ use duramen_io::{CrashChoice, Disk};
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex, thread, trace};
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::{FIRST_LSN, GroupCommit, Hardened, Log, NewRecord, Sealing, WalError, WalOptions};
 
 use crate::circumstances::Circumstances;
@@ -252,7 +252,7 @@ fn insert(
                 flags: 0,
                 txn: TxnId::new(txn),
                 page: PageId::ZERO,
-                prev: Place::ZERO,
+                prev: LogAddress::ZERO,
                 after: Gsn::ZERO,
                 payload: &payload,
             },

@@ -59,7 +59,7 @@ id! {
 id! {
     /// Where a record lies: the number of its log in the highest eight bits, its LSN in the others. With one log that is
     /// its LSN.
-    Place(u64), "place "
+    LogAddress(u64), "place "
 }
 id! {
     /// Number of a page in the data file; its byte offset is the number times [`crate::PAGE_SIZE`].
@@ -87,10 +87,10 @@ impl Lsn {
     }
 }
 
-/// Bits of a [`Place`] that hold the LSN.
+/// Bits of a [`LogAddress`] that hold the LSN.
 const PLACE_LSN_BITS: u32 = 56;
 
-impl Place {
+impl LogAddress {
     /// The place of a record at `lsn` in `log`.
     ///
     /// # Panics

@@ -10,7 +10,7 @@ pub mod planted;
 
 pub use checksum::{crc32c, crc32c_append};
 pub use checksum_words::{Block, crc32c_words, crc32c_words_of_three};
-pub use ids::{Gsn, LogId, Lsn, PageId, Place, TableId, TxnId};
+pub use ids::{Gsn, LogAddress, LogId, Lsn, PageId, TableId, TxnId};
 
 /// Size of a database page in bytes. It is recorded in the control file; a file with another size is refused.
 pub const PAGE_SIZE: usize = 8192;

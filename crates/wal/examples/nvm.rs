@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use duramen_io::{Disk, RealDisk, RealDiskOptions};
 use duramen_pmem::{Domain, Source, Survive};
-use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 use duramen_wal::{FIRST_LSN, Log, LogDevice, NewRecord, NvmOptions, WalError, WalOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(WalError::NoLog { .. }) => Log::create(&disk, &options, *b"an example's log")?,
         opened => opened?,
     };
-    let (txn, page, prev) = (TxnId::new(1), PageId::ZERO, Place::ZERO);
+    let (txn, page, prev) = (TxnId::new(1), PageId::ZERO, LogAddress::ZERO);
     let record = NewRecord { kind: 1, flags: 0, txn, page, prev, after: Gsn::ZERO, payload: b"an event" };
     let inserted = wal.insert(LogId::ZERO, record);
     wal.wait_hardened(inserted.gsn, None)?; // without a system call

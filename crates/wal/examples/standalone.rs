@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use duramen_io::{Disk, RealDisk, RealDiskOptions};
-use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 use duramen_wal::{Log, NewRecord, WalOptions};
 
 const THREADS: u64 = 4;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for thread in 0..THREADS {
             let wal = &wal;
             scope.spawn(move || {
-                let mut previous = Place::ZERO;
+                let mut previous = LogAddress::ZERO;
                 for event in 0..EVENTS {
                     let payload = format!("thread {thread}, event {event}");
                     let inserted = wal.insert(
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     );
                     // Blocks until the device has it. `harden` asks for the same without blocking.
                     wal.wait_hardened(inserted.gsn, None).expect("the disk works");
-                    previous = inserted.place();
+                    previous = inserted.address();
                 }
             });
         }

@@ -51,7 +51,7 @@
 //! for it) and, with a buffer in persistent memory, *destaging* is held during a disk operation, and growth is not taken to
 //! flush, unless an insertion was not covered by a reservation.
 //! 0. *rounds* (`group`), then *room* (`together`): the right to harden several logs, and to synchronize them; then *refill*
-//!    (`room`): the right to move space that is set aside between the logs and the shelves;
+//!    (`room`): the right to move space that is set aside between the logs and the shards;
 //! 1. *destaging* (`device/nvm`): the right to write a buffer in persistent memory to the segments;
 //! 2. *growth* (`segments`): making and recycling segments;
 //! 3. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions, or until there is room;
@@ -75,6 +75,7 @@
 //! [`Lsn`]: duramen_types::Lsn
 //! [`Gsn`]: duramen_types::Gsn
 
+mod address;
 mod buffer;
 mod device;
 mod error;
@@ -85,7 +86,6 @@ mod insert;
 pub mod measure;
 mod observer;
 mod options;
-mod place;
 mod regions;
 mod segments;
 mod several;
@@ -95,13 +95,13 @@ mod stream;
 mod test_support;
 mod wake_event;
 
+pub use address::{FIRST_LSN, Inserted};
 pub use error::{Result, WalError};
 pub use format::record::{NewRecord, Record, RecordRef};
 pub use format::segment::segment_name;
 pub use insert::InsertDesign;
 pub use observer::ReadObserver;
 pub use options::{GroupCommit, LogDevice, MAX_LOGS, NvmOptions, Sealing, WalOptions};
-pub use place::{FIRST_LSN, Inserted};
 pub use segments::archive::Archive;
 pub use segments::log_pieces::{Cut, LogChain, LogPart, Pieces};
 pub use segments::reader::LogReader;
@@ -111,7 +111,7 @@ pub use several::hardened::Hardened;
 pub use several::hold::LogHold;
 pub use several::log::Log;
 pub use several::log_pieces::complete_up_to;
-pub use several::log_placement::log_of_seat;
+pub use several::log_placement::log_of_cpu;
 pub use several::merge::MergedScanner;
 pub use several::open::{FoundLog, Known};
 pub use several::read_back::ReadBack;

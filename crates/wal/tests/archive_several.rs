@@ -48,7 +48,7 @@ fn fill(logs: &Log, log: u16, records: u64) -> Result<Gsn> {
         let inserted = logs.insert_synchronized(log, record(number, &payload), None);
         logs.unreserve(bytes);
         if number == records {
-            logs.wait_hardened(inserted.gsn, Some(inserted.place()))?;
+            logs.wait_hardened(inserted.gsn, Some(inserted.address()))?;
             return Ok(inserted.gsn);
         }
     }
@@ -80,7 +80,7 @@ impl Backup {
     fn of(logs: &Log) -> Self {
         let disk = SimDisk::new(77);
         let end = logs.synchronize(Gsn::new(logs.latest().get() - 1)).unwrap();
-        logs.harden_at_once(end.gsn, Some(end.place())).unwrap();
+        logs.harden_at_once(end.gsn, Some(end.address())).unwrap();
         let ends = logs.ends_before(Gsn::new(end.gsn.get() + 1)).unwrap();
         logs.hold().copy_to(&disk, &[FIRST_LSN; COUNT as usize], &ends, |_| {}).unwrap();
         Self { disk, ends, complete: end.gsn }
@@ -508,7 +508,7 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     assert!(logs.archive_failure().is_none());
     let only_archive = archive.image();
     let last = logs.synchronize(Gsn::new(logs.latest().get() - 1)).unwrap();
-    logs.harden_at_once(last.gsn, Some(last.place())).unwrap();
+    logs.harden_at_once(last.gsn, Some(last.address())).unwrap();
     logs.close().unwrap();
     drop(logs);
     if domain.is_none() {

@@ -9,7 +9,7 @@ use common::*;
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_pmem::Domain;
 use duramen_test_support::is_long;
-use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn};
 use duramen_wal::{Extent, FIRST_LSN, FoundLog, InsertDesign, Inserted, Known, Log, NewRecord, WalError, WalOptions};
 
 const DOMAINS: [Domain; 2] = [Domain::DurableCache, Domain::VolatileCache];
@@ -79,12 +79,12 @@ fn cut_before_ring(changes: usize, size: usize) {
     std::thread::scope(|scope| {
         let others = scope.spawn(|| {
             (0..changes).for_each(|_| change(0, size));
-            logs.settle();
+            logs.before_blocking();
             let mut scanner = logs.scan_one(LogId::ZERO, FIRST_LSN);
             while scanner.next().unwrap().is_some() {}
             let destaged = scanner.position();
             change(0, 50);
-            logs.settle();
+            logs.before_blocking();
             destaged
         });
         let destaged = others.join().unwrap();
@@ -163,7 +163,7 @@ fn threads_keep_every_log_and_every_page_in_order() {
                         drop(own);
                         if step % 50 == 0 {
                             let commit = logs.insert_synchronized(log, NewRecord { kind: 2, ..record(1, &[]) }, None);
-                            logs.wait_hardened(commit.gsn, Some(commit.place())).unwrap();
+                            logs.wait_hardened(commit.gsn, Some(commit.address())).unwrap();
                         }
                     }
                 });
@@ -224,7 +224,7 @@ fn what_follows_a_commit_comes_later_in_every_log() {
         for log in [0, 2, 1] {
             assert!(logs.insert(LogId::new(log), record(2, &[])).gsn > commit.gsn, "{domain:?}, log {log}");
         }
-        logs.settle();
+        logs.before_blocking();
     }
 }
 
@@ -295,7 +295,7 @@ fn what_depends_on_a_lost_record_is_cut_off() {
     }
     assert_eq!(last, commit.gsn);
     assert!(logs.insert(LogId::new(1), record(1, &[])).gsn > commit.gsn);
-    let gone = logs.read(Place::of(LogId::new(1), dependent.lsn));
+    let gone = logs.read(LogAddress::of(LogId::new(1), dependent.lsn));
     assert!(matches!(&gone, Err(WalError::InLog { log, .. }) if log.get() == 1), "{gone:?}");
 }
 

@@ -138,7 +138,7 @@ fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
             let first = logs.insert(LogId::new(1), record(1, &[7; 500]));
             if bug == Some(Bug::RingFenceDropped) {
                 // Or processors are drained for it.
-                logs.settle();
+                logs.before_blocking();
             }
             inserted.wait();
             wait.wait();
@@ -147,7 +147,7 @@ fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
         inserted.wait();
         let commit = NewRecord { after: Gsn::new(logs.latest().get() - 1), ..record(2, &[8; 100]) };
         let last = logs.insert_synchronized(LogId::ZERO, commit, None);
-        logs.wait_hardened(last.gsn, Some(last.place())).unwrap();
+        logs.wait_hardened(last.gsn, Some(last.address())).unwrap();
         let choices = (0..20).map(CrashChoice::Random).chain([CrashChoice::Nothing, CrashChoice::Everything]);
         let images: Vec<_> = choices.map(|choice| world.crash_image(&choice)).collect();
         wait.wait();
@@ -156,7 +156,7 @@ fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
     images.into_iter().all(|image| {
         let mut history = History::default();
         let logs = reopen(&image.disk, &image.options(&options), 2, &mut history).unwrap();
-        logs.read(first.place()).is_ok() && logs.read(last.place()).is_ok()
+        logs.read(first.address()).is_ok() && logs.read(last.address()).is_ok()
     })
 }
 

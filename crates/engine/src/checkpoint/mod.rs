@@ -115,7 +115,7 @@ impl Checkpoint<'_> {
         let seen = Gsn::new(self.store.scheme.end().get() - 1);
         let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
         let end = self.log(standing, end, &mut Vec::new());
-        self.store.scheme.harden_at_once(end.gsn, Some(end.place()))?;
+        self.store.scheme.harden_at_once(end.gsn, Some(end.address()))?;
 
         let generation = Generations { control: self.control, store: self.store }.stamp_next()?;
         let redo = pages.iter().map(|&(_, gsn)| gsn).fold(begun.gsn, Gsn::min);
@@ -213,7 +213,7 @@ impl Checkpoint<'_> {
 mod tests {
     use duramen_io::SimDisk;
     use duramen_sync::Arc;
-    use duramen_types::{PAGE_SIZE, Place, TxnId};
+    use duramen_types::{LogAddress, PAGE_SIZE, TxnId};
 
     use super::*;
     use crate::maintenance::Maintenance;
@@ -237,7 +237,7 @@ mod tests {
         let engine = open(Arc::new(SimDisk::new(1)), options).unwrap();
         while engine.scheme().reserve(1 << 10).is_ok() {}
         for txn in 1_000..41_000 {
-            let (first, last) = (Gsn::new(4096), Place::new(4144));
+            let (first, last) = (Gsn::new(4096), LogAddress::new(4144));
             let entry = TxnEntry { txn: TxnId::new(txn), state: TxnState::Active, first, last };
             engine.txns.enter(&Arc::default(), entry);
         }

@@ -1,6 +1,6 @@
 //! The tables of a checkpoint, as its records have them.
 
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, Lsn, PageId, TxnId};
 use duramen_wal::Inserted;
 
 use crate::record::{Kind, Malformed, Reader, put_number};
@@ -60,7 +60,7 @@ pub(crate) fn decode_txns(payload: &[u8]) -> Result<(Lsn, Vec<TxnEntry>), Malfor
             txn: TxnId::new(reader.number()?),
             state: TxnState::from_u8(reader.byte()?).ok_or(Malformed)?,
             first: Gsn::new(reader.number()?),
-            last: Place::new(reader.number()?),
+            last: LogAddress::new(reader.number()?),
         };
         if entry.txn.is_zero() || entry.txn >= TXN_LIMIT || entry.state == TxnState::Over {
             return Err(Malformed);
@@ -106,8 +106,13 @@ mod tests {
     fn tables_round_trip() {
         let begin = Lsn::new(5000);
         let txns = [
-            TxnEntry { txn: TxnId::new(9), state: TxnState::Active, first: Gsn::new(4096), last: Place::new(8000) },
-            TxnEntry { txn: TxnId::new(10), state: TxnState::Committed, first: Gsn::new(1), last: Place::new(2) },
+            TxnEntry {
+                txn: TxnId::new(9),
+                state: TxnState::Active,
+                first: Gsn::new(4096),
+                last: LogAddress::new(8000),
+            },
+            TxnEntry { txn: TxnId::new(10), state: TxnState::Committed, first: Gsn::new(1), last: LogAddress::new(2) },
         ];
         assert_eq!(decode_txns(&encode_txns(begin, &txns)), Ok((begin, txns.to_vec())));
         let pages = [(PageId::new(1), Gsn::new(7)), (PageId::new(1 << 40), Gsn::new(8))];

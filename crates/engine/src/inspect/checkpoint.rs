@@ -4,7 +4,7 @@ use std::fmt;
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::LogReader;
 
 use super::{describe, text};
@@ -55,7 +55,7 @@ pub struct UnfinishedTransaction {
     /// Its first record.
     pub first: Gsn,
     /// Its latest record.
-    pub last: Place,
+    pub last: LogAddress,
 }
 
 /// The tables of a checkpoint, from the log.

@@ -2,7 +2,7 @@
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::{LogReader, Scanner, WalError};
 
 use super::describe;
@@ -21,7 +21,7 @@ pub struct LogEntry {
     /// The page it changes, or zero when it changes none or several.
     pub page: PageId,
     /// The transaction's previous record, or zero.
-    pub prev: Place,
+    pub prev: LogAddress,
     /// What it is: `update`, `system`, `compensation`, `commit`, `end`, `free-on-commit`, `checkpoint-begin`,
     /// `transaction-table`, `dirty-page-table`, `checkpoint-end`, or `unknown` with a number.
     pub kind: String,

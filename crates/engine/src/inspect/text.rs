@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use duramen_types::Place;
+use duramen_types::LogAddress;
 
 /// Bytes of a key that are shown.
 const SHOWN: usize = 40;
@@ -53,7 +53,7 @@ fn date(days: u64) -> (u64, u64, u64) {
 }
 
 /// A place in one of the logs; with one log there is nothing to say about which.
-pub(super) fn place(place: Place) -> String {
+pub(super) fn place(place: LogAddress) -> String {
     if place.log().is_zero() { place.lsn().to_string() } else { format!("{} of {}", place.lsn(), place.log()) }
 }
 

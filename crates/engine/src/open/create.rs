@@ -78,7 +78,7 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     let log =
         |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
     let (begin, end) = first_checkpoint(log, FIRST_TXN);
-    logs.harden_at_once(end.gsn, Some(end.place()))?;
+    logs.harden_at_once(end.gsn, Some(end.address()))?;
     logs.close()?;
 
     disk.sync_directory("")?;

@@ -96,7 +96,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
         // The holder of the lock may be waiting for its commit, and that for what the waiter has
         // inserted.
         let scheme = Arc::clone(&scheme);
-        locks = locks.with_pre_block_hook(move || scheme.logs().settle());
+        locks = locks.with_pre_block_hook(move || scheme.logs().before_blocking());
     }
     let store = Store { pool, space: Space::new(1), scheme: Arc::clone(&scheme) as _ };
     let engine = Arc::new(Engine::new((disk, home), options, control_file, store, locks, log_shortfall));

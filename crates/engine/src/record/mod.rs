@@ -24,7 +24,7 @@ pub(crate) use op::{PageOp, difference};
 pub(crate) use tree::Tree;
 pub(crate) use undo::{DeferredFree, Undo};
 
-use duramen_types::{Gsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, PageId, TxnId};
 use duramen_wal::NewRecord;
 
 /// What a record is.
@@ -69,7 +69,7 @@ impl Kind {
             flags: 0,
             txn: TxnId::ZERO,
             page: PageId::ZERO,
-            prev: Place::ZERO,
+            prev: LogAddress::ZERO,
             after: Gsn::ZERO,
             payload,
         }
@@ -144,6 +144,6 @@ impl<'a> Iterator for PageOps<'a> {
 }
 
 /// The record that undo goes on with after a compensation record.
-pub(crate) fn undo_next(payload: &[u8]) -> Result<Place, Malformed> {
-    Reader::new(payload).number().map(Place::new)
+pub(crate) fn undo_next(payload: &[u8]) -> Result<LogAddress, Malformed> {
+    Reader::new(payload).number().map(LogAddress::new)
 }

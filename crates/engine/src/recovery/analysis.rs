@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::{Log, RecordRef};
 
 use super::malformed::{malformed, read_in_chain};
@@ -74,7 +74,7 @@ impl Analysis {
             if std::mem::take(&mut first) && (record.lsn != begin || kind != Kind::CheckpointBegin) {
                 break;
             }
-            let malformed = |_| malformed(record.place());
+            let malformed = |_| malformed(record.address());
             match kind {
                 Kind::CheckpointTransactions => {
                     let (of, entries) = decode_txns(record.payload).map_err(malformed)?;
@@ -147,7 +147,7 @@ fn behind(page: PageId) -> PageId {
 ///
 /// Where it reads from was looked at in one log after the other. So a transaction with records in several logs may have one
 /// behind that place in a log, and a later one before it in another.
-fn gsn_before(logs: &Log, from: &[Lsn], last: Place) -> Result<Gsn> {
+fn gsn_before(logs: &Log, from: &[Lsn], last: LogAddress) -> Result<Gsn> {
     let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;
     if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(last, logs.read(last))?.gsn) }
 }
@@ -176,9 +176,9 @@ struct Seen {
     first: Gsn,
     /// The last one by which it is active. One that has committed repeats the deferred frees that are left; that
     /// counts once its commit record has been repeated, too.
-    active: Option<(Gsn, Place)>,
+    active: Option<(Gsn, LogAddress)>,
     /// The last commit record with deferred frees.
-    committed: Option<(Gsn, Place)>,
+    committed: Option<(Gsn, LogAddress)>,
 }
 
 impl Seen {
@@ -195,12 +195,12 @@ impl Part {
     /// Takes note of one record, but for its pages.
     pub(super) fn follow(&mut self, kind: Kind, record: &RecordRef<'_>) -> Result<()> {
         if record.txn >= TXN_LIMIT {
-            return Err(malformed(record.place()));
+            return Err(malformed(record.address()));
         }
         if !record.txn.is_zero() {
             self.next_txn = self.next_txn.max(TxnId::new(record.txn.get() + 1));
         }
-        let this = Some((record.gsn, record.place()));
+        let this = Some((record.gsn, record.address()));
         let seen = Seen { first: record.gsn, active: None, committed: None };
         match kind {
             Kind::Update | Kind::Compensation | Kind::FreeOnCommit => {
@@ -256,7 +256,7 @@ impl Part {
 
 /// The kind of a record; a number that means nothing is damage (or the work of another version).
 pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
-    Kind::from_u8(record.kind).ok_or_else(|| malformed(record.place()))
+    Kind::from_u8(record.kind).ok_or_else(|| malformed(record.address()))
 }
 
 #[cfg(all(test, not(duramen_loom)))]

@@ -60,16 +60,16 @@ impl InDoubt {
             while let Some(record) = chain.next(logs)? {
                 match Kind::from_u8(record.kind) {
                     Some(Kind::FreeOnCommit) => {
-                        frees.push(DeferredFree::decode(record.payload).map_err(|_| malformed(record.place()))?);
+                        frees.push(DeferredFree::decode(record.payload).map_err(|_| malformed(record.address()))?);
                     }
                     Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
-                    _ => return Err(malformed(record.place())),
+                    _ => return Err(malformed(record.address())),
                 }
             }
             return Ok(Self::Winner(context, frees));
         }
         while let Some(record) = chain.next(logs)? {
-            let malformed = |_| malformed(record.place());
+            let malformed = |_| malformed(record.address());
             match Kind::from_u8(record.kind) {
                 Some(Kind::Compensation) => {}
                 Some(Kind::Update) => {

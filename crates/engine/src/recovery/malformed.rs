@@ -1,13 +1,13 @@
 //! Records that the log must not have.
 
-use duramen_types::Place;
+use duramen_types::LogAddress;
 use duramen_wal::WalError;
 
 use crate::error::{Error, Result};
 use crate::record::Malformed;
 
 /// What came of reading a record that another one names.
-pub(super) fn read_in_chain<T>(place: Place, read: Result<T, WalError>) -> Result<T> {
+pub(super) fn read_in_chain<T>(place: LogAddress, read: Result<T, WalError>) -> Result<T> {
     match read {
         // Nothing in an intact log names a place beyond its end.
         Err(WalError::OutOfRange { .. }) => Err(malformed(place)),
@@ -17,7 +17,7 @@ pub(super) fn read_in_chain<T>(place: Place, read: Result<T, WalError>) -> Resul
 }
 
 /// A record whose checksum is right and whose contents make no sense.
-pub(super) fn malformed(place: Place) -> Error {
+pub(super) fn malformed(place: LogAddress) -> Error {
     let log = if place.log().is_zero() { "the log".into() } else { place.log().to_string() };
     let reason = format!("{Malformed} (the place is an LSN)");
     Error::Corrupt { file: log, offset: place.lsn().get(), page: None, reason }

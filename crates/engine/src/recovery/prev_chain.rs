@@ -1,7 +1,7 @@
 //! The records of one transaction, backwards: from its latest along the places that each record
 //! names.
 
-use duramen_types::{Gsn, Place};
+use duramen_types::{Gsn, LogAddress};
 use duramen_wal::{ReadBack, RecordRef};
 
 use super::malformed::{malformed, read_in_chain};
@@ -10,13 +10,13 @@ use crate::record::{Kind, undo_next};
 
 /// The records of a transaction, backwards. They may be in several logs.
 pub(super) struct PrevChain {
-    next: Place,
+    next: LogAddress,
     /// GSN of the record before. It falls, or the chain would never end.
     gsn: Gsn,
 }
 
 impl PrevChain {
-    pub(super) fn new(last: Place) -> Self {
+    pub(super) fn new(last: LogAddress) -> Self {
         Self { next: last, gsn: Gsn::MAX }
     }
 
@@ -26,11 +26,11 @@ impl PrevChain {
         }
         let record = read_in_chain(self.next, logs.read(self.next))?;
         if record.gsn >= self.gsn {
-            return Err(malformed(record.place()));
+            return Err(malformed(record.address()));
         }
         self.gsn = record.gsn;
         self.next = match Kind::from_u8(record.kind) {
-            Some(Kind::Compensation) => undo_next(record.payload).map_err(|_| malformed(record.place()))?,
+            Some(Kind::Compensation) => undo_next(record.payload).map_err(|_| malformed(record.address()))?,
             _ => record.prev,
         };
         Ok(Some(record))

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
-use duramen_sync::{Arc, Mutex, crew};
+use duramen_sync::{Arc, Mutex, parallel};
 use duramen_types::{Gsn, LogId, Lsn, PageId, planted};
 use duramen_wal::{Log, RecordRef, Scanner};
 
@@ -56,7 +56,7 @@ pub(super) fn redo(
     let lacked = Lacked::new(std::mem::take(&mut analysis.pages), control);
     let sources = sources(logs, analysis, lacked.first);
     let bytes = sources.iter().map(Redo::left).sum();
-    let threads = crew::size_for(options.recovery_threads, bytes);
+    let threads = parallel::size_for(options.recovery_threads, bytes);
     let most = options.redo_memory() / 2;
     let keep = options.recovers_instantly().then_some(most);
     let window_bytes = if keep.is_some() { most.min(USUAL_WINDOW) } else { most };
@@ -79,12 +79,12 @@ pub(super) fn redo(
     };
     let pipeline = Arc::new(Pipeline::new(redo, sources, portions));
     let shared = Arc::clone(&pipeline);
-    let outcomes = crew::run(threads, "duramen-redo", move || shared.work());
+    let outcomes = parallel::run(threads, "duramen-redo", move || shared.work());
     outcomes.into_iter().collect::<Result<()>>()?;
     let Over { stages, sources, kept, windows } = Pipeline::into_over(pipeline);
     let stages = Arc::new(stages);
     let unredone = kept.map(|window| leave(&stages, Kept::new(window, threads), threads)).transpose()?;
-    let stages = Arc::into_inner(stages).expect("the crew is gone");
+    let stages = Arc::into_inner(stages).expect("the parallel is gone");
     stages.gauge.finish();
     report.redo_threads = threads as u64;
     report.windows = windows;
@@ -202,7 +202,7 @@ impl Redo {
         if !is_known {
             part.follow(kind, record)?;
         }
-        let malformed = |_| malformed(record.place());
+        let malformed = |_| malformed(record.address());
         for op in PageOps::of(kind, record.flags, record.page, record.payload).map_err(malformed)? {
             let (page, op) = op.map_err(malformed)?;
             if !is_known {
@@ -276,8 +276,8 @@ fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
             redo.leave_bucket(kept, bucket, &mut left)?;
         }
     };
-    let left: Vec<Vec<_>> = crew::run(threads, "duramen-redo", work).into_iter().collect::<Result<_>>()?;
-    Ok(Unredone::new(Arc::into_inner(kept).expect("the crew is gone"), left.concat()))
+    let left: Vec<Vec<_>> = parallel::run(threads, "duramen-redo", work).into_iter().collect::<Result<_>>()?;
+    Ok(Unredone::new(Arc::into_inner(kept).expect("the parallel is gone"), left.concat()))
 }
 
 impl Redo {

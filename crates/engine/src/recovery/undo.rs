@@ -4,7 +4,7 @@
 //! are done: before the database is open, or after that, by instant recovery (`undo_queue.rs`).
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
-use duramen_sync::{Arc, Mutex, crew};
+use duramen_sync::{Arc, Mutex, parallel};
 use duramen_wal::{Log, ReadBack};
 
 use super::analysis::Analysis;
@@ -33,7 +33,7 @@ pub(super) fn finish_transactions(
     let resume = |entry| (entry, InDoubt::resume(&parts, entry));
     let resumed: Vec<(TxnEntry, Box<Context>)> = entries.into_iter().map(resume).collect();
     let count = resumed.len();
-    let threads = crew::size_for(host.options().recovery_threads, report.bytes).min(count);
+    let threads = parallel::size_for(host.options().recovery_threads, report.bytes).min(count);
     let observer = host.options().recovery_observer.as_ref();
     let gauge = Arc::new(Gauge::new(observer, RecoveryPass::Undo, Some(count as u64), 1));
     let done = Arc::clone(&gauge);
@@ -52,7 +52,7 @@ pub(super) fn finish_transactions(
         }
         Ok(())
     };
-    crew::run(threads, "duramen-undo", work).into_iter().collect::<Result<()>>()?;
+    parallel::run(threads, "duramen-undo", work).into_iter().collect::<Result<()>>()?;
     if count > 0 {
         gauge.finish();
     }

@@ -13,7 +13,7 @@
 //! - The operations of one record on one page stay together and in order, under one latch: no page reaches the disk with
 //!   a part of them.
 
-use duramen_sync::{Mutex, crew};
+use duramen_sync::{Mutex, parallel};
 use duramen_types::{Gsn, PageId};
 
 use crate::record::{PageOp, Reader};
@@ -122,7 +122,7 @@ impl Kept {
                 sorted.push((number, changes.unwrap_or_default()));
             }
         };
-        let mut sorted: Vec<_> = crew::run(threads, "duramen-redo", sort).into_iter().flatten().collect();
+        let mut sorted: Vec<_> = parallel::run(threads, "duramen-redo", sort).into_iter().flatten().collect();
         sorted.sort_unstable_by_key(|(number, _)| *number);
         Self { window, buckets: sorted.into_iter().map(|(_, changes)| changes).collect() }
     }

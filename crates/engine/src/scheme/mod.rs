@@ -10,7 +10,7 @@ pub(crate) use wal::WalScheme;
 
 use std::fmt;
 
-use duramen_types::{Gsn, LogId, Lsn, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, TxnId};
 use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, Retainer, WalStats};
 
 use crate::error::Result;
@@ -33,13 +33,13 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     fn log_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted;
 
     /// Waits until everything up to and including `gsn` survives a crash: that of a commit, at `own` if the caller knows.
-    fn harden(&self, gsn: Gsn, own: Option<Place>) -> Result<()>;
+    fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
 
     /// As [`Self::harden`], for what is no commit: it does not wait until others join it.
-    fn harden_at_once(&self, gsn: Gsn, own: Option<Place>) -> Result<()>;
+    fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
 
     /// Asks for everything up to and including `gsn` to survive a crash, and does not wait.
-    fn request_hardening(&self, gsn: Gsn, own: Option<Place>) -> Hardened;
+    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened;
 
     /// The calling thread, which has recorded something, may not call again for long: others' commits may be waiting until
     /// what it has recorded survives a crash.

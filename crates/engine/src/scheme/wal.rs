@@ -3,8 +3,8 @@
 use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
-use duramen_wal::{Hardened, Inserted, Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_seat};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
+use duramen_wal::{Hardened, Inserted, Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_cpu};
 
 use super::StorageScheme;
 use crate::error::{Result, why_log_failed};
@@ -34,7 +34,7 @@ impl WalScheme {
 
     /// A log of the node that the calling thread runs on, the same for each of its processors.
     fn log_here(&self) -> LogId {
-        log_of_seat(cpu::seat(), cpu::occupied_nodes(), usize::from(self.logs.count()))
+        log_of_cpu(cpu::location(), cpu::occupied_nodes(), usize::from(self.logs.count()))
     }
 
     fn log_of_page(&self, page: PageId) -> LogId {
@@ -87,20 +87,20 @@ impl StorageScheme for WalScheme {
         self.logs.insert_synchronized(CHECKPOINTS, record, Some(tails))
     }
 
-    fn harden(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
+    fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         Ok(self.logs.wait_hardened(gsn, own)?)
     }
 
-    fn harden_at_once(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
+    fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         Ok(self.logs.harden_at_once(gsn, own)?)
     }
 
-    fn request_hardening(&self, gsn: Gsn, own: Option<Place>) -> Hardened {
+    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened {
         self.logs.harden(gsn, own)
     }
 
     fn before_blocking(&self) {
-        self.logs.settle();
+        self.logs.before_blocking();
     }
 
     fn is_hardened(&self, gsn: Gsn) -> bool {
@@ -166,7 +166,7 @@ impl StorageScheme for WalScheme {
             return Ok(last);
         }
         let inserted = self.logs.synchronize(last)?;
-        self.logs.harden_at_once(inserted.gsn, Some(inserted.place()))?;
+        self.logs.harden_at_once(inserted.gsn, Some(inserted.address()))?;
         Ok(inserted.gsn)
     }
 
@@ -221,7 +221,7 @@ impl WalRule for WalScheme {
         // What a page holds must be in the logs after any crash; that all logs are hardened up to there is not enough, for
         // recovery would not know.
         let inserted = self.logs.synchronize(gsn).map_err(failed)?;
-        let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.place()));
+        let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.address()));
         hardened.map_err(failed)
     }
 
@@ -230,6 +230,6 @@ impl WalRule for WalScheme {
     }
 
     fn before_blocking(&self) {
-        self.logs.settle();
+        self.logs.before_blocking();
     }
 }

@@ -9,7 +9,7 @@
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::{Gsn, Place, planted};
+use duramen_types::{Gsn, LogAddress, planted};
 
 use super::Txn;
 use super::commit::Commit;
@@ -182,7 +182,7 @@ struct Unhardened {
     /// Everything up to the commit at this GSN; zero for nothing.
     gsn: Gsn,
     /// Where that commit is, if it is the transaction's own.
-    own: Option<Place>,
+    own: Option<LogAddress>,
 }
 
 impl Unhardened {
@@ -219,11 +219,11 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: nobody may build on what may be lost.
-        engine.scheme().harden(committed.gsn, Some(committed.place()))?;
+        engine.scheme().harden(committed.gsn, Some(committed.address()))?;
         Unhardened::NOTHING
     } else {
         engine.pre_commit(committed.gsn);
-        Unhardened { gsn: committed.gsn, own: Some(committed.place()) }
+        Unhardened { gsn: committed.gsn, own: Some(committed.address()) }
     };
     engine.locks.release_fine(&mut context.locks, unhardened.gsn);
     clear_away(engine, context, &ghosts, frees);

@@ -11,7 +11,7 @@
 //! rolled back.
 
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 use duramen_wal::{Inserted, NewRecord, RecordRef};
 
 use super::table::{TxnEntry, TxnSlot, TxnState, TxnTable};
@@ -56,7 +56,7 @@ struct Entry {
     /// End of its bytes in the arena.
     end: usize,
     /// The transaction's record before the one that this entry undoes.
-    prev: Place,
+    prev: LogAddress,
     /// Whether the update made the record a ghost.
     ghost: bool,
     /// Bytes of log set aside for undoing it.
@@ -377,7 +377,7 @@ impl TxnLog {
         self.remember(Inverse::DeferredFree, &payload, prev, false, scheme.record_bytes(payload.len()));
     }
 
-    fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: Place, ghost: bool, record_bytes: u64) {
+    fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: LogAddress, ghost: bool, record_bytes: u64) {
         self.arena.extend_from_slice(bytes);
         let undo_bytes = undo_bytes(record_bytes, bytes.len());
         self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost, undo_bytes });
@@ -412,7 +412,7 @@ impl TxnLog {
     }
 
     /// The record to undo after the latest one: what a compensation record for the latest carries.
-    pub(crate) fn undo_next(&self) -> Place {
+    pub(crate) fn undo_next(&self) -> LogAddress {
         self.entries.last().expect("the caller has asked is_above").prev
     }
 
@@ -428,7 +428,7 @@ impl TxnLog {
     }
 
     /// Logs the compensation of an update; the mini-transaction holds what was done to the pages.
-    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: Place, mini: MiniTransaction<'_>) {
+    pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: LogAddress, mini: MiniTransaction<'_>) {
         let mut prefix = Vec::new();
         put_number(&mut prefix, undo_next.get());
         mini.log(prefix, |page, after, payload| {
@@ -489,14 +489,14 @@ impl TxnLog {
 
     fn repeat_in_reservation(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) {
         self.come_after_all(scheme);
-        let mut chain: Option<(Gsn, Place)> = None;
+        let mut chain: Option<(Gsn, LogAddress)> = None;
         let mut payload = Vec::new();
         for item in frees {
             payload.clear();
             item.encode(&mut payload);
-            let prev = chain.map_or(Place::ZERO, |(_, last)| last);
+            let prev = chain.map_or(LogAddress::ZERO, |(_, last)| last);
             let inserted = self.log_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload);
-            chain = Some((chain.map_or(inserted.gsn, |(first, _)| first), inserted.place()));
+            chain = Some((chain.map_or(inserted.gsn, |(first, _)| first), inserted.address()));
         }
         // Only the new commit record makes the repetition count: until then the old one does.
         let Some((first, last)) = chain else { return };
@@ -518,7 +518,7 @@ impl TxnLog {
         scheme: &dyn StorageScheme,
         kind: Kind,
         flags: u8,
-        prev: Place,
+        prev: LogAddress,
         payload: &[u8],
     ) -> Inserted {
         let (txn, page, after) = (self.txn, PageId::ZERO, self.clock);

@@ -20,7 +20,7 @@
 
 use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Backoff, Mutex, Striped};
-use duramen_types::{Gsn, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, TxnId};
 use duramen_wal::Inserted;
 
 /// How far a transaction is.
@@ -54,13 +54,13 @@ pub(crate) struct TxnEntry {
     /// Its first record.
     pub(crate) first: Gsn,
     /// Its latest record.
-    pub(crate) last: Place,
+    pub(crate) last: LogAddress,
 }
 
 impl TxnEntry {
     /// That of a transaction without records.
     pub(crate) const fn new(txn: TxnId) -> Self {
-        Self { txn, state: TxnState::Active, first: Gsn::ZERO, last: Place::ZERO }
+        Self { txn, state: TxnState::Active, first: Gsn::ZERO, last: LogAddress::ZERO }
     }
 }
 
@@ -81,13 +81,13 @@ pub(crate) struct TxnSlot {
 impl TxnSlot {
     /// Runs `insert` as an announced insertion of a record that leaves the transaction in `state`.
     #[inline]
-    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(Place) -> Inserted) -> Inserted {
+    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(LogAddress) -> Inserted) -> Inserted {
         self.inserting.store(true, Ordering::Release);
         let inserted = insert(self.last());
         if self.first.load(Ordering::Relaxed) == 0 {
             self.first.store(inserted.gsn.get(), Ordering::Relaxed);
         }
-        self.last.store(inserted.place().get(), Ordering::Relaxed);
+        self.last.store(inserted.address().get(), Ordering::Relaxed);
         self.state.store(state as u8, Ordering::Relaxed);
         self.inserting.store(false, Ordering::Release);
         inserted
@@ -95,8 +95,8 @@ impl TxnSlot {
 
     /// Its latest record; zero before the first.
     #[inline]
-    pub(crate) fn last(&self) -> Place {
-        Place::new(self.last.load(Ordering::Relaxed))
+    pub(crate) fn last(&self) -> LogAddress {
+        LogAddress::new(self.last.load(Ordering::Relaxed))
     }
 
     /// Its first record; zero before that.
@@ -131,7 +131,7 @@ impl TxnSlot {
             txn: TxnId::new(self.txn.load(Ordering::Relaxed)),
             state: TxnState::from_u8(self.state.load(Ordering::Relaxed)).expect("only states are stored"),
             first: Gsn::new(self.first.load(Ordering::Relaxed)),
-            last: Place::new(self.last.load(Ordering::Relaxed)),
+            last: LogAddress::new(self.last.load(Ordering::Relaxed)),
         }
     }
 }
@@ -212,16 +212,16 @@ mod tests {
             txns.enter(slot, TxnEntry::new(TxnId::new(txn)));
         }
         slots[0].insert(TxnState::Active, |prev| {
-            assert_eq!(prev, Place::ZERO);
+            assert_eq!(prev, LogAddress::ZERO);
             at(100)
         });
         slots[0].insert(TxnState::Active, |prev| {
-            assert_eq!(prev, Place::new(100));
+            assert_eq!(prev, LogAddress::new(100));
             at(200)
         });
         slots[1].insert(TxnState::Over, |_| at(300));
         let expected =
-            TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Gsn::new(100), last: Place::new(200) };
+            TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Gsn::new(100), last: LogAddress::new(200) };
         assert_eq!(txns.snapshot(), [expected]);
         // What may be seen while the first record is inserted.
         slots[2].last.store(400, Ordering::Relaxed);

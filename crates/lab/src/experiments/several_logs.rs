@@ -7,7 +7,7 @@ use duramen::InsertDesign;
 use duramen_io::{Disk, SimDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, cpu, thread};
-use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 use duramen_wal::{GroupCommit, Log, NewRecord, WalOptions};
 
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl Load {
                         flags: 0,
                         txn: TxnId::new(1 + number as u64),
                         page: PageId::new(1 + records % 8),
-                        prev: Place::ZERO,
+                        prev: LogAddress::ZERO,
                         after,
                         payload: &payload,
                     };

@@ -2,11 +2,11 @@
 //!
 //! A log has a Lamport clock (Aether, section 7.3; Scalable logging through NVM, section 3.1): each record gets a GSN that is
 //! higher than that of the record before it in the log, of the page that it changes, and of the transaction's record before.
-//! Here time in a log passes with its bytes: a record's GSN is its LSN plus the log's *lead*. The lead grows when the log has
+//! Here time in a log passes with its bytes: a record's GSN is its LSN plus the log's *offset*. The offset grows when the log has
 //! to be brought forward, and never shrinks, so the records of a log are in the order of their GSNs. A database with one log
-//! needs no clock: its lead is zero for ever.
+//! needs no clock: its offset is zero for ever.
 //!
-//! Who wants the clock brought forward raises the *floor* ([`Clock::raise`]), without any lock. The lead follows when space is
+//! Who wants the clock brought forward raises the *floor* ([`Clock::raise`]), without any lock. The offset follows when space is
 //! next handed out ([`Clock::pass`]), in the turn of whoever does that and after the log's end has been moved. So there are
 //! only two cases for somebody who raises the floor and then looks at the end of the log: the end includes a record, or the
 //! record's GSN is not below the floor. Both sides have a fence between their two steps, or each could miss the other's.
@@ -14,7 +14,7 @@
 //! Where clocks are brought forward for every commit, logs can share one floor ([`Clock::with_common`]): then one word is
 //! raised instead of one for each log, and looked at by everybody. Both do: the log's own floor is for what concerns it alone.
 //!
-//! A thread learns the GSN of its record when it fills it in, which may be long after; leads that have been replaced
+//! A thread learns the GSN of its record when it fills it in, which may be long after; offsets that have been replaced
 //! meanwhile are kept until everything before them is released.
 
 use std::collections::VecDeque;
@@ -36,31 +36,31 @@ pub(crate) struct Clock {
     floor: CachePadded<AtomicU64>,
     /// Nor in any of the logs that share this.
     common: Option<CommonFloor>,
-    lead: CachePadded<Lead>,
-    /// Earlier leads, and from which LSN on each was in force.
+    offset: CachePadded<GsnOffset>,
+    /// Earlier offsets, and from which LSN on each was in force.
     earlier: Mutex<VecDeque<(u64, u64)>>,
 }
 
-/// The lead in force. Written by the thread whose turn it is; readers look at the version before and after.
+/// The offset in force. Written by the thread whose turn it is; readers look at the version before and after.
 #[derive(Debug)]
-struct Lead {
+struct GsnOffset {
     /// Odd while the others are changed.
     version: AtomicU64,
     from: AtomicU64,
-    lead: AtomicU64,
+    offset: AtomicU64,
 }
 
 impl Clock {
     /// For a log that ends at `end`, where no record may have a GSN below `floor`.
     pub(crate) fn new(end: Lsn, floor: Gsn) -> Self {
-        let lead = floor.get().saturating_sub(end.get());
+        let offset = floor.get().saturating_sub(end.get());
         Self {
             floor: CachePadded::new(AtomicU64::new(floor.get())),
             common: None,
-            lead: CachePadded::new(Lead {
+            offset: CachePadded::new(GsnOffset {
                 version: AtomicU64::new(0),
                 from: AtomicU64::new(0),
-                lead: AtomicU64::new(lead),
+                offset: AtomicU64::new(offset),
             }),
             earlier: Mutex::new(VecDeque::new()),
         }
@@ -101,18 +101,18 @@ impl Clock {
         fence(Ordering::SeqCst);
         let floor = self.floor.load(Ordering::Relaxed).max(self.common(Ordering::Relaxed));
         // Only who has the turn writes it.
-        let lead = self.lead.lead.load(Ordering::Relaxed);
-        if lsn.get() + lead < floor {
+        let offset = self.offset.offset.load(Ordering::Relaxed);
+        if lsn.get() + offset < floor {
             self.leap(lsn, floor - lsn.get(), released());
         }
     }
 
     #[cold]
-    fn leap(&self, lsn: Lsn, lead: u64, released: Lsn) {
-        let now = &*self.lead;
+    fn leap(&self, lsn: Lsn, offset: u64, released: Lsn) {
+        let now = &*self.offset;
         {
             let mut earlier = self.earlier.lock();
-            earlier.push_back((now.from.load(Ordering::Relaxed), now.lead.load(Ordering::Relaxed)));
+            earlier.push_back((now.from.load(Ordering::Relaxed), now.offset.load(Ordering::Relaxed)));
             if earlier.len() > KEPT {
                 while earlier.get(1).is_some_and(|(from, _)| *from <= released.get()) {
                     earlier.pop_front();
@@ -123,21 +123,21 @@ impl Clock {
         now.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         now.from.store(lsn.get(), Ordering::Relaxed);
-        now.lead.store(lead, Ordering::Relaxed);
+        now.offset.store(offset, Ordering::Relaxed);
         now.version.store(version + 2, Ordering::Release);
     }
 
-    /// The lead in force and from where on.
+    /// The offset in force and from where on.
     #[inline]
-    fn lead(&self) -> (u64, u64) {
-        let now = &*self.lead;
+    fn offset(&self) -> (u64, u64) {
+        let now = &*self.offset;
         let mut backoff = Backoff::new();
         loop {
             let version = now.version.load(Ordering::Acquire);
-            let lead = (now.from.load(Ordering::Relaxed), now.lead.load(Ordering::Relaxed));
+            let offset = (now.from.load(Ordering::Relaxed), now.offset.load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if version.is_multiple_of(2) && now.version.load(Ordering::Relaxed) == version {
-                return lead;
+                return offset;
             }
             backoff.snooze();
         }
@@ -146,22 +146,22 @@ impl Clock {
     /// The GSN of the record at `lsn`, which the caller has got and not released yet.
     #[inline]
     pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
-        let (from, lead) = self.lead();
-        if lsn.get() >= from { Gsn::new(lsn.get() + lead) } else { self.earlier_gsn(lsn) }
+        let (from, offset) = self.offset();
+        if lsn.get() >= from { Gsn::new(lsn.get() + offset) } else { self.earlier_gsn(lsn) }
     }
 
     #[cold]
     fn earlier_gsn(&self, lsn: Lsn) -> Gsn {
         let earlier = self.earlier.lock();
-        let lead = earlier.iter().rev().find(|(from, _)| *from <= lsn.get()).map(|(_, lead)| lead);
-        Gsn::new(lsn.get() + lead.expect("leads are kept until what is before them has been released"))
+        let offset = earlier.iter().rev().find(|(from, _)| *from <= lsn.get()).map(|(_, offset)| offset);
+        Gsn::new(lsn.get() + offset.expect("offsets are kept until what is before them has been released"))
     }
 
     /// The lowest GSN that a record may get from now on, in a log that ends at `end`.
     pub(crate) fn now(&self, end: Lsn) -> Gsn {
-        let (_, lead) = self.lead();
+        let (_, offset) = self.offset();
         let floor = self.floor.load(Ordering::Acquire).max(self.common(Ordering::Acquire));
-        Gsn::new((end.get() + lead).max(floor))
+        Gsn::new((end.get() + offset).max(floor))
     }
 }
 

@@ -19,7 +19,7 @@
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
 //!   its beginning has to stay in the buffer.
 //!
-//! # Room
+//! # LogReservation
 //! What is filled in never passes `reclaimed + capacity`. With turns neither does `next`: [`Turn::acquire`] waits before
 //! it moves it, and everyone else waits for the turn. Without turns a reservation is made before it is known whether there
 //! is room, and cannot be taken back, since others have reserved behind it. So `next` may pass the limit by what the

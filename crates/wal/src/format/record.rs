@@ -27,7 +27,7 @@
 
 use duramen_sync::cost;
 use duramen_types::{
-    BLOCK_SIZE, Block, Gsn, LogId, Lsn, PageId, Place, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
+    BLOCK_SIZE, Block, Gsn, LogAddress, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three,
     planted,
 };
 
@@ -61,7 +61,7 @@ pub struct NewRecord<'a> {
     /// The page it is about, or zero.
     pub page: PageId,
     /// The transaction's previous record, or zero. The log does not look at it.
-    pub prev: Place,
+    pub prev: LogAddress,
     /// The record's GSN must exceed this one (that of the page and of the transaction before the
     /// change).
     pub after: Gsn,
@@ -85,7 +85,7 @@ pub struct Record {
     /// The page it is about, or zero.
     pub page: PageId,
     /// The transaction's previous record, or zero.
-    pub prev: Place,
+    pub prev: LogAddress,
     /// What the payload means, to the user of the log.
     pub kind: u8,
     /// More of that.
@@ -110,7 +110,7 @@ pub struct RecordRef<'a> {
     /// The page it is about, or zero.
     pub page: PageId,
     /// The transaction's previous record, or zero.
-    pub prev: Place,
+    pub prev: LogAddress,
     /// What the payload means, to the user of the log.
     pub kind: u8,
     /// More of that.
@@ -126,15 +126,15 @@ pub struct RecordRef<'a> {
 
 impl Record {
     /// Where it is.
-    pub fn place(&self) -> Place {
-        Place::of(self.log, self.lsn)
+    pub fn address(&self) -> LogAddress {
+        LogAddress::of(self.log, self.lsn)
     }
 }
 
 impl RecordRef<'_> {
     /// Where it is.
-    pub fn place(&self) -> Place {
-        Place::of(self.log, self.lsn)
+    pub fn address(&self) -> LogAddress {
+        LogAddress::of(self.log, self.lsn)
     }
 
     /// Copies the record out.
@@ -393,7 +393,7 @@ pub(crate) fn decode<'a>(bytes: &'a [u8], identity: &Identity, lsn: Lsn) -> Opti
         end: lsn.advance(bytes.len() as u64),
         gsn: header.gsn(),
         txn: TxnId::new(header.u64_at(16)),
-        prev: Place::new(header.u64_at(24)),
+        prev: LogAddress::new(header.u64_at(24)),
         page: PageId::new(header.u64_at(32)),
         kind: header.0[40],
         flags,
@@ -415,7 +415,7 @@ mod tests {
             flags: 4,
             txn: TxnId::new(5),
             page: PageId::new(6),
-            prev: Place::new(7),
+            prev: LogAddress::new(7),
             after: Gsn::ZERO,
             payload,
         };
@@ -438,7 +438,7 @@ mod tests {
                 flags: 1,
                 txn: TxnId::new(len as u64),
                 page: PageId::new(6),
-                prev: Place::new(7),
+                prev: LogAddress::new(7),
                 after: Gsn::ZERO,
                 payload: &payload(len),
             };
@@ -482,7 +482,7 @@ mod tests {
         assert!(is_intact(&bytes, &Identity::one_of(IDENTITY, LogId::ZERO, 1), lsn));
         let record = decode(&bytes, &Identity::one_of(IDENTITY, LogId::ZERO, 1), lsn).unwrap();
         assert_eq!((record.lsn, record.end, record.gsn), (lsn, Lsn::new(8256), Gsn::new(8200)));
-        assert_eq!((record.txn, record.page, record.prev), (TxnId::new(5), PageId::new(6), Place::new(7)));
+        assert_eq!((record.txn, record.page, record.prev), (TxnId::new(5), PageId::new(6), LogAddress::new(7)));
         assert_eq!((record.kind, record.flags, record.payload), (3, 4, &b"payload"[..]));
 
         let elsewhere = [

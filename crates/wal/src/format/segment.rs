@@ -27,9 +27,9 @@
 use duramen_io::{AlignedBuf, File};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
 
+use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::place::FIRST_LSN;
 
 /// Directory of the segments of a database's first log, and of what is copied of it.
 pub(crate) const DIRECTORY: &str = "log";

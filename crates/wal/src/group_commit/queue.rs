@@ -91,9 +91,9 @@ impl State {
     fn collect(&mut self, space: &Space, posted: impl Iterator<Item = (usize, Lsn)>) {
         let since = self.posted_since.take();
         for (count, highest) in posted {
-            // With waiters even if they are settled: where that needs no flush, it takes one to
+            // With waiters even if they are resolved: where that needs no flush, it takes one to
             // wake those who have queued.
-            if self.is_in_flush(space, highest) || !is_settled(space, highest) || self.waiters.len() > 0 {
+            if self.is_in_flush(space, highest) || !is_resolved(space, highest) || self.waiters.len() > 0 {
                 self.requests_at(space, highest).add_posted(count, highest, since);
             }
         }
@@ -126,11 +126,11 @@ impl State {
     fn end_flush(&mut self, space: &Space) {
         self.is_flushing = false;
         let mut served = std::mem::take(&mut self.in_flush);
-        if self.requests.count > 0 && is_settled(space, self.requests.highest) {
+        if self.requests.count > 0 && is_resolved(space, self.requests.highest) {
             // They came before it was known what the flush writes.
             served.join(std::mem::take(&mut self.requests));
         }
-        if served.count > 0 && !is_settled(space, served.highest) {
+        if served.count > 0 && !is_resolved(space, served.highest) {
             reach(Probe::FlushCameTooEarly);
             // Inserted, but its release still waits for a thread that is filling in: part of the
             // next flush.
@@ -142,8 +142,8 @@ impl State {
 
     /// Takes those out who need not wait any more; returns the threads among them, and whether
     /// there is news for the notifier.
-    fn take_settled(&mut self, space: &Space) -> (Vec<Arc<Parker>>, bool) {
-        let (threads, foreign) = self.waiters.take(|lsn| is_settled(space, lsn));
+    fn take_resolved(&mut self, space: &Space) -> (Vec<Arc<Parker>>, bool) {
+        let (threads, foreign) = self.waiters.take(|lsn| is_resolved(space, lsn));
         let has_news = !foreign.is_empty();
         // Under the lock: once the log has failed and this has been called, nobody comes any more.
         self.to_notify.extend(foreign);
@@ -172,9 +172,9 @@ impl CommitQueue {
         let mut is_asked = matches!(ask, Ask::Requested | Ask::SelfFlushing);
         let mut backoff = Backoff::new();
         let mut counted = false;
-        while !is_settled(space, lsn) {
+        while !is_resolved(space, lsn) {
             let mut state = self.state.lock();
-            if is_settled(space, lsn) {
+            if is_resolved(space, lsn) {
                 return;
             }
             state.waits += u64::from(!std::mem::replace(&mut counted, true));
@@ -191,7 +191,7 @@ impl CommitQueue {
                 flush();
                 reach(Probe::FlushedByCommitter);
                 self.end_flush(space);
-                if !is_settled(space, lsn) {
+                if !is_resolved(space, lsn) {
                     // Inserted, but its release waits for a thread that is still filling in.
                     backoff.snooze();
                 }
@@ -221,7 +221,7 @@ impl CommitQueue {
     /// request has been made.
     pub(crate) fn queue(&self, space: &Space, lsn: Lsn, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
-        if !planted!(QueuedUnseen) && is_settled(space, lsn) {
+        if !planted!(QueuedUnseen) && is_resolved(space, lsn) {
             return Some(wake);
         }
         state.waits += 1;
@@ -255,10 +255,10 @@ impl CommitQueue {
         state.end_flush(space);
         // Afterwards: requests that are counted as served by now, perhaps without a flush, have
         // their waiters woken here.
-        let settled = state.take_settled(space);
+        let resolved = state.take_resolved(space);
         // The daemon is woken before those who may take this thread's processor.
         self.unlock(state, space);
-        self.wake(settled);
+        self.wake(resolved);
     }
 
     /// Takes the lock, and note of all that has been posted. A request that is posted from now on
@@ -293,9 +293,9 @@ impl CommitQueue {
     }
 
     /// Wakes all who need not wait any more, because the log has failed.
-    pub(crate) fn wake_settled(&self, space: &Space) {
-        let settled = self.state.lock().take_settled(space);
-        self.wake(settled);
+    pub(crate) fn wake_resolved(&self, space: &Space) {
+        let resolved = self.state.lock().take_resolved(space);
+        self.wake(resolved);
     }
 
     fn wake(&self, (threads, has_news): (Vec<Arc<Parker>>, bool)) {
@@ -318,7 +318,7 @@ impl CommitQueue {
 }
 
 /// Whether waiting for `lsn` has come to an end, one way or the other.
-pub(crate) fn is_settled(space: &Space, lsn: Lsn) -> bool {
+pub(crate) fn is_resolved(space: &Space, lsn: Lsn) -> bool {
     space.hardened() > lsn || space.has_failed()
 }
 

@@ -438,7 +438,7 @@ mod native {
         let woken = || tasks.iter().map(|(_, count)| count.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
         for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1]] {
             space.set_durable(space.durable().advance(1));
-            queue.wake_settled(&space);
+            queue.wake_resolved(&space);
             queue.take_to_notify().into_iter().for_each(Wake::tell);
             assert_eq!(woken(), expected);
         }
@@ -700,10 +700,10 @@ mod loom_models {
                     wake.tell();
                 }
                 shared.1.set_durable(lsn.advance(1));
-                shared.0.wake_settled(&shared.1);
+                shared.0.wake_resolved(&shared.1);
             }
             shared.1.fail();
-            shared.0.wake_settled(&shared.1);
+            shared.0.wake_resolved(&shared.1);
             shared.0.notifier.stop();
             notifier.join().unwrap();
             assert_eq!(called.load(Ordering::Relaxed), 2);
@@ -730,7 +730,7 @@ mod loom_models {
             };
             shared.1.set_in_flush(shared.1.released());
             shared.1.fail();
-            shared.0.wake_settled(&shared.1);
+            shared.0.wake_resolved(&shared.1);
             shared.0.end_flush(&shared.1);
             flusher.join().unwrap();
         });
@@ -751,7 +751,7 @@ mod loom_models {
                 .unwrap()
             };
             shared.1.fail();
-            shared.0.wake_settled(&shared.1);
+            shared.0.wake_resolved(&shared.1);
             committer.join().unwrap();
         });
     }

@@ -29,7 +29,7 @@
 //! the attendant's, the publisher finds that nobody attends. So no work is unseen by both.
 //!
 //! Two use this. In the [commit queue](crate::group_commit::queue) the lock of the queue makes its holder the attendant, and
-//! publishers who have to act take the lock. In a [shared commit round](crate::several::commit_round) the
+//! publishers who have to act take the lock. In a [shared commit round](crate::several::commit_rounds) the
 //! attendant is a daemon, which publishers have to wake.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};

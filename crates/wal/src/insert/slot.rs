@@ -51,7 +51,7 @@ pub(super) struct Slot {
     /// Size of the group's space in bytes. Written before COPYING is announced, constant until FREE. Of no meaning in a slot
     /// that one thread occupies.
     bytes: AtomicU64,
-    /// Place in the array. Written before OPEN is announced, constant until FREE.
+    /// LogAddress in the array. Written before OPEN is announced, constant until FREE.
     place: AtomicUsize,
     /// The slot's part in the queue of spaces to be released, in the design that has one. Apart from the word: who joins the
     /// queue next writes to it with the insertion lock held, while members of this group are leaving.
@@ -132,7 +132,7 @@ impl Slot {
         }
     }
 
-    /// Place in the array. For the leader.
+    /// LogAddress in the array. For the leader.
     pub(super) fn place(&self) -> usize {
         self.place.load(Ordering::Relaxed)
     }

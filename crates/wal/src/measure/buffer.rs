@@ -9,12 +9,12 @@ use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex, cost, cpu, thread};
 use duramen_types::{BLOCK_SIZE, Lsn};
 
+use crate::address::FIRST_LSN;
 use crate::buffer::positions::{Hardening, Space};
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
 use crate::format::record::HEADER_BYTES;
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
-use crate::place::FIRST_LSN;
 use crate::wake_event::WakeEvent;
 
 /// What is inserted, by how many, into what.

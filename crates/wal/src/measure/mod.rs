@@ -18,7 +18,7 @@ use duramen_io::Disk;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::{Instant, thread_cpu_time};
 use duramen_sync::{Arc, CachePadded, thread};
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
@@ -102,7 +102,7 @@ pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
                     flags: 0,
                     txn: TxnId::new(number),
                     page: PageId::ZERO,
-                    prev: Place::ZERO,
+                    prev: LogAddress::ZERO,
                     after: Gsn::ZERO,
                     payload: &payload,
                 },

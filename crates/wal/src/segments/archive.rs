@@ -37,9 +37,9 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{LogId, Lsn, planted};
 
+use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::place::FIRST_LSN;
 use crate::segments::files::{CHUNK_BYTES, SegmentFiles, copy_range, names};
 use crate::wake_event::WakeEvent;
 
@@ -52,10 +52,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(1);
 /// Where the logs of a database are archived: a directory of its own, on another device than theirs
 /// at best.
 #[derive(Clone, Debug)]
-pub struct Archive(Place);
+pub struct Archive(LogAddress);
 
 #[derive(Clone, Debug)]
-enum Place {
+enum LogAddress {
     Disk(Arc<dyn Disk>),
     /// Not opened yet.
     Directory(PathBuf),
@@ -64,7 +64,7 @@ enum Place {
 impl Archive {
     /// The archive in `disk`.
     pub fn on(disk: Arc<dyn Disk>) -> Self {
-        Self(Place::Disk(disk))
+        Self(LogAddress::Disk(disk))
     }
 
     /// The archive in the directory `path`, which is made when the log is opened, if it is not
@@ -76,14 +76,14 @@ impl Archive {
         // As it is meant now, wherever the process goes.
         let path = std::path::absolute(path)
             .map_err(|error| WalError::InvalidOption { option: "archive", reason: error.to_string() })?;
-        Ok(Self(Place::Directory(path)))
+        Ok(Self(LogAddress::Directory(path)))
     }
 
     /// Its directory in the operating system, if it has one.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         match &self.0 {
-            Place::Disk(disk) => disk.directory(),
-            Place::Directory(path) => Some(path.clone()),
+            LogAddress::Disk(disk) => disk.directory(),
+            LogAddress::Directory(path) => Some(path.clone()),
         }
     }
 
@@ -97,8 +97,8 @@ impl Archive {
 
     fn disk(&self) -> Result<Arc<dyn Disk>> {
         Ok(match &self.0 {
-            Place::Disk(disk) => Arc::clone(disk),
-            Place::Directory(path) => Arc::new(RealDisk::open(path, RealDiskOptions::default())?),
+            LogAddress::Disk(disk) => Arc::clone(disk),
+            LogAddress::Directory(path) => Arc::new(RealDisk::open(path, RealDiskOptions::default())?),
         })
     }
 
@@ -119,8 +119,8 @@ impl Archive {
 impl PartialEq for Archive {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Place::Disk(one), Place::Disk(other)) => Arc::ptr_eq(one, other),
-            (Place::Directory(one), Place::Directory(other)) => one == other,
+            (LogAddress::Disk(one), LogAddress::Disk(other)) => Arc::ptr_eq(one, other),
+            (LogAddress::Directory(one), LogAddress::Directory(other)) => one == other,
             _ => false,
         }
     }

@@ -12,7 +12,7 @@
 //! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under a reservation has room
 //! on the disk. The limit only grows. The sum may count bytes twice, in `end` and still in `reserved`, never not at all.
 
-use duramen_io::{AlignedBuf, File, OpenMode, allocate_gently};
+use duramen_io::{AlignedBuf, File, OpenMode, throttled_allocate};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, MutexGuard};
@@ -254,7 +254,7 @@ impl Segments {
         }
         let file = self.home.open(&name, OpenMode::CreateNew)?;
         let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
-        let made = allocate_gently(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
+        let made = throttled_allocate(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
         made.map_err(|error| {
             // What is left of it would only take up space; if it cannot be removed either, opening the log does it.
             let _ = disk.remove(&name);

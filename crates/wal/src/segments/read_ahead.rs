@@ -17,14 +17,14 @@ pub(crate) const HEADROOM: usize = 64 << 10;
 /// A thread that reads the next part of the log.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    shared: Arc<Shared>,
+    shared: Arc<StreamInner>,
     thread: Option<JoinHandle<()>>,
     /// Where the part begins that was asked for last and has not been taken.
     asked: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct StreamInner {
     files: Arc<SegmentFiles>,
     state: Mutex<State>,
     changed: Condvar,
@@ -48,7 +48,7 @@ impl ReadAhead {
     /// Starts the thread; `None` where there can be none. The scan's own buffer has so many bytes.
     pub(crate) fn start(files: &Arc<SegmentFiles>, bytes: usize) -> Option<Self> {
         let state = Mutex::new(State::Idle(None));
-        let shared = Arc::new(Shared { files: Arc::clone(files), state, changed: Condvar::new() });
+        let shared = Arc::new(StreamInner { files: Arc::clone(files), state, changed: Condvar::new() });
         let serving = Arc::clone(&shared);
         let thread = thread::spawn("duramen-ahead", move || serving.serve()).ok()?;
         let mut ahead = Self { shared, thread: Some(thread), asked: None };
@@ -101,7 +101,7 @@ impl ReadAhead {
     }
 }
 
-impl Shared {
+impl StreamInner {
     fn serve(&self) {
         let _gone = Gone(self);
         let mut state = self.state.lock();
@@ -126,7 +126,7 @@ impl Shared {
 }
 
 /// Says that the thread is gone, if it has panicked: nobody is to wait for it.
-struct Gone<'a>(&'a Shared);
+struct Gone<'a>(&'a StreamInner);
 
 impl Drop for Gone<'_> {
     fn drop(&mut self) {

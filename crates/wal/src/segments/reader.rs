@@ -4,9 +4,9 @@ use duramen_io::Disk;
 use duramen_sync::Arc;
 use duramen_types::{LogId, Lsn};
 
+use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
-use crate::place::FIRST_LSN;
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover;
 use crate::segments::scan::Scanner;

@@ -271,7 +271,7 @@ pub(crate) fn truncate(files: &SegmentFiles, cut: Lsn) -> Result<()> {
 
 impl End {
     /// Makes what is before the end durable.
-    pub(crate) fn settle(&self, files: &SegmentFiles) -> Result<()> {
+    pub(crate) fn make_durable(&self, files: &SegmentFiles) -> Result<()> {
         erase(files, self.unsure, self.end, self.end.get().next_multiple_of(BLOCK))
     }
 

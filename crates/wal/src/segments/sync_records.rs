@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::format::record::RecordRef;
 use crate::segments::scan::Scanner;
 
-/// Synchronizations of each log that are kept in memory while the ends of the others are not known yet. Those that are not
+/// SyncRecords of each log that are kept in memory while the ends of the others are not known yet. Those that are not
 /// complete after a crash are among the last.
 const KEPT: usize = 1024;
 
@@ -30,7 +30,7 @@ fn short_of(tails: &[u8], ends: &[Lsn]) -> Option<usize> {
 
 /// The synchronizations in one log.
 #[derive(Debug)]
-pub(crate) struct Synchronizations {
+pub(crate) struct SyncRecords {
     latest: VecDeque<Synchronization>,
     /// Not all of them have been kept.
     has_more: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Synchronizations {
     stated: (Gsn, Option<Synchronization>),
 }
 
-impl Synchronizations {
+impl SyncRecords {
     /// None yet; that with this GSN will be kept.
     pub(crate) fn keeping(stated: Gsn) -> Self {
         Self { latest: VecDeque::new(), has_more: false, stated: (stated, None) }

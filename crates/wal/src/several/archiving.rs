@@ -8,7 +8,7 @@
 //!
 //! # Waiting
 //! The thread waits for the logs to be hardened as a commit does, with no lock. Whoever waits for the archive to get on holds
-//! none of the log's locks. A full log has room for synchronizations ([`Together::synchronize`]). The thread is stopped before
+//! none of the log's locks. A full log has room for synchronizations ([`LogSet::synchronize`]). The thread is stopped before
 //! the logs are, so that it inserts nothing into logs that are being closed.
 
 use duramen_sync::thread::{self, JoinHandle};
@@ -20,10 +20,10 @@ use std::time::Duration;
 use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
 use crate::segments::archive::{LOOK, RETRY};
-use crate::several::commit_round::Group;
-use crate::several::complete::Complete;
-use crate::several::log_set::Together;
-use crate::stream::inner::{FailOnPanic, Shared};
+use crate::several::commit_rounds::CommitRounds;
+use crate::several::complete::DurableGsn;
+use crate::several::log_set::LogSet;
+use crate::stream::inner::{FailOnPanic, StreamInner};
 use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
 use duramen_sync::clock::Instant;
@@ -41,9 +41,9 @@ pub(crate) struct Archiving {
 
 #[derive(Debug)]
 struct Worker {
-    logs: Arc<Together>,
-    complete: Arc<Complete>,
-    group: Option<Arc<Group>>,
+    logs: Arc<LogSet>,
+    complete: Arc<DurableGsn>,
+    group: Option<Arc<CommitRounds>>,
 }
 
 /// Of a log: its next segment, by number, and up to which GSN the logs have to be complete for it.
@@ -51,7 +51,11 @@ type Needed = Option<(u64, Gsn)>;
 
 impl Archiving {
     /// Of these logs, if they are archived.
-    pub(crate) fn of(logs: &Arc<Together>, complete: &Arc<Complete>, group: Option<&Arc<Group>>) -> Option<Self> {
+    pub(crate) fn of(
+        logs: &Arc<LogSet>,
+        complete: &Arc<DurableGsn>,
+        group: Option<&Arc<CommitRounds>>,
+    ) -> Option<Self> {
         logs.all()[0].archiver.as_ref()?;
         let worker = Worker { logs: Arc::clone(logs), complete: Arc::clone(complete), group: group.cloned() };
         Some(Self { worker: Arc::new(worker), thread: Mutex::new(None) })
@@ -83,7 +87,7 @@ impl Archiving {
     /// Waits until everything that can be archived is, or the archive fails.
     pub(crate) fn await_all(&self) {
         let (worker, event) = (&*self.worker, self.worker.event());
-        let is_at_work = |shared: &Arc<Shared>| shared.archiver_at_work().is_some();
+        let is_at_work = |shared: &Arc<StreamInner>| shared.archiver_at_work().is_some();
         while worker.logs.all().iter().any(is_at_work) && !worker.has_failed() && !event.is_stopped() {
             event.wake();
             thread::sleep(LOOK);
@@ -118,7 +122,7 @@ impl Worker {
     }
 
     /// Copies the next segment of each of these logs, once all are complete up to `gsn`; returns whether that has succeeded.
-    fn archive(&self, due: &[(&Shared, Gsn)], gsn: Gsn) -> bool {
+    fn archive(&self, due: &[(&StreamInner, Gsn)], gsn: Gsn) -> bool {
         if let Err(error) = self.complete_up_to(gsn) {
             // If it is the logs that have failed, their users are told so.
             let concerned = due.iter().filter(|_| !self.has_failed());
@@ -131,7 +135,7 @@ impl Worker {
     }
 
     /// The logs that have a segment to be copied, and up to which GSN all of them have to be complete before that.
-    fn due(&self, needed: &mut [Needed]) -> Vec<(&Shared, Gsn)> {
+    fn due(&self, needed: &mut [Needed]) -> Vec<(&StreamInner, Gsn)> {
         if self.has_failed() {
             return Vec::new();
         }
@@ -167,8 +171,8 @@ impl Worker {
             return group.wait(gsn, Ask::AtOnce);
         }
         let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
-        let last = |shared: &Shared| Lsn::new(shared.space.end().get() - 1);
-        let asked: Vec<(&Shared, Lsn)> = self.logs.all().iter().map(|shared| (&**shared, last(shared))).collect();
+        let last = |shared: &StreamInner| Lsn::new(shared.space.end().get() - 1);
+        let asked: Vec<(&StreamInner, Lsn)> = self.logs.all().iter().map(|shared| (&**shared, last(shared))).collect();
         asked.iter().try_for_each(|(shared, lsn)| shared.request(*lsn))?;
         // Transactions may be waiting for the archive: it does not wait for company.
         asked.iter().try_for_each(|(shared, lsn)| shared.wait(*lsn, Ask::AtOnce))?;

@@ -9,9 +9,9 @@ use crate::options::WalOptions;
 
 /// Up to which GSN all logs are known to be hardened.
 #[derive(Debug)]
-pub(crate) struct Complete(AtomicU64);
+pub(crate) struct DurableGsn(AtomicU64);
 
-impl Complete {
+impl DurableGsn {
     pub(crate) fn new(gsn: Gsn) -> Self {
         Self(AtomicU64::new(gsn.get()))
     }
@@ -29,10 +29,10 @@ impl Complete {
 }
 
 /// Positions in a log by GSN: records behind the LSN have a higher GSN than the key, those before do not.
-pub(crate) type Marks = BTreeMap<u64, u64>;
+pub(crate) type GsnIndex = BTreeMap<u64, u64>;
 
 /// Bytes from one mark to the next: recycling gives up segments, and recovery starts to read, at a mark.
-pub(crate) fn mark_step(options: &WalOptions) -> u64 {
+pub(crate) fn index_step(options: &WalOptions) -> u64 {
     (options.segment_bytes / 16).clamp(4 << 10, 256 << 10)
 }
 

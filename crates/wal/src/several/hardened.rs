@@ -9,8 +9,8 @@ use duramen_types::Gsn;
 
 use crate::error::Result;
 use crate::group_commit::requests::Ask;
-use crate::several::commit_round::Group;
-use crate::several::complete::Complete;
+use crate::several::commit_rounds::CommitRounds;
+use crate::several::complete::DurableGsn;
 use crate::stream::part::Part;
 
 /// A request to harden the log up to and including one record: [`Hardened::wait`] for it, or await it in an async
@@ -23,8 +23,8 @@ pub struct Hardened(Request);
 enum Request {
     /// One log has to do it, or several on their own.
     Parts(Parts),
-    /// Several logs that are hardened together.
-    Together(Part<Group>),
+    /// Several logs that are hardened log_set.
+    Rounds(Part<CommitRounds>),
 }
 
 #[derive(Debug)]
@@ -33,18 +33,18 @@ struct Parts {
     /// In several logs, what else has to be hardened.
     others: Vec<Part>,
     /// In several logs: what is complete when all of it is.
-    complete: Option<(Reference<Complete>, Gsn)>,
+    complete: Option<(Reference<DurableGsn>, Gsn)>,
 }
 
 impl Hardened {
     /// The parts, which have been requested, of a request; several logs are complete up to a GSN when all of them are hardened.
-    pub(crate) fn of_parts(first: Part, others: Vec<Part>, complete: Option<(Reference<Complete>, Gsn)>) -> Self {
+    pub(crate) fn of_parts(first: Part, others: Vec<Part>, complete: Option<(Reference<DurableGsn>, Gsn)>) -> Self {
         Self(Request::Parts(Parts { first, others, complete }))
     }
 
-    /// A request that has been made of logs that are hardened together.
-    pub(crate) fn together(group: Reference<Group>, gsn: Gsn) -> Self {
-        Self(Request::Together(Part::requested(group, gsn)))
+    /// A request that has been made of logs that are hardened log_set.
+    pub(crate) fn of_rounds(group: Reference<CommitRounds>, gsn: Gsn) -> Self {
+        Self(Request::Rounds(Part::requested(group, gsn)))
     }
 
     /// Blocks until the record is hardened.
@@ -59,7 +59,7 @@ impl Hardened {
     pub fn wait(&self) -> Result<()> {
         match &self.0 {
             Request::Parts(parts) => parts.wait(),
-            Request::Together(part) => part.wait(Ask::Requested),
+            Request::Rounds(part) => part.wait(Ask::Requested),
         }
     }
 
@@ -71,7 +71,7 @@ impl Hardened {
     pub fn on_ready(self, call: impl FnOnce(Result<()>) + Send + 'static) {
         match self.0 {
             Request::Parts(parts) => parts.on_ready(call),
-            Request::Together(part) => part.on_ready(Box::new(call)),
+            Request::Rounds(part) => part.on_ready(Box::new(call)),
         }
     }
 
@@ -79,7 +79,7 @@ impl Hardened {
     pub fn is_ready(&self) -> bool {
         match &self.0 {
             Request::Parts(parts) => parts.first.is_ready() && parts.others.iter().all(Part::is_ready),
-            Request::Together(part) => part.is_ready(),
+            Request::Rounds(part) => part.is_ready(),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Future for Hardened {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         match &mut self.0 {
             Request::Parts(parts) => parts.poll(context),
-            Request::Together(part) => part.poll(context),
+            Request::Rounds(part) => part.poll(context),
         }
     }
 }

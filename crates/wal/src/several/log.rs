@@ -20,7 +20,7 @@
 //! # Hardened together
 //! Where the logs end in rings behind volatile caches, or by [`WalOptions::shared_synchronizations`], commits are not
 //! synchronizations. Their clocks share a floor, which a
-//! commit raises beyond its GSN, and one synchronization after the other is inserted for all who wait: see [`crate::several::commit_round`].
+//! commit raises beyond its GSN, and one synchronization after the other is inserted for all who wait: see [`crate::several::commit_rounds`].
 //!
 //! # One log
 //! needs none of this. A database's only log has the LSN for its GSN, no clock, no synchronizations, and the bytes on disk
@@ -32,39 +32,39 @@ use duramen_io::Disk;
 use duramen_pmem::Source;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, References};
-use duramen_types::{Gsn, LogId, Lsn, Place, planted};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, planted};
 
+use crate::address::{FIRST_LSN, Inserted};
 use crate::buffer::positions::Space;
 use crate::device::nvm::ring::NvmRing;
 use crate::error::{Result, WalError};
 use crate::format::record::{Identity, NewRecord, Record, record_bytes};
 use crate::group_commit::requests::Ask;
 use crate::options::{LogDevice, WalOptions};
-use crate::place::{FIRST_LSN, Inserted};
 use crate::segments::archive::Archiver;
 use crate::segments::files::OpenFiles;
 use crate::segments::scan::Scanner;
 use crate::several::archiving::Archiving;
-use crate::several::commit_round::Group;
-use crate::several::complete::{Complete, Marks, next};
+use crate::several::commit_rounds::CommitRounds;
+use crate::several::complete::{DurableGsn, GsnIndex, next};
 use crate::several::hardened::Hardened;
 use crate::several::hold::LogHold;
-use crate::several::log_set::Together;
+use crate::several::log_set::LogSet;
 use crate::several::merge::MergedScanner;
 use crate::several::read_back::ReadBack;
 use crate::stats::{Extent, WalStats};
 use crate::stream::Stream;
 use crate::stream::copy::StreamHold;
-use crate::stream::inner::{Common, Shared};
+use crate::stream::inner::{Common, StreamInner};
 use crate::stream::part::{Hardens, Part};
 
-/// A write-ahead log, of one or more streams. Shared by reference between threads.
+/// A write-ahead log, of one or more streams. StreamInner by reference between threads.
 ///
 /// Dropping it stops its threads without hardening anything, like a crash; see [`Log::close`].
 #[derive(Debug)]
 pub struct Log {
     streams: Box<[Stream]>,
-    together: Arc<Together>,
+    log_set: Arc<LogSet>,
     /// What it takes for several to be one.
     several: Option<Several>,
 }
@@ -72,9 +72,9 @@ pub struct Log {
 /// How far several logs are one, and what makes them so.
 #[derive(Debug)]
 struct Several {
-    complete: References<Complete>,
-    /// If they are hardened together.
-    group: Option<References<Group>>,
+    complete: References<DurableGsn>,
+    /// If they are hardened log_set.
+    group: Option<References<CommitRounds>>,
     /// If they are archived.
     archiving: Option<Archiving>,
     waits: CachePadded<AtomicU64>,
@@ -152,25 +152,29 @@ impl Log {
     }
 
     /// Of these, which are complete up to a GSN.
-    pub(crate) fn new(streams: Vec<Stream>, complete: Gsn, marks: Vec<Marks>) -> Result<Self> {
-        let together =
-            Arc::new(Together::new(streams.iter().map(|stream| Arc::clone(&stream.shared)).collect(), marks));
+    pub(crate) fn new(streams: Vec<Stream>, complete: Gsn, gsn_index: Vec<GsnIndex>) -> Result<Self> {
+        let log_set =
+            Arc::new(LogSet::new(streams.iter().map(|stream| Arc::clone(&stream.shared)).collect(), gsn_index));
         let several = (streams.len() > 1).then(|| {
-            let complete = Arc::new(Complete::new(complete));
+            let complete = Arc::new(DurableGsn::new(complete));
             let group = streams[0].shared.device.passive().map(|passive| {
-                References::new(Arc::new(Group::new(Arc::clone(&together), Arc::clone(passive), Arc::clone(&complete))))
+                References::new(Arc::new(CommitRounds::new(
+                    Arc::clone(&log_set),
+                    Arc::clone(passive),
+                    Arc::clone(&complete),
+                )))
             });
             Several {
-                archiving: Archiving::of(&together, &complete, group.as_deref()),
+                archiving: Archiving::of(&log_set, &complete, group.as_deref()),
                 complete: References::new(complete),
                 group,
                 waits: CachePadded::new(AtomicU64::new(0)),
                 own_waits: AtomicU64::new(0),
             }
         });
-        let log = Self { streams: streams.into(), together, several };
+        let log = Self { streams: streams.into(), log_set, several };
         if let Some(Several { group, archiving, .. }) = &log.several {
-            group.as_deref().map_or(Ok(()), Group::start)?;
+            group.as_deref().map_or(Ok(()), CommitRounds::start)?;
             archiving.as_ref().map_or(Ok(()), Archiving::start)?;
         }
         Ok(log)
@@ -186,22 +190,22 @@ impl Log {
         &self.streams[usize::from(log.get())]
     }
 
-    pub(crate) fn all(&self) -> &[Arc<Shared>] {
-        self.together.all()
+    pub(crate) fn all(&self) -> &[Arc<StreamInner>] {
+        self.log_set.all()
     }
 
     /// Bytes that the logs count as set aside and nobody is promised.
     pub(crate) fn unpromised(&self) -> u64 {
-        self.together.shelves.unpromised()
+        self.log_set.reservation.unpromised()
     }
 
     /// Gives the logs back what nobody is promised.
     #[cfg(test)]
     pub(crate) fn give_back(&self) {
-        self.together.shelves.give_back(self.all());
+        self.log_set.reservation.give_back(self.all());
     }
 
-    fn group(&self) -> Option<&References<Group>> {
+    fn group(&self) -> Option<&References<CommitRounds>> {
         self.several.as_ref()?.group.as_ref()
     }
 
@@ -215,7 +219,7 @@ impl Log {
     pub fn insert(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         match &*self.streams {
             [only] => only.insert(record),
-            _ => self.together.insert(log, record, None),
+            _ => self.log_set.insert(log, record, None),
         }
     }
 
@@ -227,8 +231,8 @@ impl Log {
         let mut noted = Vec::new();
         let inserted = match &self.several {
             None => self.insert(log, record),
-            Some(Several { group: Some(_), .. }) if tails.is_none() => self.together.insert_commit(log, record),
-            Some(_) => self.together.insert(log, record, Some(&mut noted)),
+            Some(Several { group: Some(_), .. }) if tails.is_none() => self.log_set.insert_commit(log, record),
+            Some(_) => self.log_set.insert(log, record, Some(&mut noted)),
         };
         if let Some(tails) = tails {
             // A log that has failed takes no record.
@@ -241,7 +245,7 @@ impl Log {
 
     /// For each log, a position before which all records have GSNs below `gsn`.
     pub fn positions_before(&self, gsn: Gsn) -> Vec<Lsn> {
-        (0..self.streams.len()).map(|log| self.together.position_before(log, gsn)).collect()
+        (0..self.streams.len()).map(|log| self.log_set.position_before(log, gsn)).collect()
     }
 
     /// For each log, where its records below `gsn` end, all of which are hardened: no record at or above it lies before that.
@@ -278,7 +282,7 @@ impl Log {
 
     /// Sets room for [`Log::synchronize`] aside, as far as there is room.
     pub fn set_room_aside(&self) {
-        self.together.set_room_aside();
+        self.log_set.set_room_aside();
     }
 
     /// Inserts a synchronization that is about nothing else, of several logs, for everything up to `gsn`. There is room for it,
@@ -287,7 +291,7 @@ impl Log {
     /// # Errors
     /// [`WalError::Full`] when not even the disk has room, [`WalError::Disk`].
     pub fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
-        self.together.synchronize(gsn, &mut Vec::new())
+        self.log_set.synchronize(gsn, &mut Vec::new())
     }
 
     /// Whether [`Log::wait_hardened`] and the like need a synchronization. One log needs none, and several that are hardened
@@ -302,7 +306,7 @@ impl Log {
     ///
     /// # Errors
     /// [`WalError::Failed`] or [`WalError::Closed`] when it will not; [`WalError::OutOfRange`] when there is no such record.
-    pub fn wait_hardened(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
+    pub fn wait_hardened(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         self.wait(gsn, own, Ask::Grouped)
     }
 
@@ -311,17 +315,17 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::wait_hardened`].
-    pub fn harden_at_once(&self, gsn: Gsn, own: Option<Place>) -> Result<()> {
+    pub fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         self.wait(gsn, own, Ask::AtOnce)
     }
 
     /// Asks for everything up to and including `gsn` to survive a crash; see [`Log::wait_hardened`]. Does not block.
-    pub fn harden(&self, gsn: Gsn, own: Option<Place>) -> Hardened {
+    pub fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened {
         if let Some(group) = self.group() {
             if !self.is_hardened(gsn) {
                 group.request(gsn);
             }
-            return Hardened::together(group.take(), gsn);
+            return Hardened::of_rounds(group.take(), gsn);
         }
         let (last, others) = self.unhardened(gsn, own);
         // Position zero, where nothing is missing: it is before everything that any log holds.
@@ -331,7 +335,7 @@ impl Log {
         Hardened::of_parts(last, others, complete)
     }
 
-    fn wait(&self, gsn: Gsn, own: Option<Place>, ask: Ask) -> Result<()> {
+    fn wait(&self, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
         if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) {
             return Ok(());
         }
@@ -356,7 +360,7 @@ impl Log {
     /// several it is what of each has been inserted by now, which includes what a synchronization has noted; of the own log no
     /// more than is known to be needed. The last of them is returned by itself, as the last byte of a log; the others have been
     /// requested.
-    fn unhardened(&self, gsn: Gsn, own: Option<Place>) -> (Option<(usize, Lsn)>, Vec<Part>) {
+    fn unhardened(&self, gsn: Gsn, own: Option<LogAddress>) -> (Option<(usize, Lsn)>, Vec<Part>) {
         let Some(several) = &self.several else { return (Some((0, Lsn::new(gsn.get()))), Vec::new()) };
         several.waits.fetch_add(1, Ordering::Relaxed);
         let space = |log: usize| -> &Space { &self.streams[log].shared.space };
@@ -380,7 +384,7 @@ impl Log {
     /// The calling thread is about to wait for something else than this log. Others' commits wait until what it has
     /// inserted into rings in persistent memory is durable, which it sees to; in other logs nothing happens.
     #[inline]
-    pub fn settle(&self) {
+    pub fn before_blocking(&self) {
         match self.group() {
             Some(group) => group.fence(),
             None => self.streams.iter().for_each(|log| log.shared.device.fence()),
@@ -401,7 +405,7 @@ impl Log {
     /// Waits until all whole segments are in the archive, if there is one, or until it cannot be written.
     pub fn await_archive(&self) {
         // The archive may have to wait for what this thread has inserted.
-        self.settle();
+        self.before_blocking();
         match &self.several {
             Some(several) => several.archiving.iter().for_each(Archiving::await_all),
             None => self.streams[0].shared.await_archive(),
@@ -415,12 +419,12 @@ impl Log {
 
     /// No record from now on, in any log, gets a GSN below this.
     pub fn earliest(&self) -> Gsn {
-        (0..self.streams.len()).map(|log| self.together.now(log)).min().expect("there is a log")
+        (0..self.streams.len()).map(|log| self.log_set.now(log)).min().expect("there is a log")
     }
 
     /// The GSN of every record inserted by now is below this.
     pub fn latest(&self) -> Gsn {
-        self.together.latest()
+        self.log_set.latest()
     }
 
     /// Sets disk space for `bytes` of records aside, so that flushing them cannot fail for want of space: in every log, as
@@ -432,7 +436,7 @@ impl Log {
     /// goes on working either way, and nothing is set aside.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
-        self.together.shelves.reserve(self.together.all(), bytes, || self.settle())
+        self.log_set.reservation.reserve(self.log_set.all(), bytes, || self.before_blocking())
     }
 
     /// As [`Log::reserve`], even if the logs exceed their limits by it, as long as the disk has room.
@@ -440,20 +444,20 @@ impl Log {
     /// # Errors
     /// As [`Log::reserve`]; nothing is set aside then.
     pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
-        self.settle();
-        self.together.shelves.reserve_exactly(self.together.all(), bytes, |lifted| self.lift_limit(lifted))
+        self.before_blocking();
+        self.log_set.reservation.reserve_exactly(self.log_set.all(), bytes, |lifted| self.lift_limit(lifted))
     }
 
     /// Gives `bytes` that [`Log::reserve`] set aside back.
     #[inline]
     pub fn unreserve(&self, bytes: u64) {
-        self.together.shelves.unreserve(self.together.all(), bytes);
+        self.log_set.reservation.unreserve(self.log_set.all(), bytes);
     }
 
     /// As [`Log::unreserve`], of bytes that no record has taken.
     #[inline]
     pub fn unreserve_unused(&self, bytes: u64) {
-        self.together.shelves.unreserve_unused(self.together.all(), bytes);
+        self.log_set.reservation.unreserve_unused(self.log_set.all(), bytes);
     }
 
     /// Lets the log grow beyond `max_bytes`, as long as the disk has room, or ends that: for what must be logged so that
@@ -467,7 +471,7 @@ impl Log {
     /// # Errors
     /// [`WalError::OutOfRange`] when `place` is outside the hardened log, [`WalError::Corrupt`] when no valid record starts
     /// there, [`WalError::Disk`].
-    pub fn read(&self, place: Place) -> Result<Record> {
+    pub fn read(&self, place: LogAddress) -> Result<Record> {
         let Some(log) = self.streams.get(usize::from(place.log().get())) else {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: FIRST_LSN });
         };
@@ -501,19 +505,19 @@ impl Log {
     pub fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
             self.streams[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
-            self.together.forget_marks(log, position);
+            self.log_set.forget_marks(log, position);
         }
         Ok(())
     }
 
     /// Longest payload that a record can have, in bytes.
     pub fn max_payload(&self) -> usize {
-        self.streams[0].shared.max_payload - self.together.tail()
+        self.streams[0].shared.max_payload - self.log_set.tail()
     }
 
     /// Bytes that a record with a payload of `payload` bytes takes at most.
     pub fn record_bytes(&self, payload: usize) -> u64 {
-        record_bytes(payload + self.together.tail()) as u64
+        record_bytes(payload + self.log_set.tail()) as u64
     }
 
     /// Where each log stands.
@@ -527,13 +531,13 @@ impl Log {
         self.streams.iter().for_each(|log| log.shared.device.set_generation(generation));
     }
 
-    /// Counts since the logs were opened, of all together. The LSNs are those of the first log.
+    /// Counts since the logs were opened, of all log_set. The LSNs are those of the first log.
     pub fn stats(&self) -> WalStats {
         let mut sum = self.streams[0].stats();
         self.streams[1..].iter().for_each(|log| sum.add(&log.stats()));
         (sum.hardened_gsn, sum.end_gsn) = (self.hardened_below(), self.latest());
         sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unpromised());
-        sum.synchronizations = self.together.synchronizations.load(Ordering::Relaxed);
+        sum.synchronizations = self.log_set.synchronizations.load(Ordering::Relaxed);
         if let Some(several) = &self.several {
             several.count_waits(&mut sum);
         }

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::format::record::RecordRef;
 use crate::segments::log_pieces::LogChain;
 use crate::segments::scan::Scanner;
-use crate::segments::sync_records::Synchronizations;
+use crate::segments::sync_records::SyncRecords;
 
 /// Up to which GSN `chains`, which are all logs of a database in their order, lack nothing: up to that of a synchronization,
 /// or up to `known` if it is higher. Reads all of them, one after the other, and shows each record to `visit`.
@@ -22,9 +22,9 @@ use crate::segments::sync_records::Synchronizations;
 /// [`WalError::Corrupt`]: crate::WalError::Corrupt
 /// [`WalError::Disk`]: crate::WalError::Disk
 pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
-    let (mut ends, mut found): (Vec<Lsn>, Vec<Synchronizations>) = (Vec::new(), Vec::new());
+    let (mut ends, mut found): (Vec<Lsn>, Vec<SyncRecords>) = (Vec::new(), Vec::new());
     for chain in chains {
-        let mut synchronizations = Synchronizations::keeping(Gsn::ZERO);
+        let mut synchronizations = SyncRecords::keeping(Gsn::ZERO);
         let (mut last, mut disorder) = (Gsn::ZERO, None);
         let read = chain.find_cut(|record| {
             if record.gsn <= last {

@@ -1,14 +1,14 @@
 //! Which log is whose, where logs are for processors.
 
-use duramen_sync::cpu::Seat;
+use duramen_sync::cpu::CpuLocation;
 use duramen_types::LogId;
 
-/// One of `logs` for the processor in `seat` of a machine with so many nodes that have processors. The logs are dealt out to
+/// One of `logs` for the processor in `location` of a machine with so many nodes that have processors. The logs are dealt out to
 /// the nodes in turn, and those of a node to its processors.
-pub fn log_of_seat(seat: Seat, nodes: usize, logs: usize) -> LogId {
-    let node = seat.node % nodes.min(logs);
+pub fn log_of_cpu(location: CpuLocation, nodes: usize, logs: usize) -> LogId {
+    let node = location.node % nodes.min(logs);
     let of_node = (logs - node).div_ceil(nodes);
-    LogId::new((node + nodes * (seat.processor % of_node)) as u16)
+    LogId::new((node + nodes * (location.processor % of_node)) as u16)
 }
 
 #[cfg(test)]
@@ -26,7 +26,7 @@ mod tests {
                 let mut used = BTreeSet::new();
                 for node in 0..nodes {
                     let of_node: BTreeSet<LogId> =
-                        (0..24).map(|processor| log_of_seat(Seat { node, processor }, nodes, logs)).collect();
+                        (0..24).map(|processor| log_of_cpu(CpuLocation { node, processor }, nodes, logs)).collect();
                     assert!(logs < nodes || used.is_disjoint(&of_node), "a log belongs to one node");
                     used.extend(of_node);
                 }

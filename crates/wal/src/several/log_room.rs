@@ -5,14 +5,14 @@ use duramen_types::{Gsn, Lsn};
 
 use crate::segments::retention::Retainer;
 use crate::several::log::Log;
-use crate::stream::inner::Shared;
+use crate::stream::inner::StreamInner;
 
 impl Log {
     /// Whether the limit of their bytes would let every log set `bytes` aside if it kept nothing below `gsn`, and `returned` bytes of
     /// those set aside were given back.
     pub fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool {
         let returned = returned.saturating_add(self.unpromised());
-        let has_room = |(shared, from): (&Arc<Shared>, Lsn)| {
+        let has_room = |(shared, from): (&Arc<StreamInner>, Lsn)| {
             shared.segments.has_room_from(from, shared.space.end(), bytes, returned)
         };
         self.all().iter().zip(self.positions_before(gsn)).all(has_room)
@@ -35,7 +35,7 @@ impl Log {
     /// What keeps a log that has no room for `bytes` from being recycled as far as it was asked for.
     pub fn retainer(&self, bytes: u64) -> Option<Retainer> {
         let unpromised = self.unpromised();
-        let is_full = |shared: &Shared| {
+        let is_full = |shared: &StreamInner| {
             let segments = &shared.segments;
             !segments.has_room_from(segments.start(), shared.space.end(), bytes, unpromised)
         };
@@ -45,7 +45,7 @@ impl Log {
 
     /// A number that grows while the archive and backups get on.
     pub fn retainers_progress(&self) -> u64 {
-        let of = |shared: &Shared| {
+        let of = |shared: &StreamInner| {
             let archived = shared.archiver.as_ref().map_or(0, |archiver| archiver.parts());
             archived + shared.segments.retention.backed_up()
         };
@@ -67,8 +67,8 @@ mod tests {
     use duramen_io::{Disk, SimDisk};
 
     use super::*;
+    use crate::address::FIRST_LSN;
     use crate::options::WalOptions;
-    use crate::place::FIRST_LSN;
 
     /// What is said about room is what a reservation meets.
     #[test]

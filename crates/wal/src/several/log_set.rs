@@ -2,16 +2,16 @@
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, CachePadded, Mutex};
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId, planted};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId, planted};
 
+use crate::address::Inserted;
 use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
-use crate::place::Inserted;
-use crate::several::complete::{Marks, mark_step, next};
-use crate::several::reservation::Room;
-use crate::stream::inner::Shared;
+use crate::several::complete::{GsnIndex, index_step, next};
+use crate::several::reservation::LogReservation;
+use crate::stream::inner::StreamInner;
 
 /// The log that synchronizations go to that are not about anything else.
 const OF_SYNCHRONIZATIONS: LogId = LogId::ZERO;
@@ -21,31 +21,31 @@ const ROOM: u64 = 32 << 10;
 
 /// Several logs as those see them who insert.
 #[derive(Debug)]
-pub(crate) struct Together {
-    shared: Box<[Arc<Shared>]>,
+pub(crate) struct LogSet {
+    shared: Box<[Arc<StreamInner>]>,
     /// For each log, some of its places.
-    marks: Box<[CachePadded<Mutex<Marks>>]>,
+    gsn_index: Box<[CachePadded<Mutex<GsnIndex>>]>,
     pub(crate) synchronizations: CachePadded<AtomicU64>,
     /// Disk space in all of them.
-    pub(crate) shelves: Room,
+    pub(crate) reservation: LogReservation,
     /// What is left of the room for synchronizations.
     room: Mutex<u64>,
 }
 
-impl Together {
-    pub(crate) fn new(shared: Box<[Arc<Shared>]>, mut marks: Vec<Marks>) -> Self {
-        marks.resize_with(shared.len(), Marks::new);
+impl LogSet {
+    pub(crate) fn new(shared: Box<[Arc<StreamInner>]>, mut gsn_index: Vec<GsnIndex>) -> Self {
+        gsn_index.resize_with(shared.len(), GsnIndex::new);
         Self {
-            shelves: Room::new(&shared[0].options, shared.len()),
+            reservation: LogReservation::new(&shared[0].options, shared.len()),
             shared,
-            marks: marks.into_iter().map(|marks| CachePadded::new(Mutex::new(marks))).collect(),
+            gsn_index: gsn_index.into_iter().map(|gsn_index| CachePadded::new(Mutex::new(gsn_index))).collect(),
             synchronizations: CachePadded::new(AtomicU64::new(0)),
             room: Mutex::new(0),
         }
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> &[Arc<Shared>] {
+    pub(crate) fn all(&self) -> &[Arc<StreamInner>] {
         &self.shared
     }
 
@@ -79,16 +79,16 @@ impl Together {
 
     /// A position in this log before which all records have GSNs below `gsn`: a mark, or in a single log what the GSN says.
     pub(crate) fn position_before(&self, log: usize, gsn: Gsn) -> Lsn {
-        let mark = || self.marks[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+        let mark = || self.gsn_index[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
         let position = self.space(log).clock().map_or(gsn.get(), |_| mark());
         Lsn::new(position).max(self.shared[log].segments.start())
     }
 
     /// The log has been recycled below this position.
     pub(crate) fn forget_marks(&self, log: usize, position: Lsn) {
-        let mut marks = self.marks[log].lock();
-        while marks.len() > 1 && marks.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
-            marks.pop_first();
+        let mut gsn_index = self.gsn_index[log].lock();
+        while gsn_index.len() > 1 && gsn_index.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
+            gsn_index.pop_first();
         }
     }
 
@@ -144,15 +144,15 @@ impl Together {
     /// Remembers a place now and then.
     #[inline]
     fn mark(&self, log: usize, gsn: Gsn, lsn: Lsn, end: Lsn) {
-        let step = mark_step(&self.shared[0].options);
+        let step = index_step(&self.shared[0].options);
         if lsn.get() / step != end.get() / step {
-            self.marks[log].lock().insert(gsn.get(), end.get());
+            self.gsn_index[log].lock().insert(gsn.get(), end.get());
         }
     }
 
     /// A GSN that no record of this log which starts before `lsn` exceeds. All of that has been inserted.
     pub(crate) fn bound(&self, log: usize, lsn: Lsn) -> Gsn {
-        let behind = self.marks[log].lock().iter().find(|(_, at)| **at >= lsn.get()).map(|(gsn, _)| Gsn::new(*gsn));
+        let behind = self.gsn_index[log].lock().iter().find(|(_, at)| **at >= lsn.get()).map(|(gsn, _)| Gsn::new(*gsn));
         behind.unwrap_or_else(|| Gsn::new(self.now(log).get() - 1))
     }
 
@@ -182,7 +182,7 @@ impl Together {
             Err(error) => return Err(error),
         }
         let kind = self.shared[0].options.synchronization_kind;
-        let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, Place::ZERO);
+        let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, LogAddress::ZERO);
         let record = NewRecord { kind, flags: 0, txn, page, prev, after, payload: &[] };
         let inserted = self.insert(OF_SYNCHRONIZATIONS, record, Some(tails));
         self.shared[0].segments.unreserve(bytes);
@@ -198,7 +198,7 @@ impl Together {
     fn reserve_for_synchronization(&self, bytes: u64) -> Result<()> {
         match self.shared[0].reserve(bytes) {
             Err(WalError::Full { .. }) => {
-                self.shelves.give_back(&self.shared);
+                self.reservation.give_back(&self.shared);
                 self.shared[0].reserve(bytes)
             }
             other => other,

@@ -1,7 +1,7 @@
 //! The log, of one stream or of several as one: what is complete across them, and how they are opened and merged.
 
 pub(crate) mod archiving;
-pub(crate) mod commit_round;
+pub(crate) mod commit_rounds;
 pub(crate) mod complete;
 pub(crate) mod hardened;
 pub(crate) mod hold;

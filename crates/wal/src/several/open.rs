@@ -13,20 +13,20 @@
 //! the logs are complete up to it and being cut, and to give that back as [`Known`] should opening be repeated.
 
 use duramen_io::Disk;
-use duramen_sync::{Arc, Mutex, crew};
+use duramen_sync::{Arc, Mutex, parallel};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
+use crate::address::FIRST_LSN;
 use crate::device::nvm::open::FoundRing;
 use crate::error::{Result, WalError};
 use crate::format::record::{Identity, RecordRef};
 use crate::observer::Meter;
 use crate::options::WalOptions;
-use crate::place::FIRST_LSN;
 use crate::segments::files::OpenFiles;
 use crate::segments::recover::{self, End, Found};
 use crate::segments::scan::Scanner;
-use crate::segments::sync_records::Synchronizations;
-use crate::several::complete::{Marks, mark_step, next};
+use crate::segments::sync_records::SyncRecords;
+use crate::several::complete::{GsnIndex, index_step, next};
 use crate::several::log::Log;
 use crate::stream::Stream;
 use crate::stream::inner::Common;
@@ -63,7 +63,7 @@ struct FoundStream {
     cut: Lsn,
     /// The highest GSN.
     last: Gsn,
-    marks: Marks,
+    gsn_index: GsnIndex,
 }
 
 /// What reading one log shows.
@@ -84,9 +84,9 @@ struct Order {
     last: Gsn,
     /// The first record whose GSN is not higher than those before.
     disorder: Option<Lsn>,
-    marks: Marks,
+    gsn_index: GsnIndex,
     /// What the one says that is known to have been met is kept.
-    synchronizations: Synchronizations,
+    synchronizations: SyncRecords,
 }
 
 impl Order {
@@ -97,7 +97,7 @@ impl Order {
         }
         self.last = record.gsn;
         if record.lsn.get() / step != record.end.get() / step {
-            self.marks.insert(record.gsn.get(), record.end.get());
+            self.gsn_index.insert(record.gsn.get(), record.end.get());
         }
         self.synchronizations.note(record);
     }
@@ -154,21 +154,21 @@ impl Log {
         let complete = complete_up_to(&readings, known)?;
         let mut logs = Vec::new();
         for (number, reading) in readings.into_iter().enumerate() {
-            let Reading { found, ring, from, end, order: Order { last, marks, .. } } = reading;
+            let Reading { found, ring, from, end, order: Order { last, gsn_index, .. } } = reading;
             let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
             let (cut, last) = if last <= complete || planted!(HoleKept) {
                 (end.end, last)
             } else {
-                (first_after(&found, &marks, from, complete).map_err(in_log)?, complete)
+                (first_after(&found, &gsn_index, from, complete).map_err(in_log)?, complete)
             };
-            logs.push(FoundStream { found, ring, end, cut, last, marks });
+            logs.push(FoundStream { found, ring, end, cut, last, gsn_index });
         }
         let is_cutting = known.is_cutting && count > 1;
         let found = FoundLog { options: options.clone(), logs, complete, is_cutting };
         if found.cut().is_some() {
             // What counts as complete from now on must not get lost.
             for (number, log) in found.logs.iter().enumerate() {
-                log.end.settle(&log.found.files).map_err(|error| error.in_log(LogId::new(number as u16)))?;
+                log.end.make_durable(&log.found.files).map_err(|error| error.in_log(LogId::new(number as u16)))?;
             }
         }
         Ok(found)
@@ -190,15 +190,15 @@ impl FoundLog {
         let is_cut = self.cut().is_some();
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
         let common = Common::new(&self.options, next(last))?;
-        let (mut streams, mut marks) = (Vec::new(), Vec::new());
+        let (mut streams, mut gsn_index) = (Vec::new(), Vec::new());
         for (number, log) in self.logs.into_iter().enumerate() {
-            let mut kept = log.marks.clone();
+            let mut kept = log.gsn_index.clone();
             kept.retain(|_, lsn| *lsn <= log.cut.get());
-            marks.push(kept);
+            gsn_index.push(kept);
             let stream = log.start(&self.options, is_cut, &common);
             streams.push(stream.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
-        Log::new(streams, self.complete, marks)
+        Log::new(streams, self.complete, gsn_index)
     }
 }
 
@@ -233,7 +233,7 @@ fn read_all(
         bytes += one.bytes_behind(from.unwrap_or(one.start).get());
         found.push(one);
     }
-    let threads = crew::size_for(threads, bytes).min(found.len());
+    let threads = parallel::size_for(threads, bytes).min(found.len());
     let (disk, options) = (Arc::clone(disk), options.clone());
     let (from, earlier) = (known.from.to_vec(), (known.earlier.0, known.earlier.1.to_vec()));
     let (complete, is_cutting) = (known.complete, known.is_cutting);
@@ -254,7 +254,7 @@ fn read_all(
             }
         }
     };
-    let parts = crew::run(threads, "duramen-log-end", work).into_iter().collect::<Result<Vec<_>>>()?;
+    let parts = parallel::run(threads, "duramen-log-end", work).into_iter().collect::<Result<Vec<_>>>()?;
     let mut readings: Vec<_> = parts.into_iter().flatten().collect();
     readings.sort_by_key(|(log, _)| *log);
     Ok(readings.into_iter().map(|(_, reading)| reading).collect())
@@ -272,11 +272,11 @@ fn read(
     let needed = known.from.get(number).copied();
     let ring = FoundRing::find(disk, options, &identity, &mut found)?;
     let from = needed.unwrap_or(found.start);
-    let (step, are_several) = (mark_step(options), options.logs > 1);
-    let synchronizations = Synchronizations::keeping(known.complete);
-    let mut order = Order { last: Gsn::ZERO, disorder: None, marks: Marks::new(), synchronizations };
+    let (step, are_several) = (index_step(options), options.logs > 1);
+    let synchronizations = SyncRecords::keeping(known.complete);
+    let mut order = Order { last: Gsn::ZERO, disorder: None, gsn_index: GsnIndex::new(), synchronizations };
     if let Some(earlier) = known.earlier.1.get(number) {
-        order.marks.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
+        order.gsn_index.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
     }
     let mut meter = Meter::new(options.read_observer.as_ref(), from);
     let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
@@ -318,8 +318,8 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
 }
 
 /// Where the first record with a GSN above `gsn` starts. There is one.
-fn first_after(found: &Found, marks: &Marks, from: Lsn, gsn: Gsn) -> Result<Lsn> {
-    let mark = marks.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+fn first_after(found: &Found, gsn_index: &GsnIndex, from: Lsn, gsn: Gsn) -> Result<Lsn> {
+    let mark = gsn_index.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
     let mut scanner = Scanner::to_first_invalid(Arc::clone(&found.files), from.max(Lsn::new(mark)));
     while let Some(record) = scanner.next()? {
         if record.gsn > gsn {

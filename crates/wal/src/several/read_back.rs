@@ -1,10 +1,10 @@
 //! Reading the records of a transaction from its latest on, as they name each other, in any number of logs.
 
-use duramen_types::{LogId, Lsn, Place};
+use duramen_types::{LogAddress, LogId, Lsn};
 
+use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
 use crate::format::record::RecordRef;
-use crate::place::FIRST_LSN;
 use crate::segments::scan::BackScanner;
 use crate::stream::Stream;
 
@@ -26,7 +26,7 @@ impl<'l> ReadBack<'l> {
     ///
     /// # Errors
     /// As [`crate::Log::read`].
-    pub fn read(&mut self, place: Place) -> Result<RecordRef<'_>> {
+    pub fn read(&mut self, place: LogAddress) -> Result<RecordRef<'_>> {
         let log: LogId = place.log();
         let number = usize::from(log.get());
         let (Some(stream), Some(scanner)) = (self.streams.get(number), self.scanners.get_mut(number)) else {

@@ -2,7 +2,7 @@
 mod real {
     use duramen_io::{Disk, SimDisk};
     use duramen_sync::Arc;
-    use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+    use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 
     use crate::{Log, NewRecord, WalError, WalOptions};
 
@@ -52,7 +52,7 @@ mod real {
             flags: 0,
             txn: TxnId::new(1),
             page: PageId::new(2),
-            prev: Place::ZERO,
+            prev: LogAddress::ZERO,
             after: Gsn::ZERO,
             payload: &payload,
         };
@@ -78,7 +78,7 @@ mod models {
     use duramen_sync::atomic::{AtomicU64, Ordering};
     use duramen_sync::{Arc, thread};
 
-    use super::super::{Limited, Room};
+    use super::super::{Limited, LogReservation};
     use crate::error::{Result, WalError};
     use crate::test_support::model;
 
@@ -114,16 +114,16 @@ mod models {
     /// Each of two threads sets 2 bytes aside, inserts a record of 1 and gives both bytes back. There is room for all that is
     /// set aside and 1 byte that is counted twice: nobody is refused. Nothing is behind the limit, and at the end what no
     /// record has taken can be set aside, not more.
-    fn nobody_is_refused_what_there_is(shelves: [usize; 2], step: u64) {
+    fn nobody_is_refused_what_there_is(shards: [usize; 2], step: u64) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 5 };
-            let shared = Arc::new((Room::with_shelves(2, step), [Arc::new(log)]));
-            let work = move |(room, logs): &(Room, [Arc<Counters>; 1]), number: usize| {
-                let shelf = &room.shelves[shelves[number]];
-                room.reserve_from(shelf, logs, 2, || ()).expect("there is room for both");
+            let shared = Arc::new((LogReservation::with_shards(2, step), [Arc::new(log)]));
+            let work = move |(room, logs): &(LogReservation, [Arc<Counters>; 1]), number: usize| {
+                let shard = &room.shards[shards[number]];
+                room.reserve_from(shard, logs, 2, || ()).expect("there is room for both");
                 logs[0].insert(1);
-                room.take_back_used(shelf, logs, 1);
-                room.take_back(shelf, logs, 1);
+                room.take_back_used(shard, logs, 1);
+                room.take_back(shard, logs, 1);
             };
             let other = {
                 let shared = Arc::clone(&shared);
@@ -133,30 +133,30 @@ mod models {
             other.join().unwrap();
             let (room, logs) = &*shared;
             assert_eq!(room.unpromised(), logs[0].reserved.load(Ordering::Relaxed));
-            assert!(room.reserve_from(&room.shelves[0], logs, 4, || ()).is_err());
-            room.reserve_from(&room.shelves[0], logs, 3, || ()).expect("two bytes of five are records");
+            assert!(room.reserve_from(&room.shards[0], logs, 4, || ()).is_err());
+            room.reserve_from(&room.shards[0], logs, 3, || ()).expect("two bytes of five are records");
         });
     }
 
     /// One thread turns a byte of two into a record; the other one takes both, if it gets them.
-    fn what_records_have_taken_is_not_promised(shelves: [usize; 2]) {
+    fn what_records_have_taken_is_not_promised(shards: [usize; 2]) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 2 };
-            let shared = Arc::new((Room::with_shelves(2, 0), [Arc::new(log)]));
+            let shared = Arc::new((LogReservation::with_shards(2, 0), [Arc::new(log)]));
             let other = {
                 let shared = Arc::clone(&shared);
-                let take = move |(room, logs): &(Room, [Arc<Counters>; 1])| {
-                    if room.reserve_from(&room.shelves[shelves[1]], logs, 2, || ()).is_ok() {
+                let take = move |(room, logs): &(LogReservation, [Arc<Counters>; 1])| {
+                    if room.reserve_from(&room.shards[shards[1]], logs, 2, || ()).is_ok() {
                         logs[0].insert(2);
                     }
                 };
                 thread::spawn("other", move || take(&shared)).unwrap()
             };
             let (room, logs) = &*shared;
-            let shelf = &room.shelves[shelves[0]];
-            if room.reserve_from(shelf, logs, 1, || ()).is_ok() {
+            let shard = &room.shards[shards[0]];
+            if room.reserve_from(shard, logs, 1, || ()).is_ok() {
                 logs[0].insert(1);
-                room.take_back_used(shelf, logs, 1);
+                room.take_back_used(shard, logs, 1);
             }
             other.join().unwrap();
         });

@@ -4,9 +4,9 @@ use duramen_sync::thread;
 
 use crate::error::WalError;
 use crate::segments::archive::{Archiver, LOOK, RETRY};
-use crate::stream::inner::Shared;
+use crate::stream::inner::StreamInner;
 
-impl Shared {
+impl StreamInner {
     /// Wakes the archiver if there is a whole segment for it.
     #[inline]
     pub(crate) fn call_archiver(&self) {

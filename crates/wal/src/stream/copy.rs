@@ -4,22 +4,22 @@ use duramen_io::{Disk, OpenMode};
 use duramen_sync::Arc;
 use duramen_types::Lsn;
 
+use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name};
-use crate::place::FIRST_LSN;
 use crate::segments::files::copy_range;
-use crate::stream::inner::Shared;
+use crate::stream::inner::StreamInner;
 
 /// Keeps an open log from being recycled until it is dropped.
 #[derive(Debug)]
 pub(crate) struct StreamHold {
-    shared: Arc<Shared>,
+    shared: Arc<StreamInner>,
     hold: u64,
 }
 
 impl StreamHold {
     /// Keeps everything from the log's present start on.
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<StreamInner>) -> Self {
         Self { hold: shared.segments.hold(), shared }
     }
 

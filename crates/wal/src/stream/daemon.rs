@@ -1,4 +1,4 @@
-//! The background threads: the flush daemon, the keeper that makes segments ahead of need, and the
+//! The background threads: the flush daemon, the preallocator that makes segments ahead of need, and the
 //! notifier that wakes tasks and calls functions when what they wait for is hardened; and, if there
 //! is an archive, the archiver. (Several logs have one archiver for all: see
 //! [`crate::several::archiving`].)
@@ -14,7 +14,7 @@ use duramen_sync::{Arc, Backoff, Mutex};
 
 use crate::error::{Result, WalError};
 use crate::group_commit::policy::Due;
-use crate::stream::inner::{FailOnPanic, Shared};
+use crate::stream::inner::{FailOnPanic, StreamInner};
 
 /// How long the daemon sleeps between looks at a record that others wait for and that is still
 /// being filled in: its thread has been descheduled.
@@ -28,7 +28,7 @@ pub(crate) struct Daemons {
 
 impl Daemons {
     /// Starts them.
-    pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self> {
+    pub(crate) fn start(shared: &Arc<StreamInner>) -> Result<Self> {
         let daemons = Self { handles: Mutex::new(Vec::new()) };
         let start = || -> Result<()> {
             daemons.spawn("duramen-log-flush", shared, flush_loop)?;
@@ -45,7 +45,7 @@ impl Daemons {
         Ok(daemons)
     }
 
-    fn spawn(&self, name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> Result<()> {
+    fn spawn(&self, name: &str, shared: &Arc<StreamInner>, body: fn(&StreamInner)) -> Result<()> {
         let shared = Arc::clone(shared);
         let handle = spawn(name, move || body(&shared))
             .map_err(|error| WalError::System { what: format!("a thread for `{name}`"), reason: error.to_string() })?;
@@ -55,10 +55,10 @@ impl Daemons {
 
     /// Stops them and waits for that, or, if called by something that the notifier runs, for the
     /// others. The log has failed or is closed. Nothing happens the second time.
-    pub(crate) fn stop(&self, shared: &Shared) {
+    pub(crate) fn stop(&self, shared: &StreamInner) {
         shared.daemon.stop();
         shared.segments.hurry();
-        shared.keeper.stop();
+        shared.preallocator.stop();
         shared.notifier.stop();
         if let Some(archiver) = &shared.archiver {
             archiver.event().stop();
@@ -71,7 +71,7 @@ impl Daemons {
     }
 }
 
-fn flush_loop(shared: &Shared) {
+fn flush_loop(shared: &StreamInner) {
     let _guard = FailOnPanic(shared);
     let mut backoff = Backoff::new();
     while !shared.daemon.is_stopped() {
@@ -95,7 +95,7 @@ fn flush_loop(shared: &Shared) {
 }
 
 /// Ends when it has told everybody: nobody comes any more when it is told to stop.
-fn notify_loop(shared: &Shared) {
+fn notify_loop(shared: &StreamInner) {
     loop {
         let is_stopped = shared.notifier.is_stopped();
         let wakes = shared.queue.take_to_notify();
@@ -112,19 +112,19 @@ fn notify_loop(shared: &Shared) {
     }
 }
 
-fn archive_loop(shared: &Shared) {
+fn archive_loop(shared: &StreamInner) {
     let _guard = FailOnPanic(shared);
     shared.archive();
 }
 
-fn keep_loop(shared: &Shared) {
+fn keep_loop(shared: &StreamInner) {
     let _guard = FailOnPanic(shared);
-    while !shared.keeper.is_stopped() {
+    while !shared.preallocator.is_stopped() {
         let end = shared.space.end();
         if shared.segments.wants_more(end) {
             shared.segments.add_ahead(end);
         } else {
-            shared.keeper.wait(None);
+            shared.preallocator.wait(None);
         }
     }
 }

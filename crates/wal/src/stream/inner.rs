@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, OnceLock, thread};
-use duramen_types::{Gsn, Lsn, PageId, Place, TxnId, planted};
+use duramen_types::{Gsn, LogAddress, Lsn, PageId, TxnId, planted};
 
 use crate::buffer::clock::{Clock, CommonFloor};
 use crate::buffer::positions::Space;
@@ -16,7 +16,7 @@ use crate::device::{self, Device, Tail};
 use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, filled, record_bytes};
 use crate::format::segment::BLOCK;
-use crate::group_commit::queue::{CommitQueue, is_settled};
+use crate::group_commit::queue::{CommitQueue, is_resolved};
 use crate::group_commit::requests::Ask;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::options::WalOptions;
@@ -27,7 +27,7 @@ use crate::wake_event::WakeEvent;
 
 /// An open log.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct StreamInner {
     pub(crate) options: WalOptions,
     pub(crate) files: Arc<SegmentFiles>,
     pub(crate) segments: Segments,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) queue: CommitQueue,
     pub(crate) daemon: Arc<WakeEvent>,
     pub(crate) notifier: Arc<WakeEvent>,
-    pub(crate) keeper: WakeEvent,
+    pub(crate) preallocator: WakeEvent,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
@@ -83,7 +83,7 @@ impl Common {
     }
 }
 
-impl Shared {
+impl StreamInner {
     /// A log in `files` that is to go on at `end`, in the `ring` in persistent memory that has been
     /// found if it is to have one.
     pub(crate) fn new(
@@ -125,7 +125,7 @@ impl Shared {
             queue: CommitQueue::new(policy, Arc::clone(&daemon), Arc::clone(&notifier)),
             daemon,
             notifier,
-            keeper: WakeEvent::new(),
+            preallocator: WakeEvent::new(),
             opened_at: end,
             max_payload: options.max_payload(),
             unsealed,
@@ -169,7 +169,14 @@ impl Shared {
     /// been written before. Nor are fields that have just been written read two at once, as the
     /// compiler sees fit to do; that takes as long as all the rest.
     #[inline(never)]
-    fn try_insert_small(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8]) -> Option<Lsn> {
+    fn try_insert_small(
+        &self,
+        kinds: [u8; 2],
+        txn: TxnId,
+        page: PageId,
+        prev: LogAddress,
+        payload: &[u8],
+    ) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         let bytes = record_bytes(payload.len());
@@ -178,7 +185,15 @@ impl Shared {
 
     /// Inserts any record. It has been `tried` as a small one before.
     #[cold]
-    fn insert_any(&self, kinds: [u8; 2], txn: TxnId, page: PageId, prev: Place, payload: &[u8], tried: bool) -> Lsn {
+    fn insert_any(
+        &self,
+        kinds: [u8; 2],
+        txn: TxnId,
+        page: PageId,
+        prev: LogAddress,
+        payload: &[u8],
+        tried: bool,
+    ) -> Lsn {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
         self.insert_completed(record, 0, tried, |_, _| {}).0
@@ -258,7 +273,7 @@ impl Shared {
         match self.device.write_out(self.tail(), &self.segments) {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {
-                    self.keeper.wake();
+                    self.preallocator.wake();
                 }
                 self.call_archiver();
                 progress
@@ -280,7 +295,7 @@ impl Shared {
         // Before the flag: who sees the flag finds the reason.
         let _ = self.failure.set(reason);
         self.space.fail();
-        self.queue.wake_settled(&self.space);
+        self.queue.wake_resolved(&self.space);
     }
 
     /// What stopped the log.
@@ -298,10 +313,10 @@ impl Shared {
 
     /// Asks for everything up to `lsn` to be hardened some time, if it is not.
     pub(crate) fn request(&self, lsn: Lsn) -> Result<()> {
-        if !self.is_settled(lsn) {
+        if !self.is_resolved(lsn) {
             self.device.fence();
         }
-        if self.is_settled(lsn) {
+        if self.is_resolved(lsn) {
             return Ok(());
         }
         self.check_inserted(lsn)?;
@@ -325,16 +340,16 @@ impl Shared {
         if lsn < end { Ok(()) } else { Err(WalError::OutOfRange { lsn, start: self.segments.start(), end }) }
     }
 
-    /// The outcome of waiting for `lsn`, which is settled.
+    /// The outcome of waiting for `lsn`, which is resolved.
     pub(crate) fn outcome(&self, lsn: Lsn) -> Result<()> {
         if self.space.hardened() > lsn { Ok(()) } else { Err(self.refusal()) }
     }
 
     /// Whether waiting for `lsn` is over.
-    pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
-        is_settled(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || {
+    pub(crate) fn is_resolved(&self, lsn: Lsn) -> bool {
+        is_resolved(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || {
             self.device.look(self.tail());
-            is_settled(&self.space, lsn)
+            is_resolved(&self.space, lsn)
         }
     }
 
@@ -354,7 +369,7 @@ impl Shared {
 }
 
 /// Fails the log when a thread that works for others panics, so that nobody waits for it for ever.
-pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
+pub(crate) struct FailOnPanic<'a>(pub(crate) &'a StreamInner);
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
@@ -370,7 +385,7 @@ impl Drop for FailOnPanic<'_> {
 /// A small record on its way into the buffer. What is filled in is not beyond where `Space` has
 /// looked for room.
 struct Small<'a> {
-    shared: &'a Shared,
+    shared: &'a StreamInner,
     bytes: usize,
     record: NewRecord<'a>,
 }
@@ -387,7 +402,7 @@ impl Fill for Small<'_> {
 
 /// A record of any kind on its way into the buffer.
 struct Any<'a, C> {
-    shared: &'a Shared,
+    shared: &'a StreamInner,
     bytes: u64,
     record: NewRecord<'a>,
     tail: usize,

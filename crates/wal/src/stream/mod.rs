@@ -12,27 +12,27 @@ use std::collections::BTreeMap;
 use duramen_sync::{Arc, References};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
+use crate::address::{FIRST_LSN, Inserted};
 use crate::device::nvm::open::FoundRing;
 use crate::error::{Result, WalError};
 use crate::format::record::{Identity, NewRecord, Record, RecordRef};
 use crate::format::segment::{Geometry, directory};
 use crate::group_commit::requests::Ask;
 use crate::options::WalOptions;
-use crate::place::{FIRST_LSN, Inserted};
 use crate::segments::archive::Archiver;
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover::{self, Found};
 use crate::segments::scan::{BackScanner, Scanner};
 use crate::stats::{Extent, WalStats};
 use crate::stream::daemon::Daemons;
-use crate::stream::inner::{Common, Shared};
+use crate::stream::inner::{Common, StreamInner};
 
 /// One stream of records: a log by itself, or one of several that are one.
 ///
 /// Dropping it stops its threads without hardening anything, like a crash; see [`Stream::close`].
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) shared: References<Shared>,
+    pub(crate) shared: References<StreamInner>,
     daemons: Daemons,
 }
 
@@ -54,7 +54,7 @@ impl Stream {
         let geometry = Geometry { segment_bytes: options.segment_bytes };
         let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
         let ring = FoundRing::for_new(&options, &identity)?;
-        let shared = Shared::new(home, options, files, FIRST_LSN, FIRST_LSN, common, ring)?;
+        let shared = StreamInner::new(home, options, files, FIRST_LSN, FIRST_LSN, common, ring)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
@@ -70,8 +70,15 @@ impl Stream {
         // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
         found.files.sync()?;
         found.home.disk().sync_directory(&directory(found.files.identity.log))?;
-        let shared =
-            Shared::new(Arc::clone(&found.home), options, Arc::clone(&found.files), found.start, end, common, ring)?;
+        let shared = StreamInner::new(
+            Arc::clone(&found.home),
+            options,
+            Arc::clone(&found.files),
+            found.start,
+            end,
+            common,
+            ring,
+        )?;
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end).filter(|number| shared.files.has(*number)) {
             shared.segments.write_header(&*shared.files.file(number, end)?, number)?;
@@ -79,7 +86,7 @@ impl Stream {
         Self::start_threads(shared)
     }
 
-    fn start_threads(shared: Shared) -> Result<Self> {
+    fn start_threads(shared: StreamInner) -> Result<Self> {
         let shared = Arc::new(shared);
         let daemons = Daemons::start(&shared)?;
         Ok(Self { shared: References::new(shared), daemons })
@@ -94,7 +101,7 @@ impl Stream {
 
     /// Where it starts, up to where it is hardened, and where the next record goes.
     pub(crate) fn extent(&self) -> Extent {
-        let Shared { segments, space, .. } = &**self.shared;
+        let StreamInner { segments, space, .. } = &**self.shared;
         Extent { start: segments.start(), durable: space.hardened(), end: space.end() }
     }
 

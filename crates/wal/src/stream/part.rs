@@ -10,7 +10,7 @@ use duramen_types::{Lsn, planted};
 use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::Wake;
-use crate::stream::inner::Shared;
+use crate::stream::inner::StreamInner;
 
 /// What hardens everything up to a position when it has been asked to.
 pub(crate) trait Hardens: Debug + Send + Sync + 'static {
@@ -30,11 +30,11 @@ pub(crate) trait Hardens: Debug + Send + Sync + 'static {
     fn outcome(&self, at: Self::Position) -> Result<()>;
 }
 
-impl Hardens for Shared {
+impl Hardens for StreamInner {
     type Position = Lsn;
 
     fn is_ready(&self, at: Lsn) -> bool {
-        self.is_settled(at)
+        self.is_resolved(at)
     }
 
     fn queue(&self, at: Lsn, wake: Wake) -> Option<Wake> {
@@ -52,7 +52,7 @@ impl Hardens for Shared {
 
 /// The part of a request that one log has to do, or several that do it together.
 #[derive(Debug)]
-pub(crate) struct Part<T: Hardens = Shared> {
+pub(crate) struct Part<T: Hardens = StreamInner> {
     of: Reference<T>,
     at: T::Position,
     /// What the queue wakes, once this has been polled.
@@ -63,7 +63,7 @@ pub(crate) struct Part<T: Hardens = Shared> {
 
 impl Part {
     /// Asks a log.
-    pub(crate) fn request(shared: &References<Shared>, lsn: Lsn) -> Self {
+    pub(crate) fn request(shared: &References<StreamInner>, lsn: Lsn) -> Self {
         Self { refused: shared.request(lsn).err(), ..Self::requested(shared.take(), lsn) }
     }
 }

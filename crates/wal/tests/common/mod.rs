@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use duramen_io::{Disk, SimDisk};
 pub use duramen_test_support::{Rng, Stride};
-use duramen_types::{Gsn, LogId, Lsn, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::{
     GroupCommit, InsertDesign, Inserted, Log, LogDevice, LogReader, NewRecord, Record, Result, Sealing, WalOptions,
 };
@@ -38,7 +38,7 @@ impl OneStream for Log {
     }
 
     fn read_at(&self, lsn: Lsn) -> Result<Record> {
-        self.read(Place::of(LogId::ZERO, lsn))
+        self.read(LogAddress::of(LogId::ZERO, lsn))
     }
 
     fn recycle_to(&self, lsn: Lsn) -> Result<()> {
@@ -93,7 +93,7 @@ pub fn record(txn: u64, payload: &[u8]) -> NewRecord<'_> {
         flags: 0,
         txn: TxnId::new(txn),
         page: PageId::new(txn + 1),
-        prev: Place::ZERO,
+        prev: LogAddress::ZERO,
         after: Gsn::ZERO,
         payload,
     }

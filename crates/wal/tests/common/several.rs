@@ -81,7 +81,7 @@ pub fn work(logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> 
         if random.below(3) == 0 {
             let after = history.page_gsns[page];
             let commit = logs.insert_synchronized(log, NewRecord { after, kind: 2, ..record(1, &[]) }, None);
-            let own = (random.below(2) == 0).then(|| commit.place());
+            let own = (random.below(2) == 0).then(|| commit.address());
             match random.below(4) {
                 0 => {}
                 1 => logs.harden(commit.gsn, own).wait()?,

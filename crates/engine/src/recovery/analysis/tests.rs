@@ -12,18 +12,18 @@ fn logs(count: u16) -> Arc<Log> {
 }
 
 /// Inserts a record of `txn`, in its own time; returns its GSN and place.
-fn insert(logs: &Log, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> (Gsn, Place) {
+fn insert(logs: &Log, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> (Gsn, LogAddress) {
     let record = NewRecord { txn: TxnId::new(txn), flags, after, ..kind.record(&[]) };
     let inserted = logs.insert(LogId::new(log), record);
-    (inserted.gsn, inserted.place())
+    (inserted.gsn, inserted.address())
 }
 
 fn harden(logs: &Log) {
     let end = logs.insert_synchronized(LogId::ZERO, Kind::Synchronization.record(&[]), None);
-    logs.wait_hardened(end.gsn, Some(end.place())).unwrap();
+    logs.wait_hardened(end.gsn, Some(end.address())).unwrap();
 }
 
-fn entry(txn: u64, state: TxnState, first: Gsn, last: Place) -> TxnEntry {
+fn entry(txn: u64, state: TxnState, first: Gsn, last: LogAddress) -> TxnEntry {
     TxnEntry { txn: TxnId::new(txn), state, first, last }
 }
 
@@ -80,7 +80,7 @@ fn the_first_record_is_known_from_the_checkpoint_or_from_the_log() {
     let found: Vec<_> =
         [5, 6, 7, 5, 6, 7].map(|txn| insert(&logs, 0, txn, Kind::FreeOnCommit, 0, Gsn::ZERO)).into_iter().collect();
     harden(&logs);
-    let (earlier, last) = (Gsn::new(100), Place::new(5000));
+    let (earlier, last) = (Gsn::new(100), LogAddress::new(5000));
     let table = [entry(5, TxnState::Active, Gsn::ZERO, last), entry(6, TxnState::Active, earlier, last)];
     let expected = [
         entry(5, TxnState::Active, found[0].0, found[3].1),
@@ -151,7 +151,7 @@ fn what_is_over_is_forgotten_at_each_step() {
     }
     harden(&logs);
     // The checkpoint knows the first, of which it has to be told.
-    let table = [entry(5, TxnState::Active, Gsn::ZERO, Place::new(5000))];
+    let table = [entry(5, TxnState::Active, Gsn::ZERO, LogAddress::new(5000))];
     let (left, most) = analyzed_in_steps(&logs, &table, &starts(&logs), 500);
     assert!(left.is_empty(), "{left:?}");
     assert!((1..20).contains(&most), "{most}");

@@ -1,6 +1,6 @@
 //! The pipeline over logs in memory.
 
-use duramen_sync::crew;
+use duramen_sync::parallel;
 
 use super::*;
 use crate::error::Error;
@@ -100,7 +100,7 @@ fn run(recorder: Recorder, logs: &[Vec<Entry>], portions: Portions, threads: usi
     let sources = logs.iter().map(|log| log.clone().into()).collect();
     let pipeline = Arc::new(Pipeline::new(recorder, sources, portions));
     let shared = Arc::clone(&pipeline);
-    crew::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>()?;
+    parallel::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>()?;
     let over = Pipeline::into_over(pipeline);
     let repeated = over.stages.repeated.iter().map(|bucket| bucket.lock().clone()).collect();
     Ok((repeated, over.windows))
@@ -156,7 +156,7 @@ mod threads {
                 let sources = logs().into_iter().map(Source::from).collect();
                 let pipeline = Arc::new(Pipeline::new(Recorder::new(1), sources, portions));
                 let shared = Arc::clone(&pipeline);
-                crew::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
+                parallel::run(threads, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
                 let over = Pipeline::into_over(pipeline);
                 let mut all = over.stages.repeated[0].lock().clone();
                 let mut kept = over.kept.expect("there is something to repeat").concat();
@@ -224,7 +224,7 @@ mod models {
             let sources = vec![Source::from(vec![(1, 0), (3, 0)])];
             let pipeline = Arc::new(Pipeline::new(Recorder::new(1), sources, portions));
             let shared = Arc::clone(&pipeline);
-            crew::run(2, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
+            parallel::run(2, "pipeline", move || shared.work()).into_iter().collect::<Result<()>>().unwrap();
             let over = Pipeline::into_over(pipeline);
             assert_eq!(*over.stages.repeated[0].lock(), [(1, 0)]);
             assert_eq!(over.kept.unwrap().concat(), [(3, 0)]);

@@ -22,7 +22,7 @@ use crate::device::nvm::ring::NvmRing;
 use crate::device::{Device, Tail};
 use crate::error::Result;
 use crate::format::record::{MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode, record_bytes};
-use crate::group_commit::queue::is_settled;
+use crate::group_commit::queue::is_resolved;
 use crate::options::{GroupCommit, Sealing, WalOptions};
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
@@ -46,7 +46,7 @@ pub(crate) struct NvmDevice {
     /// Where caches are volatile, or if the log is hardened together with others.
     passive: Option<Arc<Passive>>,
     /// The threads' cells, if there are any, are about this log only. Several logs are hardened
-    /// together: see [`crate::several::commit_round`].
+    /// together: see [`crate::several::commit_rounds`].
     only: bool,
     stalled: Stalled,
 }
@@ -104,10 +104,10 @@ impl NvmDevice {
     }
 
     /// Whether waiting for `lsn` is over, once what has been put off is looked at.
-    fn is_settled(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
-        is_settled(tail.space, lsn) || {
+    fn is_resolved(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
+        is_resolved(tail.space, lsn) || {
             self.look(tail);
-            is_settled(tail.space, lsn)
+            is_resolved(tail.space, lsn)
         }
     }
 }
@@ -172,7 +172,7 @@ impl Device for NvmDevice {
         self.fence();
         let mut backoff = Backoff::new();
         let mut began = None;
-        while !self.is_settled(tail, lsn) {
+        while !self.is_resolved(tail, lsn) {
             if backoff.is_spinning() {
                 backoff.snooze();
             } else if began.get_or_insert_with(Instant::now).elapsed() < PATIENCE {

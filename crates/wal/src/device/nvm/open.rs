@@ -49,7 +49,7 @@ impl FoundRing {
         if let Some((from, to)) = in_ring.tail {
             // It is brought to the segments again if the power goes off soon, and must not be less
             // then.
-            ring.settle(from, to);
+            ring.make_durable(from, to);
         }
         let this = Self { ring, found: in_ring };
         if let Some((from, to)) = in_ring.tail

@@ -6,7 +6,7 @@
 //! write-combining buffers, which a thread sees to, for its own records, when it commits or is
 //! about to wait for something, as for a lock, a latch or a page from disk. A commit is hardened
 //! when everything before it is durable, records of other threads included: in its log, or, with
-//! several, up to its GSN in all of them ([`crate::several::commit_round`]). The threads' side is
+//! several, up to its GSN in all of them ([`crate::several::commit_rounds`]). The threads' side is
 //! the same, and is here. One log's GSNs are its LSNs.
 //!
 //! Each thread has a cell. `dgsn` is the GSN below which all of its records are durable; its

@@ -259,7 +259,7 @@ impl NvmRing {
     /// Makes durable what has been found of the log in `[from, to)`. It can be seen, but if the
     /// process has ended and the power has not, it may be in a cache, or have been streamed and not
     /// fenced.
-    pub(crate) fn settle(&self, from: Lsn, to: Lsn) {
+    pub(crate) fn make_durable(&self, from: Lsn, to: Lsn) {
         // Whether processors can be drained makes no difference: who has ended runs on none of
         // them.
         let _: Drained = drain_processors([&*self.region], self.drain);
@@ -304,7 +304,7 @@ impl NvmRing {
         self.set_state(State::InUse);
     }
 
-    /// Marks a blank region as a ring, durably, before anything else is put into it: from then on
+    /// GsnIndex a blank region as a ring, durably, before anything else is put into it: from then on
     /// it is not blank.
     fn claim(&self) {
         let mut magic = [0; 8];

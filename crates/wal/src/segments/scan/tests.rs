@@ -1,7 +1,7 @@
 //! Scans in small windows, most of which are read ahead.
 
 use duramen_io::{Disk, Fault, SimDisk};
-use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 
 use super::*;
 use crate::error::WalError;
@@ -38,7 +38,8 @@ fn log(disk: &SimDisk, records: u64, length: Length) -> Log {
     for number in 0..records {
         let payload = vec![number as u8; length(number)];
         let (txn, page) = (TxnId::new(number), PageId::new(number));
-        let record = NewRecord { kind: 1, flags: 0, txn, page, prev: Place::ZERO, after: Gsn::ZERO, payload: &payload };
+        let record =
+            NewRecord { kind: 1, flags: 0, txn, page, prev: LogAddress::ZERO, after: Gsn::ZERO, payload: &payload };
         last = wal.insert(LogId::ZERO, record).gsn;
     }
     wal.wait_hardened(last, None).unwrap();

@@ -1,7 +1,7 @@
 //! Records read backwards, by the places that other records name.
 
 use duramen_io::{Disk, SimDisk};
-use duramen_types::{Gsn, LogId, PageId, Place, TxnId};
+use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 
 use super::*;
 use crate::error::WalError;
@@ -18,15 +18,16 @@ fn log(disk: &SimDisk, records: u64, length: fn(u64) -> usize) -> (Log, Vec<Lsn>
     for number in 0..records {
         let payload = vec![number as u8; length(number)];
         let (txn, page) = (TxnId::new(number), PageId::new(number));
-        let record = NewRecord { kind: 1, flags: 0, txn, page, prev: Place::ZERO, after: Gsn::ZERO, payload: &payload };
+        let record =
+            NewRecord { kind: 1, flags: 0, txn, page, prev: LogAddress::ZERO, after: Gsn::ZERO, payload: &payload };
         places.push(wal.insert(LogId::ZERO, record).lsn);
     }
     wal.wait_hardened(Gsn::new(places.last().unwrap().get()), None).unwrap();
     (wal, places)
 }
 
-fn place(lsn: Lsn) -> Place {
-    Place::of(LogId::ZERO, lsn)
+fn place(lsn: Lsn) -> LogAddress {
+    LogAddress::of(LogId::ZERO, lsn)
 }
 
 /// Reads every `step`-th record, the last first; returns how many operations and bytes that took.
@@ -105,7 +106,7 @@ fn what_was_not_hardened_is_read_again() {
         flags: 0,
         txn: TxnId::new(1),
         page: PageId::ZERO,
-        prev: Place::ZERO,
+        prev: LogAddress::ZERO,
         after: Gsn::ZERO,
         payload: b"later",
     };

@@ -3,39 +3,39 @@
 /// A processor by its node and its number within that. Both count from zero without gaps; nodes that have memory and no
 /// processors are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Seat {
+pub struct CpuLocation {
     /// The node, among those that have processors.
     pub node: usize,
     /// The processor, among those of its node.
     pub processor: usize,
 }
 
-/// The seats of all processors of a machine.
+/// The topology of all processors of a machine.
 #[derive(Debug)]
 #[cfg(not(any(duramen_loom, duramen_machine)))]
-pub(crate) struct Seats {
+pub(crate) struct CpuTopology {
     /// By number of the processor.
-    seats: Vec<Seat>,
+    topology: Vec<CpuLocation>,
     nodes: usize,
 }
 
 #[cfg(not(any(duramen_loom, duramen_machine)))]
-impl Seats {
+impl CpuTopology {
     /// From the lists of processors of each node, as the system writes them: `0-3,8`.
     pub(crate) fn of_nodes<'a>(lists: impl IntoIterator<Item = &'a str>) -> Self {
-        let (mut seats, mut nodes) = (Vec::new(), 0);
+        let (mut topology, mut nodes) = (Vec::new(), 0);
         for list in lists {
             let mut processor = 0;
             for number in processors(list) {
-                if seats.len() <= number {
-                    seats.resize(number + 1, Seat::default());
+                if topology.len() <= number {
+                    topology.resize(number + 1, CpuLocation::default());
                 }
-                seats[number] = Seat { node: nodes, processor };
+                topology[number] = CpuLocation { node: nodes, processor };
                 processor += 1;
             }
             nodes += usize::from(processor > 0);
         }
-        Self { seats, nodes: nodes.max(1) }
+        Self { topology, nodes: nodes.max(1) }
     }
 
     /// Nodes that have processors; at least one.
@@ -43,9 +43,9 @@ impl Seats {
         self.nodes
     }
 
-    /// The seat of a processor; without a node of its own it counts as one of the first.
-    pub(crate) fn of(&self, processor: usize) -> Seat {
-        self.seats.get(processor).copied().unwrap_or(Seat { node: 0, processor })
+    /// The location of a processor; without a node of its own it counts as one of the first.
+    pub(crate) fn of(&self, processor: usize) -> CpuLocation {
+        self.topology.get(processor).copied().unwrap_or(CpuLocation { node: 0, processor })
     }
 }
 
@@ -69,13 +69,15 @@ mod tests {
     #[test]
     fn processors_are_numbered_within_their_node() {
         // Alternating numbers, a node with memory only, and two threads to a core.
-        let seats = Seats::of_nodes(["0,2,4-6\n", "", "\n", "1,3,7-8\n"]);
-        assert_eq!(seats.nodes(), 2);
-        let found: Vec<(usize, usize)> =
-            (0..9).map(|processor| seats.of(processor)).map(|seat| (seat.node, seat.processor)).collect();
+        let topology = CpuTopology::of_nodes(["0,2,4-6\n", "", "\n", "1,3,7-8\n"]);
+        assert_eq!(topology.nodes(), 2);
+        let found: Vec<(usize, usize)> = (0..9)
+            .map(|processor| topology.of(processor))
+            .map(|location| (location.node, location.processor))
+            .collect();
         assert_eq!(found, [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (0, 3), (0, 4), (1, 2), (1, 3)]);
-        assert_eq!(seats.of(100), Seat { node: 0, processor: 100 });
-        let none = Seats::of_nodes(["x-", "-"]);
-        assert_eq!((none.nodes(), none.of(3)), (1, Seat { node: 0, processor: 3 }));
+        assert_eq!(topology.of(100), CpuLocation { node: 0, processor: 100 });
+        let none = CpuTopology::of_nodes(["x-", "-"]);
+        assert_eq!((none.nodes(), none.of(3)), (1, CpuLocation { node: 0, processor: 3 }));
     }
 }

@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 ///
 /// # Errors
 /// Those of [`File::allocate`]; the file may have become longer by then.
-pub fn allocate_gently(file: &dyn File, len: u64, hurry: impl Fn() -> bool) -> Result<()> {
+pub fn throttled_allocate(file: &dyn File, len: u64, hurry: impl Fn() -> bool) -> Result<()> {
     let mut at = file.len()?;
     while at < len {
         let start = Instant::now();
@@ -47,7 +47,7 @@ mod tests {
                 let file = disk.open(&format!("{name}{from}"), OpenMode::CreateNew).unwrap();
                 file.allocate(from * 8192).unwrap();
                 let asked = Cell::new(0);
-                allocate_gently(&*file, len, || {
+                throttled_allocate(&*file, len, || {
                     asked.set(asked.get() + 1);
                     asked.get() > 1
                 })

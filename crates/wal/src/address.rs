@@ -1,6 +1,6 @@
 //! Addresses in a log: where it begins, and where a record went.
 
-use duramen_types::{Gsn, LogId, Lsn, Place};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn};
 
 /// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never
 /// logged".
@@ -21,8 +21,8 @@ pub struct Inserted {
 
 impl Inserted {
     /// Where it starts, in which log.
-    pub fn place(&self) -> Place {
-        Place::of(self.log, self.lsn)
+    pub fn address(&self) -> LogAddress {
+        LogAddress::of(self.log, self.lsn)
     }
 
     /// Bytes of the record.

@@ -45,7 +45,7 @@ mod tests {
     fn all_of_them_work() {
         let next = Arc::new(AtomicUsize::new(0));
         let taken = Arc::clone(&next);
-        let sums = run(3, "crew", move || {
+        let sums = run(3, "parallel", move || {
             let mut sum = 0;
             loop {
                 match taken.fetch_add(1, Ordering::Relaxed) {
@@ -56,7 +56,7 @@ mod tests {
         });
         assert_eq!((sums.len(), sums.iter().sum::<usize>()), (3, 4950));
         assert_eq!(next.load(Ordering::Relaxed), 103);
-        assert_eq!(run(1, "crew", || 7), [7]);
+        assert_eq!(run(1, "parallel", || 7), [7]);
     }
 
     #[test]

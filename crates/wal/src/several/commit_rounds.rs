@@ -1,4 +1,4 @@
-//! Group commit over several logs whose rings are in persistent memory (Wang and Johnson, *Scalable
+//! CommitRounds commit over several logs whose rings are in persistent memory (Wang and Johnson, *Scalable
 //! Logging through Emerging Non-Volatile Memory*, section 4.1).
 //!
 //! A commit there is an ordinary record. What makes the logs whole up to it after a crash, and tells when it is hardened, is
@@ -45,8 +45,8 @@ use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
-use crate::several::complete::Complete;
-use crate::several::log_set::Together;
+use crate::several::complete::DurableGsn;
+use crate::several::log_set::LogSet;
 use crate::stats::WalStats;
 use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
@@ -54,7 +54,7 @@ use crate::wake_event::WakeEvent;
 /// A round that has lasted so long waits for a straggler. Most transactions commit in less.
 const DRAIN_AFTER: Duration = Duration::from_micros(500);
 
-/// From one look at a round to the next, for all threads together: each look takes lines from the caches of those who insert.
+/// From one look at a round to the next, for all threads log_set: each look takes lines from the caches of those who insert.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(5);
 
 /// How long a thread waits without sleeping.
@@ -64,12 +64,12 @@ const SPIN_LIMIT: Duration = Duration::from_micros(60);
 const TICK: Duration = Duration::from_micros(100);
 const LONG_TICK: Duration = Duration::from_millis(1);
 
-/// Several logs that are hardened together.
+/// Several logs that are hardened log_set.
 #[derive(Debug)]
-pub(crate) struct Group {
-    logs: Arc<Together>,
+pub(crate) struct CommitRounds {
+    logs: Arc<LogSet>,
     passive: Arc<Passive>,
-    complete: Arc<Complete>,
+    complete: Arc<DurableGsn>,
     /// Before this time, in nanoseconds, a look at the round is too early.
     next_look: CachePadded<AtomicU64>,
     rounds: CachePadded<Mutex<Rounds>>,
@@ -129,9 +129,9 @@ impl Round {
     }
 }
 
-impl Group {
+impl CommitRounds {
     /// Logs that share this, complete up to where that says.
-    pub(crate) fn new(logs: Arc<Together>, passive: Arc<Passive>, complete: Arc<Complete>) -> Self {
+    pub(crate) fn new(logs: Arc<LogSet>, passive: Arc<Passive>, complete: Arc<DurableGsn>) -> Self {
         Self {
             logs,
             passive,
@@ -201,7 +201,7 @@ impl Group {
         }
     }
 
-    fn is_settled(&self, gsn: Gsn) -> bool {
+    fn is_resolved(&self, gsn: Gsn) -> bool {
         self.complete.get() >= gsn || self.is_over.load(Ordering::Acquire)
     }
 
@@ -333,20 +333,20 @@ impl Group {
     }
 }
 
-impl Hardens for Group {
+impl Hardens for CommitRounds {
     type Position = Gsn;
 
     /// Takes the round further if not.
     fn is_ready(&self, gsn: Gsn) -> bool {
-        self.is_settled(gsn) || {
+        self.is_resolved(gsn) || {
             self.look_if_due(gsn);
-            self.is_settled(gsn)
+            self.is_resolved(gsn)
         }
     }
 
     fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
         let mut waiters = self.waiters.lock();
-        if !planted!(QueuedUnseen) && self.is_settled(gsn) {
+        if !planted!(QueuedUnseen) && self.is_resolved(gsn) {
             return Some(wake);
         }
         waiters.push(gsn, wake);
@@ -385,7 +385,7 @@ impl Hardens for Group {
 }
 
 /// Ends all waiting when the daemon panics.
-struct EndOnPanic<'a>(&'a Group);
+struct EndOnPanic<'a>(&'a CommitRounds);
 
 impl Drop for EndOnPanic<'_> {
     fn drop(&mut self) {
@@ -400,5 +400,5 @@ impl Drop for EndOnPanic<'_> {
 }
 
 #[cfg(test)]
-#[path = "commit_round_tests.rs"]
+#[path = "commit_rounds_tests.rs"]
 mod tests;
