@@ -55,7 +55,8 @@ pub(crate) struct BenchArgs {
     /// Size of the database in the workload's unit; without it, the workload's own choice.
     #[arg(long)]
     pub(crate) scale: Option<u64>,
-    /// Directory for the databases, on the disk that is to be measured. They are removed at the end.
+    /// Directory for the databases, on the disk that is to be measured. They are removed at the
+    /// end.
     #[arg(long, default_value = "peers-data")]
     pub(crate) dir: PathBuf,
     /// Seed of the inputs.

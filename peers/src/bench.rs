@@ -1,8 +1,9 @@
 //! `duramen-peers bench`: many measurements, engine by engine in turn.
 //!
-//! Each engine is loaded once for each workload. Each measurement then works on a fresh copy of that database, so that all
-//! of them start from the same files, and runs in a process of its own. The engines take turns for each number of clients
-//! and each run, so that a disturbance from outside does not hit one engine alone.
+//! Each engine is loaded once for each workload. Each measurement then works on a fresh copy of
+//! that database, so that all of them start from the same files, and runs in a process of its own.
+//! The engines take turns for each number of clients and each run, so that a disturbance from
+//! outside does not hit one engine alone.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! One measurement: a process of its own, so that no engine's threads, caches or counts touch another's.
+//! One measurement: a process of its own, so that no engine's threads, caches or counts touch
+//! another's.
 
 use std::error::Error;
 use std::path::Path;
@@ -42,11 +43,14 @@ pub(crate) struct Measurement {
     pub(crate) p95_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) max_us: f64,
-    /// Bytes that were written by calls of the C library, or, where the engine goes past it, the engine's own count.
+    /// Bytes that were written by calls of the C library, or, where the engine goes past it, the
+    /// engine's own count.
     pub(crate) written: u64,
-    /// `write_bytes` of `/proc/self/io`. The kernel counts a whole folio when a part of it is made dirty.
+    /// `write_bytes` of `/proc/self/io`. The kernel counts a whole folio when a part of it is made
+    /// dirty.
     pub(crate) write_bytes: Option<u64>,
-    /// What made data durable: the C library's calls, or, where the engine goes past it, the engine's own count.
+    /// What made data durable: the C library's calls, or, where the engine goes past it, the
+    /// engine's own count.
     pub(crate) syncs: u64,
     /// `libc` or `engine`: who counted.
     pub(crate) counted_by: String,

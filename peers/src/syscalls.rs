@@ -1,10 +1,11 @@
 //! Counts what the engines ask of the disk.
 //!
-//! This program defines the C library's functions that make data durable, and those that open and close files, so that
-//! the linker gives them to every engine in it, Rust, C or C++ (what a preloaded library would do). Each counts and makes
-//! the system call. Descriptors that were opened with `O_SYNC` or `O_DSYNC` are remembered: each write to one of them is a
-//! sync, too. What goes past the C library, by io_uring or bare system calls, is not seen here: an engine that does so must
-//! count for itself (`Peer::own_counts`).
+//! This program defines the C library's functions that make data durable, and those that open and
+//! close files, so that the linker gives them to every engine in it, Rust, C or C++ (what a
+//! preloaded library would do). Each counts and makes the system call. Descriptors that were opened
+//! with `O_SYNC` or `O_DSYNC` are remembered: each write to one of them is a sync, too. What goes
+//! past the C library, by io_uring or bare system calls, is not seen here: an engine that does so
+//! must count for itself (`Peer::own_counts`).
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -33,9 +34,11 @@ pub(crate) struct Counts {
     pub(crate) fdatasync: u64,
     /// Calls of `msync` that wait.
     pub(crate) msync: u64,
-    /// Calls of `sync_file_range`. It makes nothing durable: it is shown, and not counted as a sync.
+    /// Calls of `sync_file_range`. It makes nothing durable: it is shown, and not counted as a
+    /// sync.
     pub(crate) sync_file_range: u64,
-    /// Writes to descriptors with `O_SYNC` or `O_DSYNC`, and `pwritev2` with `RWF_SYNC` or `RWF_DSYNC`.
+    /// Writes to descriptors with `O_SYNC` or `O_DSYNC`, and `pwritev2` with `RWF_SYNC` or
+    /// `RWF_DSYNC`.
     pub(crate) sync_writes: u64,
     /// Bytes written by calls, to whatever it was.
     pub(crate) written: u64,
@@ -72,7 +75,8 @@ impl Counts {
     }
 }
 
-/// Whether the counting works: the functions above, and not the C library's, are the ones that are called.
+/// Whether the counting works: the functions above, and not the C library's, are the ones that are
+/// called.
 pub(crate) fn works() -> bool {
     let before = Counts::now();
     let Ok(file) = tempfile::tempfile() else { return false };
@@ -81,8 +85,8 @@ pub(crate) fn works() -> bool {
     synced && fsync == 1 && fdatasync == 1
 }
 
-/// Bytes that the process has caused to be sent to the storage layer (`write_bytes` of `/proc/self/io`): pages that it has
-/// made dirty, and direct writes.
+/// Bytes that the process has caused to be sent to the storage layer (`write_bytes` of
+/// `/proc/self/io`): pages that it has made dirty, and direct writes.
 pub(crate) fn bytes_written() -> Option<u64> {
     let io = std::fs::read_to_string("/proc/self/io").ok()?;
     io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.trim().parse().ok()
@@ -159,7 +163,8 @@ interpose! {
     writev(fd: c_int, parts: *const iovec, count: c_int) -> wrote ssize_t = libc::SYS_writev, count_write(fd);
 }
 
-// The kernel takes the offset of these in two halves; on 64-bit machines the second is not looked at.
+// The kernel takes the offset of these in two halves; on 64-bit machines the second is not looked
+// at.
 const HIGH: c_long = 0;
 
 /// Counts and makes the system call.
@@ -221,8 +226,9 @@ pub(crate) unsafe extern "C" fn pwritev64v2(
     unsafe { pwritev2(fd, parts, count, offset, flags) }
 }
 
-/// `open` and its kin have a last argument only when they make a file. Passing it on always is sound: on the machines that
-/// this is for, a named argument is passed as a variable one is, and the system looks at it only when it is meant.
+/// `open` and its kin have a last argument only when they make a file. Passing it on always is
+/// sound: on the machines that this is for, a named argument is passed as a variable one is, and
+/// the system looks at it only when it is meant.
 macro_rules! interpose_open {
     ($($name:ident, $at:ident;)*) => {$(
         /// Remembers how the file was opened.

@@ -47,14 +47,17 @@ pub(crate) struct OpenArgs {
     /// Memory for pages, in MiB
     #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
     pub(crate) pool_mb: u32,
-    /// Threads that recovery uses [default: one for each processor, as far as there is log that is worth it]
+    /// Threads that recovery uses [default: one for each processor, as far as there is log that is
+    /// worth it]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=32))]
     pub(crate) recovery_threads: Option<u32>,
-    /// After a crash, open as soon as the log has been read; losers are rolled back and pages redone in the background
+    /// After a crash, open as soon as the log has been read; losers are rolled back and pages
+    /// redone in the background
     #[arg(long, alias = "open-early")]
     pub(crate) instant_recovery: bool,
-    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with --instant-recovery, half of it is for
-    /// those that wait [default: 64, or 1024 with --instant-recovery]
+    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with
+    /// --instant-recovery, half of it is for those that wait [default: 64, or 1024 with
+    /// --instant-recovery]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
     pub(crate) redo_memory_mb: Option<u32>,
     /// Read and write through the system's page cache
@@ -63,7 +66,8 @@ pub(crate) struct OpenArgs {
     /// Do not use io_uring
     #[arg(long)]
     pub(crate) no_uring: bool,
-    /// Copy log segments to this directory before they are recycled, for restoring; once begun, to be given always
+    /// Copy log segments to this directory before they are recycled, for restoring; once begun, to
+    /// be given always
     #[arg(long, value_name = "DIR")]
     pub(crate) archive: Option<PathBuf>,
     #[command(flatten)]
@@ -76,12 +80,13 @@ pub(crate) struct LogArgs {
     /// Where the end of the log is kept: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that the ring relies on: durable-cache, volatile-cache [default: volatile-cache]
+    /// Persistence domain that the ring relies on: durable-cache, volatile-cache [default:
+    /// volatile-cache]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring; a file that is not there is made. With several logs, each has a ring: given again, for the
-    /// second log and so on; without, it is the file named as the first, with the log's number behind it [default: `ring` in
-    /// the database's directory]
+    /// File or device of the ring; a file that is not there is made. With several logs, each has a
+    /// ring: given again, for the second log and so on; without, it is the file named as the first,
+    /// with the log's number behind it [default: `ring` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB: a power of two [default: 64]
@@ -125,11 +130,12 @@ pub(crate) struct RestoreArgs {
     /// Directory of the log archive
     #[arg(long, value_name = "DIR")]
     pub(crate) archive: Option<PathBuf>,
-    /// Directory of the database that the backup is of, closed or crashed, for the log that is not archived yet
+    /// Directory of the database that the backup is of, closed or crashed, for the log that is not
+    /// archived yet
     #[arg(long, value_name = "DIR")]
     pub(crate) log: Option<PathBuf>,
-    /// Restore the state before this GSN, or after the last commit up to this time (2026-11-21T15:28:34.123456Z)
-    /// [default: all there is]
+    /// Restore the state before this GSN, or after the last commit up to this time
+    /// (2026-11-21T15:28:34.123456Z) [default: all there is]
     #[arg(long, value_name = "POINT", value_parser = point)]
     pub(crate) to: Option<RestoreTo>,
     /// Memory for pages while the database is recovered and checked, in MiB
@@ -139,43 +145,47 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment, tpcc:new-order,
-    /// ycsb:a to ycsb:f; log-insert: the log buffer alone, design by design, beside copying; or device-sync: durable
-    /// writes of 4 KiB, one after another, to a file in the directory
+    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment,
+    /// tpcc:new-order, ycsb:a to ycsb:f; log-insert: the log buffer alone, design by design, beside
+    /// copying; or device-sync: durable writes of 4 KiB, one after another, to a file in the
+    /// directory
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Clients: so many transactions are in progress, or waiting for their commits, at a time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) clients: u32,
-    /// Threads that carry the clients [default: one for each client where a commit holds up its thread (sync, elr), else
-    /// one for each processor]
+    /// Threads that carry the clients [default: one for each client where a commit holds up its
+    /// thread (sync, elr), else one for each processor]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) agents: Option<u32>,
-    /// Transactions that all clients together begin in a second, evenly spaced [default: each client begins the next one as
-    /// soon as its last one is acknowledged]
+    /// Transactions that all clients together begin in a second, evenly spaced [default: each
+    /// client begins the next one as soon as its last one is acknowledged]
     #[arg(long, value_name = "N", value_parser = axes::rate)]
     pub(crate) rate: Option<f64>,
     /// How long to run
     #[arg(long, value_name = "S", default_value = "10", value_parser = axes::seconds)]
     pub(crate) seconds: f64,
-    /// Run so long before, without counting, so that what is measured finds its pages in memory and its log segments made
+    /// Run so long before, without counting, so that what is measured finds its pages in memory and
+    /// its log segments made
     #[arg(long, value_name = "S", default_value = "0", value_parser = axes::warmup)]
     pub(crate) warmup: f64,
     /// Run so many transactions instead
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
     pub(crate) transactions: Option<u64>,
-    /// Size of a new database: branches of 100,000 accounts (tpcb), times 100,000 subscribers (tatp),
-    /// warehouses (tpcc), times 100,000 records (ycsb) [default: what the database holds, else one that suits a laptop]
+    /// Size of a new database: branches of 100,000 accounts (tpcb), times 100,000 subscribers
+    /// (tatp), warehouses (tpcc), times 100,000 records (ycsb) [default: what the database holds,
+    /// else one that suits a laptop]
     #[arg(long, value_name = "K", value_parser = value_parser!(u32).range(1..))]
     pub(crate) scale: Option<u32>,
     /// Directory of the database [default: ./duramen-data/WORKLOAD]
     #[arg(long, value_name = "PATH")]
     pub(crate) dir: Option<PathBuf>,
-    /// When locks are released and commits acknowledged: sync, elr, pipelined, async (async loses transactions at a crash)
+    /// When locks are released and commits acknowledged: sync, elr, pipelined, async (async loses
+    /// transactions at a crash)
     #[arg(long, value_name = "MODE", default_value = "pipelined", value_parser = axes::commit)]
     pub(crate) commit: CommitMode,
-    /// How records enter the log buffer: mutex, consolidated, decoupled, hybrid, delegated, reserved
-    /// [default: hybrid; log-insert: each of them]
+    /// How records enter the log buffer: mutex, consolidated, decoupled, hybrid, delegated,
+    /// reserved [default: hybrid; log-insert: each of them]
     #[arg(long, value_name = "DESIGN", value_parser = axes::log_insert)]
     pub(crate) log_insert: Option<InsertDesign>,
     /// Size of the records of log-insert, in bytes [default: 120]
@@ -184,8 +194,8 @@ pub(crate) struct BenchArgs {
     /// Number of logs of a new database: 1 to 24
     #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
     pub(crate) logs: u16,
-    /// What decides which of several logs a record goes to, in a new database: transaction (by the processor that it begins
-    /// on), page, round-robin (by transaction, in turn)
+    /// What decides which of several logs a record goes to, in a new database: transaction (by the
+    /// processor that it begins on), page, round-robin (by transaction, in turn)
     #[arg(long, value_name = "BY", default_value = "transaction", value_parser = axes::partition)]
     pub(crate) partition: Partition,
     /// How updates reach the database: wal
@@ -203,7 +213,8 @@ pub(crate) struct BenchArgs {
     /// Seed of the clients' inputs [default: another one each time]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Draw rows from a Zipfian distribution with this exponent, 0 for uniform [default: the workload's own]
+    /// Draw rows from a Zipfian distribution with this exponent, 0 for uniform [default: the
+    /// workload's own]
     #[arg(long, value_name = "THETA", value_parser = axes::skew)]
     pub(crate) skew: Option<f64>,
     /// Append every acknowledged transaction of tpcb to this file, for `check --ledger`
@@ -270,8 +281,8 @@ pub(crate) enum Inspect {
         /// Number of the page
         page: u64,
     },
-    /// Print a table's shape and its first keys (opens the database, which recovers it; in memory, where nothing can be
-    /// written)
+    /// Print a table's shape and its first keys (opens the database, which recovers it; in memory,
+    /// where nothing can be written)
     Table {
         /// Directory of the database
         dir: PathBuf,
@@ -325,7 +336,8 @@ pub(crate) enum Lab {
         #[arg(long, value_name = "DIR", default_value = "lab-results")]
         out: PathBuf,
     },
-    /// Measure the same operations here and on a simulated machine, and print how far the model is off
+    /// Measure the same operations here and on a simulated machine, and print how far the model is
+    /// off
     Calibrate {
         /// Print one JSON object for each operation, of this build alone
         #[arg(long)]

@@ -1,4 +1,5 @@
-//! The values of the command-line contract: which exist here, and what is said about those that do not.
+//! The values of the command-line contract: which exist here, and what is said about those that do
+//! not.
 
 use std::str::FromStr;
 
@@ -13,7 +14,8 @@ struct Axis {
     absent: &'static [&'static str],
 }
 
-/// The benchmarks that are no workloads on a database: of the log buffer alone, and of the device alone.
+/// The benchmarks that are no workloads on a database: of the log buffer alone, and of the device
+/// alone.
 pub(crate) const LOG_INSERT_BENCH: &str = "log-insert";
 pub(crate) const DEVICE_SYNC_BENCH: &str = "device-sync";
 const BENCHES: [&str; NAMES.len() + 2] = {

@@ -1,7 +1,8 @@
 //! The other build of this command, in which the lab's experiments run on simulated machines.
 //!
-//! It is the same sources compiled with `--cfg duramen_machine`, kept in the folder `machine` of Cargo's target directory.
-//! Started by `cargo run`, this command has Cargo bring it up to date; otherwise it must be there.
+//! It is the same sources compiled with `--cfg duramen_machine`, kept in the folder `machine` of
+//! Cargo's target directory. Started by `cargo run`, this command has Cargo bring it up to date;
+//! otherwise it must be there.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The `duramen` command.
 //!
-//! Results go to standard output, progress and errors to standard error. A user's mistake is a sentence and an exit
-//! code, never a backtrace; the exit codes are in `--help` and in [`failure`].
+//! Results go to standard output, progress and errors to standard error. A user's mistake is a
+//! sentence and an exit code, never a backtrace; the exit codes are in `--help` and in [`failure`].
 
 mod args;
 mod axes;
@@ -26,7 +26,8 @@ use clap::Parser;
 use args::{Cli, Command};
 use failure::Failure;
 
-/// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
+/// Simulated threads get their memory from the simulated machine's heap, everyone else from the
+/// system.
 #[cfg(duramen_machine)]
 #[global_allocator]
 static ALLOCATOR: duramen_lab::Allocator = duramen_lab::Allocator;

@@ -1,5 +1,5 @@
-//! Progress on standard error: moving lines on a terminal, plain lines elsewhere, nothing when standard output is read
-//! by a program and nobody watches.
+//! Progress on standard error: moving lines on a terminal, plain lines elsewhere, nothing when
+//! standard output is read by a program and nobody watches.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! `duramen backup` and `duramen restore`, with the real binary: a backup under load, and restores to several points.
+//! `duramen backup` and `duramen restore`, with the real binary: a backup under load, and restores
+//! to several points.
 
 mod common;
 

@@ -334,7 +334,8 @@ fn check_tells_lost_acknowledgements() {
     duramen(&["check", dir, "--ledger", arg(&ledger)]).exits_with(1).says(&["record 0"]);
 }
 
-/// A process that may write nothing in `home`: another user's, if this is the superuser's, whom nothing stops.
+/// A process that may write nothing in `home`: another user's, if this is the superuser's, whom
+/// nothing stops.
 fn without_rights(home: &Home, args: &[&str]) -> Ran {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::process::CommandExt;
@@ -359,7 +360,8 @@ fn without_rights(home: &Home, args: &[&str]) -> Ran {
     ran
 }
 
-// Where nothing can be written, every `inspect` said "in use", or that the database was out of service.
+// Where nothing can be written, every `inspect` said "in use", or that the database was out of
+// service.
 #[test]
 fn a_database_is_inspected_where_nothing_can_be_written() {
     let home = Home::populated();
@@ -415,7 +417,8 @@ fn contents(dir: &std::path::Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-// A pool that the system has no memory for ended the process, and one of an absurd size was a panic.
+// A pool that the system has no memory for ended the process, and one of an absurd size was a
+// panic.
 #[test]
 fn too_much_memory_is_refused() {
     let home = Home::populated();

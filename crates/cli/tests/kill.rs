@@ -1,9 +1,9 @@
-//! Kills a running database, at any moment of populating, running, recovering and checking, and proves after each kill
-//! that everything acknowledged is there and everything there is consistent.
+//! Kills a running database, at any moment of populating, running, recovering and checking, and
+//! proves after each kill that everything acknowledged is there and everything there is consistent.
 //!
-//! The clients note each acknowledged commit in a ledger outside the database; the system's page cache keeps it through
-//! a SIGKILL. `DURAMEN_KILLS` sets the number of kills, `DURAMEN_KILL_SEED` repeats the choices of an earlier run
-//! (not its timing).
+//! The clients note each acknowledged commit in a ledger outside the database; the system's page
+//! cache keeps it through a SIGKILL. `DURAMEN_KILLS` sets the number of kills, `DURAMEN_KILL_SEED`
+//! repeats the choices of an earlier run (not its timing).
 
 mod common;
 
@@ -77,7 +77,8 @@ fn acknowledged_commits_survive_kills() {
             tries += 1;
             let mut bench = vec!["bench", "tpcb", "--clients", "16", "--seconds", "60", "--scale", "1"];
             bench.extend(["--rows-per-unit", "4000", "--dir", arg(&dir), "--ledger", arg(&ledger)]);
-            // Small logs and pools, so that checkpoints, recycling and eviction happen within milliseconds.
+            // Small logs and pools, so that checkpoints, recycling and eviction happen within
+            // milliseconds.
             bench.extend(["--segment-mb", "1", "--checkpoint-mb", *random.pick(&["1", "2", "64"])]);
             bench.extend(["--pool-mb", *random.pick(&["1", "4", "64"])]);
             bench.extend([
@@ -90,8 +91,8 @@ fn acknowledged_commits_survive_kills() {
                 bench.push("--instant-recovery");
             }
             let before = acknowledged(&ledger);
-            // The first kills of a database come early: it is being made and populated. On a slow machine, that takes
-            // more tries.
+            // The first kills of a database come early: it is being made and populated. On a slow
+            // machine, that takes more tries.
             let populating = before == 0;
             let delay = match (populating, random.below(2)) {
                 (true, 0) => between(&mut random, 1, 30),
@@ -106,7 +107,8 @@ fn acknowledged_commits_survive_kills() {
             } else {
                 during_load += 1;
             }
-            // Recovery itself is killed, too, up to three times in a row, with or without work behind it.
+            // Recovery itself is killed, too, up to three times in a row, with or without work
+            // behind it.
             for _ in 0..random.below(4) {
                 let args = if random.below(2) == 0 { &bench[..] } else { &check[..] };
                 if dir.join("control").exists() && left > 0 && kill(args, between(&mut random, 1, 40)) {
@@ -152,7 +154,8 @@ fn tpcc_is_consistent_after_kills() {
     }
 }
 
-/// The proof above is worth something only if a loss would be noticed: unsafe commits are lost, and it is.
+/// The proof above is worth something only if a loss would be noticed: unsafe commits are lost, and
+/// it is.
 #[test]
 fn what_async_commits_lose_is_noticed() {
     const TRIES: u64 = 20;

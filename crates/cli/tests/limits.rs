@@ -38,8 +38,8 @@ fn many_segments(dir: &Path, logs: u16) -> usize {
     logs.map(|log| std::fs::read_dir(dir.join(log)).unwrap().count()).sum()
 }
 
-/// Every segment of a log was kept open: 200 of them could not be opened under a limit of 64 files, by `check` or anything
-/// else ("Too many open files").
+/// Every segment of a log was kept open: 200 of them could not be opened under a limit of 64 files,
+/// by `check` or anything else ("Too many open files").
 #[test]
 fn many_segments_need_few_open_files() {
     for logs in [1, 4] {
@@ -58,8 +58,8 @@ fn many_segments_need_few_open_files() {
     }
 }
 
-/// A file that may not become as long as it should is a full disk (the limit on the size of files, or that of the file
-/// system): the database went out of service.
+/// A file that may not become as long as it should is a full disk (the limit on the size of files,
+/// or that of the file system): the database went out of service.
 #[test]
 fn a_limit_on_the_size_of_files_is_no_failure_of_the_disk() {
     let root = tempfile::tempdir().unwrap();

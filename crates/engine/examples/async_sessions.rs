@@ -4,13 +4,15 @@
 //! cargo run --release -p duramen --example async_sessions [SESSIONS [SECONDS]]
 //! ```
 //!
-//! Each session is a task of an async executor: it transfers an amount between two accounts, commits with
-//! [`duramen::Txn::commit_async`], and awaits the commit before it begins its next transaction. While thousands of commits
-//! are on their way to the disk, the two threads run other sessions. At the end every acknowledged transfer must be
-//! there, and no money may have appeared or vanished.
+//! Each session is a task of an async executor: it transfers an amount between two accounts,
+//! commits with [`duramen::Txn::commit_async`], and awaits the commit before it begins its next
+//! transaction. While thousands of commits are on their way to the disk, the two threads run other
+//! sessions. At the end every acknowledged transfer must be there, and no money may have appeared
+//! or vanished.
 //!
-//! A transaction begins and ends between two `await`s, so no task holds locks while it is not running: a thread that
-//! waits for a lock waits for the other thread, and never for a task in the executor's queue.
+//! A transaction begins and ends between two `await`s, so no task holds locks while it is not
+//! running: a thread that waits for a lock waits for the other thread, and never for a task in the
+//! executor's queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -16,24 +16,28 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The transaction and others waited for each other, and it was the youngest of them. Nothing of the operation took
-    /// effect; abort the transaction and run it again, as [`crate::Db::run`] does.
+    /// The transaction and others waited for each other, and it was the youngest of them. Nothing
+    /// of the operation took effect; abort the transaction and run it again, as [`crate::Db::run`]
+    /// does.
     ///
-    /// A thread that has several transactions open may wait for itself. The one that would wait gets this error, too; running it
-    /// again helps only when the other one has ended. A transaction counts as open in the thread that used it last: one that was
-    /// handed to another thread, from the first call there on in that one.
+    /// A thread that has several transactions open may wait for itself. The one that would wait
+    /// gets this error, too; running it again helps only when the other one has ended. A
+    /// transaction counts as open in the thread that used it last: one that was handed to another
+    /// thread, from the first call there on in that one.
     #[error("{txn} was chosen as the victim of a deadlock; abort it and run it again")]
     Deadlock {
         /// The transaction that must give way.
         txn: TxnId,
     },
-    /// The lock wait limit of [`crate::Options::lock_wait_limit`] passed. Abort the transaction and run it again.
+    /// The lock wait limit of [`crate::Options::lock_wait_limit`] passed. Abort the transaction and
+    /// run it again.
     #[error("{txn} waited longer than the lock wait limit; abort it and run it again")]
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,
     },
-    /// The transaction met an error earlier that leaves only [`crate::Txn::abort`] (or dropping it).
+    /// The transaction met an error earlier that leaves only [`crate::Txn::abort`] (or dropping
+    /// it).
     #[error("the transaction failed earlier and can only be aborted")]
     MustAbort,
     /// The key is there already.
@@ -58,8 +62,9 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The transaction has written as many values that are too large for a leaf as one transaction can, rolled back ones
-    /// included. Nothing of the operation took effect; commit, and go on in another transaction.
+    /// The transaction has written as many values that are too large for a leaf as one transaction
+    /// can, rolled back ones included. Nothing of the operation took effect; commit, and go on in
+    /// another transaction.
     #[error("the transaction has written {limit} large values, which is the limit; commit, and go on in another one")]
     TooManyLargeValues {
         /// The limit.
@@ -83,7 +88,8 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
-    /// The calling thread has a transaction open that uses the table to be dropped, and would wait for itself.
+    /// The calling thread has a transaction open that uses the table to be dropped, and would wait
+    /// for itself.
     #[error(
         "the calling thread has a transaction open that uses the table `{name}`; end it before the table is dropped"
     )]
@@ -154,8 +160,8 @@ pub enum Error {
         /// What is full.
         reason: String,
     },
-    /// The process, or the system, may not have more files open at this moment. Nothing of the operation took effect, and
-    /// nothing is broken: it can succeed later.
+    /// The process, or the system, may not have more files open at this moment. Nothing of the
+    /// operation took effect, and nothing is broken: it can succeed later.
     #[error("{reason}; close other files or raise the limit (`ulimit -n`), and try again")]
     TooManyFiles {
         /// Which file could not be opened.
@@ -167,8 +173,8 @@ pub enum Error {
         /// Which operation on which file failed, and what the system said.
         reason: String,
     },
-    /// The database could not be opened, or a closed one not be looked into, because of a disk or the operating system.
-    /// It is as it was: what was acknowledged is kept.
+    /// The database could not be opened, or a closed one not be looked into, because of a disk or
+    /// the operating system. It is as it was: what was acknowledged is kept.
     #[error(
         "the database {path} could not be opened: {reason}; put that right and open it again", path = path.display()
     )]
@@ -178,7 +184,8 @@ pub enum Error {
         /// Which operation on which file failed, and what the system said.
         reason: String,
     },
-    /// An earlier failure of the disk put the database out of service. Reopen it: everything acknowledged is there.
+    /// An earlier failure of the disk put the database out of service. Reopen it: everything
+    /// acknowledged is there.
     #[error("the database failed earlier ({reason}); close and reopen it: everything acknowledged is kept")]
     Poisoned {
         /// The first failure.
@@ -240,8 +247,9 @@ pub enum Error {
         /// Its number.
         segment: u64,
     },
-    /// This process is a fork of the one that opened the database, and must not touch it: the files and the threads are
-    /// the parent's. Dropping what belongs to the database is allowed, does nothing to it, and gives no memory back.
+    /// This process is a fork of the one that opened the database, and must not touch it: the files
+    /// and the threads are the parent's. Dropping what belongs to the database is allowed, does
+    /// nothing to it, and gives no memory back.
     #[error("this process was forked from the one that opened the database; use it there, or fork before opening it")]
     Forked,
     /// The database has been closed.
@@ -309,7 +317,8 @@ impl From<WalError> for Error {
     }
 }
 
-/// What stopped the log, without what to do about it: that is another thing where a database is around the log.
+/// What stopped the log, without what to do about it: that is another thing where a database is
+/// around the log.
 pub(crate) fn why_log_failed(error: &WalError) -> String {
     match error {
         WalError::Failed { first } => format!("the log stopped after a failure: {first}"),
@@ -345,8 +354,8 @@ fn page_suffix(page: Option<PageId>) -> String {
 }
 
 impl Error {
-    /// The same, met when the database in `path` was opened, or looked into: nothing is out of service, and no
-    /// transaction can be run again.
+    /// The same, met when the database in `path` was opened, or looked into: nothing is out of
+    /// service, and no transaction can be run again.
     pub(crate) fn in_opening(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         match self {

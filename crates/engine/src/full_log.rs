@@ -1,7 +1,8 @@
 //! What a transaction does when the log has no space for what it is to reserve.
 //!
-//! It tries the reservation again until that succeeds. Between two attempts it removes the one obstacle in its way, or
-//! waits until another thread has. It finds the obstacle by asking how much space there would be without it:
+//! It tries the reservation again until that succeeds. Between two attempts it removes the one
+//! obstacle in its way, or waits until another thread has. It finds the obstacle by asking how much
+//! space there would be without it:
 //!
 //! | no space, even if the log kept nothing but what is needed by | what the transaction does |
 //! |---|---|
@@ -13,16 +14,18 @@
 //! | transactions and dirty pages | it takes a checkpoint |
 //! | these and the archive or a backup | it waits for the copy, as long as that gets on |
 //!
-//! No transaction waits for more log space than it needs. Whatever it waits for is watched ([`Watch`]): if that stands
-//! still for [`PATIENCE_WITH_COPIES`] or [`PATIENCE_WITH_TRANSACTIONS`], the waiter is refused and told why. So if the
-//! transaction that it waits for itself waits for one of its locks, that ends in a bounded time; and a transaction
-//! that is known to stand still makes no other one wait. Nothing waits for an archive that has failed.
+//! No transaction waits for more log space than it needs. Whatever it waits for is watched
+//! ([`Watch`]): if that stands still for [`PATIENCE_WITH_COPIES`] or
+//! [`PATIENCE_WITH_TRANSACTIONS`], the waiter is refused and told why. So if the transaction that
+//! it waits for itself waits for one of its locks, that ends in a bounded time; and a transaction
+//! that is known to stand still makes no other one wait. Nothing waits for an archive that has
+//! failed.
 //!
 //! # The line
-//! One thread at a time removes obstacles ([`LogQueue::turn`]); later ones wait for their turn, without latches.
-//! Transactions that have reserved nothing yet come last, and wait for each other first ([`LogQueue::door`]), even if
-//! there is space: otherwise the log would go on growing behind a waiting transaction, which then keeps it. They are
-//! in no other's way, and need not give way.
+//! One thread at a time removes obstacles ([`LogQueue::turn`]); later ones wait for their turn,
+//! without latches. Transactions that have reserved nothing yet come last, and wait for each other
+//! first ([`LogQueue::door`]), even if there is space: otherwise the log would go on growing behind
+//! a waiting transaction, which then keeps it. They are in no other's way, and need not give way.
 
 use std::time::Duration;
 
@@ -52,7 +55,8 @@ const PATIENCE_WITH_COPIES: Duration = Duration::from_secs(10);
 /// How long other transactions may stand still.
 const PATIENCE_WITH_TRANSACTIONS: Duration = Duration::from_millis(500);
 
-/// Checkpoints that are taken for one reservation: if others take the space every time, there is too little for all.
+/// Checkpoints that are taken for one reservation: if others take the space every time, there is
+/// too little for all.
 const MOST_CHECKPOINTS: u32 = 100;
 
 /// The transactions that find the log full.
@@ -188,8 +192,8 @@ impl View {
             Some(_) => Remedy::AwaitCopies,
             // It recycles at its end.
             None if self.in_checkpoint => Remedy::AwaitCheckpoint,
-            // Most likely space has been freed meanwhile. If not, the disk may be full: recycled segments need no
-            // space there.
+            // Most likely space has been freed meanwhile. If not, the disk may be full: recycled
+            // segments need no space there.
             None => match tried.unexplained {
                 0 => Remedy::TryAgain,
                 1 if may_checkpoint => Remedy::Recycle,
@@ -303,7 +307,8 @@ impl FullLog<'_> {
             let (view, transactions) = self.look_at_log(missing);
             let remedy = view.remedy(tried);
             if let Some(refused) = self.refuse(remedy, refusal, missing, &transactions, &mut watches) {
-                // What has been looked at, one thing after the other, may never have been so at one moment.
+                // What has been looked at, one thing after the other, may never have been so at one
+                // moment.
                 if is_certain {
                     return Err(refused);
                 }
@@ -318,7 +323,8 @@ impl FullLog<'_> {
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
                     self.maintenance.checkpoint_to_free_log()?;
-                    // One for the sake of the disk may find the log kept by a transaction, which will end.
+                    // One for the sake of the disk may find the log kept by a transaction, which
+                    // will end.
                     tried.in_vain = remedy == Remedy::Checkpoint && self.oldest_needed() <= before;
                 }
                 Remedy::LetGiveWay => {
@@ -361,8 +367,8 @@ impl FullLog<'_> {
         (view, Transactions { oldest, set_aside, at_work })
     }
 
-    /// What the transaction is told if it is refused: there will be no space, or what it waits for has stood still too
-    /// long.
+    /// What the transaction is told if it is refused: there will be no space, or what it waits for
+    /// has stood still too long.
     fn refuse(
         &self,
         remedy: Remedy,

@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 use crate::lock::LockManager;
 use crate::pool::Pool;
 
-/// The first failure of the disk, and whether the database was closed. After a failed write or sync nobody knows what is
-/// on disk: the database is out of service until it has been reopened and recovered. In a fork of the process that has opened
-/// it, it is out of service for good: nothing of it is touched there, not even a mutex, since the thread that held it may not
-/// be there.
+/// The first failure of the disk, and whether the database was closed. After a failed write or sync
+/// nobody knows what is on disk: the database is out of service until it has been reopened and
+/// recovered. In a fork of the process that has opened it, it is out of service for good: nothing
+/// of it is touched there, not even a mutex, since the thread that held it may not be there.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     unfit: AtomicBool,
@@ -80,7 +80,8 @@ pub(crate) struct Failures<'e> {
 }
 
 impl Failures<'_> {
-    /// Looks at an error on its way to the caller: after a failure of the disk the database is out of service.
+    /// Looks at an error on its way to the caller: after a failure of the disk the database is out
+    /// of service.
     pub(crate) fn note(&self, error: Error) -> Error {
         match &error {
             Error::Io { reason } | Error::Poisoned { reason } if !self.health.is_closed() => self.fail(reason),
@@ -89,11 +90,13 @@ impl Failures<'_> {
         error
     }
 
-    /// Puts the database out of service. Waiting transactions are woken: what they wait for may never be released.
+    /// Puts the database out of service. Waiting transactions are woken: what they wait for may
+    /// never be released.
     pub(crate) fn fail(&self, reason: &str) {
         self.pool.poison(reason);
         let first = self.health.fail(reason);
-        // Once: a transaction may meet the failure again and again, and to close the locks is to look at all of them.
+        // Once: a transaction may meet the failure again and again, and to close the locks is to
+        // look at all of them.
         if first {
             self.locks.close();
         }

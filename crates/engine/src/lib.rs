@@ -1,7 +1,8 @@
-//! Duramen: an embeddable transactional storage engine for programs whose many threads commit durably at once.
+//! Duramen: an embeddable transactional storage engine for programs whose many threads commit
+//! durably at once.
 //!
-//! A database is a directory. It holds tables of ordered byte keys with byte values. Transactions are serializable, and a
-//! commit is durable when it returns.
+//! A database is a directory. It holds tables of ordered byte keys with byte values. Transactions
+//! are serializable, and a commit is durable when it returns.
 //!
 //! ```
 //! # fn main() -> duramen::Result<()> {
@@ -22,8 +23,9 @@
 //! # }
 //! ```
 //!
-//! Transactions that get in each other's way wait. If some wait for each other, the youngest gets [`Error::Deadlock`], and
-//! has to be aborted and run again. [`Db::run`] does that, until the transaction comes through:
+//! Transactions that get in each other's way wait. If some wait for each other, the youngest gets
+//! [`Error::Deadlock`], and has to be aborted and run again. [`Db::run`] does that, until the
+//! transaction comes through:
 //!
 //! ```
 //! # fn transfer(db: &duramen::Db, accounts: &duramen::Table) -> duramen::Result<()> {
@@ -34,19 +36,22 @@
 //! # }
 //! ```
 //!
-//! A loop around [`Db::begin`] that runs a transaction again if [`Error::is_retryable`] says so makes progress, too; but
-//! each attempt is a new, young transaction, and one thread may wait for long while others go on.
+//! A loop around [`Db::begin`] that runs a transaction again if [`Error::is_retryable`] says so
+//! makes progress, too; but each attempt is a new, young transaction, and one thread may wait for
+//! long while others go on.
 //!
 //! # Promises
 //! * What [`Txn::commit`] has acknowledged survives any crash: process, system, power.
-//! * Serializable transactions are strictly serializable: they behave as if they had run one after another, phantoms
-//!   included, in an order that respects real time ([`Isolation`] says it in full).
-//! * After a failed write or sync the database refuses further work until it is reopened; nothing acknowledged is lost.
+//! * Serializable transactions are strictly serializable: they behave as if they had run one after
+//!   another, phantoms included, in an order that respects real time ([`Isolation`] says it in
+//!   full).
+//! * After a failed write or sync the database refuses further work until it is reopened; nothing
+//!   acknowledged is lost.
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
 //!
 //! # How it is built
-//! No folder or file imports one that stands further down in this table, and the files of a folder do not import each
-//! other in a circle.
+//! No folder or file imports one that stands further down in this table, and the files of a folder
+//! do not import each other in a circle.
 //!
 //! | folder or file | meaning |
 //! |---|---|

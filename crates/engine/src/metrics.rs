@@ -17,7 +17,8 @@ pub struct Metrics {
     pub aborts: u64,
     /// Transactions that were the victim of a deadlock.
     pub deadlocks: u64,
-    /// Transactions that have written and are not over, at this moment; those that the last crash has interrupted are among them.
+    /// Transactions that have written and are not over, at this moment; those that the last crash
+    /// has interrupted are among them.
     pub writing: u64,
     /// Lock requests that had to wait.
     pub lock_waits: u64,
@@ -39,11 +40,12 @@ pub struct Metrics {
     pub pool_pages: u64,
     /// Pages that differ from what is on disk, at this moment.
     pub dirty_pages: u64,
-    /// Pages that recovery has still to redo, at this moment (see [`crate::Options::instant_recovery`]).
+    /// Pages that recovery has still to redo, at this moment (see
+    /// [`crate::Options::instant_recovery`]).
     pub unredone_pages: u64,
-    /// Transactions that a crash has interrupted and that are still to be brought to their end, at this moment (see
-    /// [`crate::Options::instant_recovery`]). If one of them cannot be, the database goes out of service, and those
-    /// that are left stay for the next opening.
+    /// Transactions that a crash has interrupted and that are still to be brought to their end, at
+    /// this moment (see [`crate::Options::instant_recovery`]). If one of them cannot be, the
+    /// database goes out of service, and those that are left stay for the next opening.
     pub interrupted: u64,
     /// Pages read into the pool.
     pub page_reads: u64,
@@ -55,7 +57,8 @@ pub struct Metrics {
     pub recovery: RecoveryReport,
 }
 
-/// What recovery had to do. After a clean shutdown it reads no more than the checkpoint's own records, and repeats nothing.
+/// What recovery had to do. After a clean shutdown it reads no more than the checkpoint's own
+/// records, and repeats nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Torn pages restored from the double-write area.
@@ -68,18 +71,20 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Bytes of log that analysis and redo read.
     pub bytes: u64,
-    /// Stretches of the log that redo took in at a time (see [`crate::Options::redo_memory_bytes`]).
+    /// Stretches of the log that redo took in at a time (see
+    /// [`crate::Options::redo_memory_bytes`]).
     pub windows: u64,
     /// Visits to pages, at most one for each page and stretch.
     pub pages: u64,
     /// Page operations that were repeated before the database was open.
     pub redone: u64,
-    /// Pages that were left to be redone when they are needed (see [`crate::Options::instant_recovery`]).
+    /// Pages that were left to be redone when they are needed (see
+    /// [`crate::Options::instant_recovery`]).
     pub left: u64,
     /// Transactions that had not committed, and are rolled back.
     pub losers: u64,
-    /// Transactions that were left to be rolled back, or to do their deferred frees, after the opening (see
-    /// [`crate::Options::instant_recovery`]).
+    /// Transactions that were left to be rolled back, or to do their deferred frees, after the
+    /// opening (see [`crate::Options::instant_recovery`]).
     pub transactions_left: u64,
     /// Time to find the end of the log, in microseconds.
     pub log_end_micros: u64,

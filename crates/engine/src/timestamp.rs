@@ -7,7 +7,8 @@ use duramen_sync::clock;
 const MICROS_PER_SECOND: u64 = 1_000_000;
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// A point in time by the wall clock, in microseconds since 1970, UTC. Written as `2026-11-21T15:28:34.123456Z`.
+/// A point in time by the wall clock, in microseconds since 1970, UTC. Written as
+/// `2026-11-21T15:28:34.123456Z`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timestamp(u64);
 
@@ -32,7 +33,8 @@ impl Timestamp {
         parse(text).map(Self)
     }
 
-    /// The payload of a commit record at this time: a number as records have them, and how many bytes it takes.
+    /// The payload of a commit record at this time: a number as records have them, and how many
+    /// bytes it takes.
     pub(crate) fn encode(self) -> ([u8; 10], usize) {
         let (mut bytes, mut len, mut rest) = ([0; 10], 0, self.0);
         loop {

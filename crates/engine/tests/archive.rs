@@ -90,7 +90,8 @@ fn an_archive_that_is_full_or_broken_is_told_and_nothing_is_lost() {
     }
 }
 
-/// A database is not opened with an archive that cannot be read; without the option it is, and that ends the archive.
+/// A database is not opened with an archive that cannot be read; without the option it is, and that
+/// ends the archive.
 #[test]
 fn opening_needs_the_archive_that_it_is_given() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));

@@ -27,7 +27,8 @@ fn so_it_is_with_the_end_of_the_log_in_persistent_memory() {
     }
 }
 
-/// A small database without load, and a backup of it; then some more commits. Returns the moments after each of these.
+/// A small database without load, and a backup of it; then some more commits. Returns the moments
+/// after each of these.
 fn small() -> (World, SimDisk, BackupReport, Vec<Moment>) {
     let world = World::new(1, |options| options.pool_bytes = 64 * 8192);
     let mut chance = Chance(5);
@@ -136,7 +137,8 @@ fn a_restored_database_is_another_one() {
     assert!(report.pages > 0);
 }
 
-/// Power cuts, errors and a full disk while a backup is taken: there is none, or a whole one, and the database goes on.
+/// Power cuts, errors and a full disk while a backup is taken: there is none, or a whole one, and
+/// the database goes on.
 #[test]
 fn a_backup_that_fails_leaves_none() {
     let (world, _, _, _) = small();

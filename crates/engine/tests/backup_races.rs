@@ -1,5 +1,6 @@
-//! Backups that meet writers at the worst moment: pages that are read while they are written, and pages that are written
-//! after the log could have been copied. In the build of the planted bugs it is shown that this would be noticed.
+//! Backups that meet writers at the worst moment: pages that are read while they are written, and
+//! pages that are written after the log could have been copied. In the build of the planted bugs it
+//! is shown that this would be noticed.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -116,8 +117,9 @@ fn rows(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
     rows
 }
 
-/// Backs up a database of some hundred pages that changes all over between two chunks of them, with torn reads if that is
-/// asked for; says whether what is restored is the state at the end of the backup.
+/// Backs up a database of some hundred pages that changes all over between two chunks of them, with
+/// torn reads if that is asked for; says whether what is restored is the state at the end of the
+/// backup.
 fn is_whole(bug: Option<Bug>, is_torn: bool) -> bool {
     let _turn = SWITCH.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let disk = TornDisk { inner: SimDisk::new(1), is_torn: Arc::new(AtomicBool::new(false)) };

@@ -42,7 +42,8 @@ fn so_it_is_with_the_end_of_the_logs_in_persistent_memory() {
     }
 }
 
-/// A small database without load, and a backup of it; then some more commits. Returns the moments after each of these.
+/// A small database without load, and a backup of it; then some more commits. Returns the moments
+/// after each of these.
 fn small() -> (World, SimDisk, BackupReport, Vec<Moment>) {
     let world = World::new(1, |options| {
         of_several(Partition::RoundRobin)(options);
@@ -119,7 +120,8 @@ fn points_that_cannot_be_had_are_refused() {
     check_rows(&db, &moments[0].rows);
 }
 
-/// A database that is restored goes on, through a crash, archives and is backed up itself; neither takes the other's pieces.
+/// A database that is restored goes on, through a crash, archives and is backed up itself; neither
+/// takes the other's pieces.
 #[test]
 fn a_restored_database_is_another_one() {
     let (world, backup, _, moments) = small();
@@ -159,8 +161,8 @@ fn a_restored_database_is_another_one() {
     }
 }
 
-/// The power goes off among writers, and again at many points of the opening after that, in which logs are cut. What is left is
-/// restored as it is, and is what a whole opening finds.
+/// The power goes off among writers, and again at many points of the opening after that, in which
+/// logs are cut. What is left is restored as it is, and is what a whole opening finds.
 #[test]
 fn logs_are_restored_that_were_left_while_they_were_being_cut() {
     let (mut interrupted, mut cut) = (0, 0);
@@ -217,7 +219,8 @@ fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
             *cut += u64::from(control[91] + control[4096 + 91] > 0);
             let restore = Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&left));
             match restore.clone().into_disk(&SimDisk::new(4), |_| {}) {
-                // The opening got as far as its checkpoint, and as it knew of no archive, it recycled what was not there yet.
+                // The opening got as far as its checkpoint, and as it knew of no archive, it
+                // recycled what was not there yet.
                 Err(Error::LogGap { .. }) if oldest(&left) > oldest(&crashed) => {}
                 _ => check_rows(&restored(restore, &options).1, &expected),
             }

@@ -1,4 +1,5 @@
-//! The structural check: silent about healthy databases, and it finds damage that checksums do not show.
+//! The structural check: silent about healthy databases, and it finds damage that checksums do not
+//! show.
 
 mod common;
 
@@ -25,8 +26,8 @@ fn check(disk: &SimDisk) -> CheckReport {
     report
 }
 
-/// A closed database with a tree of several levels, overflow values, and pages given back. Nothing is left in the
-/// double-write area that opening it could repair a page with.
+/// A closed database with a tree of several levels, overflow values, and pages given back. Nothing
+/// is left in the double-write area that opening it could repair a page with.
 fn database() -> SimDisk {
     let disk = SimDisk::new(1);
     let db = open(&disk);

@@ -68,7 +68,8 @@ fn in_the_other_modes_it_has_happened_on_return() {
     }
 }
 
-/// A reader, by commit or by abort, of keys and of ranges, of what is there and of what is not there any more.
+/// A reader, by commit or by abort, of keys and of ranges, of what is there and of what is not
+/// there any more.
 #[test]
 fn who_has_read_what_is_not_hardened_yet_is_told_when_it_is() {
     type Read = fn(&mut Txn, &Table);

@@ -15,8 +15,8 @@ fn healthy(db: &Db) {
     assert!(report.is_ok(), "{report:?}");
 }
 
-/// A committed transaction still removes its ghosts when its record locks are gone. A table dropped at that moment was
-/// freed under its feet.
+/// A committed transaction still removes its ghosts when its record locks are gone. A table dropped
+/// at that moment was freed under its feet.
 #[test]
 fn a_table_is_not_dropped_before_commits_have_cleared_away() {
     for round in 0..4 {

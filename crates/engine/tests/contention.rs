@@ -1,4 +1,5 @@
-//! Transactions that get in each other's way all the time, and run again at once: some of them must come through.
+//! Transactions that get in each other's way all the time, and run again at once: some of them must
+//! come through.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -27,7 +28,8 @@ impl Keys {
 enum Retry {
     /// By a loop that begins a new transaction at once.
     AtOnce,
-    /// As before, and transactions let other threads run between their steps, so that nearly all of them meet.
+    /// As before, and transactions let other threads run between their steps, so that nearly all of
+    /// them meet.
     AtOnceMeeting,
     /// By [`Db::run`].
     Run,
@@ -121,8 +123,9 @@ fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration) -> Outcome {
     Outcome { commits, deadlocks, elapsed }
 }
 
-/// Each of some threads held the gap into which another one, which had the shared row, was to insert. The one that had
-/// got furthest was the victim each time, so that all ran again at once for minutes and none committed.
+/// Each of some threads held the gap into which another one, which had the shared row, was to
+/// insert. The one that had got furthest was the victim each time, so that all ran again at once
+/// for minutes and none committed.
 #[test]
 fn threads_that_run_again_at_once_make_progress() {
     for (threads, keys) in [(2, Keys::End), (3, Keys::Ranges), (4, Keys::End), (6, Keys::Ranges), (32, Keys::End)] {
@@ -130,7 +133,8 @@ fn threads_that_run_again_at_once_make_progress() {
             let outcome = contend(threads, keys, retry, Duration::from_millis(200));
             let (per_second, deadlocks) = (outcome.per_second(), outcome.deadlocks);
             println!("{threads} threads, {keys:?}, {retry:?}: {per_second:.0} commits/s, {deadlocks} deadlocks");
-            // By attempts: a busy machine takes the processor away at each step. There were 2,000 deadlocks a commit.
+            // By attempts: a busy machine takes the processor away at each step. There were 2,000
+            // deadlocks a commit.
             let commits = outcome.commits.iter().sum::<u64>();
             assert!(
                 commits > 0 && deadlocks <= 10 * commits + 100,

@@ -1,4 +1,5 @@
-//! A process that has a database open forks: the child can do nothing with it, and does nothing to it.
+//! A process that has a database open forks: the child can do nothing with it, and does nothing to
+//! it.
 
 use std::future::Future;
 use std::path::Path;
@@ -15,8 +16,8 @@ fn options() -> Options {
     Options { pool_bytes: 8 << 20, commit: CommitMode::Pipelined, ..Options::default() }
 }
 
-/// One test at a time: a child has one thread, and whatever the threads of another test had locked stays locked in it, in the
-/// standard library and in crates, too.
+/// One test at a time: a child has one thread, and whatever the threads of another test had locked
+/// stays locked in it, in the standard library and in crates, too.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -26,16 +27,18 @@ fn is_forked<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Forked))
 }
 
-/// Runs `body` in a forked child and returns what the child's exit code says: the number that `body` returned. A child that
-/// hangs is killed after a while.
+/// Runs `body` in a forked child and returns what the child's exit code says: the number that
+/// `body` returned. A child that hangs is killed after a while.
 fn in_child(body: impl FnOnce() -> u8) -> u8 {
-    // SAFETY: the child only runs `body`, which takes no lock that another thread may have had, and ends at once.
+    // SAFETY: the child only runs `body`, which takes no lock that another thread may have had, and
+    // ends at once.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: no memory is involved.
             unsafe { libc::alarm(30) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(255);
-            // SAFETY: the child ends without running anything that the parent's threads have left half done.
+            // SAFETY: the child ends without running anything that the parent's threads have left
+            // half done.
             unsafe { libc::_exit(code.into()) }
         }
         child => {
@@ -76,8 +79,8 @@ fn check(home: &Path, expected: usize) {
     db.close().unwrap();
 }
 
-/// The commit of a child was acknowledged by a copy of the parent's log in the child's memory, which had no flush thread,
-/// and what it wrote lay in the same file where the parent wrote next.
+/// The commit of a child was acknowledged by a copy of the parent's log in the child's memory,
+/// which had no flush thread, and what it wrote lay in the same file where the parent wrote next.
 #[test]
 fn every_call_of_a_child_is_refused() {
     let _alone = alone();
@@ -167,7 +170,8 @@ fn every_call_of_a_child_is_refused() {
     check(home.path(), committed + 20 * 3);
 }
 
-/// A child that dropped its handle emptied the lock file and, with no thread to join, never came to an end.
+/// A child that dropped its handle emptied the lock file and, with no thread to join, never came to
+/// an end.
 #[test]
 fn a_child_that_drops_the_database_leaves_it_to_the_parent() {
     let _alone = alone();
@@ -197,7 +201,8 @@ fn a_child_that_drops_the_database_leaves_it_to_the_parent() {
     check(home.path(), 1);
 }
 
-/// The lock belonged to the open file that the child had inherited, and lasted as long as the child.
+/// The lock belonged to the open file that the child had inherited, and lasted as long as the
+/// child.
 #[test]
 fn a_child_that_lives_on_does_not_keep_the_lock() {
     let _alone = alone();

@@ -8,8 +8,8 @@ fn tiny_log() -> Options {
     Options { log_max_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..common::small() }
 }
 
-/// Checkpoints taken in vain, for the sake of a log that a long transaction kept full, ate up the room for its rollback:
-/// the log stopped, and the database could not be opened again.
+/// Checkpoints taken in vain, for the sake of a log that a long transaction kept full, ate up the
+/// room for its rollback: the log stopped, and the database could not be opened again.
 #[test]
 fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
     let home = tempfile::tempdir().unwrap();
@@ -75,8 +75,9 @@ fn a_full_log_recovers() {
     assert!(db.check().unwrap().is_ok());
 }
 
-/// Deletes all rows of a table at once and again; removing them for good takes many times the log that the transactions had
-/// set aside. That went on unbounded behind the commit, and stopped the log.
+/// Deletes all rows of a table at once and again; removing them for good takes many times the log
+/// that the transactions had set aside. That went on unbounded behind the commit, and stopped the
+/// log.
 fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
     const ROWS: u32 = 5_000;
     let home = tempfile::tempdir().unwrap();
@@ -141,8 +142,8 @@ fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
     removing_what_was_deleted_stays_within_the_log(2, true);
 }
 
-/// A transaction that commits when the log is full, and cannot give back the pages of what it has deleted, must not keep the log
-/// full for all time.
+/// A transaction that commits when the log is full, and cannot give back the pages of what it has
+/// deleted, must not keep the log full for all time.
 fn deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
     // To give their pages back takes more log than is left when a transaction has been refused.
     const LARGE: u8 = 200;

@@ -1,4 +1,5 @@
-//! A transaction with very many changes that a crash has interrupted: how often recovery asks the disk for its records.
+//! A transaction with very many changes that a crash has interrupted: how often recovery asks the
+//! disk for its records.
 #![cfg(not(duramen_loom))]
 
 use std::time::Duration;
@@ -25,7 +26,8 @@ fn options(logs: u16, log_partition: Partition) -> Options {
     }
 }
 
-/// Leaves a database behind in which one transaction has changed many rows and others have committed meanwhile.
+/// Leaves a database behind in which one transaction has changed many rows and others have
+/// committed meanwhile.
 fn interrupt(disk: &SimDisk, with: Options) {
     let db = Db::open_on(Arc::new(disk.clone()), with).unwrap();
     let table = db.create_table("t").unwrap();
@@ -45,8 +47,8 @@ fn interrupt(disk: &SimDisk, with: Options) {
     drop((loser, db));
 }
 
-/// Opens the database, waits until nothing is left to be undone, and looks at what it holds. Returns the reads of all that but the
-/// look, without those of pages.
+/// Opens the database, waits until nothing is left to be undone, and looks at what it holds.
+/// Returns the reads of all that but the look, without those of pages.
 fn reads_of_recovery(disk: &SimDisk, with: Options) -> u64 {
     let db = Db::open_on(Arc::new(disk.clone()), with).unwrap();
     assert_eq!(db.metrics().recovery.losers, 1);
@@ -67,8 +69,9 @@ fn is_read_in_large_parts(reads: u64, what: &str) {
     assert!(reads < u64::from(CHANGES / 50), "{reads} reads for {CHANGES} records: {what}");
 }
 
-/// Each record of a loser was read by an operation of its own: a million of them took minutes, also before transactions could
-/// begin with instant recovery, which has to know what the loser has locked.
+/// Each record of a loser was read by an operation of its own: a million of them took minutes, also
+/// before transactions could begin with instant recovery, which has to know what the loser has
+/// locked.
 #[test]
 fn a_large_loser_is_read_in_large_parts() {
     for (logs, partition) in [(1, Partition::Transaction), (3, Partition::RoundRobin), (3, Partition::Page)] {

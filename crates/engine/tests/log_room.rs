@@ -1,4 +1,5 @@
-//! A log at its limit for a reason that passes: writers wait for the room they need, and nobody is refused.
+//! A log at its limit for a reason that passes: writers wait for the room they need, and nobody is
+//! refused.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -27,7 +28,8 @@ fn options(logs: u16) -> Options {
 /// Makes the values that are written different: what does not change is not logged.
 static VERSION: AtomicU8 = AtomicU8::new(0);
 
-/// Commits a transaction that writes so many rows of 1,000 bytes; returns the longest time that one of them took.
+/// Commits a transaction that writes so many rows of 1,000 bytes; returns the longest time that one
+/// of them took.
 fn write(db: &Db, table: &Table, first: u32, rows: u32) -> Result<Duration, Error> {
     let (mut longest, version) = (Duration::ZERO, VERSION.fetch_add(1, Ordering::Relaxed));
     let mut txn = db.begin();
@@ -40,7 +42,8 @@ fn write(db: &Db, table: &Table, first: u32, rows: u32) -> Result<Duration, Erro
     Ok(longest)
 }
 
-/// Writers, each with rows of its own, until `rounds` are over or `stop` is set; the errors they got.
+/// Writers, each with rows of its own, until `rounds` are over or `stop` is set; the errors they
+/// got.
 fn write_beside_each_other(
     db: &Db,
     table: &Table,
@@ -61,8 +64,9 @@ fn write_beside_each_other(
     })
 }
 
-/// Who found the log full waited until all of it was archived. A transaction that a checkpoint had met meanwhile was then refused:
-/// it was said to keep the log, with little behind it, and the room that had come was not tried.
+/// Who found the log full waited until all of it was archived. A transaction that a checkpoint had
+/// met meanwhile was then refused: it was said to keep the log, with little behind it, and the room
+/// that had come was not tried.
 #[test]
 fn writers_wait_for_no_more_of_a_slow_archive_than_they_need() {
     for logs in [1, 3] {
@@ -103,8 +107,8 @@ fn writers_near_the_limit_wait_for_each_other() {
     }
 }
 
-/// A backup kept the log from where the one before had found it, since nobody recycled what that had let go; and who was refused
-/// was told of a transaction.
+/// A backup kept the log from where the one before had found it, since nobody recycled what that
+/// had let go; and who was refused was told of a transaction.
 #[test]
 fn backups_in_a_row_refuse_no_writer() {
     for logs in [1, 2] {
@@ -159,7 +163,8 @@ fn a_backup_that_stands_still_is_named() {
     db.close().unwrap();
 }
 
-/// A transaction that does keep the log is named, at once, with what it keeps; its own or somebody else's.
+/// A transaction that does keep the log is named, at once, with what it keeps; its own or somebody
+/// else's.
 #[test]
 fn a_transaction_that_keeps_the_log_is_named() {
     let db = Db::open_on(Arc::new(SimDisk::new(7)), options(1)).unwrap();

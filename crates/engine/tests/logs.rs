@@ -81,8 +81,8 @@ fn what_several_logs_cannot_do_is_refused() {
     }
 }
 
-/// Threads move amounts between numbers; the power goes off in the middle. What was acknowledged is there, and nothing is half
-/// there.
+/// Threads move amounts between numbers; the power goes off in the middle. What was acknowledged is
+/// there, and nothing is half there.
 #[test]
 fn the_power_goes_off_among_threads() {
     const KEYS: u64 = 40;
@@ -181,8 +181,9 @@ fn a_transaction_in_several_logs_is_taken_back() {
     }
 }
 
-/// A rollback let go of its locks, and a table that was dropped then in the other log, which was behind in time, survived a crash
-/// without it: the rollback was repeated on pages that had been given back.
+/// A rollback let go of its locks, and a table that was dropped then in the other log, which was
+/// behind in time, survived a crash without it: the rollback was repeated on pages that had been
+/// given back.
 #[test]
 fn what_follows_a_rollback_does_not_survive_without_it() {
     for shift in 0..2_u64 {

@@ -1,5 +1,5 @@
-//! Files and pages that are whole and not the ones that were there: what a partial restore from a copy leaves, or a device
-//! that loses writes. The suite `torture misplaced` tries many more.
+//! Files and pages that are whole and not the ones that were there: what a partial restore from a
+//! copy leaves, or a device that loses writes. The suite `torture misplaced` tries many more.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -51,8 +51,8 @@ fn limited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     receiver.recv_timeout(Duration::from_secs(20)).expect("it ends within 20 seconds")
 }
 
-/// A leaf had once ended where the search for what comes behind it led back to it: a scan went round in circles and took
-/// memory until there was none.
+/// A leaf had once ended where the search for what comes behind it led back to it: a scan went
+/// round in circles and took memory until there was none.
 #[test]
 fn a_scan_does_not_go_round_in_circles() {
     let home = tempfile::tempdir().unwrap();
@@ -145,7 +145,8 @@ fn an_older_double_write_area_does_no_harm_to_a_closed_database() {
     }
 }
 
-/// Older pages with an older double-write area beside a newer log were taken for the database: counters of 450 read as 200.
+/// Older pages with an older double-write area beside a newer log were taken for the database:
+/// counters of 450 read as 200.
 #[test]
 fn older_files_are_refused_by_name() {
     for instant_recovery in [false, true] {

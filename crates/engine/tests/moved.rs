@@ -36,8 +36,8 @@ fn counter(db: &Db) -> u32 {
     u32::from_be_bytes(value[..].try_into().unwrap())
 }
 
-/// A database went on in whatever had got its directory's name: log segments and the names of files were exchanged with those
-/// of the other database there, both were lost, and nobody was told.
+/// A database went on in whatever had got its directory's name: log segments and the names of files
+/// were exchanged with those of the other database there, both were lost, and nobody was told.
 #[test]
 fn a_database_that_is_moved_while_it_is_open_goes_out_of_service() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Databases that earlier versions of the program have left, closed or as a power cut did, open and hold what they held.
+//! Databases that earlier versions of the program have left, closed or as a power cut did, open and
+//! hold what they held.
 
 #[path = "common/fixture.rs"]
 mod fixture;
@@ -38,8 +39,8 @@ fn file(format: u32, name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", &format!("format-{format}-{name}.disk")].iter().collect()
 }
 
-/// How the fixtures were made: `FORMAT=n cargo test -p duramen --test older_formats -- --ignored`, with a program that
-/// writes format n.
+/// How the fixtures were made: `FORMAT=n cargo test -p duramen --test older_formats -- --ignored`,
+/// with a program that writes format n.
 #[test]
 #[ignore = "makes the fixtures of the format that the program writes"]
 fn make_fixtures() {

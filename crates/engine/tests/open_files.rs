@@ -1,4 +1,5 @@
-//! The process may not have more files open: operations that need one fail, and nothing else happens.
+//! The process may not have more files open: operations that need one fail, and nothing else
+//! happens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,8 +57,9 @@ fn contents(db: &Db) -> Model {
     txn.scan(&table, ..).map(|row| row.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
-/// "Too many open files" while a spare segment was made put the database out of service for good, though nothing had
-/// failed that matters: transactions get an error that passes, and go on when files can be opened again.
+/// "Too many open files" while a spare segment was made put the database out of service for good,
+/// though nothing had failed that matters: transactions get an error that passes, and go on when
+/// files can be opened again.
 #[test]
 fn too_many_open_files_pass() {
     for logs in [1, 3] {
@@ -72,7 +74,8 @@ fn too_many_open_files_pass() {
                 if round == 3 {
                     archive.fail_at(archive.operations() + seed, Fault::TooManyFiles, true);
                 }
-                // A commit whose part of the log is in a segment that cannot be opened waits until it can.
+                // A commit whose part of the log is in a segment that cannot be opened waits until
+                // it can.
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         std::thread::sleep(Duration::from_millis(100));

@@ -1,4 +1,5 @@
-//! What openings that fail say: that the opening failed, why, and what to do; and that nothing is the worse for it.
+//! What openings that fail say: that the opening failed, why, and what to do; and that nothing is
+//! the worse for it.
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
@@ -38,8 +39,8 @@ fn assert_says(error: &Error, words: &[&str]) {
     }
 }
 
-// An opening that met a broken disk said that the database was out of service until it was reopened, and one that met a
-// full disk that the transaction was to be run again.
+// An opening that met a broken disk said that the database was out of service until it was
+// reopened, and one that met a full disk that the transaction was to be run again.
 #[test]
 fn an_opening_that_fails_says_so() {
     let whole = crashed();

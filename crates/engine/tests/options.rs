@@ -81,8 +81,9 @@ fn nonsense() -> Vec<(&'static str, Change, &'static str)> {
     all
 }
 
-// A huge pool ended in a panic (its size overflowed); a log buffer of no power of two was refused when the new database
-// had half its files; and what the log refused was said with the word "option" twice.
+// A huge pool ended in a panic (its size overflowed); a log buffer of no power of two was refused
+// when the new database had half its files; and what the log refused was said with the word
+// "option" twice.
 #[test]
 fn nonsense_is_refused_before_anything_is_made() {
     let root = tempfile::tempdir().unwrap();

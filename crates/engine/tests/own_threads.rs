@@ -30,7 +30,8 @@ fn is_deadlock<T>(result: Result<T>) -> bool {
     matches!(result, Err(Error::Deadlock { .. }))
 }
 
-/// Transactions of two databases may have one number, and their savepoints were taken for each other's.
+/// Transactions of two databases may have one number, and their savepoints were taken for each
+/// other's.
 #[test]
 fn a_savepoint_of_another_database_is_refused() {
     let [(_a, first, one), (_b, second, other)] = [open(), open()];
@@ -50,7 +51,8 @@ fn a_savepoint_of_another_database_is_refused() {
     assert_eq!(first.run(|txn| Ok(txn.scan(&one, ..).count())).unwrap(), 1);
 }
 
-/// The table's lock was the thread's own, and the internal transaction that was to drop the table waited for it.
+/// The table's lock was the thread's own, and the internal transaction that was to drop the table
+/// waited for it.
 #[test]
 fn a_table_in_use_by_the_calling_thread_is_not_dropped() {
     ends(|| {
@@ -112,8 +114,8 @@ fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {
     }
 }
 
-/// The rollback of the youngest one changed nothing where another transaction of its thread was what was waited for:
-/// `Db::run` tried it again for ever.
+/// The rollback of the youngest one changed nothing where another transaction of its thread was
+/// what was waited for: `Db::run` tried it again for ever.
 #[test]
 fn of_a_deadlock_by_another_transaction_the_one_that_is_waited_for_gives_way() {
     ends(|| {
@@ -139,7 +141,8 @@ fn of_a_deadlock_by_another_transaction_the_one_that_is_waited_for_gives_way() {
     });
 }
 
-/// A transaction that another thread only commits is that one's from then on, and can be waited for.
+/// A transaction that another thread only commits is that one's from then on, and can be waited
+/// for.
 #[test]
 fn a_transaction_that_another_thread_commits_is_waited_for() {
     ends(|| {

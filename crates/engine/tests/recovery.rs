@@ -1,5 +1,5 @@
-//! Redo by windows of the log: however much of it is taken in at a time, and by however many threads, the result is the
-//! same, and a crash in the middle of it does no harm.
+//! Redo by windows of the log: however much of it is taken in at a time, and by however many
+//! threads, the result is the same, and a crash in the middle of it does no harm.
 
 use duramen::{Db, Options, Partition, RecoveryObserver, RecoveryPass, RecoveryProgress, Table};
 use duramen_io::{CrashChoice, Disk, SimDisk};
@@ -118,7 +118,8 @@ fn many_pages_are_repeated_by_several_threads() {
     }
 }
 
-/// What is repeated does not depend on how many threads read the logs and repeat them, nor on which log a record is in.
+/// What is repeated does not depend on how many threads read the logs and repeat them, nor on which
+/// log a record is in.
 #[test]
 fn several_logs_are_repeated_by_several_threads() {
     for (logs, log_partition) in [(2, Partition::RoundRobin), (3, Partition::Page), (3, Partition::Transaction)] {
@@ -142,7 +143,8 @@ fn several_logs_are_repeated_by_several_threads() {
     }
 }
 
-/// Many transactions that the crash interrupted, among them one with records in all logs, rolled back at the same time.
+/// Many transactions that the crash interrupted, among them one with records in all logs, rolled
+/// back at the same time.
 #[test]
 fn losers_are_rolled_back_by_several_threads() {
     for (logs, log_partition) in [(1, Partition::Transaction), (3, Partition::RoundRobin), (3, Partition::Page)] {
@@ -192,8 +194,8 @@ fn losers_are_rolled_back_by_several_threads() {
     }
 }
 
-/// Redo in small windows writes pages that have seen more of the log than others; a crash in the middle of that, and in
-/// the middle of the next redo, finds all mixtures.
+/// Redo in small windows writes pages that have seen more of the log than others; a crash in the
+/// middle of that, and in the middle of the next redo, finds all mixtures.
 #[test]
 fn redo_can_be_interrupted_between_and_within_windows() {
     let (disk, model) = crashed(13, 1024, 1_500, 5_000);
@@ -217,8 +219,8 @@ fn redo_can_be_interrupted_between_and_within_windows() {
     }
 }
 
-/// A log whose checksums are right and whose contents make no sense is damage like any other: recovery neither panics nor
-/// goes round in circles.
+/// A log whose checksums are right and whose contents make no sense is damage like any other:
+/// recovery neither panics nor goes round in circles.
 #[test]
 fn records_that_make_no_sense_are_refused() {
     const UPDATE: u8 = 1;
@@ -266,7 +268,8 @@ fn records_that_make_no_sense_are_refused() {
     }
 }
 
-/// A log put back from an older copy: the pages that it does not know were noticed only where redo met them.
+/// A log put back from an older copy: the pages that it does not know were noticed only where redo
+/// met them.
 #[test]
 fn pages_from_the_future_of_an_older_log_are_refused() {
     let home = tempfile::tempdir().unwrap();
@@ -292,9 +295,11 @@ fn pages_from_the_future_of_an_older_log_are_refused() {
     for (file, bytes) in kept.iter().zip(copies) {
         std::fs::write(file, bytes).unwrap();
     }
-    // No page of it is in the double-write area or in the dirty page table, so nothing looks at it but the reader.
+    // No page of it is in the double-write area or in the dirty page table, so nothing looks at it
+    // but the reader.
     std::fs::write(path("doublewrite"), []).unwrap();
-    // The data file is newer, which its stamp tells; in a file that is of the right generation only the pages themselves do.
+    // The data file is newer, which its stamp tells; in a file that is of the right generation only
+    // the pages themselves do.
     let error = Db::open(home.path(), options()).unwrap_err();
     assert!(matches!(&error, duramen::Error::Corrupt { file, .. } if file == "control"), "{error}");
     let stamp = 0..8192;

@@ -64,8 +64,8 @@ fn refusal(dir: &Path, options: Options) -> String {
     }
 }
 
-// A region named `data` in the database's directory was taken for blank, since the first page of a data file is zero,
-// and the catalog was overwritten with zeros.
+// A region named `data` in the database's directory was taken for blank, since the first page of a
+// data file is zero, and the catalog was overwritten with zeros.
 #[test]
 fn a_region_is_never_a_file_of_the_database() {
     let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! A disk whose durable writes take longer than they do: for measuring what the latency of a log device does to a database
-//! (Aether, sections 3 and 4, varies it from 0 to 10 ms), and for tests that want a commit to be on its way for a while.
+//! A disk whose durable writes take longer than they do: for measuring what the latency of a log
+//! device does to a database (Aether, sections 3 and 4, varies it from 0 to 10 ms), and for tests
+//! that want a commit to be on its way for a while.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use duramen_sync::thread;
 
 use crate::disk::{Disk, DiskCounters, DiskLock, File, OpenMode, Result};
 
-/// The system's clock wakes sleepers late by about so much; the end of a latency is waited for awake.
+/// The system's clock wakes sleepers late by about so much; the end of a latency is waited for
+/// awake.
 const SLACK: Duration = Duration::from_micros(60);
 
 /// Another disk, with a latency added to whatever makes data of the files in one directory durable.
@@ -44,8 +46,8 @@ impl Latency {
 }
 
 impl DelayDisk {
-    /// `inner`, with `latency` added to each durable write and each sync of a file whose name begins with `directory`
-    /// (`"log/"`; `""` for all files).
+    /// `inner`, with `latency` added to each durable write and each sync of a file whose name
+    /// begins with `directory` (`"log/"`; `""` for all files).
     pub fn new(inner: Arc<dyn Disk>, directory: &str, latency: Duration) -> Self {
         let disk = Self { inner, directory: directory.to_owned(), latency: Arc::new(Latency(AtomicU64::new(0))) };
         disk.set_latency(latency);

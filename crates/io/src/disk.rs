@@ -14,8 +14,8 @@ pub struct DiskError {
     pub file: String,
     /// What the system said.
     pub reason: String,
-    /// The kind of failure, for callers that act on it. [`std::io::ErrorKind::WouldBlock`] stands for a refusal that
-    /// passes ([`DiskError::is_passing`]).
+    /// The kind of failure, for callers that act on it. [`std::io::ErrorKind::WouldBlock`] stands
+    /// for a refusal that passes ([`DiskError::is_passing`]).
     pub kind: std::io::ErrorKind,
 }
 
@@ -47,8 +47,9 @@ impl DiskError {
         )
     }
 
-    /// Whether space could not be set aside: the disk or quota is full, or a file may not be as long as that. Nothing is lost.
-    /// A write or sync that finds no space is none of these: it has failed like any other.
+    /// Whether space could not be set aside: the disk or quota is full, or a file may not be as
+    /// long as that. Nothing is lost. A write or sync that finds no space is none of these: it has
+    /// failed like any other.
     pub fn is_full(&self) -> bool {
         use std::io::ErrorKind;
         matches!(self.kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
@@ -60,8 +61,8 @@ impl DiskError {
         Self { kind, ..self }
     }
 
-    /// Whether nothing has failed and the same can succeed later: the process, or the system, may not have more files
-    /// open at this moment.
+    /// Whether nothing has failed and the same can succeed later: the process, or the system, may
+    /// not have more files open at this moment.
     pub fn is_passing(&self) -> bool {
         self.kind == std::io::ErrorKind::WouldBlock
     }
@@ -80,17 +81,19 @@ pub type Result<T> = std::result::Result<T, DiskError>;
 pub enum OpenMode {
     /// The file must exist.
     Existing,
-    /// The file must not exist; it is created empty. The name is durable only after [`Disk::sync_directory`].
+    /// The file must not exist; it is created empty. The name is durable only after
+    /// [`Disk::sync_directory`].
     CreateNew,
 }
 
-/// One directory of files: a database's home. Names are relative, with `/` for the one level of subdirectory that
-/// [`Disk::create_directory`] makes.
+/// One directory of files: a database's home. Names are relative, with `/` for the one level of
+/// subdirectory that [`Disk::create_directory`] makes.
 ///
-/// Media assumptions (what an implementation must give, and what it may do at a crash) are in `docs/file-format.md`.
-/// In short: a completed sync makes all earlier writes to that file durable; anything else may be lost, kept, kept in
-/// part (whole 512-byte sectors), in any order; a created, renamed or removed name and a changed length are durable
-/// after the directory or the file has been synced.
+/// Media assumptions (what an implementation must give, and what it may do at a crash) are in
+/// `docs/file-format.md`. In short: a completed sync makes all earlier writes to that file durable;
+/// anything else may be lost, kept, kept in part (whole 512-byte sectors), in any order; a created,
+/// renamed or removed name and a changed length are durable after the directory or the file has
+/// been synced.
 pub trait Disk: Send + Sync + fmt::Debug {
     /// Another handle of the same disk, for a component that opens files later.
     fn handle(&self) -> Arc<dyn Disk>;
@@ -110,18 +113,21 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Removes a file. Durable after [`Disk::sync_directory`].
     fn remove(&self, name: &str) -> Result<()>;
 
-    /// Renames a file within its directory, replacing what has the new name. Durable after [`Disk::sync_directory`].
+    /// Renames a file within its directory, replacing what has the new name. Durable after
+    /// [`Disk::sync_directory`].
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Makes the names in `directory` durable.
     fn sync_directory(&self, directory: &str) -> Result<()>;
 
-    /// Takes the home for one opener; a second one, of this or another process, gets an error of kind
-    /// [`std::io::ErrorKind::ResourceBusy`]. Released when the guard is dropped or the process ends.
+    /// Takes the home for one opener; a second one, of this or another process, gets an error of
+    /// kind [`std::io::ErrorKind::ResourceBusy`]. Released when the guard is dropped or the process
+    /// ends.
     fn lock(&self) -> Result<DiskLock>;
 
-    /// Checks that where the home was found is still where it is, and so for its subdirectories. Nobody but the system can
-    /// move a directory away from under a disk: others have nothing to check.
+    /// Checks that where the home was found is still where it is, and so for its subdirectories.
+    /// Nobody but the system can move a directory away from under a disk: others have nothing to
+    /// check.
     fn verify_home(&self) -> Result<()> {
         Ok(())
     }
@@ -141,9 +147,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
     }
 }
 
-/// One open file. Offsets, lengths and buffer addresses are multiples of [`duramen_types::BLOCK_SIZE`] for reads and
-/// writes (see [`crate::AlignedBuf`]); implementations check this with assertions. All methods may be called from many
-/// threads at once; overlapping writes in flight at the same time have no defined order.
+/// One open file. Offsets, lengths and buffer addresses are multiples of
+/// [`duramen_types::BLOCK_SIZE`] for reads and writes (see [`crate::AlignedBuf`]); implementations
+/// check this with assertions. All methods may be called from many threads at once; overlapping
+/// writes in flight at the same time have no defined order.
 pub trait File: Send + Sync + fmt::Debug {
     /// Fills `buf` from `offset`. Ending early because the file ends there is an error of kind
     /// [`std::io::ErrorKind::UnexpectedEof`]; short reads of the system are continued.
@@ -152,14 +159,17 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Reads several ranges, in parallel where the system can.
     fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()>;
 
-    /// Writes `parts` one after another from `offset`. Not durable until synced. Short writes are continued.
+    /// Writes `parts` one after another from `offset`. Not durable until synced. Short writes are
+    /// continued.
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
 
-    /// As [`File::write_at`], and durable (data, and what is needed to read it back) when it returns: one operation
-    /// where the system offers it. Earlier un-synced writes to other ranges are not necessarily made durable.
+    /// As [`File::write_at`], and durable (data, and what is needed to read it back) when it
+    /// returns: one operation where the system offers it. Earlier un-synced writes to other ranges
+    /// are not necessarily made durable.
     fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
 
-    /// Writes several ranges, in parallel where the system can, in no particular order. Not durable until synced.
+    /// Writes several ranges, in parallel where the system can, in no particular order. Not durable
+    /// until synced.
     fn write_batch(&self, writes: &[(u64, &[u8])]) -> Result<()>;
 
     /// Makes all completed writes and the length durable (`fdatasync`).
@@ -173,21 +183,23 @@ pub trait File: Send + Sync + fmt::Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Extends the file to at least `len` bytes of zeros with its space reserved on the device, so that later writes
-    /// there cannot run out of space. Durable after [`File::sync`]. Never shrinks.
+    /// Extends the file to at least `len` bytes of zeros with its space reserved on the device, so
+    /// that later writes there cannot run out of space. Durable after [`File::sync`]. Never
+    /// shrinks.
     fn allocate(&self, len: u64) -> Result<()>;
 
     /// Cuts or extends (with a hole) the file to exactly `len` bytes. Durable after [`File::sync`].
     fn set_len(&self, len: u64) -> Result<()>;
 
-    /// Checks that the name by which it was opened still leads to this file. See [`Disk::verify_home`].
+    /// Checks that the name by which it was opened still leads to this file. See
+    /// [`Disk::verify_home`].
     fn verify_name(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Takes the file for this handle until it is closed; another handle that has it is an error of kind
-    /// [`std::io::ErrorKind::ResourceBusy`]. Beside [`Disk::lock`], for a file that may be moved to another directory. A disk
-    /// whose files cannot be has nothing to do.
+    /// Takes the file for this handle until it is closed; another handle that has it is an error of
+    /// kind [`std::io::ErrorKind::ResourceBusy`]. Beside [`Disk::lock`], for a file that may be
+    /// moved to another directory. A disk whose files cannot be has nothing to do.
     fn lock(&self) -> Result<()> {
         Ok(())
     }
@@ -223,6 +235,7 @@ pub struct DiskCounters {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Operations that told the device to make data durable: syncs of files and directories, and durable writes.
+    /// Operations that told the device to make data durable: syncs of files and directories, and
+    /// durable writes.
     pub syncs: u64,
 }

@@ -1,9 +1,10 @@
-//! A directory that is only read. What is written is kept in memory and gone with the disk, so that even a database
-//! which has to be recovered can be looked into where nothing can be written.
+//! A directory that is only read. What is written is kept in memory and gone with the disk, so that
+//! even a database which has to be recovered can be looked into where nothing can be written.
 //!
-//! A file is a *node*: which file of the directory it began as, if any, and what has been changed since. Names that
-//! have been given or taken away are noted beside. Nothing is made in the directory, not even a lock file; the lock is
-//! shared, so that any number can read while nobody has the database open.
+//! A file is a *node*: which file of the directory it began as, if any, and what has been changed
+//! since. Names that have been given or taken away are noted beside. Nothing is made in the
+//! directory, not even a lock file; the lock is shared, so that any number can read while nobody
+//! has the database open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -47,7 +48,8 @@ struct Node {
     contents: Mutex<Contents>,
 }
 
-/// What a file holds: the blocks that have been written, what is left of the one that it began as, zeros elsewhere.
+/// What a file holds: the blocks that have been written, what is left of the one that it began as,
+/// zeros elsewhere.
 #[derive(Default)]
 struct Contents {
     len: u64,

@@ -1,4 +1,5 @@
-//! Making a file longer ahead of need, without getting in the way of those whose writes somebody waits for.
+//! Making a file longer ahead of need, without getting in the way of those whose writes somebody
+//! waits for.
 
 use std::time::Duration;
 
@@ -7,15 +8,17 @@ use duramen_sync::thread;
 
 use crate::disk::{File, Result};
 
-/// Bytes that are written at a time: a device is busy with them for about as long as with one synchronous write.
+/// Bytes that are written at a time: a device is busy with them for about as long as with one
+/// synchronous write.
 const STEP: u64 = 256 << 10;
-/// Pauses are so many times as long as the step before took, so that the device is free for most of the time...
+/// Pauses are so many times as long as the step before took, so that the device is free for most of
+/// the time...
 const PAUSES: u32 = 3;
 /// ...but no longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
-/// Does what [`File::allocate`] does in small steps with pauses. Once `hurry` says that somebody has come to need the file,
-/// there are no more pauses.
+/// Does what [`File::allocate`] does in small steps with pauses. Once `hurry` says that somebody
+/// has come to need the file, there are no more pauses.
 ///
 /// # Errors
 /// Those of [`File::allocate`]; the file may have become longer by then.

@@ -1,5 +1,5 @@
-//! Whatever is done to a simulated file and whenever the power goes off: what was synced is there, and every sector
-//! holds one of the values that it may hold.
+//! Whatever is done to a simulated file and whenever the power goes off: what was synced is there,
+//! and every sector holds one of the values that it may hold.
 
 use std::sync::Arc;
 
@@ -173,7 +173,8 @@ fn stamp_of(sector: &[u8]) -> u32 {
     stamp
 }
 
-/// Takes one step with the disk and the model. The model of a step that fails by a crash has all its effects pending.
+/// Takes one step with the disk and the model. The model of a step that fails by a crash has all
+/// its effects pending.
 fn take(step: &Step, disk: &SimDisk, file: &Arc<dyn File>, model: &mut Model) -> duramen_io::Result<()> {
     match step {
         Step::Write { block, blocks } => file.write_at(&[&model.write(*block, *blocks)], block * BLOCK),

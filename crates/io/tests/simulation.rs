@@ -272,7 +272,8 @@ fn short_transfers_are_continued() {
     assert_eq!(bytes(&disk.image(), "data"), [4, 4, 4, 4, 2], "the crash met the second half in flight");
 }
 
-/// A write that finds no space has failed like any other, and is no refusal that could be made good.
+/// A write that finds no space has failed like any other, and is no refusal that could be made
+/// good.
 fn found_no_space(error: &DiskError) -> bool {
     error.reason.contains("No space left") && !error.is_full()
 }

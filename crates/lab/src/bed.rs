@@ -1,4 +1,5 @@
-//! Where experiments measure: a database in a memory file system, with a log device as slow as the experiment wants it.
+//! Where experiments measure: a database in a memory file system, with a log device as slow as the
+//! experiment wants it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -197,7 +198,8 @@ impl Rig {
     }
 }
 
-/// Threads that carry the clients: one for each where a commit holds up its thread, else one for each processor.
+/// Threads that carry the clients: one for each where a commit holds up its thread, else one for
+/// each processor.
 pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
     match commit {
         CommitMode::Sync | CommitMode::Elr => clients,
@@ -207,7 +209,8 @@ pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
     }
 }
 
-/// A directory for databases, and the kind of its file system in words, out of the system's table of `mounts`.
+/// A directory for databases, and the kind of its file system in words, out of the system's table
+/// of `mounts`.
 fn place(mounts: &str) -> (PathBuf, String) {
     const MEMORY: &str = "/dev/shm";
     let is_memory = mounts.lines().any(|line| {

@@ -1,11 +1,13 @@
 //! The same code on this machine and on the simulated one: how far the model is off.
 //!
-//! Measured are the operations that the simulated experiments are made of, by one and by two threads. The simulated machine
-//! is a server of today, which resembles the machines that developers have; the others share its model and its one
-//! calibrated constant, the instructions that stand for the code around an operation on shared memory.
+//! Measured are the operations that the simulated experiments are made of, by one and by two
+//! threads. The simulated machine is a server of today, which resembles the machines that
+//! developers have; the others share its model and its one calibrated constant, the instructions
+//! that stand for the code around an operation on shared memory.
 //!
-//! How far apart two processors are decides what two threads cost each other, and a virtual machine may not know, or tell
-//! something else. So that is measured first, by handing a line over; the simulated threads are as far apart as fits best.
+//! How far apart two processors are decides what two threads cost each other, and a virtual machine
+//! may not know, or tell something else. So that is measured first, by handing a line over; the
+//! simulated threads are as far apart as fits best.
 
 use std::time::Duration;
 
@@ -34,8 +36,9 @@ pub struct Calibrated {
     pub nanos: f64,
 }
 
-/// The operation that tells how far apart two processors are: a number in shared memory goes back and forth between their
-/// threads, each of which waits until it sees the other's and then writes its own.
+/// The operation that tells how far apart two processors are: a number in shared memory goes back
+/// and forth between their threads, each of which waits until it sees the other's and then writes
+/// its own.
 const HAND_OVER: &str = "handing a line over";
 
 /// Where two threads of the simulated machine may be: the names, and the contexts.
@@ -142,8 +145,8 @@ impl Operation {
             }
         }
         measured.sort_by(f64::total_cmp);
-        // Where two threads insert, the fastest rounds are those in which the system ran them in turns on one processor. A
-        // line goes back and forth only while both run.
+        // Where two threads insert, the fastest rounds are those in which the system ran them in
+        // turns on one processor. A line goes back and forth only while both run.
         let is_meeting = threads == 2 && !matches!(self, Self::HandOver);
         Ok(if is_meeting { measured[measured.len() / 2] } else { measured[0] })
     }
@@ -181,7 +184,8 @@ impl Operation {
     }
 }
 
-/// Measures every operation in this build, with one thread and with two; `observe` is told what comes next.
+/// Measures every operation in this build, with one thread and with two; `observe` is told what
+/// comes next.
 ///
 /// # Errors
 /// Those of the engine and the workloads.
@@ -200,8 +204,8 @@ pub fn calibrate(observe: &mut dyn FnMut(&str)) -> Result<Vec<Calibrated>> {
     Ok(measured)
 }
 
-/// Which of the distances in `modelled` two processors of the machine behind `here` are most like: the one at which a line is
-/// handed over in the time that comes closest.
+/// Which of the distances in `modelled` two processors of the machine behind `here` are most like:
+/// the one at which a line is handed over in the time that comes closest.
 pub fn distance(here: &[Calibrated], modelled: &[Calibrated]) -> Option<String> {
     let hand_over = |line: &&Calibrated| line.what == HAND_OVER;
     let wanted = here.iter().find(hand_over)?.nanos;

@@ -34,7 +34,8 @@ pub trait Experiment: Sync {
     /// What it repeats.
     fn about(&self) -> About;
 
-    /// Why not everything holds here that the paper found, where that is known; printed when something does not.
+    /// Why not everything holds here that the paper found, where that is known; printed when
+    /// something does not.
     fn difference(&self) -> Option<&'static str> {
         None
     }
@@ -143,7 +144,8 @@ pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(
         .zip(processor_time())
         .map(|(before, after)| after.saturating_sub(before).saturating_sub(own).as_secs_f64() / seconds.max(1e-9));
     let about = experiment.about();
-    // What runs in virtual time must not depend on where and when: its files are the same everywhere.
+    // What runs in virtual time must not depend on where and when: its files are the same
+    // everywhere.
     let conditions = if about.world == SIMULATED {
         Conditions { seconds: 0.0, others: None, machine: Machine::simulated() }
     } else {

@@ -31,10 +31,11 @@ impl Axis {
 pub enum Shape {
     /// Each as a line through its points.
     Lines,
-    /// One bar for each of these names, on which the series are stacked. A series has a point for each bar, whose `x` is the
-    /// bar's number, counted from 0.
+    /// One bar for each of these names, on which the series are stacked. A series has a point for
+    /// each bar, whose `x` is the bar's number, counted from 0.
     Stacks(Vec<String>),
-    /// Each as separate edges: from its first point to the second, from the third to the fourth, and so on.
+    /// Each as separate edges: from its first point to the second, from the third to the fourth,
+    /// and so on.
     Edges,
 }
 

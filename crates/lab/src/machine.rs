@@ -52,12 +52,14 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Processor time that all programs have had since the machine was started; nothing where the system does not say.
+/// Processor time that all programs have had since the machine was started; nothing where the
+/// system does not say.
 pub(crate) fn processor_time() -> Option<Duration> {
     busy(read_to_string("/proc/stat").ok()?.lines().next()?)
 }
 
-/// The time in a line `cpu user nice system idle iowait irq softirq steal ...`, whose unit is a hundredth of a second.
+/// The time in a line `cpu user nice system idle iowait irq softirq steal ...`, whose unit is a
+/// hundredth of a second.
 fn busy(line: &str) -> Option<Duration> {
     let times: Vec<u64> = line.strip_prefix("cpu ")?.split_whitespace().map_while(|time| time.parse().ok()).collect();
     let [user, nice, system, _idle, _iowait, irq, softirq, ..] = times[..] else { return None };

@@ -39,7 +39,8 @@ pub struct Outcome {
 pub struct Conditions {
     /// How long it took.
     pub seconds: f64,
-    /// Processors that other programs kept busy meanwhile, on average; nothing where the system does not say.
+    /// Processors that other programs kept busy meanwhile, on average; nothing where the system
+    /// does not say.
     pub others: Option<f64>,
     /// The machine.
     pub machine: Machine,

@@ -53,7 +53,8 @@ fn draw(area: &Area<'_>, figure: &Figure) -> Drawn {
     }
 }
 
-/// What an axis spans: from zero, or of a logarithmic one from the smallest value, to a little above the largest.
+/// What an axis spans: from zero, or of a logarithmic one from the smallest value, to a little
+/// above the largest.
 fn range(axis: &Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let usable = values.filter(|value| value.is_finite() && (!axis.log || *value > 0.0));
     let (least, most) = usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), value| (a.min(value), b.max(value)));

@@ -1,4 +1,5 @@
-//! Where results are kept: for each experiment `ID.json`, and for each of its figures a CSV and an SVG file.
+//! Where results are kept: for each experiment `ID.json`, and for each of its figures a CSV and an
+//! SVG file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| failed("write", path)(error.to_string()))
 }
 
-/// Keeps `outcome` in `directory`, instead of an earlier one of the same experiment, and writes the document anew. Returns
-/// the files.
+/// Keeps `outcome` in `directory`, instead of an earlier one of the same experiment, and writes the
+/// document anew. Returns the files.
 ///
 /// # Errors
 /// [`Error::ResultFile`], [`Error::Plot`].

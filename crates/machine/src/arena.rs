@@ -1,11 +1,14 @@
-//! The heap of a run: memory whose addresses, counted from where it begins, are the same on every host.
+//! The heap of a run: memory whose addresses, counted from where it begins, are the same on every
+//! host.
 //!
-//! Which objects share a cache line decides much of what the model charges, so simulated threads must not get their
-//! memory from the host's allocator. [`Allocator`] is the program's global allocator: it serves simulated threads from
-//! the heap of their run and everyone else from the system.
+//! Which objects share a cache line decides much of what the model charges, so simulated threads
+//! must not get their memory from the host's allocator. [`Allocator`] is the program's global
+//! allocator: it serves simulated threads from the heap of their run and everyone else from the
+//! system.
 //!
-//! Blocks are powers of two from 16 bytes up, aligned to their size (to a page at most), with one free list for each
-//! size. A heap is thrown away as a whole: what a crashed run has left in it needs no destructor.
+//! Blocks are powers of two from 16 bytes up, aligned to their size (to a page at most), with one
+//! free list for each size. A heap is thrown away as a whole: what a crashed run has left in it
+//! needs no destructor.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -50,7 +53,8 @@ pub(crate) struct Heap {
     base: usize,
     /// First byte never handed out.
     next: usize,
-    /// Heads of the free lists by the logarithm of the block's size; a free block holds the next one's address.
+    /// Heads of the free lists by the logarithm of the block's size; a free block holds the next
+    /// one's address.
     free: [usize; 48],
 }
 
@@ -87,7 +91,8 @@ impl Heap {
         let list = &mut self.free[size.trailing_zeros() as usize];
         if *list != 0 {
             let block = *list;
-            // SAFETY: a free block of ours is at least 16 bytes long and holds the next one's address.
+            // SAFETY: a free block of ours is at least 16 bytes long and holds the next one's
+            // address.
             *list = unsafe { *(block as *const usize) };
             return (block as *mut u8, false);
         }
@@ -110,7 +115,8 @@ impl Heap {
 /// Memory that simulated threads have mapped: address, length, and the heap of their run.
 static MAPPED: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
 
-/// Takes note of memory that a simulated thread has mapped: should the run end before it is unmapped, it goes with it.
+/// Takes note of memory that a simulated thread has mapped: should the run end before it is
+/// unmapped, it goes with it.
 pub(crate) fn own(base: usize, len: usize) {
     let Some(current) = switch(None) else { return };
     // SAFETY: the heap outlives the run that has set it, and only this host thread uses it.
@@ -130,7 +136,8 @@ impl Drop for Heap {
     fn drop(&mut self) {
         MAPPED.lock().expect("nobody panics with it locked").retain(|&(base, len, heap)| {
             if heap == self.index {
-                // SAFETY: mapped by a thread of the run, which is over, and not unmapped since, or it were not noted here.
+                // SAFETY: mapped by a thread of the run, which is over, and not unmapped since, or
+                // it were not noted here.
                 unsafe { libc::munmap(base as *mut libc::c_void, len) };
             }
             heap != self.index
@@ -172,7 +179,8 @@ fn is_ours(pointer: *mut u8) -> bool {
     base != 0 && (pointer as usize).wrapping_sub(base) < HEAPS * HEAP_BYTES
 }
 
-// SAFETY: blocks come from `Heap`, which never hands out overlapping ones, or from the system; `is_ours` tells them apart.
+// SAFETY: blocks come from `Heap`, which never hands out overlapping ones, or from the system;
+// `is_ours` tells them apart.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match CURRENT.get() {

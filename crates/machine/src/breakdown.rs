@@ -2,7 +2,8 @@
 
 use crate::Time;
 
-/// What a thread works on; the categories of the papers' time breakdowns (Aether, Figs. 2, 8 and 12).
+/// What a thread works on; the categories of the papers' time breakdowns (Aether, Figs. 2, 8 and
+/// 12).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Category {
     /// Anything else: the transaction's own work.
@@ -37,8 +38,8 @@ impl Category {
     }
 }
 
-/// Time by category; in each the time spent getting on, the time spent spinning for other threads, and the time spent off
-/// the processor, waiting to be woken or asleep for a time.
+/// Time by category; in each the time spent getting on, the time spent spinning for other threads,
+/// and the time spent off the processor, waiting to be woken or asleep for a time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Breakdown {
     busy: [Time; Category::ALL.len()],

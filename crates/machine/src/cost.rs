@@ -1,4 +1,5 @@
-//! What the code between two operations on shared memory costs: data touched and instructions executed.
+//! What the code between two operations on shared memory costs: data touched and instructions
+//! executed.
 //!
 //! Calls from outside a run do nothing.
 
@@ -8,7 +9,8 @@ use crate::memory::Bulk;
 use crate::run::{is_simulated, world, world_then_wait};
 use crate::world::World;
 
-/// Instructions that stand for the code around a small read of a page: calibrated against native runs.
+/// Instructions that stand for the code around a small read of a page: calibrated against native
+/// runs.
 const RACING_READ: u64 = 4;
 
 /// The caller reads the `len` bytes at `data`.
@@ -17,8 +19,8 @@ pub fn read<T: ?Sized>(data: *const T, len: usize) {
     touch(data.cast::<u8>() as usize, len, Bulk::Read);
 }
 
-/// The caller reads the `len` bytes at `data`, which others may be changing: under schedules that look for bugs they may
-/// run before it.
+/// The caller reads the `len` bytes at `data`, which others may be changing: under schedules that
+/// look for bugs they may run before it.
 #[inline]
 pub fn read_racing<T: ?Sized>(data: *const T, len: usize) {
     if is_simulated() {
@@ -56,7 +58,8 @@ pub fn work(instructions: u64) {
     }
 }
 
-/// The caller visits something with this number, a page: counted, by where the visit before came from.
+/// The caller visits something with this number, a page: counted, by where the visit before came
+/// from.
 #[inline]
 pub fn visit(thing: u64) {
     if is_simulated() {
@@ -77,21 +80,24 @@ pub fn unmap(base: *const u8) {
     arena::disown(base as usize);
 }
 
-/// The `len` bytes at `base` lie in the memory of `node`; memory that nobody binds belongs to the node that touches it first.
+/// The `len` bytes at `base` lie in the memory of `node`; memory that nobody binds belongs to the
+/// node that touches it first.
 pub fn bind(base: *const u8, len: usize, node: usize) {
     if is_simulated() {
         world(|world| world.bind(base as usize, len, node, false));
     }
 }
 
-/// The `len` bytes at `base` lie in the non-volatile memory of `node`, or in its other memory if it has none.
+/// The `len` bytes at `base` lie in the non-volatile memory of `node`, or in its other memory if it
+/// has none.
 pub fn bind_nvm(base: *const u8, len: usize, node: usize) {
     if is_simulated() {
         world(|world| world.bind(base as usize, len, node, true));
     }
 }
 
-/// The caller sends the lines of the `len` bytes at `data` to memory if they have been written to; a fence waits for it.
+/// The caller sends the lines of the `len` bytes at `data` to memory if they have been written to;
+/// a fence waits for it.
 #[inline]
 pub fn flush<T: ?Sized>(data: *const T, len: usize) {
     touch(data.cast::<u8>() as usize, len, Bulk::Flush);

@@ -1,7 +1,8 @@
-//! What a simulated machine is made of: topology, pipelines, caches, coherence, memory and the operating system's costs.
+//! What a simulated machine is made of: topology, pipelines, caches, coherence, memory and the
+//! operating system's costs.
 //!
-//! A description is a TOML file (`machines/*.toml`); every line of it cites its source. Quantities are written with the
-//! unit that the source uses; here they are whole picoseconds.
+//! A description is a TOML file (`machines/*.toml`); every line of it cites its source. Quantities
+//! are written with the unit that the source uses; here they are whole picoseconds.
 
 mod file;
 mod quantity;
@@ -43,7 +44,8 @@ pub enum DescriptionError {
     /// No machine of that name is built in.
     #[error("no machine is called `{0}`; there are {names}", names = NAMES.join(", "))]
     Unknown(String),
-    /// The text is not TOML, or lacks a field, or has one that does not exist, or a quantity without its unit.
+    /// The text is not TOML, or lacks a field, or has one that does not exist, or a quantity
+    /// without its unit.
     #[error("the description cannot be read: {0}")]
     Toml(#[from] Box<toml::de::Error>),
     /// A field's value makes no machine.
@@ -70,7 +72,8 @@ pub(crate) enum Placement {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WritePolicy {
-    /// It goes on to the shared cache, which performs atomic operations too; no line is allocated for it.
+    /// It goes on to the shared cache, which performs atomic operations too; no line is allocated
+    /// for it.
     Through,
     /// The line becomes this core's alone, and is written back when it leaves.
     Back,
@@ -90,7 +93,8 @@ pub(crate) struct Cache {
 pub(crate) struct Nvm {
     /// From the load to its use, on the socket that has it.
     pub(crate) latency: Time,
-    /// From a write's arrival at the controller until it is durable; the controller accepts it before.
+    /// From a write's arrival at the controller until it is durable; the controller accepts it
+    /// before.
     pub(crate) write_latency: Time,
     /// How long a controller is busy reading a line.
     pub(crate) read_line: Time,
@@ -114,7 +118,8 @@ pub struct Description {
     pub(crate) instruction_alone: Time,
     /// How long one instruction keeps the pipeline from other contexts.
     pub(crate) instruction_shared: Time,
-    /// What of the latency of a hit in a private cache does not hold a context up: it executes other instructions meanwhile.
+    /// What of the latency of a hit in a private cache does not hold a context up: it executes
+    /// other instructions meanwhile.
     pub(crate) hidden: Time,
     pause: Time,
     copy_instructions: u64,
@@ -141,7 +146,8 @@ pub struct Description {
     pub(crate) stores_per_line: usize,
     /// Lines that the store buffer can be obtaining at a time.
     pub(crate) outstanding_stores: usize,
-    /// What a store costs the context that performs it, and least time between two leaving the buffer.
+    /// What a store costs the context that performs it, and least time between two leaving the
+    /// buffer.
     pub(crate) store_issue: Time,
     /// Lines that can be on their way to memory by non-temporal stores.
     pub(crate) write_combining: usize,
@@ -154,8 +160,8 @@ pub struct Description {
     pub(crate) between_clusters: Time,
     /// A line from a cache in another socket.
     pub(crate) between_sockets: Time,
-    /// An atomic read-modify-write once the line is there: on the core's own line with write-back caches, all the way to
-    /// the shared cache and back with write-through caches.
+    /// An atomic read-modify-write once the line is there: on the core's own line with write-back
+    /// caches, all the way to the shared cache and back with write-through caches.
     pub(crate) atomic: Time,
     /// How long such an operation keeps the line from others.
     pub(crate) atomic_service: Time,
@@ -246,8 +252,8 @@ impl Description {
         context / self.contexts_per_pipeline
     }
 
-    /// The context of the nth started thread: an own core as long as there is one, then an own pipeline, then a context of
-    /// a busy one; when all are taken, from the start again.
+    /// The context of the nth started thread: an own core as long as there is one, then an own
+    /// pipeline, then a context of a busy one; when all are taken, from the start again.
     pub fn placement(&self, nth_thread: usize) -> usize {
         let nth = nth_thread % self.contexts();
         match self.placement {

@@ -45,11 +45,12 @@ impl Fiber {
         matches!(self.coroutine.resume(()), CoroutineResult::Return(()))
     }
 
-    /// Gives up the fiber. One that has not ended is stopped where it is: nothing on its stack is dropped, as after a power cut.
+    /// Gives up the fiber. One that has not ended is stopped where it is: nothing on its stack is
+    /// dropped, as after a power cut.
     pub(crate) fn discard(mut self) {
         if !self.coroutine.done() {
-            // SAFETY: nothing that is borrowed from the stack is used again: no fiber of the run is resumed any more,
-            // and what they have allocated goes with the run's heap.
+            // SAFETY: nothing that is borrowed from the stack is used again: no fiber of the run is
+            // resumed any more, and what they have allocated goes with the run's heap.
             unsafe { self.coroutine.force_reset() };
         }
         STACKS.with_borrow_mut(|stacks| stacks.push(self.coroutine.into_stack()));

@@ -3,9 +3,9 @@
 use crate::arena::HEAP_BYTES;
 use crate::world::NumberMap;
 
-/// A line of memory: numbered from zero, so that the number is the same on every host. The run's heap comes first;
-/// consecutive numbers in it are consecutive addresses. Pages elsewhere are numbered as they are first touched; what a thread
-/// does on its own stack has no lines.
+/// A line of memory: numbered from zero, so that the number is the same on every host. The run's
+/// heap comes first; consecutive numbers in it are consecutive addresses. Pages elsewhere are
+/// numbered as they are first touched; what a thread does on its own stack has no lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Line(pub(crate) u64);
 
@@ -54,7 +54,8 @@ impl Lines {
         if address.wrapping_sub(self.heap) < HEAP_BYTES { len } else { len.min(PAGE_BYTES - address % PAGE_BYTES) }
     }
 
-    /// The `len` bytes from `address` are memory of their own, mapped anew and `copies` times in a row. Both are whole pages.
+    /// The `len` bytes from `address` are memory of their own, mapped anew and `copies` times in a
+    /// row. Both are whole pages.
     pub(crate) fn map(&mut self, address: usize, len: usize, copies: usize) {
         assert!(address.is_multiple_of(PAGE_BYTES) && len.is_multiple_of(PAGE_BYTES), "memory is mapped in pages");
         let pages = len / PAGE_BYTES;

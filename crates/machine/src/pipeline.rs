@@ -1,8 +1,9 @@
 //! Processor time for computing, shared by the contexts of a pipeline.
 //!
-//! A context that has a pipeline to itself computes at the speed that dependences between its instructions allow. Several
-//! that compute at the same time share the pipeline's issue slots evenly; one that waits for memory leaves them its share.
-//! How many compete is what it is when a piece of computing begins: those who come later slow each other down, not it.
+//! A context that has a pipeline to itself computes at the speed that dependences between its
+//! instructions allow. Several that compute at the same time share the pipeline's issue slots
+//! evenly; one that waits for memory leaves them its share. How many compete is what it is when a
+//! piece of computing begins: those who come later slow each other down, not it.
 
 use crate::{Description, Time};
 

@@ -1,4 +1,5 @@
-//! Coverage probes: counters of branches that are rarely taken, so that one can see whether runs come there at all.
+//! Coverage probes: counters of branches that are rarely taken, so that one can see whether runs
+//! come there at all.
 
 use crate::run::{is_simulated, world};
 

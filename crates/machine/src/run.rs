@@ -63,7 +63,8 @@ pub struct Report<T> {
     pub memory: Counters,
     /// Of everything that happened, in order: two runs with the same digest took the same path.
     pub digest: u64,
-    /// How often each rare branch was taken ([`crate::probe`]), by number; those with higher numbers never.
+    /// How often each rare branch was taken ([`crate::probe`]), by number; those with higher
+    /// numbers never.
     pub probes: Vec<u64>,
     /// The trace, if one was wanted.
     pub trace: Vec<String>,
@@ -104,7 +105,8 @@ pub fn is_simulated() -> bool {
     WORLD.get().is_some()
 }
 
-/// Calls `f`; what it allocates belongs to the host and outlives the run. `f` must do nothing that waits for other threads.
+/// Calls `f`; what it allocates belongs to the host and outlives the run. `f` must do nothing that
+/// waits for other threads.
 pub fn on_host<R>(f: impl FnOnce() -> R) -> R {
     let heap = arena::switch(None);
     let result = f();
@@ -117,13 +119,15 @@ pub fn on_host<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn world<R>(f: impl FnOnce(&mut World) -> R) -> R {
     let mut world = WORLD.get().expect("the caller is a simulated thread");
     let heap = arena::switch(None);
-    // SAFETY: the world lives as long as it is set, only this host thread uses it, and `f` neither suspends nor comes back here.
+    // SAFETY: the world lives as long as it is set, only this host thread uses it, and `f` neither
+    // suspends nor comes back here.
     let result = f(unsafe { world.as_mut() });
     arena::switch(heap);
     result
 }
 
-/// As [`world`]; then, when `f` says so, gives the host thread to other simulated threads until this one's time has come.
+/// As [`world`]; then, when `f` says so, gives the host thread to other simulated threads until
+/// this one's time has come.
 #[inline]
 pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     let yielder = world(|world| f(world).then(|| world.current().fiber_yielder()));

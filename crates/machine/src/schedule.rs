@@ -11,23 +11,26 @@ use crate::thread::ThreadId;
 pub enum Schedule {
     /// The one with the smallest virtual time: for figures.
     Time,
-    /// The same one until it waits or has had its share of operations, and nothing is charged: for getting ready, fast.
+    /// The same one until it waits or has had its share of operations, and nothing is charged: for
+    /// getting ready, fast.
     Free,
     /// Any that can run, at each operation on shared memory: for bugs.
     Random {
         /// Where chance begins.
         seed: u64,
     },
-    /// As [`Schedule::Random`], but a thread may lose its processor for long: for bugs that need one that is late.
+    /// As [`Schedule::Random`], but a thread may lose its processor for long: for bugs that need
+    /// one that is late.
     Stalls {
         /// Where chance begins.
         seed: u64,
         /// One in so many operations, on average, is followed by a stall of 1 to 128 microseconds.
         one_in: u32,
     },
-    /// The one with the highest priority; priorities are dealt at random and `changes` times, at random moments of the
-    /// first `steps` operations, the running thread's becomes the lowest (Burckhardt and others, "A randomized scheduler with
-    /// probabilistic guarantees of finding bugs", ASPLOS 2010): for bugs that need few, unlikely switches.
+    /// The one with the highest priority; priorities are dealt at random and `changes` times, at
+    /// random moments of the first `steps` operations, the running thread's becomes the lowest
+    /// (Burckhardt and others, "A randomized scheduler with probabilistic guarantees of finding
+    /// bugs", ASPLOS 2010): for bugs that need few, unlikely switches.
     Priorities {
         /// Where chance begins.
         seed: u64,
@@ -46,7 +49,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// `thread` runs on at `time`, unless its wait number `wait` is over by then. Equal times: first in, first out.
+    /// `thread` runs on at `time`, unless its wait number `wait` is over by then. Equal times:
+    /// first in, first out.
     pub(crate) fn push(&mut self, time: Time, thread: ThreadId, wait: u64) {
         self.pushed += 1;
         self.heap.push(Reverse((time, self.pushed, thread, wait)));

@@ -1,5 +1,5 @@
-//! Operations on memory that threads share. Each is announced before it is performed, and between the announcement and the
-//! operation no other simulated thread runs.
+//! Operations on memory that threads share. Each is announced before it is performed, and between
+//! the announcement and the operation no other simulated thread runs.
 
 use crate::Time;
 use crate::memory::Op;
@@ -38,8 +38,8 @@ fn announce<T>(variable: &T, op: Op) {
     world(|world| world.access(std::ptr::from_ref(variable) as usize, op));
 }
 
-/// The caller spins: it waits until another thread writes to one of the last few lines that it has loaded from since the
-/// last pause, but no longer than `pauses` times what a spin-loop hint takes.
+/// The caller spins: it waits until another thread writes to one of the last few lines that it has
+/// loaded from since the last pause, but no longer than `pauses` times what a spin-loop hint takes.
 pub fn pause(pauses: u32) {
     if !is_simulated() {
         std::hint::spin_loop();

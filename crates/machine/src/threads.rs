@@ -147,7 +147,8 @@ pub fn usage() -> Usage {
     })
 }
 
-/// Ends the run where it is, because the caller cannot go on: nothing is unwound, nothing that any thread holds is dropped.
+/// Ends the run where it is, because the caller cannot go on: nothing is unwound, nothing that any
+/// thread holds is dropped.
 pub fn abort(why: &str) -> ! {
     world_then_wait(|world| {
         world.note(why);

@@ -1,8 +1,10 @@
-//! A trace of a run, for people: what threads say they do, when they wait and go on, and which rare branches they take.
+//! A trace of a run, for people: what threads say they do, when they wait and go on, and which rare
+//! branches they take.
 //!
-//! Between two such events threads perform operations on shared memory, and under schedules that look for bugs they
-//! switch at nearly each of them. A line sums them up, unless every operation is wanted ([`Tracing::operations`]).
-//! Tracing changes nothing: with or without, a plan takes the same path.
+//! Between two such events threads perform operations on shared memory, and under schedules that
+//! look for bugs they switch at nearly each of them. A line sums them up, unless every operation is
+//! wanted ([`Tracing::operations`]). Tracing changes nothing: with or without, a plan takes the
+//! same path.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -22,8 +24,8 @@ pub struct Tracing {
     pub operations: bool,
 }
 
-/// Notes what the calling thread does, if the run is traced. `what` may only look at plain data of the caller's own: no
-/// operation on shared memory, nothing that waits.
+/// Notes what the calling thread does, if the run is traced. `what` may only look at plain data of
+/// the caller's own: no operation on shared memory, nothing that waits.
 #[inline]
 pub fn note(what: impl FnOnce() -> String) {
     if is_simulated() && world(|world| world.trace.is_some()) {

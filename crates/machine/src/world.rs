@@ -1,12 +1,13 @@
 //! The state of a run, and who goes on when.
 //!
-//! A thread that is about to touch shared memory takes its *turn* first: under [`Schedule::Time`] it lets every thread run
-//! on whose virtual time is smaller, under the others whichever chance chooses. Between two turns a thread runs alone, so
-//! the host needs no synchronisation at all.
+//! A thread that is about to touch shared memory takes its *turn* first: under [`Schedule::Time`]
+//! it lets every thread run on whose virtual time is smaller, under the others whichever chance
+//! chooses. Between two turns a thread runs alone, so the host needs no synchronisation at all.
 //!
-//! Threads and contexts: a thread that is woken goes to the context it ran on last, if that is idle, or to any idle one, or
-//! queues up where the queue is shortest; a context runs its queue in order, with time slices, and an idle one takes from
-//! the queues of others. Under schedules that look for bugs there is a context for everyone and one clock for all.
+//! Threads and contexts: a thread that is woken goes to the context it ran on last, if that is
+//! idle, or to any idle one, or queues up where the queue is shortest; a context runs its queue in
+//! order, with time slices, and an idle one takes from the queues of others. Under schedules that
+//! look for bugs there is a context for everyone and one clock for all.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -30,8 +31,8 @@ const STEP: Time = Time::from_nanos(20);
 const SHORTEST_STALL: Time = Time::from_nanos(1000);
 /// Operations that a thread has in a row when nothing is charged.
 const SHARE: u64 = 10_000;
-/// Instructions that stand for the code around each operation on shared memory, and each small read of a page: calibrated
-/// against native runs (`duramen lab calibrate`).
+/// Instructions that stand for the code around each operation on shared memory, and each small read
+/// of a page: calibrated against native runs (`duramen lab calibrate`).
 const AROUND: u64 = 6;
 
 /// Why a run is over.
@@ -386,7 +387,8 @@ impl World {
         Some(self.ready.swap_remove(at))
     }
 
-    /// The running thread is about to touch what others touch too. Returns whether it must wait for its turn.
+    /// The running thread is about to touch what others touch too. Returns whether it must wait for
+    /// its turn.
     pub(crate) fn turn(&mut self) -> bool {
         self.operations += 1;
         if self.operations > self.max_operations {
@@ -438,8 +440,8 @@ impl World {
         true
     }
 
-    /// As [`World::turn`], for one of many small reads under an optimistic protocol: only some of them are turns, and
-    /// only when no figures are wanted.
+    /// As [`World::turn`], for one of many small reads under an optimistic protocol: only some of
+    /// them are turns, and only when no figures are wanted.
     pub(crate) fn turn_among_races(&mut self) -> bool {
         !self.by_time() && !self.is_free() && self.chance.below(8) == 0 && self.turn()
     }
@@ -486,8 +488,8 @@ impl World {
         self.make_ready(thread, at);
     }
 
-    /// The running thread spins, for `longest` at most, until one of the lines changes that it has looked at. Returns
-    /// whether it waits.
+    /// The running thread spins, for `longest` at most, until one of the lines changes that it has
+    /// looked at. Returns whether it waits.
     pub(crate) fn spin(&mut self, longest: Time) -> bool {
         let thread = self.running;
         if self.is_free() {
@@ -604,8 +606,9 @@ impl World {
         }
     }
 
-    /// The running thread performs an atomic operation on its own stack, before it gives the variable away or after it got
-    /// it back. Where on the stack that is, and what shares its line, is up to the compiler, so no line is looked up.
+    /// The running thread performs an atomic operation on its own stack, before it gives the
+    /// variable away or after it got it back. Where on the stack that is, and what shares its line,
+    /// is up to the compiler, so no line is looked up.
     fn access_stack(&mut self, op: Op) {
         if self.by_time() {
             let (now, context) = (self.current().now, self.current().context);

@@ -15,7 +15,8 @@ const THREADS: u64 = 4;
 /// Additions of each.
 const ADDITIONS: u64 = 50;
 
-/// Threads add to a number without protection, and so lose some of the additions; gives what is left.
+/// Threads add to a number without protection, and so lose some of the additions; gives what is
+/// left.
 fn race() -> u64 {
     let number: Rc<AtomicU64> = Rc::default();
     let add = |number: Rc<AtomicU64>| {

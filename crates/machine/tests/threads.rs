@@ -1,4 +1,5 @@
-//! Simulated threads: starting, joining, sleeping, waiting at words, sharing contexts; and the ways a run ends.
+//! Simulated threads: starting, joining, sleeping, waiting at words, sharing contexts; and the ways
+//! a run ends.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +49,8 @@ fn done<T: std::fmt::Debug>(report: Report<T>) -> T {
     }
 }
 
-/// One thread alone that runs on, operation by operation, once kept those asleep whose time had come from running at all.
+/// One thread alone that runs on, operation by operation, once kept those asleep whose time had
+/// come from running at all.
 #[test]
 fn who_sleeps_runs_on_in_time_though_another_never_rests() {
     for plan in plans() {
@@ -271,7 +273,8 @@ fn threads_that_share_a_context_have_slices() {
     let plan = plan(Schedule::Time);
     let contexts = plan.description.contexts();
     let quantum = plan.description.quantum();
-    // One thread more than contexts: two of them take turns, and both have ended after about the time that both need.
+    // One thread more than contexts: two of them take turns, and both have ended after about the
+    // time that both need.
     let report = run(&Plan { limit: Time::NEVER, max_operations: u64::MAX, ..plan }, move || {
         let work = move || {
             let cell: Shared = Rc::default();

@@ -1,4 +1,5 @@
-//! What writing a record costs in each way: `cargo run --release -p duramen-pmem --example costs [file] [bytes]`.
+//! What writing a record costs in each way:
+//! `cargo run --release -p duramen-pmem --example costs [file] [bytes]`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

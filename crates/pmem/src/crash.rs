@@ -1,19 +1,24 @@
 //! The crash model: simulated persistent memory, and what a power cut leaves of it.
 //!
-//! A [`SimMemory`] records what is done to the region that is open on it, thread by thread. For each word of 8 bytes it knows
-//! the value that a power cut leaves *for sure*, and those written since, each of which it *may* leave:
+//! A [`SimMemory`] records what is done to the region that is open on it, thread by thread. For
+//! each word of 8 bytes it knows the value that a power cut leaves *for sure*, and those written
+//! since, each of which it *may* leave:
 //!
-//! - A word that was stored may have been evicted from the caches at any time, or not at all. So after a power cut it has
-//!   any of its values since the one that is sure, whatever other words have, of the same line too.
-//! - A flush takes note of the values that the words of its lines have; the flushing thread's next fence makes them sure.
-//! - What a thread has streamed its own next fence makes sure; a flush or a fence of another thread does not, except where all
-//!   processors are made to drain their buffers ([`crate::drain_processors`]).
+//! - A word that was stored may have been evicted from the caches at any time, or not at all. So
+//!   after a power cut it has any of its values since the one that is sure, whatever other words
+//!   have, of the same line too.
+//! - A flush takes note of the values that the words of its lines have; the flushing thread's next
+//!   fence makes them sure.
+//! - What a thread has streamed its own next fence makes sure; a flush or a fence of another thread
+//!   does not, except where all processors are made to drain their buffers
+//!   ([`crate::drain_processors`]).
 //! - Where caches are durable, the next fence makes sure what its thread has stored, too.
 //!
 //! This is the worst that hardware does, and a little worse: x86 stores to durable caches in order.
 //!
-//! The power goes off when [`SimMemory::crash`] says so, at an operation given beforehand, or together with something else
-//! ([`Power`]). Threads run on after that, and nothing that they do is recorded: they learn it from [`SimMemory::is_off`].
+//! The power goes off when [`SimMemory::crash`] says so, at an operation given beforehand, or
+//! together with something else ([`Power`]). Threads run on after that, and nothing that they do is
+//! recorded: they learn it from [`SimMemory::is_off`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -110,13 +115,14 @@ impl SimMemory {
         self.shared.state.lock().sure.len() as u64 * 8
     }
 
-    /// Operations so far: calls that store, stream, flush or fence. It is the number that the next one gets.
+    /// Operations so far: calls that store, stream, flush or fence. It is the number that the next
+    /// one gets.
     pub fn operations(&self) -> u64 {
         self.shared.state.lock().operations
     }
 
-    /// Turns the power off at operation `operation`, or at the next one if that has passed. What that one stores may survive;
-    /// what it makes sure is not sure.
+    /// Turns the power off at operation `operation`, or at the next one if that has passed. What
+    /// that one stores may survive; what it makes sure is not sure.
     pub fn crash_at(&self, operation: u64) {
         self.shared.state.lock().crash_at = Some(operation);
     }
@@ -139,20 +145,22 @@ impl SimMemory {
         self.shared.state.lock().unsure.len()
     }
 
-    /// What a power cut at this moment, or at the moment it happened, leaves, in one of all possible ways. It is memory of its
-    /// own: powered, with nothing unsure, its operations numbered from 0; with `power` in common with others, if any.
+    /// What a power cut at this moment, or at the moment it happened, leaves, in one of all
+    /// possible ways. It is memory of its own: powered, with nothing unsure, its operations
+    /// numbered from 0; with `power` in common with others, if any.
     pub fn crash_image(&self, survivors: Survivors, power: Option<Arc<dyn Power>>) -> Self {
         let sure = survivors.apply(&self.shared.state.lock());
         Self::with_state(self.shared.domain, power, State { sure, ..State::default() })
     }
 
-    /// What power cuts at this moment leave: every possible image if there are no more than `most`, or else so many, drawn
-    /// from `seed`.
+    /// What power cuts at this moment leave: every possible image if there are no more than `most`,
+    /// or else so many, drawn from `seed`.
     pub fn images(&self, most: u64, seed: u64) -> Images {
         Images::new(self.clone(), self.ways(), most, seed)
     }
 
-    /// In how many ways a power cut at this moment can leave the memory; [`u64::MAX`] stands for at least as many.
+    /// In how many ways a power cut at this moment can leave the memory; [`u64::MAX`] stands for at
+    /// least as many.
     pub fn ways(&self) -> u64 {
         let state = self.shared.state.lock();
         state.unsure.values().fold(1, |ways: u64, versions| ways.saturating_mul(versions.len() as u64 + 1))
@@ -241,7 +249,8 @@ impl Recorder {
         (0..state.sure.len()).for_each(|word| put(word * 8, state.visible(word)));
     }
 
-    /// The caller stores or streams: `write` does so and names the offsets and new values of the words.
+    /// The caller stores or streams: `write` does so and names the offsets and new values of the
+    /// words.
     pub(crate) fn store(&self, is_streamed: bool, write: impl FnOnce(&mut dyn FnMut(usize, u64))) {
         let mut guard = self.memory.shared.state.lock();
         let state = &mut *guard;

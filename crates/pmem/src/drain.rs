@@ -8,8 +8,8 @@ pub enum DrainBy {
     /// `membarrier(2)`: an interrupt on every processor that runs a thread of this process.
     #[default]
     Membarrier,
-    /// A signal to every thread of this process, whose handler fences: for kernels without the former. It takes a real-time
-    /// signal of the process, and interrupts system calls.
+    /// A signal to every thread of this process, whose handler fences: for kernels without the
+    /// former. It takes a real-time signal of the process, and interrupts system calls.
     Signal,
 }
 
@@ -25,12 +25,13 @@ pub enum Drained {
     Unsupported,
 }
 
-/// Makes durable what any thread of this process has streamed or flushed to these regions before the call: every processor
-/// that runs one executes a full barrier, once for all regions, and the others have done so when they switched to something
-/// else. Takes some ten microseconds (with signals, as many for each thread), and costs the interrupted threads one or two.
+/// Makes durable what any thread of this process has streamed or flushed to these regions before
+/// the call: every processor that runs one executes a full barrier, once for all regions, and the
+/// others have done so when they switched to something else. Takes some ten microseconds (with
+/// signals, as many for each thread), and costs the interrupted threads one or two.
 ///
-/// After Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10), 2014), section 4.1, who send
-/// signals to those that need it.
+/// After Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10),
+/// 2014), section 4.1, who send signals to those that need it.
 pub fn drain_processors<'a>(regions: impl IntoIterator<Item = &'a Region>, by: DrainBy) -> Drained {
     let mut drained = Drained::Done { signals: 0 };
     let mut is_done = false;
@@ -67,7 +68,8 @@ mod interrupt {
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
-    /// Interrupts every processor that runs a thread of this process; returns whether the kernel can.
+    /// Interrupts every processor that runs a thread of this process; returns whether the kernel
+    /// can.
     pub(super) fn all_processors() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED)
@@ -106,8 +108,8 @@ mod signal {
 
     /// Installs the handler, unless the signal has one already.
     fn install() -> bool {
-        // SAFETY: the structures are plain numbers, for which zero is a value, and the handler does nothing that a handler
-        // may not: a fence and an atomic addition.
+        // SAFETY: the structures are plain numbers, for which zero is a value, and the handler does
+        // nothing that a handler may not: a fence and an atomic addition.
         unsafe {
             let mut before: libc::sigaction = MaybeUninit::zeroed().assume_init();
             if libc::sigaction(number(), std::ptr::null(), &raw mut before) != 0 || before.sa_sigaction != libc::SIG_DFL
@@ -122,7 +124,8 @@ mod signal {
         }
     }
 
-    /// Signals every other thread of the process and waits until all have fenced; returns how many signals that took.
+    /// Signals every other thread of the process and waits until all have fenced; returns how many
+    /// signals that took.
     pub(super) fn all_threads() -> Option<u64> {
         static INSTALLED: OnceLock<bool> = OnceLock::new();
         static TURN: Mutex<()> = Mutex::new(());
@@ -157,7 +160,8 @@ mod signal {
     }
 
     fn signal(thread: libc::pid_t) -> bool {
-        // SAFETY: the calls take numbers; a thread that has ended is refused, and all threads of the process handle it.
+        // SAFETY: the calls take numbers; a thread that has ended is refused, and all threads of
+        // the process handle it.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, number()) == 0 }
     }
 }

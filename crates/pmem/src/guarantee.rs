@@ -1,16 +1,18 @@
-//! What survives what: the domain that a program is written for, what the platform guarantees, and how that is found out.
+//! What survives what: the domain that a program is written for, what the platform guarantees, and
+//! how that is found out.
 //!
-//! A store passes the processor's store buffer, its caches and the memory controller before the medium has it. The
-//! *persistence domain* begins at the first of these places whose content survives when the power goes off.
+//! A store passes the processor's store buffer, its caches and the memory controller before the
+//! medium has it. The *persistence domain* begins at the first of these places whose content
+//! survives when the power goes off.
 //!
-//! - *durable cache* (Intel's eADR; CXL's global persistent flush): the caches are in it. What other processors can see is
-//!   durable; a fence is all a program needs.
-//! - *volatile cache* (ADR): it begins at the memory controller. Written lines have to be flushed, or streamed past the
-//!   caches, and a fence waits until the controller has accepted them.
+//! - *durable cache* (Intel's eADR; CXL's global persistent flush): the caches are in it. What
+//!   other processors can see is durable; a fence is all a program needs.
+//! - *volatile cache* (ADR): it begins at the memory controller. Written lines have to be flushed,
+//!   or streamed past the caches, and a fence waits until the controller has accepted them.
 //!
-//! Linux tells which of the two a persistent memory has (`persistence_domain` of its region in `/sys`), and a file is mapped
-//! so that its stores reach it directly only if `MAP_SYNC` is granted. Any other file is pages of the page cache, which
-//! survive the process and nothing more.
+//! Linux tells which of the two a persistent memory has (`persistence_domain` of its region in
+//! `/sys`), and a file is mapped so that its stores reach it directly only if `MAP_SYNC` is
+//! granted. Any other file is pages of the page cache, which survive the process and nothing more.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,8 @@ use std::path::{Path, PathBuf};
 pub enum Domain {
     /// The caches survive: [`crate::Region::persist`] is a fence.
     DurableCache,
-    /// The caches do not survive, the memory controller's queues do: [`crate::Region::persist`] flushes and fences.
+    /// The caches do not survive, the memory controller's queues do: [`crate::Region::persist`]
+    /// flushes and fences.
     #[default]
     VolatileCache,
 }
@@ -134,7 +137,8 @@ impl Finding {
         Self::new(Guarantee::PageCache, reason)
     }
 
-    /// For persistent memory that is mapped directly: `device` is that of the file, or the file itself if it is a device.
+    /// For persistent memory that is mapped directly: `device` is that of the file, or the file
+    /// itself if it is a device.
     pub(crate) fn persistent_memory(device: libc::dev_t, is_character_device: bool) -> Self {
         let kind = if is_character_device { "char" } else { "block" };
         let link = format!("/sys/dev/{kind}/{}:{}", libc::major(device), libc::minor(device));
@@ -156,7 +160,8 @@ impl Finding {
     }
 }
 
-/// What the region of the device at `path` below `/sys/devices` says: the nearest directory above that says anything.
+/// What the region of the device at `path` below `/sys/devices` says: the nearest directory above
+/// that says anything.
 fn persistence_domain(path: &Path) -> Option<String> {
     let files = path.ancestors().map(|directory| directory.join("persistence_domain"));
     let file = files.take_while(|file| file.starts_with("/sys/devices")).find(|file: &PathBuf| file.exists())?;

@@ -14,8 +14,8 @@ pub enum Survivors {
     Everything,
     /// Of all ways, numbered from 0 ([`SimMemory::ways`]), this one.
     Nth(u64),
-    /// Drawn from this seed. Every seed also draws how likely losses are, and whether words, lines or all that a thread wrote
-    /// are lost together, so that a few seeds show all sorts of crashes.
+    /// Drawn from this seed. Every seed also draws how likely losses are, and whether words, lines
+    /// or all that a thread wrote are lost together, so that a few seeds show all sorts of crashes.
     Random(u64),
 }
 

@@ -1,9 +1,10 @@
-//! Persistent memory: memory that keeps what was stored, if the program says in time that it must. Usable alone, see
-//! `examples/`.
+//! Persistent memory: memory that keeps what was stored, if the program says in time that it must.
+//! Usable alone, see `examples/`.
 //!
-//! A [`Region`] is a file on a DAX file system, a DAX device, an ordinary file, memory of the process, or simulated memory that
-//! crashes, mapped into the address space. There is one way to write to it: [`Region::store`] (through the caches) or
-//! [`Region::stream`] (past them), [`Region::flush`], [`Region::fence`]; [`Region::persist`] is whatever of the last two the
+//! A [`Region`] is a file on a DAX file system, a DAX device, an ordinary file, memory of the
+//! process, or simulated memory that crashes, mapped into the address space. There is one way to
+//! write to it: [`Region::store`] (through the caches) or [`Region::stream`] (past them),
+//! [`Region::flush`], [`Region::fence`]; [`Region::persist`] is whatever of the last two the
 //! region's [`Domain`] asks for.
 //!
 //! ```
@@ -22,18 +23,20 @@
 //! ```
 //!
 //! # What is promised
-//! - An aligned word of 8 bytes is stored whole: after a power cut it has one of the values that were stored to it.
-//! - What a thread stored and then persisted, or streamed and then fenced, survives what the platform guarantees
-//!   ([`Guarantee`]); everything else may survive, word by word, in any order.
-//! - A region is opened only if what it holds survives what the program asks for ([`Survive`], a power cut unless it asks for
-//!   less); otherwise [`PmemError::NotDurable`] says why not.
+//! - An aligned word of 8 bytes is stored whole: after a power cut it has one of the values that
+//!   were stored to it.
+//! - What a thread stored and then persisted, or streamed and then fenced, survives what the
+//!   platform guarantees ([`Guarantee`]); everything else may survive, word by word, in any order.
+//! - A region is opened only if what it holds survives what the program asks for ([`Survive`], a
+//!   power cut unless it asks for less); otherwise [`PmemError::NotDurable`] says why not.
 //!
 //! # Models
 //! - **Times** ([`Timing`]): ordinary memory is made as slow as a device that one does not have.
-//! - **Crashes** ([`SimMemory`]): a region in memory that records what is done to it and shows every image that a power cut
-//!   could leave, or many. A forgotten flush or fence is found by whoever checks them all.
-//! - In the *machine* build of `duramen-sync` regions are the simulated computer's non-volatile memory: streams, flushes and
-//!   fences are charged.
+//! - **Crashes** ([`SimMemory`]): a region in memory that records what is done to it and shows
+//!   every image that a power cut could leave, or many. A forgotten flush or fence is found by
+//!   whoever checks them all.
+//! - In the *machine* build of `duramen-sync` regions are the simulated computer's non-volatile
+//!   memory: streams, flushes and fences are charged.
 //!
 //! # Parts
 //! | module | what it does |
@@ -47,9 +50,10 @@
 //! | `drain` | draining the buffers of all processors |
 //!
 //! # Safety
-//! Words of a region are read and written as atomic variables are, without order, so that [`Region::store`] and
-//! [`Region::read`] are safe whatever other threads or processes do: they get one value or the other of each word. Who lends
-//! out slices ([`Region::bytes`]) keeps others from writing. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
+//! Words of a region are read and written as atomic variables are, without order, so that
+//! [`Region::store`] and [`Region::read`] are safe whatever other threads or processes do: they get
+//! one value or the other of each word. Who lends out slices ([`Region::bytes`]) keeps others from
+//! writing. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
 
 mod crash;
 mod drain;

@@ -89,7 +89,8 @@ impl Mapping {
         }
         let base = NonNull::new(base.cast::<u8>()).expect("the system never maps address zero unasked");
         let fd = file.as_raw_fd();
-        // From here on the drop of the mapping unmaps the whole reservation, also when one of the mappings fails.
+        // From here on the drop of the mapping unmaps the whole reservation, also when one of the
+        // mappings fails.
         let mapping = Self { base, len, ring_from, file, process: Process::current() };
         for (at, from, bytes) in [(0, 0, len), (len, ring_from, len - ring_from)] {
             if bytes == 0 {
@@ -150,7 +151,8 @@ impl Drop for Mapping {
             // SAFETY: plain system call on a descriptor we own.
             unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
         }
-        // SAFETY: this is the reservation of `map`, and the borrow rules say that no slice of it is left.
+        // SAFETY: this is the reservation of `map`, and the borrow rules say that no slice of it is
+        // left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.reach()) };
     }
 }
@@ -159,7 +161,8 @@ fn system(operation: &'static str, location: &str, error: &std::io::Error) -> Pm
     PmemError::System { operation, location: location.to_owned(), reason: error.to_string() }
 }
 
-/// Refuses what is no memory to be shared, before it is opened: that alone has effects on some devices.
+/// Refuses what is no memory to be shared, before it is opened: that alone has effects on some
+/// devices.
 fn check_kind(path: &Path, location: &str) -> Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     let kind = metadata.file_type();
@@ -205,7 +208,8 @@ fn lock(file: &File, location: &str) -> Result<()> {
     Err(PmemError::system("lock", location))
 }
 
-/// Gives the file its length and its space: a store to a page that the file system has no room for would end the process.
+/// Gives the file its length and its space: a store to a page that the file system has no room for
+/// would end the process.
 fn allocate(file: &File, len: usize, location: &str) -> Result<()> {
     let bytes = libc::off_t::try_from(len).map_err(|_| PmemError::invalid("len", "it is too large"))?;
     // SAFETY: plain system call on a descriptor we own.

@@ -7,7 +7,8 @@ use crate::mapping::Mapping;
 /// Where the memory of a region is to lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// Wherever the system puts it: for new memory that is the node of the thread that opens the region.
+    /// Wherever the system puts it: for new memory that is the node of the thread that opens the
+    /// region.
     #[default]
     Anywhere,
     /// On this node.

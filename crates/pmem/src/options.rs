@@ -51,15 +51,15 @@ pub struct RegionOptions {
     pub len: u64,
     /// Whether a file has to be there.
     pub mode: Mode,
-    /// From this offset on, a multiple of 4096, the region is a ring: mapped again behind its end, so that a range which
-    /// begins before the end may go on beyond it, and continues here.
+    /// From this offset on, a multiple of 4096, the region is a ring: mapped again behind its end,
+    /// so that a range which begins before the end may go on beyond it, and continues here.
     pub ring_from: Option<u64>,
     /// The persistence domain that the program is written for.
     pub domain: Domain,
     /// What the data must survive: otherwise the region is not opened.
     pub survive: Survive,
-    /// What the platform guarantees, if the operator knows better than the system (a machine with batteries, a virtual
-    /// machine that is not told). Without it, it is found out.
+    /// What the platform guarantees, if the operator knows better than the system (a machine with
+    /// batteries, a virtual machine that is not told). Without it, it is found out.
     pub stated: Option<Guarantee>,
     /// On which memory node the region is to lie.
     pub placement: Placement,

@@ -13,10 +13,11 @@ use crate::numa::{self, Placed};
 use crate::options::{RegionOptions, Source};
 use crate::timing::Model;
 
-/// Persistent memory, mapped. Shared by reference between threads; dropping it unmaps it, and writes nothing.
+/// Persistent memory, mapped. Shared by reference between threads; dropping it unmaps it, and
+/// writes nothing.
 ///
-/// Offsets count bytes from the region's beginning. A range that is not within the region is a broken invariant of the caller
-/// and panics.
+/// Offsets count bytes from the region's beginning. A range that is not within the region is a
+/// broken invariant of the caller and panics.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
@@ -34,9 +35,9 @@ impl Region {
     /// Opens or makes a region.
     ///
     /// # Errors
-    /// [`PmemError::NotDurable`] when what is stored would not survive what it has to; [`PmemError::Missing`],
-    /// [`PmemError::AlreadyExists`], [`PmemError::TooSmall`], [`PmemError::Busy`], [`PmemError::InvalidOption`],
-    /// [`PmemError::System`].
+    /// [`PmemError::NotDurable`] when what is stored would not survive what it has to;
+    /// [`PmemError::Missing`], [`PmemError::AlreadyExists`], [`PmemError::TooSmall`],
+    /// [`PmemError::Busy`], [`PmemError::InvalidOption`], [`PmemError::System`].
     pub fn open(source: &Source, options: &RegionOptions) -> Result<Self> {
         let (len, ring_from) = options.check()?;
         let (mapping, finding, recorder, location) = match source {
@@ -52,7 +53,8 @@ impl Region {
                 let recorder = memory.attach(options.len)?;
                 let mapping = Mapping::anonymous(len, ring_from)?;
                 recorder.load(|at, value| {
-                    // SAFETY: the offset is that of a word of the memory, which nobody else has yet.
+                    // SAFETY: the offset is that of a word of the memory, which nobody else has
+                    // yet.
                     unsafe { word::store(mapping.at(at).cast(), value) };
                 });
                 (mapping, memory.finding(), Some(recorder), SimMemory::LOCATION.to_owned())
@@ -117,8 +119,8 @@ impl Region {
 
     // ----- writing -----
 
-    /// Stores `parts`, one after the other, from offset `at` on, through the caches. Whole aligned words of 8 bytes are stored
-    /// in one piece each, and so are the parts of words at the ends.
+    /// Stores `parts`, one after the other, from offset `at` on, through the caches. Whole aligned
+    /// words of 8 bytes are stored in one piece each, and so are the parts of words at the ends.
     #[inline]
     pub fn store(&self, at: u64, parts: &[&[u8]]) {
         let bytes = total(parts);
@@ -134,8 +136,9 @@ impl Region {
         self.wrote(bytes);
     }
 
-    /// Stores `parts`, one after the other, from offset `at` on, past the caches: cheaper than [`Region::store`] with a flush for
-    /// what is not read again soon. Other threads may see them out of order until the caller has called [`Region::fence`].
+    /// Stores `parts`, one after the other, from offset `at` on, past the caches: cheaper than
+    /// [`Region::store`] with a flush for what is not read again soon. Other threads may see them
+    /// out of order until the caller has called [`Region::fence`].
     ///
     /// # Panics
     /// When `at` or the number of bytes is not a multiple of 8.
@@ -165,8 +168,9 @@ impl Region {
         self.store(at, &[&value.to_ne_bytes()]);
     }
 
-    /// Sends the lines that the `len` bytes from `at` touch to the memory, whoever has stored to them. They are durable when the
-    /// caller has called [`Region::fence`]; what is stored later is not included.
+    /// Sends the lines that the `len` bytes from `at` touch to the memory, whoever has stored to
+    /// them. They are durable when the caller has called [`Region::fence`]; what is stored later is
+    /// not included.
     #[inline]
     pub fn flush(&self, at: u64, len: usize) {
         let range = self.range(at, len);
@@ -179,8 +183,9 @@ impl Region {
         for_each_line(data, len, |line| unsafe { self.flush.line(line) });
     }
 
-    /// Waits until everything that this thread has streamed or flushed is durable, and, where caches are durable, what it has
-    /// stored. Nothing that it stores afterwards is seen, or durable, before.
+    /// Waits until everything that this thread has streamed or flushed is durable, and, where
+    /// caches are durable, what it has stored. Nothing that it stores afterwards is seen, or
+    /// durable, before.
     #[inline]
     pub fn fence(&self) {
         instructions::fence();
@@ -195,8 +200,8 @@ impl Region {
         }
     }
 
-    /// Makes what this thread has stored in the `len` bytes from `at` durable in the region's domain: flushes, if caches are
-    /// volatile, and fences.
+    /// Makes what this thread has stored in the `len` bytes from `at` durable in the region's
+    /// domain: flushes, if caches are volatile, and fences.
     #[inline]
     pub fn persist(&self, at: u64, len: usize) {
         if self.domain == Domain::VolatileCache {
@@ -236,15 +241,18 @@ impl Region {
     /// The `len` bytes from `at`, lent.
     ///
     /// # Safety
-    /// Nobody writes to the range while the slice lives, under either of its addresses if it is in a ring, and who wrote to it
-    /// has passed it on as threads do (a lock, a release and an acquire), after a fence if it was streamed.
+    /// Nobody writes to the range while the slice lives, under either of its addresses if it is in
+    /// a ring, and who wrote to it has passed it on as threads do (a lock, a release and an
+    /// acquire), after a fence if it was streamed.
     pub unsafe fn bytes(&self, at: u64, len: usize) -> &[u8] {
         let range = self.range(at, len);
-        // SAFETY: the range is mapped and initialised (zeroed by the system); the caller excludes writers.
+        // SAFETY: the range is mapped and initialised (zeroed by the system); the caller excludes
+        // writers.
         unsafe { std::slice::from_raw_parts(self.mapping.at(range.start), len) }
     }
 
-    /// The `len` bytes from `at`, to be written to as ordinary memory; [`Region::wrote_bytes`] must be told.
+    /// The `len` bytes from `at`, to be written to as ordinary memory; [`Region::wrote_bytes`] must
+    /// be told.
     ///
     /// # Safety
     /// Nobody else reads or writes the range, under either of its addresses, while the slice lives.
@@ -255,7 +263,8 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.mapping.at(range.start), len) }
     }
 
-    /// The caller has stored to the `len` bytes from `at` through [`Region::bytes_mut`], which counts as one
+    /// The caller has stored to the `len` bytes from `at` through [`Region::bytes_mut`], which
+    /// counts as one
     /// [`Region::store`]: for the models of crashes and of times.
     #[inline]
     pub fn wrote_bytes(&self, at: u64, len: usize) {
@@ -290,10 +299,12 @@ impl Region {
         at as usize..at as usize + len
     }
 
-    /// Calls `f` with the offset in the memory itself and the value of each word that the range touches.
+    /// Calls `f` with the offset in the memory itself and the value of each word that the range
+    /// touches.
     fn for_each_word(&self, range: &Range<usize>, f: &mut dyn FnMut(usize, u64)) {
         for at in (range.start & !7..range.end).step_by(8) {
-            // SAFETY: the word is within the mapping; where a range is exclusive, it is the caller's.
+            // SAFETY: the word is within the mapping; where a range is exclusive, it is the
+            // caller's.
             let value = unsafe { word::load(self.mapping.at(at).cast()) };
             f(self.mapping.canonical(at), value);
         }
@@ -314,8 +325,8 @@ fn total(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Splits `len` bytes from `start` into words: calls `f` with where each word begins, the first byte within it, and which of
-/// the bytes it holds.
+/// Splits `len` bytes from `start` into words: calls `f` with where each word begins, the first
+/// byte within it, and which of the bytes it holds.
 #[inline]
 fn for_each_part(start: usize, len: usize, mut f: impl FnMut(usize, usize, Range<usize>)) {
     let mut done = 0;

@@ -1,10 +1,11 @@
 //! The timing model: ordinary memory made as slow as persistent memory that one does not have.
 //!
-//! After Pelley et al., *Storage Management in the NVRAM Era* (PVLDB 7(2), 2013), section 4.2, and Wang and Johnson, *Scalable
-//! Logging through Emerging Non-Volatile Memory* (PVLDB 7(10), 2014), section 5.1: writes and barriers keep the processor for
-//! a while, counted by its cycle counter, and all writers of a region share its bandwidth. Whoever writes reserves the time
-//! that its bytes take, by a compare-and-swap on the time at which the device is next free, and waits for the end of its
-//! reservation.
+//! After Pelley et al., *Storage Management in the NVRAM Era* (PVLDB 7(2), 2013), section 4.2, and
+//! Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10), 2014),
+//! section 5.1: writes and barriers keep the processor for a while, counted by its cycle counter,
+//! and all writers of a region share its bandwidth. Whoever writes reserves the time that its bytes
+//! take, by a compare-and-swap on the time at which the device is next free, and waits for the end
+//! of its reservation.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use duramen_sync::clock::Ticks;
 /// Times are rounded up to multiples of this, the length of a turn of the waiting loop.
 pub const STEP: Duration = Duration::from_nanos(20);
 
-/// Times of a device, on top of those of the memory that stands in for it. Zero, the default, costs nothing.
+/// Times of a device, on top of those of the memory that stands in for it. Zero, the default, costs
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Timing {
     /// Of each call that writes: a record inserted into a log, say.

@@ -1,4 +1,5 @@
-//! A small persistent log, and what happens to it when it forgets something: the crash model finds out.
+//! A small persistent log, and what happens to it when it forgets something: the crash model finds
+//! out.
 
 use duramen_pmem::{Domain, Region, RegionOptions, SimMemory, Source};
 
@@ -69,7 +70,8 @@ fn options(domain: Domain) -> RegionOptions {
     RegionOptions { domain, ..RegionOptions::new(4096) }
 }
 
-/// Crashes at every operation of a run that appends `RECORDS`, and looks at every image; returns what was wrong first.
+/// Crashes at every operation of a run that appends `RECORDS`, and looks at every image; returns
+/// what was wrong first.
 fn hunt(domain: Domain, streams: bool, forgets: Forgets) -> Option<String> {
     const RECORDS: u64 = 4;
     let mut crash_at = 0;

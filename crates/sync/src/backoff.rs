@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::imp::{pause, thread};
 
-/// Spins with growing pauses, then yields the processor, so that a waiter never starves the thread it waits for.
+/// Spins with growing pauses, then yields the processor, so that a waiter never starves the thread
+/// it waits for.
 #[derive(Debug, Default)]
 pub struct Backoff {
     step: u32,
@@ -30,7 +31,8 @@ impl Backoff {
         self.step = self.step.saturating_add(1);
     }
 
-    /// Waits as [`Backoff::snooze`] does, but when that has gone on for long, sleeps for fractions of a millisecond.
+    /// Waits as [`Backoff::snooze`] does, but when that has gone on for long, sleeps for fractions
+    /// of a millisecond.
     pub fn rest(&mut self) {
         /// So many waits are no sleeps.
         const LONG: u32 = 64;
@@ -52,26 +54,31 @@ impl Backoff {
     }
 }
 
-/// Waits for a random moment of up to 16 pauses, before another attempt to change a word that another thread has just changed.
+/// Waits for a random moment of up to 16 pauses, before another attempt to change a word that
+/// another thread has just changed.
 ///
-/// Threads that fail together and try again together fail again, all but one, and each attempt takes the word's line from
-/// the one that succeeds.
+/// Threads that fail together and try again together fail again, all but one, and each attempt
+/// takes the word's line from the one that succeeds.
 pub fn stagger() {
     const MOST: u64 = 16;
     if cfg!(duramen_loom) {
         return thread::yield_now();
     }
-    // One by one: on the simulated machine a longer pause ends when the word changes, for all at once.
+    // One by one: on the simulated machine a longer pause ends when the word changes, for all at
+    // once.
     (0..=thread::random() % MOST).for_each(|_| pause(1));
 }
 
-/// Pauses between attempts to get something that other threads take and give back within nanoseconds, all the time.
+/// Pauses between attempts to get something that other threads take and give back within
+/// nanoseconds, all the time.
 ///
-/// An attempt takes the cache line that they fight for away from the thread that works with it. A pause that is long
-/// beside the work lets one thread get much done with the line at hand; one that is longer each time does so however many
-/// threads there are; a random one does not meet the others' again and again. The first are of half a microsecond to one.
-/// From some microseconds on they begin with a yield, in case that the one waited for has lost its processor, and when
-/// that has not helped for a while, the thread sleeps: its attempts are then fractions of a millisecond apart.
+/// An attempt takes the cache line that they fight for away from the thread that works with it. A
+/// pause that is long beside the work lets one thread get much done with the line at hand; one that
+/// is longer each time does so however many threads there are; a random one does not meet the
+/// others' again and again. The first are of half a microsecond to one. From some microseconds on
+/// they begin with a yield, in case that the one waited for has lost its processor, and when that
+/// has not helped for a while, the thread sleeps: its attempts are then fractions of a millisecond
+/// apart.
 #[derive(Debug)]
 pub struct Retry {
     attempts: u32,
@@ -89,13 +96,14 @@ impl Retry {
     /// Most nanoseconds of a sleep.
     const SLEEP: u64 = 100_000;
 
-    /// Before the first attempt, where any number of threads may try: pauses grow to 16 microseconds.
+    /// Before the first attempt, where any number of threads may try: pauses grow to 16
+    /// microseconds.
     pub const fn among_many() -> Self {
         Self { attempts: 0, doubled: 4, sleeps_from: 8 }
     }
 
-    /// Before the first attempt, where no more than a handful of threads try: pauses do not grow, and from the pause behind
-    /// `patience` others on, they are sleeps.
+    /// Before the first attempt, where no more than a handful of threads try: pauses do not grow,
+    /// and from the pause behind `patience` others on, they are sleeps.
     pub const fn among_few(patience: u32) -> Self {
         Self { attempts: 0, doubled: 0, sleeps_from: patience }
     }

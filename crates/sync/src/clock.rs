@@ -61,7 +61,8 @@ fn nanos(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Wall-clock time in microseconds since 1970, for stamps that people read; never used for ordering.
+/// Wall-clock time in microseconds since 1970, for stamps that people read; never used for
+/// ordering.
 pub fn wall_micros() -> u64 {
     #[cfg(duramen_machine)]
     if let Some(now) = duramen_machine::shared::now() {
@@ -128,8 +129,8 @@ fn measure_rate() -> u64 {
     rate.max(1)
 }
 
-/// A number that grows with time, as [`Ticks`] counts it: for telling what was earlier, and cheaper than [`Instant::now`]. The
-/// counters of two processors may be some ticks apart.
+/// A number that grows with time, as [`Ticks`] counts it: for telling what was earlier, and cheaper
+/// than [`Instant::now`]. The counters of two processors may be some ticks apart.
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]

@@ -1,7 +1,9 @@
-//! What the code between two operations on shared memory costs: the plain data it touches, the instructions it executes.
+//! What the code between two operations on shared memory costs: the plain data it touches, the
+//! instructions it executes.
 //!
-//! The simulated machine charges it; in every other build the calls are empty. A few calls at the places that matter are
-//! enough: copies into the log and out of it, pages read and written, the length of a search.
+//! The simulated machine charges it; in every other build the calls are empty. A few calls at the
+//! places that matter are enough: copies into the log and out of it, pages read and written, the
+//! length of a search.
 
 #[cfg(duramen_machine)]
 pub use duramen_machine::Category;
@@ -61,7 +63,8 @@ mod empty {
     #[inline(always)]
     pub fn stream<T: ?Sized>(_data: *const T, _len: usize) {}
 
-    /// The caller sends the lines of the `len` bytes at `data` to memory if they have been written to.
+    /// The caller sends the lines of the `len` bytes at `data` to memory if they have been written
+    /// to.
     #[inline(always)]
     pub fn flush<T: ?Sized>(_data: *const T, _len: usize) {}
 

@@ -1,7 +1,7 @@
 //! Where processors are among the memory nodes of a machine.
 
-/// A processor by its node and its number within that. Both count from zero without gaps; nodes that have memory and no
-/// processors are left out.
+/// A processor by its node and its number within that. Both count from zero without gaps; nodes
+/// that have memory and no processors are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CpuLocation {
     /// The node, among those that have processors.

@@ -1,6 +1,7 @@
 //! The only place of Duramen that names threads, atomics, locks and time.
 //!
-//! The rest of the workspace takes them from here, so that the very code that ships can be built in other worlds:
+//! The rest of the workspace takes them from here, so that the very code that ships can be built in
+//! other worlds:
 //!
 //! | build | chosen by | what the facade is |
 //! |---|---|---|
@@ -8,12 +9,13 @@
 //! | *loom* | `--cfg duramen_loom` | `loom`'s models, which try every interleaving the memory model allows |
 //! | *machine* | `--cfg duramen_machine` | simulated threads in virtual time on a simulated multi-socket computer |
 //!
-//! What code does between two operations on shared memory is charged by the annotations of [`cost`], which are nothing
-//! in the other builds; so are [`trace`], what threads say for the trace of a simulated run, and [`probe`], which counts
-//! rare branches.
+//! What code does between two operations on shared memory is charged by the annotations of
+//! [`cost`], which are nothing in the other builds; so are [`trace`], what threads say for the
+//! trace of a simulated run, and [`probe`], which counts rare branches.
 //!
-//! Rules for users: no `static` atomics that a model would have to see; waiting is done by [`Mutex`], [`Condvar`],
-//! [`thread::Parker`], [`Backoff`] or [`Retry`], never by a bare loop; shared plain memory goes through [`cell::UnsafeCell`].
+//! Rules for users: no `static` atomics that a model would have to see; waiting is done by
+//! [`Mutex`], [`Condvar`], [`thread::Parker`], [`Backoff`] or [`Retry`], never by a bare loop;
+//! shared plain memory goes through [`cell::UnsafeCell`].
 
 mod backoff;
 #[cfg(not(duramen_machine))]

@@ -98,7 +98,8 @@ fn replace<'a, T>(slot: &mut MutexGuard<'a, T>, f: impl FnOnce(MutexGuard<'a, T>
         }
     }
     let abort = Abort;
-    // SAFETY: the guard is moved out and another is moved in before anyone can see the hole; a panic in between aborts.
+    // SAFETY: the guard is moved out and another is moved in before anyone can see the hole; a
+    // panic in between aborts.
     unsafe {
         let guard = std::ptr::read(slot);
         std::ptr::write(slot, f(guard));
@@ -106,7 +107,8 @@ fn replace<'a, T>(slot: &mut MutexGuard<'a, T>, f: impl FnOnce(MutexGuard<'a, T>
     std::mem::forget(abort);
 }
 
-/// Plain memory that threads share under a protocol of their own; loom reports conflicting accesses.
+/// Plain memory that threads share under a protocol of their own; loom reports conflicting
+/// accesses.
 pub mod cell {
     pub use loom::cell::UnsafeCell;
 }
@@ -148,13 +150,15 @@ pub mod thread {
 
     pub use crate::chance::random;
 
-    /// A number that no other thread of the model has: the same in every execution, which its hash is not.
+    /// A number that no other thread of the model has: the same in every execution, which its hash
+    /// is not.
     pub fn id() -> u64 {
         let text = format!("{:?}", loom::thread::current().id());
         text.bytes().filter(u8::is_ascii_digit).fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
     }
 
-    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
+    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first
+    /// is kept.
     #[derive(Debug, Default)]
     pub struct Parker {
         woken: super::Mutex<bool>,
@@ -167,7 +171,8 @@ pub mod thread {
             Self::default()
         }
 
-        /// Waits until [`Parker::unpark`] has been called since the last return from here, and takes that wake-up.
+        /// Waits until [`Parker::unpark`] has been called since the last return from here, and
+        /// takes that wake-up.
         pub fn park(&self) {
             let mut woken = self.woken.lock();
             while !*woken {

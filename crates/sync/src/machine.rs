@@ -1,6 +1,7 @@
 //! The machine build: simulated threads on a simulated computer (`duramen-machine`).
 //!
-//! Outside of a run, where the program prepares it or looks at its results, everything works as natively, for one thread.
+//! Outside of a run, where the program prepares it or looks at its results, everything works as
+//! natively, for one thread.
 
 use std::time::Duration;
 
@@ -152,8 +153,8 @@ pub mod cpu {
         if is_simulated() { threads::nodes() } else { 1 }
     }
 
-    /// The context that the calling thread runs on at this moment, by its node. All nodes have the same number of them, one
-    /// after the other.
+    /// The context that the calling thread runs on at this moment, by its node. All nodes have the
+    /// same number of them, one after the other.
     pub fn location() -> CpuLocation {
         let of_node = if is_simulated() { threads::contexts() / threads::nodes() } else { 1 };
         CpuLocation { node: node(), processor: current() % of_node }

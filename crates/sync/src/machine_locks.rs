@@ -1,7 +1,8 @@
 //! Locks of the simulated machine: a word that is spun on for a little, then waited at.
 //!
-//! They are written like the ones that ship (`parking_lot`'s: barging, a short spin, then the operating system), on top of
-//! this build's own atomic variables, so that their cache lines travel as the real ones do.
+//! They are written like the ones that ship (`parking_lot`'s: barging, a short spin, then the
+//! operating system), on top of this build's own atomic variables, so that their cache lines travel
+//! as the real ones do.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +18,8 @@ const SPINS: u32 = 7;
 /// Waits at `word` while it holds `value`. Returns whether it was woken in time.
 fn wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> bool {
     assert!(is_simulated(), "outside of a run nobody else could ever release this");
-    // SAFETY: reads what this build's atomics hold; simulated threads share one host thread, so nobody writes meanwhile.
+    // SAFETY: reads what this build's atomics hold; simulated threads share one host thread, so
+    // nobody writes meanwhile.
     let unchanged = || unsafe { *word.as_ptr() == value };
     futex::wait(word.as_ptr() as usize, unchanged, timeout.map(time))
 }
@@ -93,7 +95,8 @@ impl fmt::Debug for RawMutex {
     }
 }
 
-// SAFETY: the word is `FREE` or taken by exactly one `lock` or `try_lock` that has not been followed by `unlock`.
+// SAFETY: the word is `FREE` or taken by exactly one `lock` or `try_lock` that has not been
+// followed by `unlock`.
 unsafe impl lock_api::RawMutex for RawMutex {
     #[allow(clippy::declare_interior_mutable_const, reason = "this is how the trait asks for it")]
     const INIT: Self = Self::new();
@@ -113,7 +116,8 @@ unsafe impl lock_api::RawMutex for RawMutex {
     }
 }
 
-/// A reader-writer lock's state: readers, or `WRITER`; and how many times it has become free, which waiters wait at.
+/// A reader-writer lock's state: readers, or `WRITER`; and how many times it has become free, which
+/// waiters wait at.
 pub struct RawRwLock {
     state: AtomicU32,
     freed: AtomicU32,
@@ -202,7 +206,8 @@ pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
 /// A [`RwLock`] held for writing.
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
-/// A condition variable for [`Mutex`]: counts notifications, and is waited at while the count stands still.
+/// A condition variable for [`Mutex`]: counts notifications, and is waited at while the count
+/// stands still.
 #[derive(Debug, Default)]
 pub struct Condvar {
     notified: AtomicU32,
@@ -215,7 +220,8 @@ impl Condvar {
         Self { notified: AtomicU32::new(0), waiting: AtomicU32::new(0) }
     }
 
-    /// Releases the lock, waits for a notification, takes the lock again. Wakes spuriously at times.
+    /// Releases the lock, waits for a notification, takes the lock again. Wakes spuriously at
+    /// times.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.wait_until_notified(guard, None);
     }
@@ -251,7 +257,8 @@ impl Condvar {
     }
 }
 
-/// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
+/// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is
+/// kept.
 #[derive(Debug, Default)]
 pub struct Parker {
     woken: Mutex<bool>,
@@ -264,7 +271,8 @@ impl Parker {
         Self { woken: Mutex::new(false), wake: Condvar::new() }
     }
 
-    /// Waits until [`Parker::unpark`] has been called since the last return from here, and takes that wake-up.
+    /// Waits until [`Parker::unpark`] has been called since the last return from here, and takes
+    /// that wake-up.
     pub fn park(&self) {
         let mut woken = self.woken.lock();
         while !*woken {

@@ -21,7 +21,8 @@ impl Condvar {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Releases the lock, waits for a notification, takes the lock again. Wakes spuriously at times.
+    /// Releases the lock, waits for a notification, takes the lock again. Wakes spuriously at
+    /// times.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(guard);
     }
@@ -86,7 +87,8 @@ pub mod thread {
 
     pub use crate::chance::{id, random};
 
-    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is kept.
+    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first
+    /// is kept.
     #[derive(Debug, Default)]
     pub struct Parker {
         woken: parking_lot::Mutex<bool>,
@@ -99,7 +101,8 @@ pub mod thread {
             Self { woken: parking_lot::Mutex::new(false), wake: parking_lot::Condvar::new() }
         }
 
-        /// Waits until [`Parker::unpark`] has been called since the last return from here, and takes that wake-up.
+        /// Waits until [`Parker::unpark`] has been called since the last return from here, and
+        /// takes that wake-up.
         pub fn park(&self) {
             let mut woken = self.woken.lock();
             while !*woken {
@@ -130,14 +133,16 @@ pub mod cpu {
     pub use crate::cpu_topology::CpuLocation;
     use crate::cpu_topology::CpuTopology;
 
-    /// Number of the processor that the calling thread runs on at this moment: a hint, stale when it returns.
+    /// Number of the processor that the calling thread runs on at this moment: a hint, stale when
+    /// it returns.
     pub fn current() -> usize {
         // SAFETY: the call takes no arguments and touches no memory of ours.
         let cpu = unsafe { libc::sched_getcpu() };
         usize::try_from(cpu).unwrap_or(0)
     }
 
-    /// Number of the memory node of the processor that the calling thread runs on at this moment: a hint, too.
+    /// Number of the memory node of the processor that the calling thread runs on at this moment: a
+    /// hint, too.
     pub fn node() -> usize {
         let mut node: libc::c_uint = 0;
         let nothing = std::ptr::null_mut::<libc::c_uint>();

@@ -8,8 +8,9 @@ const BYTES_PER_THREAD: u64 = 16 << 20;
 /// Most threads when nobody has asked for a number.
 const MOST: usize = 8;
 
-/// How many threads are to share work on so many bytes: as many as `wanted`, or else one for each processor (two if there is
-/// only one, so that waiting for a device and computing overlap), as far as the bytes are worth it.
+/// How many threads are to share work on so many bytes: as many as `wanted`, or else one for each
+/// processor (two if there is only one, so that waiting for a device and computing overlap), as far
+/// as the bytes are worth it.
 pub fn size_for(wanted: Option<usize>, bytes: u64) -> usize {
     wanted.unwrap_or_else(|| {
         let worthwhile = usize::try_from(1 + bytes / BYTES_PER_THREAD).unwrap_or(MOST);
@@ -17,9 +18,9 @@ pub fn size_for(wanted: Option<usize>, bytes: u64) -> usize {
     })
 }
 
-/// Runs `work` on the calling thread and on `threads - 1` others at the same time; returns what each of them returned, in no
-/// particular order. Where the system has no thread to give, those that are there do everything: the work has to be such
-/// that one of them can.
+/// Runs `work` on the calling thread and on `threads - 1` others at the same time; returns what
+/// each of them returned, in no particular order. Where the system has no thread to give, those
+/// that are there do everything: the work has to be such that one of them can.
 ///
 /// # Panics
 /// When one of them has, and all are done.

@@ -1,5 +1,5 @@
-//! Coverage probes: the branches that are rarely taken. Simulated runs count how often each was reached; in every other
-//! build [`reach`] is empty.
+//! Coverage probes: the branches that are rarely taken. Simulated runs count how often each was
+//! reached; in every other build [`reach`] is empty.
 
 macro_rules! probes {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -110,13 +110,15 @@ probes! {
     AbortWaitedForWriter,
     /// Recovery took back a transaction.
     UndoneInRecovery,
-    /// A transaction that a crash had interrupted was brought to its end after the database had been opened.
+    /// A transaction that a crash had interrupted was brought to its end after the database had
+    /// been opened.
     UndoneBehindOpening,
     /// Recovery repaired a torn page.
     TornPageRepaired,
     /// Recovery rebuilt a page that could not be read.
     PageRebuilt,
-    /// A page was redone when it was read in, or in the background, after the database had been opened.
+    /// A page was redone when it was read in, or in the background, after the database had been
+    /// opened.
     PageRedoneOnTouch,
     /// A checkpoint was taken while pages were still to be redone.
     CheckpointBeforeRedo,

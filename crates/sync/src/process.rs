@@ -1,10 +1,12 @@
 //! Which process this is, told without a system call.
 //!
-//! A process that forks has a copy in its child: the same memory, and of its threads only the one that forked. What the memory
-//! says of files and threads is then true in the parent alone. A word counts the forks that lead from the first process to this
-//! one: the system's C library has each new child add one to its own copy of the word, before it runs anything else.
+//! A process that forks has a copy in its child: the same memory, and of its threads only the one
+//! that forked. What the memory says of files and threads is then true in the parent alone. A word
+//! counts the forks that lead from the first process to this one: the system's C library has each
+//! new child add one to its own copy of the word, before it runs anything else.
 //!
-//! A child that comes into being without the C library's `fork` (by a bare system call) is not told from its parent.
+//! A child that comes into being without the C library's `fork` (by a bare system call) is not told
+//! from its parent.
 
 /// A process, as far as code that runs in it or in its children can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +47,8 @@ mod forks {
     pub(super) fn watch() {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // SAFETY: the function does one atomic operation, which a child of a process with many threads may do.
+            // SAFETY: the function does one atomic operation, which a child of a process with many
+            // threads may do.
             let rc = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
             assert_eq!(rc, 0, "there is memory for one handler");
         });

@@ -1,8 +1,9 @@
 //! References to one value, counted in stripes.
 //!
-//! An [`Arc`] counts its references in one word. If every transaction takes one and gives it back, that word goes from
-//! processor to processor with every transaction, as a lock would that they all take. Here each stripe has a count, and threads
-//! count in the one that they share with few others.
+//! An [`Arc`] counts its references in one word. If every transaction takes one and gives it back,
+//! that word goes from processor to processor with every transaction, as a lock would that they all
+//! take. Here each stripe has a count, and threads count in the one that they share with few
+//! others.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,7 +13,8 @@ use crate::{Arc, CachePadded, stripe};
 /// A power of two.
 const STRIPES: usize = 32;
 
-/// A value that threads take references to for a short time each. It lives as long as this or one of them does.
+/// A value that threads take references to for a short time each. It lives as long as this or one
+/// of them does.
 pub struct References<T> {
     value: Arc<T>,
     stripes: [Arc<CachePadded<Arc<T>>>; STRIPES],

@@ -1,7 +1,7 @@
 //! Pseudo-random numbers that are the same everywhere for the same seed.
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014). Its sequence never
-/// changes, so that the seed of a simulated crash stays valid.
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+/// Its sequence never changes, so that the seed of a simulated crash stays valid.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 

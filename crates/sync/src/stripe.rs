@@ -33,7 +33,8 @@ impl<T, const N: usize> Striped<T, N> {
     }
 }
 
-/// A number below `of`, a power of two: the same for a thread each time, and mostly another one for each of a few threads.
+/// A number below `of`, a power of two: the same for a thread each time, and mostly another one for
+/// each of a few threads.
 #[inline]
 pub fn stripe(of: usize) -> usize {
     stripe_of(thread::id(), of)

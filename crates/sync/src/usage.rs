@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Processor time and context switches of all threads of the process, those that have ended included.
+/// Processor time and context switches of all threads of the process, those that have ended
+/// included.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Usage {
     /// Processor time in the program.

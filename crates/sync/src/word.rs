@@ -1,14 +1,17 @@
-//! Words of memory that is no Rust object: mapped from a file or a device, and shared by threads or processes.
+//! Words of memory that is no Rust object: mapped from a file or a device, and shared by threads or
+//! processes.
 //!
-//! Each operation reads or writes an aligned word as a whole, without order, as atomic operations with `Relaxed` do. No model
-//! watches them, and the simulated machine does not charge them: whoever uses them says so by [`crate::cost`].
+//! Each operation reads or writes an aligned word as a whole, without order, as atomic operations
+//! with `Relaxed` do. No model watches them, and the simulated machine does not charge them:
+//! whoever uses them says so by [`crate::cost`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads the word at `word`.
 ///
 /// # Safety
-/// The address is aligned to 8 bytes and mapped, and whoever else accesses the word does so with these operations.
+/// The address is aligned to 8 bytes and mapped, and whoever else accesses the word does so with
+/// these operations.
 #[inline(always)]
 pub unsafe fn load(word: *const u64) -> u64 {
     // SAFETY: as the caller says.
@@ -25,7 +28,8 @@ pub unsafe fn store(word: *mut u64, value: u64) {
     unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Relaxed);
 }
 
-/// Replaces the bits of the word at `word` that are set in `mask` by those of `value`, in one step; returns the new value.
+/// Replaces the bits of the word at `word` that are set in `mask` by those of `value`, in one step;
+/// returns the new value.
 ///
 /// # Safety
 /// As for [`store`].

@@ -1,4 +1,5 @@
-//! The random numbers of tests: a generator whose sequence never changes, so that a printed seed stays valid.
+//! The random numbers of tests: a generator whose sequence never changes, so that a printed seed
+//! stays valid.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -71,7 +72,8 @@ pub fn fresh_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) % 1_000_000_000
 }
 
-/// The seed given in the environment variable `DURAMEN_SEED`, else a fresh one; says on standard error which.
+/// The seed given in the environment variable `DURAMEN_SEED`, else a fresh one; says on standard
+/// error which.
 pub fn announced_seed(suite: &str) -> u64 {
     let given = std::env::var("DURAMEN_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(fresh_seed);

@@ -27,7 +27,8 @@ impl Stride {
         Self { first: 0, step }
     }
 
-    /// Every `step`-th in the long suite; of these, one in `one_in` otherwise, from a random one on.
+    /// Every `step`-th in the long suite; of these, one in `one_in` otherwise, from a random one
+    /// on.
     pub fn sampled(suite: &str, step: u64, one_in: u64) -> Self {
         if is_long() {
             return Self::of(step);

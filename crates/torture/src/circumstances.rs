@@ -1,5 +1,5 @@
-//! What surrounds a run, whatever happens in it: how fast the disk is, whether the database is opened with the same options
-//! each time, and where the end of its log is.
+//! What surrounds a run, whatever happens in it: how fast the disk is, whether the database is
+//! opened with the same options each time, and where the end of its log is.
 
 use std::fmt;
 use std::str::FromStr;

@@ -19,7 +19,8 @@ pub enum Stop {
         step: String,
         /// The error.
         error: Box<Error>,
-        /// What the database holds if the step took effect in spite of the error, for steps that may.
+        /// What the database holds if the step took effect in spite of the error, for steps that
+        /// may.
         in_flight: Option<Box<Model>>,
     },
     /// The engine gave a wrong answer.
@@ -116,7 +117,8 @@ impl Client {
                 Ok(found) => shortened(format!("gets: {found}")),
                 Err(error) => shortened(format!("gets: {error}")),
             });
-            // A ring in persistent memory does not say that the power is off: what was answered, nobody has heard.
+            // A ring in persistent memory does not say that the power is off: what was answered,
+            // nobody has heard.
             let answer = answer.and_then(|found| if self.is_unheard() { Err(unheard()) } else { Ok(found) });
             match answer {
                 Ok(found) if found == outcome => {
@@ -144,8 +146,9 @@ impl Client {
         matches!(self.options.log_device, LogDevice::Nvm(_)) && self.disk.crashed_in().is_some()
     }
 
-    /// Whether a step of several interleaved transactions was to change a record that a transaction now given up would
-    /// have left. To find it missing would lock its gap, and the only thread would wait for itself.
+    /// Whether a step of several interleaved transactions was to change a record that a transaction
+    /// now given up would have left. To find it missing would lock its gap, and the only thread
+    /// would wait for itself.
     fn lost_its_record(&self, step: &Step, outcome: &Outcome) -> bool {
         let missing = matches!(outcome, Outcome::Existed(false) | Outcome::KeyNotFound);
         self.gave_up && missing && matches!(step, Step::Act(..)) && self.open.len() > 1

@@ -1,5 +1,6 @@
-//! Corruption: bits flip, pages and files get lost or swapped while the database is closed. Opening and reading it must
-//! give the right answers or an error that says what is damaged, never a wrong answer and never a panic.
+//! Corruption: bits flip, pages and files get lost or swapped while the database is closed. Opening
+//! and reading it must give the right answers or an error that says what is damaged, never a wrong
+//! answer and never a panic.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,7 +27,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Specimen {
     disk: SimDisk,
     options: Options,
-    /// What it may hold: one thing if it was closed; any of its past if it was not and its log is cut by the damage.
+    /// What it may hold: one thing if it was closed; any of its past if it was not and its log is
+    /// cut by the damage.
     acceptable: Arc<Vec<Model>>,
     was_closed: bool,
     seed: u64,
@@ -52,7 +54,8 @@ pub enum Damage {
     Swap(String, u64, u64),
 }
 
-/// As commands take it: `flip:FILE:BYTE:BIT`, `remove:FILE`, `cut:FILE:BYTES`, `swap:FILE:PAGE:PAGE`.
+/// As commands take it: `flip:FILE:BYTE:BIT`, `remove:FILE`, `cut:FILE:BYTES`,
+/// `swap:FILE:PAGE:PAGE`.
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,8 +123,9 @@ impl Specimen {
         })
     }
 
-    /// Files that damage is done to, with their lengths: all of a closed database, the log of another. A log that ends
-    /// early because of damage is not to be told from one that was never longer, so only there may the past come back.
+    /// Files that damage is done to, with their lengths: all of a closed database, the log of
+    /// another. A log that ends early because of damage is not to be told from one that was never
+    /// longer, so only there may the past come back.
     pub fn files(&self) -> Vec<(String, u64)> {
         let length = |name: &String| self.disk.durable_bytes(name).map_or(0, |bytes| bytes.len() as u64);
         let names = self.disk.file_names();
@@ -144,7 +148,8 @@ impl Specimen {
         damages
     }
 
-    /// A random bit; of a random file, so that small files get their share, and mostly of a byte that is used.
+    /// A random bit; of a random file, so that small files get their share, and mostly of a byte
+    /// that is used.
     pub fn random_flip(&self, rng: &mut Rng) -> Option<Damage> {
         let files: Vec<_> = self.files().into_iter().filter(|(_, len)| *len > 0).collect();
         if files.is_empty() {
@@ -180,8 +185,8 @@ fn apply(disk: &SimDisk, damage: &Damage) -> duramen_io::Result<()> {
     match damage {
         Damage::Flip { file, byte, bit } => {
             disk.flip_bit(file, *byte, *bit);
-            // Opening writes pages again from their copies in the double-write area. Every other time these are lost, too,
-            // so that the damage is there to be noticed.
+            // Opening writes pages again from their copies in the double-write area. Every other
+            // time these are lost, too, so that the damage is there to be noticed.
             if file == "data" && byte % 2 == 0 && disk.durable_bytes("doublewrite").is_some_and(|area| !area.is_empty())
             {
                 disk.flip_bit("doublewrite", 0, 0);

@@ -1,5 +1,6 @@
-//! The crash sweep: a script runs until the power goes off at a chosen disk operation; every state that the disk may be
-//! found in is opened, checked and compared with the model, works on, and may crash again, within recovery too.
+//! The crash sweep: a script runs until the power goes off at a chosen disk operation; every state
+//! that the disk may be found in is opened, checked and compared with the model, works on, and may
+//! crash again, within recovery too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -75,7 +76,8 @@ impl Thoroughness {
     };
 }
 
-/// One image of a crashed disk, as commands name it: `nothing`, `everything`, `subset:BITS` or `random:SEED`.
+/// One image of a crashed disk, as commands name it: `nothing`, `everything`, `subset:BITS` or
+/// `random:SEED`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Image(pub CrashChoice);
 
@@ -105,8 +107,8 @@ impl FromStr for Image {
     }
 }
 
-/// The images worth looking at when `unsynced` changes hang in the balance: all combinations of a few, the extremes of
-/// many, and some drawn at random, which may tear writes.
+/// The images worth looking at when `unsynced` changes hang in the balance: all combinations of a
+/// few, the extremes of many, and some drawn at random, which may tear writes.
 pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
     let mut images = match unsynced {
         0 => return vec![Image(CrashChoice::Nothing)],
@@ -243,7 +245,8 @@ fn point(
     Ok(checks)
 }
 
-/// More transactions on a recovered database, with a further crash at a random operation, compared again.
+/// More transactions on a recovered database, with a further crash at a random operation, compared
+/// again.
 fn work_on(
     workload: &dyn CrashWorkload,
     db: Db,
@@ -310,7 +313,8 @@ fn crash_recovery(
     Ok(checks)
 }
 
-/// Number of operations of a run without a crash. The background threads of the engine make it vary a little.
+/// Number of operations of a run without a crash. The background threads of the engine make it vary
+/// a little.
 ///
 /// # Errors
 /// The run itself is wrong.

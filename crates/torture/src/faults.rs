@@ -1,6 +1,6 @@
-//! I/O errors: any disk operation fails, once or from then on, or the disk fills up. The client must get an error that
-//! says so, the engine must refuse to write on after it lost a write, and after reopening everything acknowledged must
-//! be there.
+//! I/O errors: any disk operation fails, once or from then on, or the disk fills up. The client
+//! must get an error that says so, the engine must refuse to write on after it lost a write, and
+//! after reopening everything acknowledged must be there.
 
 use std::time::Duration;
 
@@ -152,7 +152,8 @@ fn refuses_writes(client: &Client) -> Result<(), String> {
     }
 }
 
-/// Whatever becomes of the process and the machine after the fault, the database is found as it may be.
+/// Whatever becomes of the process and the machine after the fault, the database is found as it may
+/// be.
 fn reopen_all(disk: &SimDisk, options: &Options, ended: &Ended, rng: &mut Rng) -> Result<u64, String> {
     disk.clear_faults();
     disk.set_capacity(1 << 40);
@@ -217,8 +218,9 @@ pub fn try_fault(workload: &'static dyn CrashWorkload, seed: u64, case: Case) ->
     })
 }
 
-/// Tries a fault that makes the system drop written data while it still shows it to readers: what the process finds when
-/// it restarts is not what is on the medium, and yet what it acknowledges from then on must survive a power cut.
+/// Tries a fault that makes the system drop written data while it still shows it to readers: what
+/// the process finds when it restarts is not what is on the medium, and yet what it acknowledges
+/// from then on must survive a power cut.
 ///
 /// # Errors
 /// What is wrong and how to repeat it.
@@ -257,7 +259,8 @@ pub fn try_full_disk(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
     })
 }
 
-/// A disk that fills up and gets room while the database is open: transactions run again, without reopening.
+/// A disk that fills up and gets room while the database is open: transactions run again, without
+/// reopening.
 ///
 /// # Errors
 /// What is wrong and how to repeat it.
@@ -281,7 +284,8 @@ pub fn try_room_made(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
         match client.run(&workload.script(seed, &nothing), on_error) {
             Ok(()) => {}
             Err(Stop::Wrong(text)) => return Err(text),
-            // A database that failed for good must be reopened; that is the case of a full disk above.
+            // A database that failed for good must be reopened; that is the case of a full disk
+            // above.
             Err(Stop::Error { error, .. }) if is_fair(&error, Fault::Enospc) => return Ok(0),
             Err(Stop::Error { step, error, .. }) => return Err(format!("{step}: a full disk is reported as: {error}")),
         }
@@ -304,8 +308,8 @@ pub fn try_room_made(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
     })
 }
 
-/// A log that may not hold more than `limit` bytes. Transactions that do not fit get [`Error::Full`] and can be rolled
-/// back, and what comes after them finds room.
+/// A log that may not hold more than `limit` bytes. Transactions that do not fit get
+/// [`Error::Full`] and can be rolled back, and what comes after them finds room.
 ///
 /// # Errors
 /// What is wrong and how to repeat it.
@@ -403,7 +407,8 @@ pub fn sweep_restarts(
     })
 }
 
-/// Tries limits of the log, from so small that most transactions are refused to so large that none is.
+/// Tries limits of the log, from so small that most transactions are refused to so large that none
+/// is.
 pub fn sweep_full_logs(
     workload: &'static dyn CrashWorkload,
     seed: u64,
@@ -455,7 +460,8 @@ fn operations_of(workload: &'static dyn CrashWorkload, seed: u64) -> Result<usiz
     }
 }
 
-/// Bytes on the disk after a whole run; its failures have been reported by whoever counted its operations.
+/// Bytes on the disk after a whole run; its failures have been reported by whoever counted its
+/// operations.
 fn used_by(workload: &'static dyn CrashWorkload, seed: u64) -> u64 {
     let run = guarded(LIMIT, move |_| {
         let disk = workload.disk(seed);

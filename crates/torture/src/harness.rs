@@ -1,4 +1,5 @@
-//! What keeps a suite in hand: a time limit for work that may hang, panics turned into failures, tallies.
+//! What keeps a suite in hand: a time limit for work that may hang, panics turned into failures,
+//! tallies.
 
 use std::any::Any;
 use std::fmt;
@@ -30,8 +31,8 @@ impl Phase {
     }
 }
 
-/// Runs `work` on a thread of its own and waits no longer than `limit`. A panic, there or on a thread of the engine,
-/// and running late become failures; the thread of late work is left behind.
+/// Runs `work` on a thread of its own and waits no longer than `limit`. A panic, there or on a
+/// thread of the engine, and running late become failures; the thread of late work is left behind.
 ///
 /// # Errors
 /// Those of `work`, and the two above.
@@ -54,7 +55,8 @@ pub fn guarded<T: Send + 'static>(
 
     let deadline = clock::Instant::now().after(limit);
     loop {
-        // A simulated machine notices itself when nothing goes on any more, and says what each thread waits for.
+        // A simulated machine notices itself when nothing goes on any more, and says what each
+        // thread waits for.
         let woken = match cfg!(duramen_machine) {
             true => {
                 result.1.park();
@@ -76,7 +78,8 @@ pub fn guarded<T: Send + 'static>(
     }
 }
 
-/// Forgets panics of the engine's threads that nobody has asked about: those that a planted bug was to cause.
+/// Forgets panics of the engine's threads that nobody has asked about: those that a planted bug was
+/// to cause.
 pub fn forget_engine_panics() {
     engine_panics().lock().clear();
 }
@@ -90,9 +93,11 @@ std::thread_local! {
     static LAST_PANIC_AT: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// Panics of workers are failures to be reported once, by whoever guards them; only others are printed.
+/// Panics of workers are failures to be reported once, by whoever guards them; only others are
+/// printed.
 ///
-/// On a simulated machine a panic ends the run where it is: what would unwind next may be broken, too.
+/// On a simulated machine a panic ends the run where it is: what would unwind next may be broken,
+/// too.
 pub(crate) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -154,8 +159,8 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    /// Panics with the failures if there are any, or if fewer than `least` checks were made: a suite that tried nothing
-    /// has shown nothing.
+    /// Panics with the failures if there are any, or if fewer than `least` checks were made: a
+    /// suite that tried nothing has shown nothing.
     ///
     /// # Panics
     /// See above.

@@ -1,5 +1,5 @@
-//! The hunt for planted bugs: with each deliberate defect of the engine switched on, the suites must fail; and what
-//! failed must pass with the defect switched off, else it shows nothing.
+//! The hunt for planted bugs: with each deliberate defect of the engine switched on, the suites
+//! must fail; and what failed must pass with the defect switched off, else it shows nothing.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -49,7 +49,8 @@ impl fmt::Display for Suite {
     }
 }
 
-/// Where the end of the log is kept in runs that can notice a bug: in each of these places it has to be noticed.
+/// Where the end of the log is kept in runs that can notice a bug: in each of these places it has
+/// to be noticed.
 pub fn places(bug: Bug) -> &'static [LogEnd] {
     const VOLATILE: LogEnd = LogEnd::Ring(Domain::VolatileCache);
     match bug {
@@ -122,8 +123,8 @@ pub struct Hunted {
     pub time: Duration,
 }
 
-/// Plants `bug` and looks for it, with the end of the log at this place, until it is caught or `time` has passed. The switch is global to the process: nothing
-/// else may run meanwhile.
+/// Plants `bug` and looks for it, with the end of the log at this place, until it is caught or
+/// `time` has passed. The switch is global to the process: nothing else may run meanwhile.
 pub fn hunt(bug: Bug, log: LogEnd, seed: u64, time: Duration) -> Hunted {
     let start = Instant::now();
     let mut hunted =
@@ -146,7 +147,8 @@ pub fn hunt(bug: Bug, log: LogEnd, seed: u64, time: Duration) -> Hunted {
     hunted
 }
 
-/// Runs a piece of a suite with the bug, and on failure again without; gives the failure if it is the bug's.
+/// Runs a piece of a suite with the bug, and on failure again without; gives the failure if it is
+/// the bug's.
 fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
     let Hunted { bug, log, .. } = *hunted;
     let mut try_one = |one: &dyn Fn() -> Result<u64, String>| {
@@ -232,7 +234,8 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
             tally.failures.pop().map_or(Ok(tally.checks), Err)
         }),
         Suite::Lists => (seed..seed + 5).find_map(|seed| {
-            // What a ring is to keep shows when the power goes off, the order of transactions without.
+            // What a ring is to keep shows when the power goes off, the order of transactions
+            // without.
             let crashes = if log == LogEnd::Files { 0 } else { 3 };
             let shape = Shape { crashes, isolation: Isolation::Serializable, ..Shape::of(seed) };
             try_one(&|| try_history(shape, seed, Circumstances { log, ..Circumstances::default() }))

@@ -1,5 +1,5 @@
-//! The verdict on a damaged database: opening it, reading it and working on must give the right answers or an error that
-//! says what is damaged.
+//! The verdict on a damaged database: opening it, reading it and working on must give the right
+//! answers or an error that says what is damaged.
 
 use duramen::{Db, Error, Options};
 use duramen_io::SimDisk;
@@ -9,8 +9,9 @@ use crate::client::{Client, Stop};
 use crate::model::Model;
 use crate::workloads;
 
-/// Opens the database on `disk`, compares it with what it may hold, checks it, works on, and opens it once more. Returns how
-/// far that went: 1 if the damage was reported, 2 if everything was right.
+/// Opens the database on `disk`, compares it with what it may hold, checks it, works on, and opens
+/// it once more. Returns how far that went: 1 if the damage was reported, 2 if everything was
+/// right.
 ///
 /// # Errors
 /// A wrong answer, or an error that does not say that something is damaged.

@@ -1,5 +1,6 @@
-//! The log alone under many threads: they do nothing but insert records and ask for them to be hardened, so that the steps
-//! in which they meet are close together. In between the power goes off.
+//! The log alone under many threads: they do nothing but insert records and ask for them to be
+//! hardened, so that the steps in which they meet are close together. In between the power goes
+//! off.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +23,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 const DATABASE: [u8; 16] = *b"simulated log...";
 
-/// A record's transaction is the number of its thread above so many bits, and counts the thread's records below.
+/// A record's transaction is the number of its thread above so many bits, and counts the thread's
+/// records below.
 const THREAD_SHIFT: u32 = 32;
 
 /// Size and kind of a load.
@@ -57,7 +59,8 @@ impl Load {
     }
 }
 
-/// Runs a load and checks what is in the log, while it is there and after each crash; gives the number of records.
+/// Runs a load and checks what is in the log, while it is there and after each crash; gives the
+/// number of records.
 ///
 /// # Errors
 /// What is wrong with the log.
@@ -142,7 +145,8 @@ fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Re
     Ok(progress.iter().map(|done| done.next).sum())
 }
 
-/// Checks the hardened log against what its threads know; gives what they would know had they written just that.
+/// Checks the hardened log against what its threads know; gives what they would know had they
+/// written just that.
 fn compare(wal: &Log, progress: &[Progress]) -> Result<Vec<Progress>, String> {
     let found = read(wal, progress.len())?;
     for (number, (found, done)) in found.iter().zip(progress).enumerate() {

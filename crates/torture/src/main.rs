@@ -28,7 +28,8 @@ use duramen_torture::world::LogEnd;
 use duramen_types::planted::{self, Bug};
 use table::Lines;
 
-/// Simulated threads get their memory from the simulated machine's heap, everyone else from the system.
+/// Simulated threads get their memory from the simulated machine's heap, everyone else from the
+/// system.
 #[cfg(duramen_machine)]
 #[global_allocator]
 static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
@@ -52,8 +53,9 @@ struct Command {
     /// Everything instead of a sample.
     #[arg(long, global = true)]
     all: bool,
-    /// In every combination of log layout, device and persistence domain with insertion designs and durable commit modes, a line of
-    /// the table for each. (Without this, the seed decides on all but device and domain.)
+    /// In every combination of log layout, device and persistence domain with insertion designs and
+    /// durable commit modes, a line of the table for each. (Without this, the seed decides on all
+    /// but device and domain.)
     #[arg(long, global = true)]
     matrix: bool,
     /// Prints the table as one JSON object on one line of standard output.
@@ -70,7 +72,8 @@ enum Suite {
         workload: Option<&'static dyn CrashWorkload>,
         #[command(flatten)]
         place: Place,
-        /// One disk operation instead of many; with persistent memory, numbered in turn through the memory of each log and the disk.
+        /// One disk operation instead of many; with persistent memory, numbered in turn through the
+        /// memory of each log and the disk.
         #[arg(long, requires = "workload")]
         op: Option<u64>,
         /// One image: nothing, everything, subset:BITS, random:SEED.
@@ -118,20 +121,21 @@ enum Suite {
     },
     /// Files, rings and pages are those of another time, of another database, or of each other.
     Misplaced {
-        /// One thing: stale:FILES:MOMENT, foreign:FILES, exchanged:FILE:FILE, stale-page:FILE:PAGE:MOMENT,
-        /// foreign-page:FILE:PAGE, exchanged-pages:FILE:PAGE:PAGE, stale-ring:LOG:MOMENT, foreign-ring:LOG,
-        /// exchanged-rings:LOG:LOG.
+        /// One thing: stale:FILES:MOMENT, foreign:FILES, exchanged:FILE:FILE,
+        /// stale-page:FILE:PAGE:MOMENT, foreign-page:FILE:PAGE, exchanged-pages:FILE:PAGE:PAGE,
+        /// stale-ring:LOG:MOMENT, foreign-ring:LOG, exchanged-rings:LOG:LOG.
         #[arg(long)]
         what: Option<Misplaced>,
     },
-    /// Deliberate defects of durability are noticed. In the build of the planted bugs only: `cargo planted`.
+    /// Deliberate defects of durability are noticed. In the build of the planted bugs only:
+    /// `cargo planted`.
     Planted {
         /// One bug instead of all.
         #[arg(long, value_parser = bug)]
         bug: Option<Bug>,
     },
-    /// The engine on a simulated machine, with any interleaving of its threads, crashes and faults: seed after seed.
-    /// In the machine build only: `cargo sim`.
+    /// The engine on a simulated machine, with any interleaving of its threads, crashes and faults:
+    /// seed after seed. In the machine build only: `cargo sim`.
     #[cfg(duramen_machine)]
     Sim(sim::Sim),
     /// Archived databases are restored from backups, after crashes.
@@ -149,8 +153,8 @@ enum Suite {
 /// Of a suite that can be run on several devices.
 #[derive(Clone, Copy, Args)]
 struct Place {
-    /// Where the end of the log is: file, or persistent memory with the domain durable-cache or volatile-cache. If left out, in
-    /// files, and with --matrix everywhere.
+    /// Where the end of the log is: file, or persistent memory with the domain durable-cache or
+    /// volatile-cache. If left out, in files, and with --matrix everywhere.
     #[arg(long)]
     log: Option<LogEnd>,
 }

@@ -1,5 +1,5 @@
-//! The matrix: layouts of the log, devices and persistence domains, with log insertion designs and commit modes. A suite is
-//! run in one combination after another.
+//! The matrix: layouts of the log, devices and persistence domains, with log insertion designs and
+//! commit modes. A suite is run in one combination after another.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,8 +22,9 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// Every variant with the end of the log in files. For each kind of ring, the default design in all of its variants, and of
-    /// the other designs as many as it takes to have every layout in every commit mode, and every design.
+    /// Every variant with the end of the log in files. For each kind of ring, the default design in
+    /// all of its variants, and of the other designs as many as it takes to have every layout in
+    /// every commit mode, and every design.
     pub fn all() -> Vec<Self> {
         let in_rings = variants_in_rings();
         let variants = |log| if log == LogEnd::Files { Variant::all() } else { in_rings.clone() };
@@ -31,9 +32,9 @@ impl Combination {
         ends.flat_map(|log| variants(log).into_iter().map(move |variant| Self { variant, log })).collect()
     }
 
-    /// Runs the parts of a suite in this combination: each once if everything is wanted, else in random order, each for a short while with
-    /// a fresh seed, again and again until the budget is spent;
-    /// something is tried in any case.
+    /// Runs the parts of a suite in this combination: each once if everything is wanted, else in
+    /// random order, each for a short while with a fresh seed, again and again until the budget is
+    /// spent; something is tried in any case.
     pub fn run(self, parts: &[Part], seed: u64, extent: Extent, budget: &Budget, progress: Progress<'_>) -> Tally {
         let all = extent.is_all();
         let mut rng = Rng::new(seed);

@@ -1,6 +1,8 @@
-//! How much memory a piece of work takes, where the program counts it: damage must not make the engine take more and more.
+//! How much memory a piece of work takes, where the program counts it: damage must not make the
+//! engine take more and more.
 //!
-//! The counts are the standard library's atomics and not those of `duramen_sync`: an allocator runs below everything else.
+//! The counts are the standard library's atomics and not those of `duramen_sync`: an allocator runs
+//! below everything else.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, with a count of the bytes that are in use. A program installs it as its global allocator.
+/// The system's allocator, with a count of the bytes that are in use. A program installs it as its
+/// global allocator.
 pub struct Counting;
 
 fn add(bytes: usize) {
@@ -55,7 +58,8 @@ impl Watch {
         Self(in_use)
     }
 
-    /// By how many bytes the memory in use has grown at most; 0 in a program that does not count it.
+    /// By how many bytes the memory in use has grown at most; 0 in a program that does not count
+    /// it.
     pub fn growth(&self) -> usize {
         MOST.load(Ordering::Relaxed).saturating_sub(self.0)
     }

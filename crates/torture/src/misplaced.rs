@@ -1,9 +1,10 @@
-//! Files, rings and pages that are whole and in the wrong place: older copies of themselves, those of another database, or
-//! exchanged with each other, as when part of a directory is put back from a copy, or a device loses writes. Checksums do
-//! not show it. Opening and reading must give the right answers or an error that says what is damaged.
+//! Files, rings and pages that are whole and in the wrong place: older copies of themselves, those
+//! of another database, or exchanged with each other, as when part of a directory is put back from
+//! a copy, or a device loses writes. Checksums do not show it. Opening and reading must give the
+//! right answers or an error that says what is damaged.
 //!
-//! What cannot be told from a crash is not tried: of a database that was not closed, an older end of the log (segments, and
-//! rings of the last generation).
+//! What cannot be told from a crash is not tried: of a database that was not closed, an older end
+//! of the log (segments, and rings of the last generation).
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,8 +28,9 @@ use duramen_test_support::Rng;
 /// Longest time for one database.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What a database may take beside twice its pool, which is tiny here: the lock table, the staging of the double-write area,
-/// redo's memory, and what the simulated disk and the model take up while it is worked on.
+/// What a database may take beside twice its pool, which is tiny here: the lock table, the staging
+/// of the double-write area, redo's memory, and what the simulated disk and the model take up while
+/// it is worked on.
 const BESIDE_THE_POOL: usize = 24 << 20;
 
 /// Times that a database is opened before it is damaged.
@@ -211,8 +213,8 @@ impl Album {
     /// Misplaces something in a copy and looks at the result; tells how far it was right.
     ///
     /// # Errors
-    /// A wrong answer, a panic, a hang, an error that does not say that something is damaged, or, in a program that counts
-    /// memory, too much of that.
+    /// A wrong answer, a panic, a hang, an error that does not say that something is damaged, or,
+    /// in a program that counts memory, too much of that.
     pub fn try_one(&self, misplaced: &Misplaced) -> Result<u64, String> {
         let (album, misplaced) = (self.clone(), misplaced.clone());
         guarded(LIMIT, move |phase| {
@@ -292,7 +294,8 @@ fn replace(disk: &SimDisk, name: &str, contents: Option<&[u8]>) -> duramen_io::R
     disk.sync_directory(directory)
 }
 
-/// The lives of a database: moments of it, how many of them are of earlier lives than the last, and what it holds in the end.
+/// The lives of a database: moments of it, how many of them are of earlier lives than the last, and
+/// what it holds in the end.
 fn live(options: &Options, end: LogEnd, is_closed: bool, rng: &mut Rng) -> Result<(Vec<World>, usize, Model), String> {
     let mut world = World::new(SimDisk::new(rng.bits()), end, options);
     let (mut moments, mut earlier, mut contents) = (Vec::new(), 0, Model::default());

@@ -40,7 +40,8 @@ impl Model {
         Ok(Self { tables })
     }
 
-    /// The first difference between this model and what was `found`, for people; `None` when they are equal.
+    /// The first difference between this model and what was `found`, for people; `None` when they
+    /// are equal.
     pub fn difference(&self, found: &Self) -> Option<String> {
         for (name, records) in &self.tables {
             let Some(other) = found.tables.get(name) else { return Some(format!("table `{name}` is missing")) };

@@ -66,7 +66,8 @@ impl Oracle {
         records
     }
 
-    /// The contents if the commit, or the change of tables, that `step` asks for takes effect; `None` for other steps.
+    /// The contents if the commit, or the change of tables, that `step` asks for takes effect;
+    /// `None` for other steps.
     pub fn after(&self, step: &Step) -> Option<Model> {
         match step {
             Step::Commit(_) | Step::CreateTable(_) | Step::DropTable(_) => {

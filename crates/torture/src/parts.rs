@@ -1,5 +1,5 @@
-//! The suites of crashes and of isolation as parts, each of which is a line of a table or is run in turn with the others in
-//! every combination of a matrix.
+//! The suites of crashes and of isolation as parts, each of which is a line of a table or is run in
+//! turn with the others in every combination of a matrix.
 
 use duramen::Isolation;
 
@@ -119,7 +119,8 @@ pub fn crashes(workloads: &[&'static dyn CrashWorkload], op: Option<u64>, only: 
     workloads.iter().map(part).collect()
 }
 
-/// Transactions look as if they ran one after another: a part for each anomaly and level, or the one of this name.
+/// Transactions look as if they ran one after another: a part for each anomaly and level, or the
+/// one of this name.
 pub fn isolation(only: Option<&str>) -> Vec<Part> {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     let mut parts = Vec::new();

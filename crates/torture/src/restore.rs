@@ -1,6 +1,7 @@
-//! Archive, backup and restore through crashes: a database lives several lives, archived all the time; in one of them a
-//! backup is taken; at the end it is restored to the end, and to moments that it has passed, and compared with what was there.
-//! So it is from what a crash has left, before it is opened again.
+//! Archive, backup and restore through crashes: a database lives several lives, archived all the
+//! time; in one of them a backup is taken; at the end it is restored to the end, and to moments
+//! that it has passed, and compared with what was there. So it is from what a crash has left,
+//! before it is opened again.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ impl History {
         Options { archive: Some(archive), ..self.world.options(&self.options) }
     }
 
-    /// Notes what the database holds, if the log has nothing that a crash could lose. Transactions under way are losers.
+    /// Notes what the database holds, if the log has nothing that a crash could lose. Transactions
+    /// under way are losers.
     fn note(&mut self, client: &Client) -> Result<(), Error> {
         let Some(db) = client.db() else { return Ok(()) };
         if self.options.logs > 1 {
@@ -54,7 +56,8 @@ impl History {
         Ok(())
     }
 
-    /// Runs a script, looks at moments and may take a backup; the power may go off. Returns what may be found afterwards.
+    /// Runs a script, looks at moments and may take a backup; the power may go off. Returns what
+    /// may be found afterwards.
     fn live(&mut self, mut client: Client, script: &[Step], rng: &mut Rng) -> Result<Vec<Model>, String> {
         let pieces = script.chunks(PIECE).collect::<Vec<_>>();
         let backup_at = (self.backup.is_none() || rng.percent(20)).then(|| rng.within(0..pieces.len() + 1));

@@ -1,4 +1,5 @@
-//! Writing scripts: steps are recorded and at once applied to an oracle, so that the writer knows what exists.
+//! Writing scripts: steps are recorded and at once applied to an oracle, so that the writer knows
+//! what exists.
 
 use crate::model::{Key, Model, Value};
 use crate::oracle::Oracle;

@@ -1,4 +1,5 @@
-//! `torture sim`: simulated runs, seed after seed, one again with a trace, or a hunt for planted bugs.
+//! `torture sim`: simulated runs, seed after seed, one again with a trace, or a hunt for planted
+//! bugs.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ use super::{Lines, Long};
 /// What to simulate.
 #[derive(Args, Clone)]
 pub(crate) struct Sim {
-    /// So many seeds, from `--seed` on; without it, until the time is over (for planted bugs: 2000).
+    /// So many seeds, from `--seed` on; without it, until the time is over (for planted bugs:
+    /// 2000).
     #[arg(long)]
     seeds: Option<u64>,
     /// This plan alone, as a failure prints it.
@@ -26,7 +28,8 @@ pub(crate) struct Sim {
     /// Plant this bug. Only with `cargo sim-planted`, as all that plants bugs.
     #[arg(long, value_parser = super::bug)]
     bug: Option<Bug>,
-    /// Plant the bugs one after another, or the one named, and say after how many seeds each is noticed.
+    /// Plant the bugs one after another, or the one named, and say after how many seeds each is
+    /// noticed.
     #[arg(long, conflicts_with = "plan")]
     planted: bool,
     /// With `--planted`: also write the table to this file, as Markdown.
@@ -142,7 +145,8 @@ fn report(reached: &Reached) {
 fn planted(long: &Long, sim: &Sim) -> bool {
     let chosen = match sim.bug {
         Some(bug) => vec![bug],
-        // Nothing is archived or backed up in simulations; the tests of that look for what can go wrong there.
+        // Nothing is archived or backed up in simulations; the tests of that look for what can go
+        // wrong there.
         None => [Bug::DURABILITY, Bug::CONCURRENCY, Bug::MEMORY].concat(),
     };
     let mut table = Table::new();

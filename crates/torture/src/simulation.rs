@@ -1,10 +1,10 @@
-//! The engine on a simulated machine, under a scheduler that chance drives: every interleaving of threads at the level of
-//! single operations on shared memory may happen, together with crashes and faults of the disk, and every one that did
-//! can be repeated.
+//! The engine on a simulated machine, under a scheduler that chance drives: every interleaving of
+//! threads at the level of single operations on shared memory may happen, together with crashes and
+//! faults of the disk, and every one that did can be repeated.
 //!
-//! A [`Plan`] says everything there is to know about a run: what the clients do, when the disk fails, how threads are
-//! scheduled. The plan of a seed is drawn from a weighted grammar. A plan that fails is shrunk: smaller ones are tried as
-//! long as they fail, too.
+//! A [`Plan`] says everything there is to know about a run: what the clients do, when the disk
+//! fails, how threads are scheduled. The plan of a seed is drawn from a weighted grammar. A plan
+//! that fails is shrunk: smaller ones are tried as long as they fail, too.
 
 #[path = "simulation_hunt.rs"]
 mod hunt;
@@ -30,7 +30,8 @@ use duramen_test_support::Rng;
 
 pub use hunt::{Hunted, Reached, hunt};
 
-/// Virtual time after which a run counts as hanging. Openings of several logs on a slow device take seconds, one after another.
+/// Virtual time after which a run counts as hanging. Openings of several logs on a slow device take
+/// seconds, one after another.
 const LIMIT: Time = Time::from_nanos(30_000_000_000);
 /// Operations on shared memory after which a run counts as hanging.
 const MOST_OPERATIONS: u64 = 20_000_000;
@@ -42,7 +43,8 @@ pub enum Scenario {
     Lists(Shape),
     /// Threads insert into a log and harden, the power goes off, recovery, more threads.
     Log(Load),
-    /// A script; the power goes off at this part of its disk operations, in millionths, and again later and in recovery.
+    /// A script; the power goes off at this part of its disk operations, in millionths, and again
+    /// later and in recovery.
     Crash(&'static dyn CrashWorkload, u32),
     /// A script; at this part of its disk operations, in millionths, the disk fails.
     Fault(&'static dyn CrashWorkload, u32, usize, bool),
@@ -110,7 +112,8 @@ impl Plan {
                 let (closes, lives) = (*rng.pick(&[0, 0, 30, 60]), usize::from(fault.is_some()));
                 let crashes = shape.crashes.max(lives);
                 let calm = Shape { transactions: shape.transactions / 2, crashes, closes, fault, ..shape };
-                // Many crashes, and few keys, so that what the last transactions before them saw matters.
+                // Many crashes, and few keys, so that what the last transactions before them saw
+                // matters.
                 let stormy = Shape {
                     transactions: rng.within(3..10),
                     crashes: rng.within(3..9),
@@ -155,8 +158,8 @@ impl Plan {
 
     /// Runs it, with a trace if one is wanted.
     ///
-    /// The run has a host thread of its own: a simulated thread that is stopped in the middle of something may leave
-    /// traces in variables of its host thread, and they go with it.
+    /// The run has a host thread of its own: a simulated thread that is stopped in the middle of
+    /// something may leave traces in variables of its host thread, and they go with it.
     ///
     /// # Panics
     /// When the host has no thread to give.
@@ -229,7 +232,8 @@ impl Plan {
         }
     }
 
-    /// Smaller plans that fail as well, as long as there are any, trying at most `tries`; the smallest found.
+    /// Smaller plans that fail as well, as long as there are any, trying at most `tries`; the
+    /// smallest found.
     pub fn shrink(&self, tries: usize) -> Self {
         let (mut smallest, mut left) = (*self, tries);
         'smaller: loop {

@@ -1,4 +1,5 @@
-//! What many simulated runs show together: which rare branches they reach, and how soon they notice a planted bug.
+//! What many simulated runs show together: which rare branches they reach, and how soon they notice
+//! a planted bug.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,8 +95,9 @@ pub struct Hunted {
     pub time: Duration,
 }
 
-/// Plants `bug` and simulates seeds from `first` on until it is noticed, `most` at most. What noticed it is run again
-/// without the bug, and must pass. The switch is global to the process: nothing else may run meanwhile.
+/// Plants `bug` and simulates seeds from `first` on until it is noticed, `most` at most. What
+/// noticed it is run again without the bug, and must pass. The switch is global to the process:
+/// nothing else may run meanwhile.
 pub fn hunt(bug: Bug, first: u64, most: u64, mut progress: impl FnMut(u64)) -> Hunted {
     let start = Instant::now();
     let mut hunted = Hunted { bug, caught: None, seeds: 0, unrelated: Vec::new(), time: Duration::ZERO };

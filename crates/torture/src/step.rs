@@ -85,8 +85,8 @@ pub enum Step {
     Checkpoint,
     /// Closes the database and opens it again; no transaction is open.
     Reopen,
-    /// Aborts what is open, lets go of the database without closing it and opens it again, as when the process ends
-    /// and the machine does not.
+    /// Aborts what is open, lets go of the database without closing it and opens it again, as when
+    /// the process ends and the machine does not.
     Restart,
 }
 

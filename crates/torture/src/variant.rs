@@ -1,5 +1,5 @@
-//! Which design of the log, how many logs, and which commit mode a test runs with. Each seed stands for one variant, so that
-//! a seed alone repeats a test, and seeds drawn at random try all of them.
+//! Which design of the log, how many logs, and which commit mode a test runs with. Each seed stands
+//! for one variant, so that a seed alone repeats a test, and seeds drawn at random try all of them.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use duramen::{CommitMode, InsertDesign, Options, Partition};
 /// The durable commit modes.
 const MODES: [CommitMode; 3] = [CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined];
 
-/// Several logs, and who goes to which. By transaction means in turn: the processor that a thread happens to run on would make
-/// a run another one each time.
+/// Several logs, and who goes to which. By transaction means in turn: the processor that a thread
+/// happens to run on would make a run another one each time.
 const LAYOUTS: [(u16, Partition); 4] =
     [(2, Partition::RoundRobin), (3, Partition::Page), (2, Partition::Page), (3, Partition::RoundRobin)];
 
@@ -27,7 +27,8 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Every pair of design and mode with one log, and, where that is possible, in two ways with several.
+    /// Every pair of design and mode with one log, and, where that is possible, in two ways with
+    /// several.
     pub fn all() -> Vec<Self> {
         let designs = InsertDesign::ALL.into_iter();
         let pairs = designs.flat_map(|log_insert| MODES.map(|commit| (log_insert, commit)));
@@ -54,7 +55,8 @@ impl Variant {
         all[(seed % all.len() as u64) as usize]
     }
 
-    /// The seed that stands for this variant, among the seeds that share everything else with `seed`.
+    /// The seed that stands for this variant, among the seeds that share everything else with
+    /// `seed`.
     pub fn seed(self, seed: u64) -> u64 {
         let all = Self::all();
         let (count, at) = (all.len() as u64, all.iter().position(|other| *other == self).expect("it is one of all"));

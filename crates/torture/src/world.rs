@@ -1,5 +1,5 @@
-//! What a database stands on in a crash run: a disk, and, if its logs end in rings in persistent memory, a memory for each. They
-//! have the same power.
+//! What a database stands on in a crash run: a disk, and, if its logs end in rings in persistent
+//! memory, a memory for each. They have the same power.
 
 use std::fmt;
 use std::str::FromStr;
@@ -120,7 +120,8 @@ impl World {
         self.memories.len()
     }
 
-    /// A copy in which each ring number `to` is as ring number `from` of another world was, if both worlds have them.
+    /// A copy in which each ring number `to` is as ring number `from` of another world was, if both
+    /// worlds have them.
     pub fn with_rings_of(&self, from: &[(usize, &World, usize)]) -> Self {
         let mut copy = self.crash_image(&CrashChoice::Everything);
         let power = power_of(&copy.disk);
@@ -142,8 +143,9 @@ impl World {
         self.devices() * most
     }
 
-    /// Turns the power off at an operation. Where there are memories, the operations of all devices are numbered in turn, those
-    /// of the memories first: with one, even numbers are its operations, and odd ones are the disk's.
+    /// Turns the power off at an operation. Where there are memories, the operations of all devices
+    /// are numbered in turn, those of the memories first: with one, even numbers are its
+    /// operations, and odd ones are the disk's.
     pub fn crash_at(&self, operation: u64) {
         let (at, device) = (operation / self.devices(), operation % self.devices());
         match self.memories.get(device as usize) {
@@ -152,7 +154,8 @@ impl World {
         }
     }
 
-    /// Turns the power off after so many operations of the disk, or of a memory, which has more of them.
+    /// Turns the power off after so many operations of the disk, or of a memory, which has more of
+    /// them.
     pub fn crash_after(&self, operations: u64, rng: &mut Rng) {
         let device = if self.memories.is_empty() { 0 } else { rng.within(0..self.memories.len() + 1) };
         match device.checked_sub(1).map(|memory| &self.memories[memory]) {

@@ -35,8 +35,9 @@ fn with_a_ring() {
     all.assert_clean(20);
 }
 
-/// Two logs were opened after the process had ended but not the power, and it went off before they were in service: what was
-/// found in a ring had not been durable, and the next opening brought less of it over what was in the segments already.
+/// Two logs were opened after the process had ended but not the power, and it went off before they
+/// were in service: what was found in a ring had not been durable, and the next opening brought
+/// less of it over what was in the segments already.
 #[test]
 fn what_is_found_in_a_ring_stays() {
     let workload = workloads::named("reopens").expect("the workload exists");

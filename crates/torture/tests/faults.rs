@@ -92,7 +92,8 @@ fn full_logs() {
     assert!(refused > 0, "no transaction was too large");
 }
 
-/// What is whole and in the wrong place: files, rings and pages of another time, of another database, or of each other.
+/// What is whole and in the wrong place: files, rings and pages of another time, of another
+/// database, or of each other.
 #[test]
 fn misplaced_files_rings_and_pages() {
     let seed = announced_seed("misplaced");

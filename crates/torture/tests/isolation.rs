@@ -1,4 +1,5 @@
-//! A sample of the interleavings of the known anomalies, of random programs, and of random histories.
+//! A sample of the interleavings of the known anomalies, of random programs, and of random
+//! histories.
 
 use std::time::Duration;
 
@@ -57,7 +58,8 @@ fn random_histories() {
     tally.assert_clean(200);
 }
 
-/// Two transactions read a record and then write it: in this order one must wait, and one must give way.
+/// Two transactions read a record and then write it: in this order one must wait, and one must give
+/// way.
 #[test]
 fn waits_and_deadlocks_happen() {
     let anomalies = anomalies::all();
@@ -72,7 +74,8 @@ fn waits_and_deadlocks_happen() {
     assert!(serial_order(&lost_update.programs, &execution).is_some(), "{execution}");
 }
 
-/// Under read committed the same order loses an update, which the judge of serializability must see.
+/// Under read committed the same order loses an update, which the judge of serializability must
+/// see.
 #[test]
 fn the_judge_sees_a_lost_update() {
     let anomalies = anomalies::all();

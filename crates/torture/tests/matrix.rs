@@ -1,5 +1,5 @@
-//! A sample of crashes and of isolation in combinations of log layout, device and persistence domain: in every third one, from a
-//! random one on, and in the long suite in all of them.
+//! A sample of crashes and of isolation in combinations of log layout, device and persistence
+//! domain: in every third one, from a random one on, and in the long suite in all of them.
 
 use std::time::Duration;
 

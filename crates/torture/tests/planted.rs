@@ -1,5 +1,5 @@
-//! Every deliberate defect of the engine is noticed. A binary of its own, because a planted bug is there for the whole
-//! process; one test after another, for the same reason.
+//! Every deliberate defect of the engine is noticed. A binary of its own, because a planted bug is
+//! there for the whole process; one test after another, for the same reason.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \

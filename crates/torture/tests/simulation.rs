@@ -1,5 +1,5 @@
-//! Simulated runs: each can be repeated, fresh seeds pass, and, where bugs can be planted, what is to be noticed is noticed. In
-//! machine builds only:
+//! Simulated runs: each can be repeated, fresh seeds pass, and, where bugs can be planted, what is
+//! to be noticed is noticed. In machine builds only:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg duramen_machine" cargo test --release --target-dir target/machine -p duramen-torture --test simulation
@@ -7,8 +7,9 @@
 //!     --target-dir target/machine-planted -p duramen-torture --test simulation planted
 //! ```
 //!
-//! A planted bug is there for the whole process, so one test runs at a time. And a panic of a simulated thread ends the run within
-//! the process's panic hook, which never returns; the usual harness waits for it at its end. So this one has its own.
+//! A planted bug is there for the whole process, so one test runs at a time. And a panic of a
+//! simulated thread ends the run within the process's panic hook, which never returns; the usual
+//! harness waits for it at its end. So this one has its own.
 
 fn main() {
     #[cfg(duramen_machine)]

@@ -10,8 +10,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// CRC-32C of the little-endian bytes of `seed` followed by `bytes`.
 ///
-/// Seeding with a position (a log sequence number, a page id) makes a block that is intact but in the wrong place, or
-/// left over from an earlier use of the place, fail its check.
+/// Seeding with a position (a log sequence number, a page id) makes a block that is intact but in
+/// the wrong place, or left over from an earlier use of the place, fail its check.
 #[inline]
 pub fn crc32c_append(seed: u64, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);

@@ -1,12 +1,13 @@
 //! CRC-32C of a short block of words, as a log record is.
 //!
-//! The processor has an instruction for a word, but one that needs the result of the one before takes three cycles, and
-//! one that does not takes one. So three chains run side by side: of three blocks, or of three parts of one, whose
-//! checksums are put together in the end.
+//! The processor has an instruction for a word, but one that needs the result of the one before
+//! takes three cycles, and one that does not takes one. So three chains run side by side: of three
+//! blocks, or of three parts of one, whose checksums are put together in the end.
 //!
-//! Putting together rests on linearity: the checksum of `a` followed by `n` words is that of `a` followed by `n` zero words,
-//! xor that of the words alone from an initial zero. Zero words multiply `a`'s remainder by `x^64n`, modulo the polynomial:
-//! one carry-less multiplication by a constant, `SHIFT[n]`, and one more step of the instruction, which divides.
+//! Putting together rests on linearity: the checksum of `a` followed by `n` words is that of `a`
+//! followed by `n` zero words, xor that of the words alone from an initial zero. Zero words
+//! multiply `a`'s remainder by `x^64n`, modulo the polynomial: one carry-less multiplication by a
+//! constant, `SHIFT[n]`, and one more step of the instruction, which divides.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -60,8 +61,9 @@ mod x86 {
     /// Up to so many words, what the chains save is lost in putting them together.
     pub(super) const ONE_CHAIN: usize = 24;
 
-    /// For each number of words, `x^(64n - 33)` modulo the polynomial, lowest power in the highest bit. The missing 33
-    /// powers come from the product of two such numbers, which is one bit short (1), and from the division (32).
+    /// For each number of words, `x^(64n - 33)` modulo the polynomial, lowest power in the highest
+    /// bit. The missing 33 powers come from the product of two such numbers, which is one bit short
+    /// (1), and from the division (32).
     static SHIFT: [u64; MAX_WORDS] = {
         let mut table = [0; MAX_WORDS];
         let mut power: u32 = 1 << 31;

@@ -52,13 +52,14 @@ id! {
     Lsn(u64), "lsn "
 }
 id! {
-    /// Global sequence number: orders the changes of a page and of a transaction across all logs. Pages carry a GSN,
-    /// never an LSN. With one log the GSN of a record is its LSN. (Scalable logging through NVM, section 3.1.)
+    /// Global sequence number: orders the changes of a page and of a transaction across all logs.
+    /// Pages carry a GSN, never an LSN. With one log the GSN of a record is its LSN. (Scalable
+    /// logging through NVM, section 3.1.)
     Gsn(u64), "gsn "
 }
 id! {
-    /// Where a record lies: the number of its log in the highest eight bits, its LSN in the others. With one log that is
-    /// its LSN.
+    /// Where a record lies: the number of its log in the highest eight bits, its LSN in the others.
+    /// With one log that is its LSN.
     LogAddress(u64), "place "
 }
 id! {

@@ -1,7 +1,7 @@
 //! Identifiers, limits and checksums shared by every Duramen crate.
 //!
-//! Every identifier is a newtype with a private field, so that a log offset cannot be passed where a page number is
-//! meant. All of them are plain `u64`/`u32` on disk, little-endian.
+//! Every identifier is a newtype with a private field, so that a log offset cannot be passed where
+//! a page number is meant. All of them are plain `u64`/`u32` on disk, little-endian.
 
 mod checksum;
 mod checksum_words;
@@ -12,10 +12,12 @@ pub use checksum::{crc32c, crc32c_append};
 pub use checksum_words::{Block, crc32c_words, crc32c_words_of_three};
 pub use ids::{Gsn, LogAddress, LogId, Lsn, PageId, TableId, TxnId};
 
-/// Size of a database page in bytes. It is recorded in the control file; a file with another size is refused.
+/// Size of a database page in bytes. It is recorded in the control file; a file with another size
+/// is refused.
 pub const PAGE_SIZE: usize = 8192;
 
-/// Unit of every direct read and write in bytes: file offsets, lengths and buffers are multiples of it.
+/// Unit of every direct read and write in bytes: file offsets, lengths and buffers are multiples of
+/// it.
 pub const BLOCK_SIZE: usize = 4096;
 
 /// Unit that the device is assumed to write whole or not at all, in bytes.

@@ -1,9 +1,11 @@
-//! Planted bugs: deliberate defects that the suites switch on, one at a time, to prove that they would notice. Those of
-//! durability are for the crash suites, those of concurrency for the simulated machine, which tries interleavings.
+//! Planted bugs: deliberate defects that the suites switch on, one at a time, to prove that they
+//! would notice. Those of durability are for the crash suites, those of concurrency for the
+//! simulated machine, which tries interleavings.
 //!
-//! They are in builds of their own, made with `RUSTFLAGS="--cfg duramen_planted"`. A place in the engine asks
-//! [`planted!`](crate::planted!); in every other build the answer is the constant `false`, and the defect is not in the
-//! program at all. The switch is global to the process: a suite that plants a bug runs alone.
+//! They are in builds of their own, made with `RUSTFLAGS="--cfg duramen_planted"`. A place in the
+//! engine asks [`planted!`](crate::planted!); in every other build the answer is the constant
+//! `false`, and the defect is not in the program at all. The switch is global to the process: a
+//! suite that plants a bug runs alone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,11 +24,13 @@ macro_rules! bugs {
         impl Bug {
             /// Every defect.
             pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)* $(Bug::$archive,)* $(Bug::$files,)*];
-            /// Those that show when the power goes off, data is damaged, or transactions meet in any way.
+            /// Those that show when the power goes off, data is damaged, or transactions meet in
+            /// any way.
             pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];
             /// Those that show in some interleavings of threads only.
             pub const CONCURRENCY: &'static [Bug] = &[$(Bug::$concurrency,)*];
-            /// Those that show when the power goes off while several threads share a ring in persistent memory.
+            /// Those that show when the power goes off while several threads share a ring in
+            /// persistent memory.
             pub const MEMORY: &'static [Bug] = &[$(Bug::$memory,)*];
             /// Those that show when a database is restored from a backup and an archive.
             pub const ARCHIVE: &'static [Bug] = &[$(Bug::$archive,)*];
@@ -72,23 +76,28 @@ bugs! {
         SkipReadLock,
         /// New files are not made durable in their directory.
         SkipDirectorySync,
-        /// What is inserted into a ring in persistent memory is released before it is durable there.
+        /// What is inserted into a ring in persistent memory is released before it is durable
+        /// there.
         RingFenceDropped,
         /// The frees that a commit promised are forgotten at recovery.
         ForgetDeferredFrees,
-        /// With several logs, recovery keeps what one log has, though another has lost what it depends on.
+        /// With several logs, recovery keeps what one log has, though another has lost what it
+        /// depends on.
         HoleKept,
         /// With several logs, a commit is acknowledged when its own log is hardened.
         OwnLogHardenedOnly,
-        /// With several logs, the GSN of a record need not be higher than that of the page it changes.
+        /// With several logs, the GSN of a record need not be higher than that of the page it
+        /// changes.
         PageTimeIgnored,
-        /// In a database that was opened early, a page is read without the changes that it still lacks.
+        /// In a database that was opened early, a page is read without the changes that it still
+        /// lacks.
         PageNotRedoneOnTouch,
         /// A checkpoint does not list the pages that recovery has not redone yet.
         CheckpointForgetsUnfinished,
     }
     concurrency {
-        /// A flush looks for those who wait for room before it moves the durable position, not after.
+        /// A flush looks for those who wait for room before it moves the durable position, not
+        /// after.
         RoomFenceDropped,
         /// Space of the log buffer is released without waiting for what is before it.
         ReleaseOutOfOrder,
@@ -96,7 +105,8 @@ bugs! {
         NoteOverwritten,
         /// A slot of the consolidation array is used again while its group still fills in.
         SlotReusedEarly,
-        /// Nobody releases what was left to others: neither who releases the space before it, nor a flush.
+        /// Nobody releases what was left to others: neither who releases the space before it, nor a
+        /// flush.
         DelegatedReleaseForgotten,
         /// A link says that a record is there before it is.
         LinkedBeforeFilled,
@@ -168,7 +178,8 @@ bugs! {
         StaleAreaPutBack,
         /// A page is taken that is older than what is known to be on disk.
         VersionsNotCompared,
-        /// A page is taken whatever its version is, and a descent enters it whatever its fences are.
+        /// A page is taken whatever its version is, and a descent enters it whatever its fences
+        /// are.
         FencesNotCompared,
     }
 }

@@ -1,4 +1,5 @@
-//! A log in persistent memory: `cargo run --release -p duramen-wal --example nvm DIRECTORY [RING FILE]`.
+//! A log in persistent memory:
+//! `cargo run --release -p duramen-wal --example nvm DIRECTORY [RING FILE]`.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! The log on its own, without a database: `cargo run --release -p duramen-wal --example standalone [directory]`.
+//! The log on its own, without a database:
+//! `cargo run --release -p duramen-wal --example standalone [directory]`.
 //!
-//! Four threads append events to one log and make each of them durable before they go on, as a queue or a replicated
-//! state machine would. Then the program drops the log without closing it, as a crash would, opens it again, and replays
-//! every event.
+//! Four threads append events to one log and make each of them durable before they go on, as a
+//! queue or a replicated state machine would. Then the program drops the log without closing it, as
+//! a crash would, opens it again, and replays every event.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

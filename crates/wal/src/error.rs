@@ -6,12 +6,13 @@ use duramen_types::{LogId, Lsn};
 /// Why the log could not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WalError {
-    /// The disk refused an operation. A failed write or sync of log data is reported as [`WalError::Failed`] instead.
+    /// The disk refused an operation. A failed write or sync of log data is reported as
+    /// [`WalError::Failed`] instead.
     #[error("{0}")]
     Disk(#[from] DiskError),
 
-    /// The space asked for cannot be set aside. Nothing is broken: recycle the log (take a checkpoint, end long
-    /// transactions) or make room on the disk, and try again.
+    /// The space asked for cannot be set aside. Nothing is broken: recycle the log (take a
+    /// checkpoint, end long transactions) or make room on the disk, and try again.
     #[error(
         "the log cannot set {wanted} more bytes aside: {cause}; take a checkpoint so that the log can be recycled, end \
          long transactions, free disk space or raise `max_bytes`"
@@ -89,7 +90,8 @@ pub enum WalError {
         error: duramen_pmem::PmemError,
     },
 
-    /// The ring in persistent memory is not the one that the log needs, or not the log's own, or damaged.
+    /// The ring in persistent memory is not the one that the log needs, or not the log's own, or
+    /// damaged.
     #[error("the ring in `{location}` cannot be used: {reason}")]
     WrongRing {
         /// Where it is.
@@ -110,8 +112,9 @@ pub enum WalError {
         number: u64,
     },
 
-    /// A copy of several logs, given to be put together with a backup or an archive, is older than they are: after a crash the logs
-    /// may have been cut and have gone on otherwise, so the pieces need not belong together.
+    /// A copy of several logs, given to be put together with a backup or an archive, is older than
+    /// they are: after a crash the logs may have been cut and have gone on otherwise, so the pieces
+    /// need not belong together.
     #[error(
         "the logs in `{location}` were left before the {than} got its segment {segment:016x} of {log}, and may have gone on \
          otherwise since; give the logs as they were last, or leave them out"
@@ -180,7 +183,8 @@ pub enum WalError {
         error: Box<WalError>,
     },
 
-    /// A write or sync of the log failed earlier. What reached the device is unknown, so nothing more is hardened.
+    /// A write or sync of the log failed earlier. What reached the device is unknown, so nothing
+    /// more is hardened.
     #[error("the log stopped after a failure ({first}); close and reopen it, which recovers what was hardened")]
     Failed {
         /// The failure that stopped it.
@@ -192,7 +196,8 @@ pub enum WalError {
 pub type Result<T> = std::result::Result<T, WalError>;
 
 impl WalError {
-    /// Whether nothing has failed and the same can succeed later: the process may not have more files open at this moment.
+    /// Whether nothing has failed and the same can succeed later: the process may not have more
+    /// files open at this moment.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Disk(error) => error.is_passing(),
@@ -201,7 +206,8 @@ impl WalError {
         }
     }
 
-    /// The same, told of a log that is not the first. What says nothing about a place stays as it is.
+    /// The same, told of a log that is not the first. What says nothing about a place stays as it
+    /// is.
     pub(crate) fn in_log(self, log: LogId) -> Self {
         match self {
             Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::OutOfRange { .. } if !log.is_zero() => {

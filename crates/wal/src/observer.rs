@@ -10,8 +10,9 @@ use crate::format::record::RecordRef;
 /// Bytes from one call to the next.
 const STEP: u64 = 4 << 20;
 
-/// A function that is called now and then while ends of logs are looked for, with the bytes that have been read since it was
-/// called last. Of several logs, several threads may call it at the same time.
+/// A function that is called now and then while ends of logs are looked for, with the bytes that
+/// have been read since it was called last. Of several logs, several threads may call it at the
+/// same time.
 #[derive(Clone)]
 pub struct ReadObserver(Arc<dyn Fn(u64) + Send + Sync>);
 

@@ -14,10 +14,12 @@ use crate::segments::archive::Archive;
 /// When the log is flushed: as soon as one of the three limits is reached and the device is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupCommit {
-    /// Flush when so many requests to harden wait. With 1, the default, a lone request is flushed at once; when many commit at
-    /// the same time, a flush waits for a group of them. If they are blocked threads, it waits for three quarters of those
-    /// who commit, for at most twice the time that a flush takes. Otherwise it waits for half of them, or until a thread
-    /// that has left commits in flight waits for one of them, for at most four times. Any other number is taken literally.
+    /// Flush when so many requests to harden wait. With 1, the default, a lone request is flushed
+    /// at once; when many commit at the same time, a flush waits for a group of them. If they are
+    /// blocked threads, it waits for three quarters of those who commit, for at most twice the time
+    /// that a flush takes. Otherwise it waits for half of them, or until a thread that has left
+    /// commits in flight waits for one of them, for at most four times. Any other number is taken
+    /// literally.
     pub transactions: usize,
     /// Flush when so many bytes, or up to a quarter more, are in the buffer, even if nobody waits.
     pub bytes: usize,
@@ -34,13 +36,14 @@ impl Default for GroupCommit {
 /// Who computes the checksums of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sealing {
-    /// Who flushes, just before the bytes go to the device. An insertion takes a third less by that, if the core that flushes
-    /// and those that insert share a cache. If they do not, fetching the records to the one and the buffer back to the
-    /// others takes longer than the checksums. The default.
+    /// Who flushes, just before the bytes go to the device. An insertion takes a third less by
+    /// that, if the core that flushes and those that insert share a cache. If they do not, fetching
+    /// the records to the one and the buffer back to the others takes longer than the checksums.
+    /// The default.
     #[default]
     AtFlush,
-    /// Who inserts. It notices as well if records change in the log buffer while they wait for a flush, and suits a device
-    /// to which bytes go without one.
+    /// Who inserts. It notices as well if records change in the log buffer while they wait for a
+    /// flush, and suits a device to which bytes go without one.
     AtInsertion,
 }
 
@@ -50,7 +53,8 @@ pub enum LogDevice {
     /// In segment files: a commit waits for a write. The default.
     #[default]
     File,
-    /// In a ring in persistent memory: a commit needs no system call. When the ring fills up, segment files are written.
+    /// In a ring in persistent memory: a commit needs no system call. When the ring fills up,
+    /// segment files are written.
     Nvm(NvmOptions),
 }
 
@@ -64,19 +68,21 @@ impl LogDevice {
     }
 }
 
-/// The persistent memory for the ring of a log. It must not be lost while the log is in use: after a crash it holds
-/// hardened records.
+/// The persistent memory for the ring of a log. It must not be lost while the log is in use: after
+/// a crash it holds hardened records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NvmOptions {
-    /// The file or device. A file is made if it is not there; one that is must have a page of 4096 bytes more than
-    /// [`WalOptions::ring_bytes`], at least, and be a ring already or hold nothing but zeros in so many bytes.
+    /// The file or device. A file is made if it is not there; one that is must have a page of 4096
+    /// bytes more than [`WalOptions::ring_bytes`], at least, and be a ring already or hold nothing
+    /// but zeros in so many bytes.
     pub source: Source,
-    /// The same of the second log and further ones, if there are several. Without it, their files have the name of the first
-    /// with the number of the log behind it.
+    /// The same of the second log and further ones, if there are several. Without it, their files
+    /// have the name of the first with the number of the log behind it.
     pub further: Vec<Source>,
     /// The persistence domain that is relied on.
     pub domain: Domain,
-    /// What hardened records must survive: otherwise the log is not opened. A power cut, unless less is asked for.
+    /// What hardened records must survive: otherwise the log is not opened. A power cut, unless
+    /// less is asked for.
     pub survive: Survive,
     /// What the platform guarantees, if that cannot be found out.
     pub stated: Option<Guarantee>,
@@ -146,8 +152,9 @@ pub const MAX_LOGS: u16 = 24;
 /// How a log is set up. The defaults suit a database on a local disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalOptions {
-    /// Of how many streams the log consists (1 to 24), each with a buffer, a daemon and segments of its own, and with what the
-    /// other options say. One, the default, has the least to do; several pay where threads of several sockets insert.
+    /// Of how many streams the log consists (1 to 24), each with a buffer, a daemon and segments of
+    /// its own, and with what the other options say. One, the default, has the least to do; several
+    /// pay where threads of several sockets insert.
     pub logs: u16,
     /// How threads insert.
     pub insert: InsertDesign,
@@ -155,24 +162,27 @@ pub struct WalOptions {
     pub device: LogDevice,
     /// Who computes the checksums of records. With the device `nvm`, it is who inserts.
     pub sealing: Sealing,
-    /// Size of the log buffer in bytes: a power of two, at least 64 KiB. A record takes at most a quarter of it.
+    /// Size of the log buffer in bytes: a power of two, at least 64 KiB. A record takes at most a
+    /// quarter of it.
     pub ring_bytes: usize,
     /// Slots of the consolidation array (1 to 64), in the designs that have one.
     pub array_slots: usize,
-    /// Consolidation arrays (1 to 64): threads use that of their memory node, so that only one of each group crosses to
-    /// another socket. 1, the default, is for machines with one.
+    /// Consolidation arrays (1 to 64): threads use that of their memory node, so that only one of
+    /// each group crosses to another socket. 1, the default, is for machines with one.
     pub arrays: usize,
-    /// Slots in the pool that takes turns at the array: at least twice as many as all arrays have, at most 65,536. Beyond the array a slot is
-    /// in use from when its group gets its place until that is released; when all are, insertions wait.
+    /// Slots in the pool that takes turns at the array: at least twice as many as all arrays have,
+    /// at most 65,536. Beyond the array a slot is in use from when its group gets its place until
+    /// that is released; when all are, insertions wait.
     pub slot_pool: usize,
-    /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists keeps the size it was
-    /// created with.
+    /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists
+    /// keeps the size it was created with.
     pub segment_bytes: u64,
-    /// Most bytes of segment files in use at a time, at least two segments. When they are used up, [`crate::Log::reserve`]
-    /// reports [`WalError::Full`] until the log is recycled.
+    /// Most bytes of segment files in use at a time, at least two segments. When they are used up,
+    /// [`crate::Log::reserve`] reports [`WalError::Full`] until the log is recycled.
     pub max_bytes: u64,
-    /// How many segments are kept ready ahead of the end of the log, made in the background or recycled. With 0 there
-    /// is no background work on segments: they are made when a reservation needs them.
+    /// How many segments are kept ready ahead of the end of the log, made in the background or
+    /// recycled. With 0 there is no background work on segments: they are made when a reservation
+    /// needs them.
     pub spare_segments: usize,
     /// When the log is flushed.
     pub group_commit: GroupCommit,
@@ -180,15 +190,16 @@ pub struct WalOptions {
     pub archive: Option<Archive>,
     /// Who is told how much has been read when the log is opened; nobody by default.
     pub read_observer: Option<ReadObserver>,
-    /// With several logs that end in rings behind durable caches: commits are no synchronizations, and one serves all who commit
-    /// meanwhile. That is for threads that do not wait for each of their commits. Behind volatile caches it is always so.
+    /// With several logs that end in rings behind durable caches: commits are no synchronizations,
+    /// and one serves all who commit meanwhile. That is for threads that do not wait for each of
+    /// their commits. Behind volatile caches it is always so.
     pub shared_synchronizations: bool,
-    /// With several logs: the kind of the records that they insert by themselves, which say nothing but that the logs are
-    /// synchronized.
+    /// With several logs: the kind of the records that they insert by themselves, which say nothing
+    /// but that the logs are synchronized.
     pub synchronization_kind: u8,
-    /// The generation that rings have to be of, or the next one, if they hold an end of the log: one that is older has been put
-    /// back, and lacks what has been hardened since. Zero, the default, if there are no generations. See
-    /// [`crate::Log::stamp_rings`].
+    /// The generation that rings have to be of, or the next one, if they hold an end of the log:
+    /// one that is older has been put back, and lacks what has been hardened since. Zero, the
+    /// default, if there are no generations. See [`crate::Log::stamp_rings`].
     pub generation: u64,
 }
 

@@ -1,7 +1,9 @@
-//! Where the archive and the rings of a database may lie: not where they would ruin its files, or each other.
+//! Where the archive and the rings of a database may lie: not where they would ruin its files, or
+//! each other.
 //!
-//! Files are told by what the system says that they are, a device and a number on it, so that links and other names are
-//! seen through; names in a directory are told as well, for files that are still to be made.
+//! Files are told by what the system says that they are, a device and a number on it, so that links
+//! and other names are seen through; names in a directory are told as well, for files that are
+//! still to be made.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -33,8 +35,9 @@ impl Identity {
 }
 
 impl WalOptions {
-    /// Checks, before anything is made, that the archive and the rings of the database in the directory `home` can lie
-    /// where they are to lie. `files` are the names of the database's own files in `home`.
+    /// Checks, before anything is made, that the archive and the rings of the database in the
+    /// directory `home` can lie where they are to lie. `files` are the names of the database's own
+    /// files in `home`.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`].
@@ -94,8 +97,8 @@ fn log_directories(home: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     (0..MAX_LOGS).map(move |log| home.join(directory(LogId::new(log))))
 }
 
-/// Refuses an archive in the database's directory, or the other way round: the one would take the other's files for its
-/// own.
+/// Refuses an archive in the database's directory, or the other way round: the one would take the
+/// other's files for its own.
 fn check_archive(home: &Path, archive: &Path) -> Result<()> {
     let (home, archive) = (resolved(home), resolved(archive));
     let relation = if is_same(&home, &archive) {

@@ -13,7 +13,8 @@ pub struct Extent {
     pub end: Lsn,
 }
 
-/// Counts since the log was opened, and where it stands. A snapshot: the numbers are read one after another.
+/// Counts since the log was opened, and where it stands. A snapshot: the numbers are read one after
+/// another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalStats {
     /// Records inserted.
@@ -32,7 +33,8 @@ pub struct WalStats {
     pub flushed_bytes: u64,
     /// Waits for hardening that had to wait.
     pub hardening_waits: u64,
-    /// Times that a thread made what it had inserted durable, in a ring in persistent memory where caches are volatile.
+    /// Times that a thread made what it had inserted durable, in a ring in persistent memory where
+    /// caches are volatile.
     pub fences: u64,
     /// Times that all processors were drained there, because of threads that did not.
     pub drains: u64,
@@ -54,10 +56,12 @@ pub struct WalStats {
     pub reserved_bytes: u64,
     /// With several logs: records that were synchronizations of all of them.
     pub synchronizations: u64,
-    /// With several logs: requests to harden, each of which needs what all logs had by then. Logs that are hardened together
-    /// need no synchronization for each of them ([`crate::Log::needs_synchronizations`]): one serves many.
+    /// With several logs: requests to harden, each of which needs what all logs had by then. Logs
+    /// that are hardened together need no synchronization for each of them
+    /// ([`crate::Log::needs_synchronizations`]): one serves many.
     pub waits_for_logs: u64,
-    /// Those of them that found all other logs hardened and waited for one log at most. None where logs are hardened together.
+    /// Those of them that found all other logs hardened and waited for one log at most. None where
+    /// logs are hardened together.
     pub waits_for_own_log: u64,
     /// Where the log starts.
     pub start: Lsn,
@@ -65,16 +69,17 @@ pub struct WalStats {
     pub durable: Lsn,
     /// The next record starts here.
     pub end: Lsn,
-    /// Every record with a lower GSN survives a crash; records that are inserted from now on may have lower ones.
+    /// Every record with a lower GSN survives a crash; records that are inserted from now on may
+    /// have lower ones.
     pub hardened_gsn: Gsn,
-    /// Every record inserted so far has a lower GSN. With one log, later records have no lower one. With several logs they
-    /// may: there `hardened_gsn` is the point to restore to.
+    /// Every record inserted so far has a lower GSN. With one log, later records have no lower one.
+    /// With several logs they may: there `hardened_gsn` is the point to restore to.
     pub end_gsn: Gsn,
 }
 
 impl WalStats {
-    /// Adds what another log of the database has counted. Positions stay those of the first, and so does what is set aside: each
-    /// has as much.
+    /// Adds what another log of the database has counted. Positions stay those of the first, and so
+    /// does what is set aside: each has as much.
     pub(crate) fn add(&mut self, other: &Self) {
         self.records += other.records;
         self.bytes += other.bytes;

@@ -1,4 +1,5 @@
-//! The log archive: it has every segment before the log may lose it, whatever happens to either disk.
+//! The log archive: it has every segment before the log may lose it, whatever happens to either
+//! disk.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -24,8 +25,8 @@ fn reopen(disk: &SimDisk, archive: &SimDisk) -> Result<Log, WalError> {
     Log::open(&arc(disk), &archiving(archive), DATABASE, None)
 }
 
-/// Inserts and hardens records `numbers`; each takes some 10 KB, so that seven fill a segment. Asks for the log to start at
-/// the last of them.
+/// Inserts and hardens records `numbers`; each takes some 10 KB, so that seven fill a segment. Asks
+/// for the log to start at the last of them.
 fn fill(wal: &Log, numbers: std::ops::Range<u64>) -> Result<(), WalError> {
     for number in numbers {
         let reserve = || wal.reserve(record_bytes(10_000));
@@ -52,7 +53,8 @@ fn until(what: &str, is_done: impl Fn() -> bool) {
     }
 }
 
-/// Reads the archive from the first record on; returns how many whole ones it has and where they end.
+/// Reads the archive from the first record on; returns how many whole ones it has and where they
+/// end.
 fn records_in(archive: &SimDisk) -> (u64, Lsn) {
     let reader = match reader(archive, Some(DATABASE)) {
         Err(WalError::NoLog { .. }) => return (0, FIRST_LSN),

@@ -1,4 +1,5 @@
-//! The archive of several logs: it has nothing that a crash may have recovery cut off, and with a backup it makes the logs again.
+//! The archive of several logs: it has nothing that a crash may have recovery cut off, and with a
+//! backup it makes the logs again.
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
@@ -290,7 +291,8 @@ impl File for GatedFile {
     }
 }
 
-/// One log is written, and another is not, which the first one depends on: nothing of the first one gets to the archive.
+/// One log is written, and another is not, which the first one depends on: nothing of the first one
+/// gets to the archive.
 #[test]
 fn a_segment_is_not_archived_before_all_logs_are_complete() {
     for is_failing in [false, true] {
@@ -348,7 +350,8 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
     }
 }
 
-/// The logs keep everything while the archive cannot be written, up to their limit, and do not grow by trying.
+/// The logs keep everything while the archive cannot be written, up to their limit, and do not grow
+/// by trying.
 #[test]
 fn an_archive_that_cannot_be_written_holds_recycling_back() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
@@ -398,7 +401,8 @@ fn quiet_logs_do_not_hold_the_archive_back() {
         }
         let last = fill(&logs, 2, 1).unwrap();
         if logs.stats().synchronizations > before + 101 {
-            // This thread has been held up, and the archive has inserted one into the first log, which is not quiet then.
+            // This thread has been held up, and the archive has inserted one into the first log,
+            // which is not quiet then.
             continue;
         }
         let chains = backup.chains(Some(&archive), None);
@@ -428,7 +432,8 @@ fn burst(logs: &Log, history: &mut History, random: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// The power of logs and archive goes off somewhere; what there is then is opened, and restored, and both are the same.
+/// The power of logs and archive goes off somewhere; what there is then is opened, and restored,
+/// and both are the same.
 fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     let mut random = Rng::new(seed);
     let (world, archive) = (World::new(seed, domain, COUNT.into()), SimDisk::new(seed + 1));
@@ -512,7 +517,8 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     logs.close().unwrap();
     drop(logs);
     if domain.is_none() {
-        // Logs as the crash left them, and an archive that has gone on since: together they may be no history at all.
+        // Logs as the crash left them, and an archive that has gone on since: together they may be
+        // no history at all.
         match backup.try_chains(Some(&archive), Some(&left)) {
             Err(WalError::OlderLogs { than: "archive", .. }) => *refused += 1,
             Err(error) => panic!("{what}: {error}"),

@@ -93,8 +93,8 @@ fn large_records_with_a_large_ring() {
     }
 }
 
-/// Who seals is nothing that a log shows: flushes in the middle of a block, over several blocks, and of a block that is
-/// written again leave the same bytes either way.
+/// Who seals is nothing that a log shows: flushes in the middle of a block, over several blocks,
+/// and of a block that is written again leave the same bytes either way.
 #[test]
 fn logs_are_the_same_whoever_seals_them() {
     for design in InsertDesign::ALL {
@@ -102,7 +102,8 @@ fn logs_are_the_same_whoever_seals_them() {
             let disk = SimDisk::new(1);
             let options = WalOptions { sealing, ..options(design) };
             let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
-            // Wait after each, so that each flush covers the same records: a record tells how far the log was durable.
+            // Wait after each, so that each flush covers the same records: a record tells how far
+            // the log was durable.
             for number in 0..150 {
                 let inserted = insert(&wal, number, number as usize * 37 % 2000);
                 if number % 3 != 0 {
@@ -169,8 +170,8 @@ fn requests_are_served_by_the_daemon() {
     }
 }
 
-/// A log whose records nobody waits for once stayed unflushed, because only a record that crossed a multiple of the limit
-/// woke the daemon, and too little was unflushed at that moment.
+/// A log whose records nobody waits for once stayed unflushed, because only a record that crossed a
+/// multiple of the limit woke the daemon, and too little was unflushed at that moment.
 #[test]
 fn the_byte_limit_flushes_though_nobody_waits() {
     const LIMIT: u64 = 8192;
@@ -181,7 +182,8 @@ fn the_byte_limit_flushes_though_nobody_waits() {
         options.group_commit = GroupCommit { transactions: 1_000_000, bytes, time };
         let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         for round in 0..10 {
-            // The daemon has gone to sleep, with nothing to do, and what it sees when it starts is not what wakes it.
+            // The daemon has gone to sleep, with nothing to do, and what it sees when it starts is
+            // not what wakes it.
             std::thread::sleep(Duration::from_millis(5));
             let durable = wal.durable();
             let len = 100 + 100 * round;
@@ -313,7 +315,8 @@ fn a_spare_left_by_an_interrupted_creation_is_used_once() {
                 let inserted = insert(&wal, number, 4000);
                 wal.unreserve(4200);
                 wal.wait_hardened(inserted.gsn, None).unwrap();
-                // At first the segments are recycled so soon that one of the spares is left over, then all spares are used up.
+                // At first the segments are recycled so soon that one of the spares is left over,
+                // then all spares are used up.
                 if number < 16 * (left + 3) {
                     wal.recycle_to(inserted.lsn).unwrap();
                 }
@@ -473,7 +476,8 @@ fn invalid_options_are_refused() {
     assert!("fastest".parse::<InsertDesign>().unwrap_err().to_string().contains("fastest"));
 }
 
-/// What a backup had kept was recycled at the next checkpoint only; one backup after the other kept the log that the first had found.
+/// What a backup had kept was recycled at the next checkpoint only; one backup after the other kept
+/// the log that the first had found.
 #[test]
 fn what_a_hold_has_kept_is_recycled_when_it_is_let_go() {
     let disk = SimDisk::new(1);

@@ -1,5 +1,5 @@
-//! Power cuts at every operation, with all sorts of un-synced writes kept: the reopened log holds, from some record on, a
-//! prefix of what was inserted, and in it all that was hardened.
+//! Power cuts at every operation, with all sorts of un-synced writes kept: the reopened log holds,
+//! from some record on, a prefix of what was inserted, and in it all that was hardened.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -13,12 +13,14 @@ fn crash_options(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 1, max_bytes: 512 << 10, ..options(design) }
 }
 
-/// Opens or creates the log without the keeper thread, so that operations are numbered the same each time.
+/// Opens or creates the log without the keeper thread, so that operations are numbered the same
+/// each time.
 fn single_threaded(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 0, ..crash_options(design) }
 }
 
-/// Crashes a workload of `steps` steps at those operations, reopens what each choice leaves, and goes on a little.
+/// Crashes a workload of `steps` steps at those operations, reopens what each choice leaves, and
+/// goes on a little.
 fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: Stride) {
     let disk = SimDisk::new(seed);
     let mut history = History::default();
@@ -134,8 +136,8 @@ fn many_lives() {
     }
 }
 
-/// A write or sync that fails without a power cut: the log stops, and reopening it recovers what was hardened, in a way
-/// that a power cut right afterwards cannot undo.
+/// A write or sync that fails without a power cut: the log stops, and reopening it recovers what
+/// was hardened, in a way that a power cut right afterwards cannot undo.
 #[test]
 fn failed_writes_and_syncs() {
     for design in InsertDesign::ALL {

@@ -60,11 +60,13 @@ fn a_flipped_bit_in_the_middle_is_damage() {
     }
 }
 
-/// Destroys all records between the end and as far as a flush can have reached: only those behind tell that the log went on.
+/// Destroys all records between the end and as far as a flush can have reached: only those behind
+/// tell that the log went on.
 #[test]
 fn records_beyond_the_reach_of_a_flush_are_damage() {
     let design = InsertDesign::Mutex;
-    // In the window's last segment; at the start of the segment behind, with a window that ends there; one segment on.
+    // In the window's last segment; at the start of the segment behind, with a window that ends
+    // there; one segment on.
     for (count, end, window) in [(25, 5, 21), (35, 14, 30), (50, 14, 45)] {
         let disk = SimDisk::new(1);
         let inserted = hardened_log(&disk, design, count, 4048);
@@ -166,8 +168,9 @@ fn a_torn_tail_is_the_end() {
     }
 }
 
-/// A flush of many records of which only some reached the disk leaves valid records behind the hole. When as many bytes
-/// are inserted again as the hole had, what comes next must not be the old records.
+/// A flush of many records of which only some reached the disk leaves valid records behind the
+/// hole. When as many bytes are inserted again as the hole had, what comes next must not be the old
+/// records.
 #[test]
 fn records_behind_a_hole_do_not_come_back() {
     for design in InsertDesign::ALL {
@@ -192,8 +195,9 @@ fn records_behind_a_hole_do_not_come_back() {
     }
 }
 
-/// The zeros written by an opening whose sync failed can be read, but they are not on the medium: the next opening must
-/// write them again, or the records behind the hole come back with the next power cut.
+/// The zeros written by an opening whose sync failed can be read, but they are not on the medium:
+/// the next opening must write them again, or the records behind the hole come back with the next
+/// power cut.
 #[test]
 fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
     let design = InsertDesign::Mutex;
@@ -220,8 +224,8 @@ fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
     }
 }
 
-/// The size of the log buffer in a segment's header tells the next recovery how far a flush can have reached. A header
-/// whose write failed can be read, but it is not on the medium.
+/// The size of the log buffer in a segment's header tells the next recovery how far a flush can
+/// have reached. A header whose write failed can be read, but it is not on the medium.
 #[test]
 fn headers_are_written_again_after_a_failed_write() {
     let design = InsertDesign::Mutex;

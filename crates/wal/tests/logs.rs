@@ -1,4 +1,5 @@
-//! Several logs as one: time orders what depends on each other, and whatever a crash leaves is cut where nothing is missing.
+//! Several logs as one: time orders what depends on each other, and whatever a crash leaves is cut
+//! where nothing is missing.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -45,8 +46,9 @@ fn at_every_operation_of_rings() {
     assert!(cuts > if is_long() { 50 } else { 10 }, "logs had to be cut {cuts} times only");
 }
 
-/// One log has de-staged what depends on a record that the other one has lost: it is cut before what its ring begins with, in
-/// the same block or in another. The power goes off at each operation of the disk and the memories while that is done.
+/// One log has de-staged what depends on a record that the other one has lost: it is cut before
+/// what its ring begins with, in the same block or in another. The power goes off at each operation
+/// of the disk and the memories while that is done.
 #[test]
 fn a_log_is_cut_before_what_its_ring_begins_with() {
     cut_before_ring(1, 100);
@@ -212,7 +214,8 @@ fn whoever_saw_a_commit_can_wait_for_it() {
     }
 }
 
-/// Locks are let go behind a commit: wherever the logs are cut, what others do then is not there without it.
+/// Locks are let go behind a commit: wherever the logs are cut, what others do then is not there
+/// without it.
 #[test]
 fn what_follows_a_commit_comes_later_in_every_log() {
     for domain in [None].into_iter().chain(DOMAINS.map(Some)) {
@@ -228,7 +231,8 @@ fn what_follows_a_commit_comes_later_in_every_log() {
     }
 }
 
-/// A request that nobody looks after is seen to, and a thread that sleeps with something that is not durable is drained once.
+/// A request that nobody looks after is seen to, and a thread that sleeps with something that is
+/// not durable is drained once.
 #[test]
 fn a_request_is_seen_to_though_nobody_waits_and_a_thread_sleeps() {
     let world = World::new(1, Some(Domain::VolatileCache), 2);

@@ -176,8 +176,8 @@ fn many_lives() {
     }
 }
 
-/// Threads insert and commit side by side until the power goes off: whatever any of them has been told to be hardened is
-/// found again, whichever of the words that are not sure have survived.
+/// Threads insert and commit side by side until the power goes off: whatever any of them has been
+/// told to be hardened is found again, whichever of the words that are not sure have survived.
 #[test]
 fn no_acknowledged_record_is_lost() {
     let mut acknowledged_in_all = 0;
@@ -226,7 +226,8 @@ fn no_acknowledged_record_is_lost() {
     assert!(acknowledged_in_all > 200, "{acknowledged_in_all}");
 }
 
-/// A thread that has inserted and sleeps is drained, by either means; natively, on memory of the process.
+/// A thread that has inserted and sleeps is drained, by either means; natively, on memory of the
+/// process.
 #[test]
 fn stragglers_are_drained() {
     let directory = tempfile::tempdir().unwrap();

@@ -83,8 +83,9 @@ fn a_forgotten_fence_is_noticed() {
     }
 }
 
-/// Two threads share a ring whose platform has volatile caches, and the power goes off after one has committed; says whether
-/// what was acknowledged is there. The other one has inserted and sleeps.
+/// Two threads share a ring whose platform has volatile caches, and the power goes off after one
+/// has committed; says whether what was acknowledged is there. The other one has inserted and
+/// sleeps.
 fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let disk = SimDisk::new(1);
@@ -125,8 +126,9 @@ fn acknowledging_what_others_have_not_made_durable_is_noticed() {
     }
 }
 
-/// A thread commits in one of two logs what depends on a record that another thread has inserted into the other log before it
-/// went to sleep; the power goes off, and each memory keeps what it may. Says whether what was acknowledged is there.
+/// A thread commits in one of two logs what depends on a record that another thread has inserted
+/// into the other log before it went to sleep; the power goes off, and each memory keeps what it
+/// may. Says whether what was acknowledged is there.
 fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let world = World::new(1, Some(Domain::VolatileCache), 2);
@@ -190,7 +192,8 @@ fn unchecked_checksums_are_noticed() {
     assert!(!recovers_intact_records(Some(Bug::IgnoreLogChecksum)));
 }
 
-/// Recycles below the oldest record that is still needed, and says whether that record is there afterwards.
+/// Recycles below the oldest record that is still needed, and says whether that record is there
+/// afterwards.
 fn keeps_what_is_needed(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let disk = SimDisk::new(1);
@@ -232,7 +235,8 @@ fn holes_between_several_logs_are_noticed() {
     }
 }
 
-/// Fills segments, cuts the power, and says whether the archive has what the log does not have any more.
+/// Fills segments, cuts the power, and says whether the archive has what the log does not have any
+/// more.
 fn archive_keeps_what_is_recycled(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
@@ -266,8 +270,8 @@ fn an_archive_with_a_gap_is_noticed() {
     }
 }
 
-/// A log is written, and archived, that depends on a record of another, which is not; the power goes off. Says whether the logs
-/// can go on with their archive.
+/// A log is written, and archived, that depends on a record of another, which is not; the power
+/// goes off. Says whether the logs can go on with their archive.
 fn archive_has_what_stays(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));

@@ -1,5 +1,6 @@
-//! Many threads, over every insertion design: every record exactly once, intact, in the order of their LSNs, and each
-//! thread's in its order; with full buffers, records of all sizes, and a device that fails in the middle.
+//! Many threads, over every insertion design: every record exactly once, intact, in the order of
+//! their LSNs, and each thread's in its order; with full buffers, records of all sizes, and a
+//! device that fails in the middle.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -12,7 +13,8 @@ use duramen_io::{Fault, SimDisk};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{FIRST_LSN, InsertDesign, Log, Sealing, WalError, WalOptions};
 
-/// Each thread's records carry its number in the upper bits of the transaction and count in the lower ones.
+/// Each thread's records carry its number in the upper bits of the transaction and count in the
+/// lower ones.
 const THREAD_SHIFT: u32 = 32;
 
 /// Checks the records of a whole log; returns how many of each thread there are.
@@ -92,8 +94,8 @@ fn a_ring_that_is_always_full() {
     }
 }
 
-/// From the smallest record, 48 bytes, to 1 MiB, which is as much as this ring admits; a record then often finds the ring
-/// full, and small ones are next to large ones.
+/// From the smallest record, 48 bytes, to 1 MiB, which is as much as this ring admits; a record
+/// then often finds the ring full, and small ones are next to large ones.
 #[test]
 fn from_the_smallest_record_to_a_mebibyte() {
     for design in InsertDesign::ALL {
@@ -117,9 +119,10 @@ fn a_pool_that_is_used_up() {
     }
 }
 
-/// The device fails while many threads insert, some of them waiting for room and some for their records to be durable:
-/// everyone gets to the end, nobody is told that a record is hardened that is not, and what was hardened is read back,
-/// each record once, in order, without a hole in any thread's sequence.
+/// The device fails while many threads insert, some of them waiting for room and some for their
+/// records to be durable: everyone gets to the end, nobody is told that a record is hardened that
+/// is not, and what was hardened is read back, each record once, in order, without a hole in any
+/// thread's sequence.
 #[test]
 fn a_device_that_fails_in_the_middle() {
     const THREADS: u64 = 6;

@@ -1,9 +1,10 @@
 //! A thread that runs the transactions of one client or many.
 //!
-//! With one client it waits for each commit. With many it does as Aether's agent threads do (section 4): a commit is left on
-//! its way, the thread goes on with the transaction of another of its clients, and waits only when none of them has one
-//! to begin: they wait for commits, or, at a fixed rate, for their time. Commits are acknowledged about in the order in
-//! which they were made, which is the order in which one log hardens them.
+//! With one client it waits for each commit. With many it does as Aether's agent threads do
+//! (section 4): a commit is left on its way, the thread goes on with the transaction of another of
+//! its clients, and waits only when none of them has one to begin: they wait for commits, or, at a
+//! fixed rate, for their time. Commits are acknowledged about in the order in which they were made,
+//! which is the order in which one log hardens them.
 
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ pub(crate) struct Client {
     aborted: u64,
     /// Its transaction, from the commit to the acknowledgement.
     executed: Option<Executed>,
-    /// When its transaction begins: when the one before was acknowledged, for it has no think time, or as the pace says.
+    /// When its transaction begins: when the one before was acknowledged, for it has no think time,
+    /// or as the pace says.
     pub(crate) start: Instant,
     /// Failed attempts of the transaction that has been drawn; `None` when none has been.
     attempts: Option<u32>,
@@ -122,7 +124,8 @@ enum Next {
     End,
 }
 
-/// Leaves the gate even when the agent panics, so that the calling thread does not wait for it for ever.
+/// Leaves the gate even when the agent panics, so that the calling thread does not wait for it for
+/// ever.
 struct Leave<'s> {
     shared: &'s Shared,
     outcome: Option<Result<()>>,
@@ -139,8 +142,8 @@ impl Drop for Leave<'_> {
 }
 
 impl Agent {
-    /// Pause after the first failed attempt, when there is nothing else to do; it doubles up to 64 times this, and a random
-    /// part of it is slept.
+    /// Pause after the first failed attempt, when there is nothing else to do; it doubles up to 64
+    /// times this, and a random part of it is slept.
     const FIRST_PAUSE: Duration = Duration::from_micros(20);
 
     /// After so long at most, a thread without work looks whether the run is over.
@@ -191,8 +194,8 @@ impl Agent {
     }
 
     fn next(&mut self) -> Next {
-        // A commit is waited for even if a client's time comes meanwhile: a thread that waits may flush the log, a thread that
-        // sleeps does not.
+        // A commit is waited for even if a client's time comes meanwhile: a thread that waits may
+        // flush the log, a thread that sleeps does not.
         if let Some(task) = self.queue.take(self.pace.map(|_| Instant::now())).or_else(|| self.queue.take_in_flight()) {
             return Next::Do(task);
         }
@@ -225,7 +228,8 @@ impl Agent {
                 let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
                 let pause = longest.mul_f64(client.rng.random());
                 client.again = Instant::now().after(pause);
-                // At a fixed rate, `next` waits. Otherwise the other clients' transactions are pause enough.
+                // At a fixed rate, `next` waits. Otherwise the other clients' transactions are
+                // pause enough.
                 if self.pace.is_none() && self.queue.ready() == 0 && !self.shared.stop.load(Ordering::Relaxed) {
                     thread::sleep(pause);
                 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// A distribution of latencies from 1 ns to an hour, to three significant digits. Each thread fills its own; they are
-/// merged when the run is over.
+/// A distribution of latencies from 1 ns to an hour, to three significant digits. Each thread fills
+/// its own; they are merged when the run is over.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
@@ -32,7 +32,8 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The latency that the share `quantile` (0 to 1) of all does not exceed; zero when there are none.
+    /// The latency that the share `quantile` (0 to 1) of all does not exceed; zero when there are
+    /// none.
     pub fn quantile(&self, quantile: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(quantile))
     }

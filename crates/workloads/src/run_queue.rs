@@ -1,4 +1,5 @@
-//! The clients of one agent: those with a transaction to run, and those that wait for an acknowledgement.
+//! The clients of one agent: those with a transaction to run, and those that wait for an
+//! acknowledgement.
 
 use std::collections::VecDeque;
 
@@ -13,8 +14,8 @@ pub(crate) struct RunQueue {
     ready: VecDeque<Box<Client>>,
     /// Clients that wait for an acknowledgement, about in the order of their commits.
     in_flight: VecDeque<Box<Client>>,
-    /// Clients that begin no more transactions. Their sessions end with the queue, after the timed run: to end a session
-    /// may take longer than a transaction.
+    /// Clients that begin no more transactions. Their sessions end with the queue, after the timed
+    /// run: to end a session may take longer than a transaction.
     #[expect(clippy::vec_box, reason = "clients are handed on without being copied")]
     ended: Vec<Box<Client>>,
 }

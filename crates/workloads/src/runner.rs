@@ -1,9 +1,9 @@
 //! Drives a workload with many clients and measures it.
 //!
-//! Clients have no think time. They are dealt out to threads (`agent.rs`), which prepare, meet at a gate, start together
-//! and run until the limit is reached or a client meets an error that a retry does not mend. Each client counts for
-//! itself, on a cache line of its own; the calling thread samples the counts for progress, so that measuring adds no
-//! shared write.
+//! Clients have no think time. They are dealt out to threads (`agent.rs`), which prepare, meet at a
+//! gate, start together and run until the limit is reached or a client meets an error that a retry
+//! does not mend. Each client counts for itself, on a cache line of its own; the calling thread
+//! samples the counts for progress, so that measuring adds no shared write.
 
 use std::time::Duration;
 
@@ -32,12 +32,14 @@ pub enum Limit {
 /// How a workload is run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Number of clients, at least 1: so many transactions are in progress, or waiting for their commits, at a time.
+    /// Number of clients, at least 1: so many transactions are in progress, or waiting for their
+    /// commits, at a time.
     pub clients: u32,
     /// Number of threads that carry the clients, at least 1; no more than there are clients.
     pub agents: u32,
-    /// Transactions that all clients together begin in a second, evenly spaced, whether or not earlier ones are done in
-    /// time; `None` when each client begins the next one as soon as its last one is acknowledged.
+    /// Transactions that all clients together begin in a second, evenly spaced, whether or not
+    /// earlier ones are done in time; `None` when each client begins the next one as soon as its
+    /// last one is acknowledged.
     pub rate: Option<f64>,
     /// When the run ends.
     pub limit: Limit,
@@ -67,9 +69,10 @@ pub struct RunReport {
     pub committed: u64,
     /// Attempts that ended in a retryable error.
     pub aborted: u64,
-    /// From the acknowledgement of a client's transaction to that of its next one; with [`RunOptions::rate`] from the time
-    /// at which it was to begin. So a latency has in it the failed attempts, and the time in which the client's thread was
-    /// busy with other clients, or late.
+    /// From the acknowledgement of a client's transaction to that of its next one; with
+    /// [`RunOptions::rate`] from the time at which it was to begin. So a latency has in it the
+    /// failed attempts, and the time in which the client's thread was busy with other clients, or
+    /// late.
     pub latencies: Latencies,
     /// For each kind of transaction, in the order of [`Workload::kinds`], how many there were.
     pub tallies: Vec<Tally>,
@@ -106,7 +109,8 @@ impl RunReport {
 /// Runs `workload` on a loaded `store`; `observe` is called on the calling thread.
 ///
 /// # Errors
-/// [`Error::InvalidParameter`] for no clients; the first non-retryable error of a client, after all have stopped.
+/// [`Error::InvalidParameter`] for no clients; the first non-retryable error of a client, after all
+/// have stopped.
 pub fn run<S: Store>(
     store: &S,
     workload: &dyn Workload<S>,
@@ -168,8 +172,8 @@ pub fn run<S: Store>(
     Ok(RunReport { elapsed: end.since(start), committed, aborted, latencies, tallies })
 }
 
-/// The clients of each agent: they go to agents as cards to players. They are made agent by agent, so that what is side by
-/// side in memory is one agent's.
+/// The clients of each agent: they go to agents as cards to players. They are made agent by agent,
+/// so that what is side by side in memory is one agent's.
 fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Client>>> {
     let agents = options.agents.min(options.clients);
     let client = |id| {

@@ -57,14 +57,15 @@ impl Kind {
 /// A workload as asked for.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// Size of the database in the workload's unit: branches (tpcb), 100,000 subscribers (tatp), warehouses (tpcc),
-    /// 100,000 records (ycsb). Without one, a database that is populated keeps its size, and a new one gets a size that
-    /// suits a laptop.
+    /// Size of the database in the workload's unit: branches (tpcb), 100,000 subscribers (tatp),
+    /// warehouses (tpcc), 100,000 records (ycsb). Without one, a database that is populated keeps
+    /// its size, and a new one gets a size that suits a laptop.
     pub scale: Option<u64>,
-    /// Exponent of a Zipfian distribution to draw rows from, instead of the standard one; 0 is uniform.
+    /// Exponent of a Zipfian distribution to draw rows from, instead of the standard one; 0 is
+    /// uniform.
     pub skew: Option<f64>,
-    /// Rows below each unit, instead of the specification's number: accounts of a branch, subscribers, customers
-    /// of a district, records. For tests.
+    /// Rows below each unit, instead of the specification's number: accounts of a branch,
+    /// subscribers, customers of a district, records. For tests.
     pub rows_per_unit: Option<u64>,
     /// Where TPC-B notes its acknowledged transactions.
     pub ledger: Option<Ledger>,
@@ -74,8 +75,9 @@ impl Request {
     /// The workload called `name`, for the database in `store`.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] for a name that there is not, and for an option that the workload does not have;
-    /// [`Error::Damaged`] when the database's size cannot be read; the engine's.
+    /// [`Error::InvalidParameter`] for a name that there is not, and for an option that the
+    /// workload does not have; [`Error::Damaged`] when the database's size cannot be read; the
+    /// engine's.
     pub fn workload<S: Store>(self, name: &str, store: &S) -> Result<Box<dyn Workload<S>>> {
         let Some(kind) = Kind::called(name) else {
             return Err(Error::InvalidParameter { reason: format!("there is no workload `{name}`") });
@@ -134,7 +136,8 @@ fn found<S: Store, P: Parameters>(store: &S) -> Result<Option<P>> {
     Ok(Marker::read(store)?.map(|marker| marker.scale))
 }
 
-/// Audits every workload whose tables are in `store`; a population that was cut off is only mentioned.
+/// Audits every workload whose tables are in `store`; a population that was cut off is only
+/// mentioned.
 ///
 /// # Errors
 /// As [`Workload::audit`].

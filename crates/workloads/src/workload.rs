@@ -19,14 +19,16 @@ pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
     /// The names of the kinds of transactions, in the order of their numbers in [`Done::kind`].
     fn kinds(&self) -> &'static [&'static str];
 
-    /// Populates the store unless that is done already. A population that was cut off is completed. `observe` is
-    /// called several times a second, on the calling thread.
+    /// Populates the store unless that is done already. A population that was cut off is completed.
+    /// `observe` is called several times a second, on the calling thread.
     ///
     /// # Errors
-    /// [`crate::Error::WrongScale`] when the database was populated for other parameters; the engine's errors.
+    /// [`crate::Error::WrongScale`] when the database was populated for other parameters; the
+    /// engine's errors.
     fn load(&self, store: &S, observe: &mut dyn FnMut(LoadProgress)) -> Result<LoadOutcome>;
 
-    /// The context of client number `client`, counted from 0. One session at a time may exist for each number.
+    /// The context of client number `client`, counted from 0. One session at a time may exist for
+    /// each number.
     ///
     /// # Errors
     /// The engine's.
@@ -35,7 +37,8 @@ pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
     /// Checks the consistency conditions. No transaction may be writing meanwhile.
     ///
     /// # Errors
-    /// The engine's, when the database cannot be read. What can be read and is wrong is in the report.
+    /// The engine's, when the database cannot be read. What can be read and is wrong is in the
+    /// report.
     fn audit(&self, store: &S) -> Result<AuditReport>;
 }
 
@@ -44,9 +47,9 @@ pub trait Session: Send {
     /// Draws the inputs of the client's next transaction.
     fn draw(&mut self, rng: &mut StdRng);
 
-    /// Runs the transaction drawn last, up to its commit, which is acknowledged as the caller wants. After a retryable
-    /// error (see [`crate::Error::is_retryable`]) nothing of it took effect, and it may be called again for the same
-    /// inputs.
+    /// Runs the transaction drawn last, up to its commit, which is acknowledged as the caller
+    /// wants. After a retryable error (see [`crate::Error::is_retryable`]) nothing of it took
+    /// effect, and it may be called again for the same inputs.
     ///
     /// # Errors
     /// The engine's; [`crate::Error::Damaged`] when a row is missing that the population put there.
@@ -75,8 +78,9 @@ pub struct Executed {
 pub struct Done {
     /// Number of the kind of transaction, in the order of [`Workload::kinds`].
     pub kind: usize,
-    /// Whether it changed nothing, or did not find what it looked for, as the benchmark's specification foresees for
-    /// some inputs: a new order that is rolled back, say, or a row that is inserted twice. It counts as done.
+    /// Whether it changed nothing, or did not find what it looked for, as the benchmark's
+    /// specification foresees for some inputs: a new order that is rolled back, say, or a row that
+    /// is inserted twice. It counts as done.
     pub declined: bool,
 }
 

@@ -12,7 +12,8 @@ use duramen_workloads::{
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Each transaction fails `failures` times before it succeeds; the inputs of all clients are added up.
+/// Each transaction fails `failures` times before it succeeds; the inputs of all clients are added
+/// up.
 #[derive(Debug, Default)]
 struct Flaky {
     failures: u64,

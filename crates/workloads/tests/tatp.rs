@@ -25,7 +25,8 @@ fn load_run_audit() {
     let report = run_transactions(&db, &tatp, 5, 6_000);
     assert_eq!(report.committed, 6_000);
     assert_sound(&tatp, &db);
-    // The shares of transactions that find what they look for, in percent, by the population's rules.
+    // The shares of transactions that find what they look for, in percent, by the population's
+    // rules.
     for (tally, percent) in report.tallies.iter().zip([100.0, 16.0, 62.5, 62.5, 100.0, 31.25, 31.25]) {
         assert!(tally.done > 60, "{:?}", report.tallies);
         let found = (tally.done - tally.declined) as f64 / tally.done as f64 * 100.0;

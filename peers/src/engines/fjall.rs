@@ -1,8 +1,8 @@
-//! fjall: a log-structured merge tree with optimistic transactions, which detect at their commits what others have
-//! changed of what they have read.
+//! fjall: a log-structured merge tree with optimistic transactions, which detect at their commits
+//! what others have changed of what they have read.
 //!
-//! Durable is `PersistMode::SyncData` for each transaction; relaxed is `PersistMode::Buffer`. Commits are checked and
-//! written one at a time.
+//! Durable is `PersistMode::SyncData` for each transaction; relaxed is `PersistMode::Buffer`.
+//! Commits are checked and written one at a time.
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;

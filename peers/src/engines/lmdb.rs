@@ -1,8 +1,8 @@
-//! LMDB (through `heed`): a memory-mapped copy-on-write B+-tree with one writer at a time, which its own mutex makes the
-//! others wait for.
+//! LMDB (through `heed`): a memory-mapped copy-on-write B+-tree with one writer at a time, which
+//! its own mutex makes the others wait for.
 //!
-//! Durable is its default: a commit writes its pages, calls `fdatasync`, and writes the meta page through a descriptor
-//! with `O_DSYNC`. Relaxed is `MDB_NOSYNC`.
+//! Durable is its default: a commit writes its pages, calls `fdatasync`, and writes the meta page
+//! through a descriptor with `O_DSYNC`. Relaxed is `MDB_NOSYNC`.
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -41,7 +41,8 @@ impl Peer for LmdbStore {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(MOST_READERS).max_dbs(MOST_TABLES);
         if durability == Durability::Relaxed {
-            // SAFETY: the flag endangers the database when the system crashes; that is what relaxed means here.
+            // SAFETY: the flag endangers the database when the system crashes; that is what relaxed
+            // means here.
             unsafe { options.flags(EnvFlags::NO_SYNC) };
         }
         // SAFETY: nobody else touches the files: the directory is this measurement's own.

@@ -56,9 +56,11 @@ impl FromStr for Durability {
 pub enum Isolation {
     /// As if they had run one after another, phantoms included.
     Serializable,
-    /// Rows that are read for update are locked; phantoms, and rows that change after they were merely read, are possible.
+    /// Rows that are read for update are locked; phantoms, and rows that change after they were
+    /// merely read, are possible.
     RowLocks,
-    /// Each reads a snapshot, and of two that write the same row one fails: write skew and phantoms are possible.
+    /// Each reads a snapshot, and of two that write the same row one fails: write skew and phantoms
+    /// are possible.
     Snapshot,
 }
 
@@ -107,8 +109,8 @@ pub trait Peer: Store {
     /// The engine's.
     fn close(self) -> Result<()>;
 
-    /// How often the engine has made something durable, and how many bytes it has written, by its own count: for an engine
-    /// that does it by other means than the C library's functions.
+    /// How often the engine has made something durable, and how many bytes it has written, by its
+    /// own count: for an engine that does it by other means than the C library's functions.
     fn own_counts(&self) -> Option<OwnCounts> {
         None
     }

@@ -1,5 +1,6 @@
-//! Tables in an engine that has one ordered space of keys: a table's number, four bytes, big-endian, comes before each of
-//! its keys. Table 0 holds the numbers of the others under their names.
+//! Tables in an engine that has one ordered space of keys: a table's number, four bytes,
+//! big-endian, comes before each of its keys. Table 0 holds the numbers of the others under their
+//! names.
 
 use duramen_workloads::store::ScanRange;
 

@@ -1,7 +1,8 @@
-//! redb: a copy-on-write B+-tree with one writer at a time, which `begin_write` makes the others wait for.
+//! redb: a copy-on-write B+-tree with one writer at a time, which `begin_write` makes the others
+//! wait for.
 //!
-//! Durable is `Durability::Immediate`; relaxed is `Durability::None`. Commits are not grouped: each writes its pages and
-//! the header, and syncs.
+//! Durable is `Durability::Immediate`; relaxed is `Durability::None`. Commits are not grouped: each
+//! writes its pages and the header, and syncs.
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -119,8 +120,8 @@ pub enum RedbTransaction {
     Write(Writer),
 }
 
-/// A transaction that writes. Opening a table costs several lookups, and a table can be open only once at a time, so that
-/// it stays open until the transaction ends.
+/// A transaction that writes. Opening a table costs several lookups, and a table can be open only
+/// once at a time, so that it stays open until the transaction ends.
 pub struct Writer {
     /// They borrow from `txn`, and so come first: fields are dropped in order.
     tables: Vec<Table<'static, Row, Row>>,
@@ -132,8 +133,9 @@ impl Writer {
         let at = match self.tables.iter().position(|table| table.name() == name) {
             Some(at) => at,
             None => {
-                // SAFETY: the transaction lies in a box that is dropped, or moved out of, after all tables are dropped
-                // (`Writer::end` and the order of the fields), and is reached by shared references only until then.
+                // SAFETY: the transaction lies in a box that is dropped, or moved out of, after all
+                // tables are dropped (`Writer::end` and the order of the fields), and is reached by
+                // shared references only until then.
                 let txn: &'static WriteTransaction = unsafe { &*std::ptr::from_ref(&*self.txn) };
                 self.tables.push(txn.open_table(definition(name)).map_err(failed)?);
                 self.tables.len() - 1

@@ -1,7 +1,9 @@
-//! RocksDB (`TransactionDB`): a log-structured merge tree with pessimistic transactions and a group commit of its log.
+//! RocksDB (`TransactionDB`): a log-structured merge tree with pessimistic transactions and a group
+//! commit of its log.
 //!
-//! Rows that are read for update are locked, with deadlock detection; transactions that only read have a snapshot. Durable
-//! is `WriteOptions::sync`; relaxed is its default. Tables are key prefixes.
+//! Rows that are read for update are locked, with deadlock detection; transactions that only read
+//! have a snapshot. Durable is `WriteOptions::sync`; relaxed is its default. Tables are key
+//! prefixes.
 
 use std::ops::ControlFlow;
 use std::path::Path;

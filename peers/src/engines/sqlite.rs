@@ -1,10 +1,12 @@
-//! SQLite (through `rusqlite`, bundled): a B-tree with a write-ahead log (WAL mode) and one writer at a time.
+//! SQLite (through `rusqlite`, bundled): a B-tree with a write-ahead log (WAL mode) and one writer
+//! at a time.
 //!
-//! Used as its documentation advises programs with many threads to: one connection writes, and a mutex hands it around,
-//! which keeps its page cache warm and spares the writers the pauses of the busy handler; each client has a connection of
-//! its own to read. A table is `(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID`; statements are prepared once for each
-//! connection. Durable is `synchronous=FULL`: a commit syncs the log. Relaxed is `synchronous=NORMAL`: only checkpoints
-//! sync. The bundled library is built with HAVE_FDATASYNC.
+//! Used as its documentation advises programs with many threads to: one connection writes, and a
+//! mutex hands it around, which keeps its page cache warm and spares the writers the pauses of the
+//! busy handler; each client has a connection of its own to read. A table is
+//! `(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID`; statements are prepared once for each
+//! connection. Durable is `synchronous=FULL`: a commit syncs the log. Relaxed is
+//! `synchronous=NORMAL`: only checkpoints sync. The bundled library is built with HAVE_FDATASYNC.
 
 use std::ops::{ControlFlow, Deref};
 use std::path::{Path, PathBuf};
@@ -77,7 +79,8 @@ impl Shared {
         };
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
-        // Readers share the system's cache through the map; a cache of their own is void after each commit of another.
+        // Readers share the system's cache through the map; a cache of their own is void after each
+        // commit of another.
         connection.pragma_update(None, "mmap_size", 8i64 << 30).map_err(failed)?;
         Ok(connection)
     }
@@ -284,7 +287,8 @@ impl Transaction for SqliteTransaction<'_> {
 
 impl Drop for SqliteTransaction<'_> {
     fn drop(&mut self) {
-        // Nothing is open when the transaction could not begin, or when SQLite has rolled it back by itself.
+        // Nothing is open when the transaction could not begin, or when SQLite has rolled it back
+        // by itself.
         if self.open && !self.session.is_autocommit() {
             let _ = self.session.execute_batch("ROLLBACK");
         }

@@ -1,9 +1,9 @@
-//! SurrealKV: a log-structured merge tree with snapshots, optimistic commits, and an asynchronous commit pipeline that
-//! groups the syncs of its log.
+//! SurrealKV: a log-structured merge tree with snapshots, optimistic commits, and an asynchronous
+//! commit pipeline that groups the syncs of its log.
 //!
-//! Durable is `Durability::Immediate`; relaxed is `Durability::Eventual`. The log is preallocated, as
-//! Duramen's is. Each client is a thread that blocks on the
-//! future of its commit; the store has a tokio runtime for the engine's own tasks. Tables are key prefixes.
+//! Durable is `Durability::Immediate`; relaxed is `Durability::Eventual`. The log is preallocated,
+//! as Duramen's is. Each client is a thread that blocks on the future of its commit; the store has
+//! a tokio runtime for the engine's own tasks. Tables are key prefixes.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -54,7 +54,8 @@ impl Peer for SurrealkvStore {
         };
         let tree = {
             let _inside = runtime.enter();
-            // Without the last one every commit would change the size of the log file, which costs a second sync.
+            // Without the last one every commit would change the size of the log file, which costs
+            // a second sync.
             let options = Options::new()
                 .with_path(home.to_owned())
                 .with_block_cache_capacity(CACHE_BYTES as u64)

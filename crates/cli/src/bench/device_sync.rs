@@ -1,5 +1,5 @@
-//! `duramen bench device-sync`: what a durable write costs here, without an engine. A commit of a single client cannot take
-//! less.
+//! `duramen bench device-sync`: what a durable write costs here, without an engine. A commit of a
+//! single client cannot take less.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,7 +21,8 @@ use crate::format;
 const DIRECTORY: &str = "device-sync.tmp";
 const FILE: &str = "file";
 
-/// The file's length; written again and again from the start, as a log is that recycles its segments.
+/// The file's length; written again and again from the start, as a log is that recycles its
+/// segments.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// The smallest write of a log.
@@ -53,7 +54,8 @@ pub(super) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let file = disk.open(FILE, OpenMode::CreateNew)?;
     let measured = (|| {
         file.allocate(FILE_BYTES)?;
-        // Blocks that have been written once: what follows changes data and nothing else of the file.
+        // Blocks that have been written once: what follows changes data and nothing else of the
+        // file.
         let zeros = AlignedBuf::zeroed(1 << 20);
         for offset in (0..FILE_BYTES).step_by(zeros.len()) {
             file.write_at(&[&zeros], offset)?;

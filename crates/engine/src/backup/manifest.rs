@@ -41,7 +41,8 @@ const CRC: usize = SECTOR_SIZE - 4;
 pub(super) struct Manifest {
     /// The checkpoint before the backup, and which database it is.
     pub(super) control: Control,
-    /// Every record before it is in the backup, and no page in it has a later change. Records behind it do not count.
+    /// Every record before it is in the backup, and no page in it has a later change. Records
+    /// behind it do not count.
     pub(super) end: Gsn,
     /// Length of the data file.
     pub(super) data_bytes: u64,

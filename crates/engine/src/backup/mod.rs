@@ -1,12 +1,13 @@
 //! Online backup, and restoring a database from one.
 //!
 //! # Backup
-//! A backup is a crash that is put off: the data file as it was at different moments, and the log that makes one state of
-//! it. After a checkpoint, pages are read from the data file while they are being written; one that was caught in the middle
-//! fails its checksum and is read again while nothing is written. Then everything logged by now is hardened and copied, from
-//! the beginning of what the checkpoint needs. By the WAL rule no page in the copy has a change that is not in that log, so
-//! recovery from the checkpoint makes the state at the end of the log of it, as after a crash at that moment. Transactions go
-//! on all the time; the log is not recycled meanwhile.
+//! A backup is a crash that is put off: the data file as it was at different moments, and the log
+//! that makes one state of it. After a checkpoint, pages are read from the data file while they are
+//! being written; one that was caught in the middle fails its checksum and is read again while
+//! nothing is written. Then everything logged by now is hardened and copied, from the beginning of
+//! what the checkpoint needs. By the WAL rule no page in the copy has a change that is not in that
+//! log, so recovery from the checkpoint makes the state at the end of the log of it, as after a
+//! crash at that moment. Transactions go on all the time; the log is not recycled meanwhile.
 //!
 //! The manifest comes last, by a rename. A directory without it is no backup.
 //!
@@ -50,7 +51,8 @@ pub struct CopyProgress {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BackupReport {
-    /// What can be restored from it: this point (all records before this GSN), and with more log any later one.
+    /// What can be restored from it: this point (all records before this GSN), and with more log
+    /// any later one.
     pub end: Gsn,
     /// Pages copied.
     pub pages: u64,
@@ -65,12 +67,12 @@ pub struct BackupReport {
 }
 
 impl Db {
-    /// Copies the database into the directory `path`, which is made if it is not there and has to be empty, while
-    /// transactions go on. What an interrupted backup has left there is replaced.
+    /// Copies the database into the directory `path`, which is made if it is not there and has to
+    /// be empty, while transactions go on. What an interrupted backup has left there is replaced.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not affect the database;
-    /// [`Error::Corrupt`] for a damaged page; those of a checkpoint.
+    /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not
+    /// affect the database; [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         self.engine().health.check_process()?;
         let disk = RealDisk::open(named(path.as_ref())?, RealDiskOptions::default()).map_err(failed)?;
@@ -157,8 +159,8 @@ impl Copier<'_> {
         Ok(read_again)
     }
 
-    /// Hardens everything logged by now and copies each log from its position on; returns the GSN behind what counts, and where
-    /// the copies end.
+    /// Hardens everything logged by now and copies each log from its position on; returns the GSN
+    /// behind what counts, and where the copies end.
     fn copy_logs(&self, hold: &LogHold, from: &[Lsn], progress: &mut dyn FnMut(u64)) -> Result<(Gsn, Vec<Lsn>)> {
         let last = self.engine.scheme().harden_all().map_err(|error| self.engine.note(error))?;
         let end = Gsn::new(last.get() + 1);
@@ -171,7 +173,8 @@ impl Copier<'_> {
     }
 }
 
-/// Marks an empty directory, or one with what an interrupted backup has left, as that of a backup under way.
+/// Marks an empty directory, or one with what an interrupted backup has left, as that of a backup
+/// under way.
 fn prepare(disk: &dyn Disk) -> Result<()> {
     let prepared = || -> Result<()> {
         let log = first_log(disk)?;

@@ -1,15 +1,17 @@
 //! The point that a database is restored to, and where that is in its logs.
 //!
-//! Nothing lies between the point and the end of the backup that is not in the log; before the end of the backup, pages may
-//! have changes from behind the point. So the point is not before the end of the backup. A time stands for the first commit
-//! record with a later stamp, and all that follows it, in the order of the log. Behind the last commit nothing tells how late
-//! it was when the log ended, so the log has to have a later commit.
+//! Nothing lies between the point and the end of the backup that is not in the log; before the end
+//! of the backup, pages may have changes from behind the point. So the point is not before the end
+//! of the backup. A time stands for the first commit record with a later stamp, and all that
+//! follows it, in the order of the log. Behind the last commit nothing tells how late it was when
+//! the log ended, so the log has to have a later commit.
 //!
 //! # Several logs
-//! The order is that of GSNs. What there is of the logs need not reach the same one: they count up to the GSN up to which none
-//! lacks anything, which synchronizations tell, as at opening. What the archive has was complete before it got there. Logs
-//! that were left by a crash may have more, which does not count. If they were left while they were being cut, their
-//! control file tells where; synchronizations no longer do for certain.
+//! The order is that of GSNs. What there is of the logs need not reach the same one: they count up
+//! to the GSN up to which none lacks anything, which synchronizations tell, as at opening. What the
+//! archive has was complete before it got there. Logs that were left by a crash may have more,
+//! which does not count. If they were left while they were being cut, their control file tells
+//! where; synchronizations no longer do for certain.
 
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{Cut, LogChain, RecordRef, complete_up_to};
@@ -76,8 +78,8 @@ impl Point {
         if is_reached { Ok(point) } else { Err(point.is_last_of(std::slice::from_ref(chain))) }
     }
 
-    /// In several logs. If those of the database itself are given, and were being cut when they were left, `cut` tells behind
-    /// which GSN.
+    /// In several logs. If those of the database itself are given, and were being cut when they
+    /// were left, `cut` tells behind which GSN.
     pub(super) fn of_several(chains: &[LogChain], backup_end: Gsn, to: RestoreTo, cut: Option<Gsn>) -> Result<Self> {
         let cut = cut.filter(|_| chains.iter().all(LogChain::reaches_end));
         let in_backup = Gsn::new(backup_end.get() - 1);

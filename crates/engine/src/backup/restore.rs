@@ -1,17 +1,19 @@
 //! Restoring a database from a backup, the log archive and what is left of the log.
 //!
-//! Nothing is recovered here. A directory is made that looks as if the database had crashed when its log ended at the point
-//! asked for: the backup's pages, the log up to there, and a control file that names the checkpoint before the backup.
-//! Whoever opens it recovers it like any other: changes are repeated, and transactions undone that had not committed.
+//! Nothing is recovered here. A directory is made that looks as if the database had crashed when
+//! its log ended at the point asked for: the backup's pages, the log up to there, and a control
+//! file that names the checkpoint before the backup. Whoever opens it recovers it like any other:
+//! changes are repeated, and transactions undone that had not committed.
 //!
-//! What comes out is another database, with an identity of its own, since it goes on otherwise than the one it was copied
-//! from (`duramen_wal::LogChain`): neither takes the other's log, and it needs an archive of its own.
+//! What comes out is another database, with an identity of its own, since it goes on otherwise than
+//! the one it was copied from (`duramen_wal::LogChain`): neither takes the other's log, and it
+//! needs an archive of its own.
 //!
 //! Where the logs are to end is found out first: see [`super::point`].
 //!
 //! # Interrupted
-//! A file `restoring` marks the target; the control file comes last. A target without a control file is no database, and is
-//! restored anew.
+//! A file `restoring` marks the target; the control file comes last. A target without a control
+//! file is no database, and is restored anew.
 
 use std::path::Path;
 
@@ -84,7 +86,8 @@ impl Restore {
         Self { backup: disk, archive: None, log: None, to: RestoreTo::End }
     }
 
-    /// With the log archive in the directory `path`. The database may go on being archived meanwhile.
+    /// With the log archive in the directory `path`. The database may go on being archived
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::NotABackup`] when there is no such directory.
@@ -98,8 +101,8 @@ impl Restore {
         Self { archive: Some(disk), ..self }
     }
 
-    /// With the log that is left in the database's own directory `path`, which nobody has open: for the latest commits, which
-    /// are not in the archive yet.
+    /// With the log that is left in the database's own directory `path`, which nobody has open: for
+    /// the latest commits, which are not in the archive yet.
     ///
     /// # Errors
     /// [`Error::NotABackup`] when there is no such directory.
@@ -119,13 +122,17 @@ impl Restore {
         Self { to, ..self }
     }
 
-    /// Makes a database in the directory `path`, which is made if it is not there and has to be empty, or to hold what an
-    /// interrupted restore has left. The database is there when this returns; its first opening recovers it.
+    /// Makes a database in the directory `path`, which is made if it is not there and has to be
+    /// empty, or to hold what an interrupted restore has left. The database is there when this
+    /// returns; its first opening recovers it.
     ///
     /// # Errors
-    /// - [`Error::NotABackup`], [`Error::NotEmpty`], [`Error::AlreadyOpen`]: it cannot be done from there, or to there.
-    /// - [`Error::BeforeBackup`], [`Error::BehindLog`], [`Error::LogGap`]: not to this point, with what is there.
-    /// - [`Error::Corrupt`], [`Error::WrongVersion`], [`Error::NotADatabase`] for pieces that cannot be used.
+    /// - [`Error::NotABackup`], [`Error::NotEmpty`], [`Error::AlreadyOpen`]: it cannot be done from
+    ///   there, or to there.
+    /// - [`Error::BeforeBackup`], [`Error::BehindLog`], [`Error::LogGap`]: not to this point, with
+    ///   what is there.
+    /// - [`Error::Corrupt`], [`Error::WrongVersion`], [`Error::NotADatabase`] for pieces that
+    ///   cannot be used.
     /// - [`Error::CopyFailed`] when a disk fails or is full.
     pub fn into_directory(self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<RestoreReport> {
         let disk =
@@ -184,7 +191,8 @@ impl Restore {
             before += written;
         }
         target.sync_directory("")?;
-        // Several logs have been cut, so that opening must not look for what synchronizations name behind the cut.
+        // Several logs have been cut, so that opening must not look for what synchronizations name
+        // behind the cut.
         let logs = match control.logs.count {
             1 => control.logs,
             _ => SeveralLogs { complete: Gsn::new(point.end.get() - 1), is_cutting: true, ..control.logs },

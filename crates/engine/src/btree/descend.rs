@@ -51,7 +51,8 @@ impl Target<'_> {
 }
 
 impl Store {
-    /// The leaf whose fences enclose `key`. What is read from it counts only once the guard has been validated.
+    /// The leaf whose fences enclose `key`. What is read from it counts only once the guard has
+    /// been validated.
     pub(crate) fn leaf(&self, tree: Tree, key: &[u8]) -> Result<Optimistic<'_>, Interrupt> {
         self.descend(tree, 0, Target::Key(key)).map(|(_, leaf)| leaf)
     }
@@ -61,8 +62,8 @@ impl Store {
         self.descend(tree, 0, Target::Last).map(|(_, leaf)| leaf)
     }
 
-    /// The node at `level` (the root, if the tree is not so high) whose fences enclose `key`, and its parent if it has
-    /// one.
+    /// The node at `level` (the root, if the tree is not so high) whose fences enclose `key`, and
+    /// its parent if it has one.
     pub(super) fn node_and_parent(
         &self,
         tree: Tree,
@@ -72,9 +73,10 @@ impl Store {
         self.descend(tree, level, Target::Key(key))
     }
 
-    /// Every node that is entered must be the one that its parent means: of this tree, one level below, and with the
-    /// parent's separators as its fences. A page that an older version of itself has replaced is seen by that, where it
-    /// would lead a search astray, or a scan round in circles.
+    /// Every node that is entered must be the one that its parent means: of this tree, one level
+    /// below, and with the parent's separators as its fences. A page that an older version of
+    /// itself has replaced is seen by that, where it would lead a search astray, or a scan round in
+    /// circles.
     #[inline]
     fn descend<'s>(
         &'s self,
@@ -140,8 +142,8 @@ impl Store {
         })
     }
 
-    /// As [`Self::lookup`]; when nothing (not even a ghost) is at `key`, also the next key above it: the one whose gap
-    /// lock protects the absence.
+    /// As [`Self::lookup`]; when nothing (not even a ghost) is at `key`, also the next key above
+    /// it: the one whose gap lock protects the absence.
     pub(crate) fn lookup_or_next(
         &self,
         tree: Tree,
@@ -178,7 +180,8 @@ impl Store {
             fence.push(0);
             let leaf = self.leaf(tree, &fence)?;
             let node = Node(leaf.page());
-            // An emptied leaf may have been merged with what lies below the fence: then keys below it are here, too.
+            // An emptied leaf may have been merged with what lies below the fence: then keys below
+            // it are here, too.
             let (slot, _) = node.lower_bound(&fence);
             if slot < node.slot_count() {
                 node.key_into(slot, &mut fence);

@@ -1,11 +1,13 @@
 //! The B+-tree: ordered byte keys over pages, for many threads.
 //!
-//! * Readers descend with optimistic latch coupling: a node's version is checked after the child has been found, so that
-//!   readers write nothing that others read. Who changes a leaf upgrades its version to an exclusive latch.
-//! * A node knows its fence keys (lower exclusive, upper inclusive). There are no sibling pointers: who leaves a leaf
-//!   descends again by its fence.
-//! * Splits and merges (`structure.rs`) are system transactions: one log record each, never undone. They latch parent
-//!   before child, and never wait for a tree page's latch while they hold another: they restart or give up.
+//! * Readers descend with optimistic latch coupling: a node's version is checked after the child
+//!   has been found, so that readers write nothing that others read. Who changes a leaf upgrades
+//!   its version to an exclusive latch.
+//! * A node knows its fence keys (lower exclusive, upper inclusive). There are no sibling pointers:
+//!   who leaves a leaf descends again by its fence.
+//! * Splits and merges (`structure.rs`) are system transactions: one log record each, never undone.
+//!   They latch parent before child, and never wait for a tree page's latch while they hold
+//!   another: they restart or give up.
 //! * A root never moves: it is pushed down or pulled up in place.
 //! * A deleted record stays as a ghost until nobody can need it; `purge.rs` removes it.
 //!

@@ -1,8 +1,9 @@
 //! Removing ghosts for good.
 //!
-//! A ghost keeps the place of a deleted key, so that the locks on the key and on the gap before it go on protecting what
-//! they protect. It may go when nobody holds or waits for either lock, which is checked under the leaf's exclusive latch:
-//! who takes such a lock later looks at the leaf again and finds the ghost gone.
+//! A ghost keeps the place of a deleted key, so that the locks on the key and on the gap before it
+//! go on protecting what they protect. It may go when nobody holds or waits for either lock, which
+//! is checked under the leaf's exclusive latch: who takes such a lock later looks at the leaf again
+//! and finds the ghost gone.
 
 use duramen_sync::probe::{Probe, reach};
 
@@ -16,8 +17,9 @@ use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
 impl Store {
-    /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if that makes it sparse. Adds
-    /// the bytes of log that this took to `logged`, also if it fails on the way.
+    /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if
+    /// that makes it sparse. Adds the bytes of log that this took to `logged`, also if it fails on
+    /// the way.
     pub(crate) fn purge(
         &self,
         tree: Tree,
@@ -39,8 +41,8 @@ impl Store {
         if sparse { self.merge_if_sparse(tree, key, logged) } else { Ok(()) }
     }
 
-    /// Removes every ghost of a latched leaf that `unlocked` allows, and returns the bytes of log that this took; hands the
-    /// leaf back when there was none.
+    /// Removes every ghost of a latched leaf that `unlocked` allows, and returns the bytes of log
+    /// that this took; hands the leaf back when there was none.
     pub(crate) fn purge_leaf<'s>(
         &'s self,
         leaf: Exclusive<'s>,

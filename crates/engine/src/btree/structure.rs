@@ -20,8 +20,8 @@ pub(super) const SPARSE: usize = PAGE_SIZE / 4;
 const MERGED: usize = PAGE_SIZE * 3 / 4;
 
 impl Store {
-    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf. Adds the bytes of log that
-    /// this took to `logged`, also if it fails on the way.
+    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf.
+    /// Adds the bytes of log that this took to `logged`, also if it fails on the way.
     pub(crate) fn split_leaf(
         &self,
         tree: Tree,
@@ -57,7 +57,8 @@ impl Store {
         }
     }
 
-    /// Splits the node at `level`, unless it has room by now: others may have been here since it was found full.
+    /// Splits the node at `level`, unless it has room by now: others may have been here since it
+    /// was found full.
     fn try_split(&self, tree: Tree, key: &[u8], level: u8, room: Room, purpose: Purpose) -> Result<Split, Interrupt> {
         let (parent, node) = self.node_and_parent(tree, key, level)?;
         let Some(parent) = parent else {
@@ -130,8 +131,9 @@ impl Store {
         Ok(mini.finish(&*self.scheme))
     }
 
-    /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. Only worth a try: gives up
-    /// when others are in the way. Adds the bytes of log that this took to `logged`.
+    /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. Only
+    /// worth a try: gives up when others are in the way. Adds the bytes of log that this took to
+    /// `logged`.
     pub(super) fn merge_if_sparse(&self, tree: Tree, key: &[u8], logged: &mut u64) -> Result<(), PoolError> {
         let mut level = 0;
         loop {
@@ -208,7 +210,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Moves the contents of the root's only child into the root; returns the bytes of log that this took.
+    /// Moves the contents of the root's only child into the root; returns the bytes of log that
+    /// this took.
     fn pull_root_up(&self, root: Exclusive<'_>) -> Result<u64, Interrupt> {
         let view = Node(&root[..]);
         let Some(child) = self.pool.try_exclusive(view.child(0))? else { return Err(Interrupt::Restart) };
@@ -226,7 +229,8 @@ impl Store {
         Ok(mini.finish(&*self.scheme))
     }
 
-    /// Takes a page for the root of a new, empty tree and describes both in `mini`; returns the root's page.
+    /// Takes a page for the root of a new, empty tree and describes both in `mini`; returns the
+    /// root's page.
     pub(crate) fn plant<'s>(&'s self, table: TableId, mini: &mut MiniTransaction<'s>) -> Result<PageId, PoolError> {
         let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
         let root = self.pool.create(taken.page)?;
@@ -267,7 +271,8 @@ impl Room {
     }
 }
 
-/// Whether two neighbours should become one: the result leaves room to grow, or one of them is empty anyway.
+/// Whether two neighbours should become one: the result leaves room to grow, or one of them is
+/// empty anyway.
 fn can_merge(left: Node<&[u8]>, right: Node<&[u8]>) -> bool {
     let empty = left.is_leaf() && (left.slot_count() == 0 || right.slot_count() == 0);
     (empty || page::merged_size(left, right) <= MERGED) && page::merge_fits(left, right)

@@ -50,7 +50,8 @@ impl Reached {
 }
 
 impl Checker<'_> {
-    /// Checks the bitmaps and compares them with what was reached. `file_pages` is the length of the data file.
+    /// Checks the bitmaps and compares them with what was reached. `file_pages` is the length of
+    /// the data file.
     pub(super) fn check_space(&mut self, file_pages: u64) -> Result<()> {
         let groups = self.store.space.groups();
         for group in 0..groups {

@@ -1,4 +1,5 @@
-//! Walking a tree: every node is well-formed, the one its parent means, and covers what its parent says.
+//! Walking a tree: every node is well-formed, the one its parent means, and covers what its parent
+//! says.
 
 use duramen_types::PageId;
 
@@ -13,8 +14,8 @@ use crate::storage::overflow::Reference;
 /// What a node's parent says about it.
 struct Expected<'p> {
     id: PageId,
-    /// Its level, and the fences that its parent's separators make. A root has no parent and no fences; it may be at
-    /// any level.
+    /// Its level, and the fences that its parent's separators make. A root has no parent and no
+    /// fences; it may be at any level.
     level: Option<u8>,
     lower: Option<&'p [u8]>,
     upper: Option<&'p [u8]>,

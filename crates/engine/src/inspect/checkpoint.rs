@@ -63,7 +63,8 @@ pub struct UnfinishedTransaction {
 pub struct CheckpointTables {
     /// The transactions that were not over.
     pub transactions: Vec<UnfinishedTransaction>,
-    /// The pages that may have lacked changes in the data file, with the first change that each may have lacked.
+    /// The pages that may have lacked changes in the data file, with the first change that each may
+    /// have lacked.
     pub dirty_pages: Vec<(PageId, Gsn)>,
     /// Where the end record starts.
     pub end: Lsn,
@@ -88,8 +89,8 @@ impl CheckpointReport {
 /// Reads the control file of a closed database, and the tables of the checkpoint that it names.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::OpenFailed`] when it cannot be read.
-/// Any other damage is in the report.
+/// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::OpenFailed`] when
+/// it cannot be read. Any other damage is in the report.
 pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
     let slots =
         read_slots(&*disk).map_err(|error| error.in_opening(disk.location()))?.map(|slot| slot.map(ControlSlot::from));

@@ -34,7 +34,8 @@ pub(super) fn kind(raw: u8) -> String {
     name.to_owned()
 }
 
-/// What a record says. A payload that makes no sense is told as such, after what could be made of it.
+/// What a record says. A payload that makes no sense is told as such, after what could be made of
+/// it.
 pub(super) fn detail(kind: u8, flags: u8, page: PageId, payload: &[u8]) -> String {
     let mut parts = Vec::new();
     if let Err(Malformed) = parts_of(Kind::from_u8(kind), flags, page, payload, &mut parts) {

@@ -22,8 +22,9 @@ pub struct LogEntry {
     pub page: PageId,
     /// The transaction's previous record, or zero.
     pub prev: LogAddress,
-    /// What it is: `update`, `system`, `compensation`, `commit`, `end`, `free-on-commit`, `checkpoint-begin`,
-    /// `transaction-table`, `dirty-page-table`, `checkpoint-end`, or `unknown` with a number.
+    /// What it is: `update`, `system`, `compensation`, `commit`, `end`, `free-on-commit`,
+    /// `checkpoint-begin`, `transaction-table`, `dirty-page-table`, `checkpoint-end`, or `unknown`
+    /// with a number.
     pub kind: String,
     /// Its length in bytes.
     pub length: u64,
@@ -85,12 +86,13 @@ impl Iterator for LogEntries {
     }
 }
 
-/// Reads the log of a closed database from `from`, which must be the start of a record, or from its beginning. Ends, as
-/// recovery does, at the first position that holds no intact record.
+/// Reads the log of a closed database from `from`, which must be the start of a record, or from its
+/// beginning. Ends, as recovery does, at the first position that holds no intact record.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`], [`Error::Corrupt`] and
-/// [`Error::OpenFailed`] when the control file or the log's segments cannot be read.
+/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`],
+/// [`Error::Corrupt`] and [`Error::OpenFailed`] when the control file or the log's segments cannot
+/// be read.
 pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
     log_of(disk, LogId::ZERO, from)
 }

@@ -19,7 +19,8 @@ use crate::storage::overflow::{PAGE_CONTENT, Reference};
 pub struct PageReport {
     /// The page that was asked for.
     pub page: PageId,
-    /// Its type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, `stamp`, or `unknown` with a number.
+    /// Its type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, `stamp`, or `unknown` with a
+    /// number.
     pub page_type: String,
     /// Its height above the leaves of its tree.
     pub level: u8,
@@ -31,7 +32,8 @@ pub struct PageReport {
     pub table: TableId,
     /// Whether the checksum is that of the contents, and the page in its place.
     pub checksum_ok: bool,
-    /// The checks it fails, in words. What is reported of a page that fails any is what its bytes say, right or not.
+    /// The checks it fails, in words. What is reported of a page that fails any is what its bytes
+    /// say, right or not.
     pub defects: Vec<String>,
     /// What it holds, line by line.
     pub contents: Vec<String>,
@@ -40,7 +42,8 @@ pub struct PageReport {
 /// Reads a page of a closed database, damaged or not.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] when the data file has no such page; [`Error::OpenFailed`] when it cannot be read.
+/// [`Error::InvalidOption`] when the data file has no such page; [`Error::OpenFailed`] when it
+/// cannot be read.
 pub fn page(disk: Arc<dyn Disk>, page: PageId) -> Result<PageReport> {
     read(&*disk, page).map_err(|error| error.in_opening(disk.location()))
 }

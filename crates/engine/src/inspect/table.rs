@@ -47,8 +47,8 @@ pub struct TableReport {
     pub overflow_pages: u64,
 }
 
-/// Measures a table by reading its whole tree, but not the overflow values. No transaction may be writing to the table
-/// meanwhile.
+/// Measures a table by reading its whole tree, but not the overflow values. No transaction may be
+/// writing to the table meanwhile.
 ///
 /// # Errors
 /// [`Error::NoSuchTable`], [`Error::Closed`], [`Error::Corrupt`] and [`Error::Io`].

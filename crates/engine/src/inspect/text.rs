@@ -37,8 +37,9 @@ pub(super) fn time(micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The date `days` after 1970-01-01, in the Gregorian calendar: years are counted from March, so that a leap day is the
-/// last day of its year and the months' lengths repeat every five months (153 days).
+/// The date `days` after 1970-01-01, in the Gregorian calendar: years are counted from March, so
+/// that a leap day is the last day of its year and the months' lengths repeat every five months
+/// (153 days).
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468; // from 0000-03-01
     const ERA: u64 = 146_097; // days in 400 years

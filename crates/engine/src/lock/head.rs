@@ -1,15 +1,17 @@
-//! The head of one lock: who holds it, who waits, and the rule by which requests are granted. Everything here runs under
-//! the mutex of the lock's bucket and never waits.
+//! The head of one lock: who holds it, who waits, and the rule by which requests are granted.
+//! Everything here runs under the mutex of the lock's bucket and never waits.
 //!
 //! # The grant rule
-//! A *conversion* (the transaction holds the lock already, and wants a stronger mode) is granted when no other holder
-//! conflicts with it. A *fresh* request is granted when no holder and no request ahead of it in the queue conflicts
-//! with it. Conversions queue ahead of fresh requests, each kind in order of arrival.
+//! A *conversion* (the transaction holds the lock already, and wants a stronger mode) is granted
+//! when no other holder conflicts with it. A *fresh* request is granted when no holder and no
+//! request ahead of it in the queue conflicts with it. Conversions queue ahead of fresh requests,
+//! each kind in order of arrival.
 //!
-//! Nobody starves: a fresh request passes another one only where the two are compatible, and then does not delay it;
-//! and a conversion waits for transactions that hold the lock already, which are finitely many, because what conflicts
-//! with a queued conversion is not admitted any more. Agents that hold the lock for their next transaction (`inherit.rs`)
-//! count as holders; an idle one that is in the way is revoked.
+//! Nobody starves: a fresh request passes another one only where the two are compatible, and then
+//! does not delay it; and a conversion waits for transactions that hold the lock already, which are
+//! finitely many, because what conflicts with a queued conversion is not admitted any more. Agents
+//! that hold the lock for their next transaction (`inherit.rs`) count as holders; an idle one that
+//! is in the way is revoked.
 
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
@@ -45,13 +47,15 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) id: LockId,
-    /// Number of transactions that hold the lock; the first [`INLINE_HOLDERS`] are in `inline`, the others in `more`.
+    /// Number of transactions that hold the lock; the first [`INLINE_HOLDERS`] are in `inline`, the
+    /// others in `more`.
     holders: usize,
     inline: [Holder; INLINE_HOLDERS],
     more: Vec<Holder>,
     /// Agents that hold the lock for whichever transaction they run.
     agents: Vec<(Arc<Agent>, LockMode)>,
-    /// Holders of both kinds by mode, so that admission to a lock with many holders need not look at each.
+    /// Holders of both kinds by mode, so that admission to a lock with many holders need not look
+    /// at each.
     counts: [u32; LockMode::ALL.len()],
     pub(super) queue: Vec<Request>,
 }
@@ -92,8 +96,8 @@ impl Head {
         modes
     }
 
-    /// Whether a request that came now would be granted at once. Otherwise agents in its way have been revoked, or marked:
-    /// it may go into the queue.
+    /// Whether a request that came now would be granted at once. Otherwise agents in its way have
+    /// been revoked, or marked: it may go into the queue.
     #[inline]
     pub(super) fn is_grantable(&mut self, held: Option<LockMode>, mode: LockMode) -> bool {
         self.is_permitted(held, mode) || self.revoke(mode) && self.is_permitted(held, mode)
@@ -123,7 +127,8 @@ impl Head {
         true
     }
 
-    /// Revokes the idle agents that stand in the way of `mode`, and marks the others; returns whether any is gone.
+    /// Revokes the idle agents that stand in the way of `mode`, and marks the others; returns
+    /// whether any is gone.
     fn revoke(&mut self, mode: LockMode) -> bool {
         let (conflicts, counts, before) = (mode.conflicts(), &mut self.counts, self.agents.len());
         self.agents.retain(|(agent, mode)| {
@@ -134,7 +139,8 @@ impl Head {
         self.agents.len() < before
     }
 
-    /// Makes `txn`, if it uses an inherited lock, a holder like others, so that it can be converted.
+    /// Makes `txn`, if it uses an inherited lock, a holder like others, so that it can be
+    /// converted.
     #[cold]
     fn adopt(&mut self, txn: TxnId) {
         if let Some(at) = self.agents.iter().position(|(agent, _)| agent.user() == Some(txn)) {
@@ -198,7 +204,8 @@ impl Head {
         self.counts[mode.index()] -= 1;
     }
 
-    /// Turns the hold of `txn`, which ends, into one of an idle agent, unless somebody waits for the lock.
+    /// Turns the hold of `txn`, which ends, into one of an idle agent, unless somebody waits for
+    /// the lock.
     pub(super) fn bequeath(&mut self, txn: TxnId, mode: LockMode) -> Option<Arc<Agent>> {
         if !self.queue.is_empty() {
             return None;
@@ -247,10 +254,11 @@ impl Head {
         }
     }
 
-    /// Replaces `blockers` by those whom `txn` waits for in the wait `ticket`, and says whether that wait still lasts.
+    /// Replaces `blockers` by those whom `txn` waits for in the wait `ticket`, and says whether
+    /// that wait still lasts.
     ///
-    /// Left out are requests ahead that conflict with no more than this one does: whatever they wait for here, this one
-    /// waits for as well.
+    /// Left out are requests ahead that conflict with no more than this one does: whatever they
+    /// wait for here, this one waits for as well.
     pub(super) fn blockers(&self, txn: TxnId, ticket: u64, blockers: &mut Vec<TxnId>) -> bool {
         let waits = |request: &Request| request.txn == txn && request.ticket == ticket;
         let Some(position) = self.queue.iter().position(waits) else { return false };

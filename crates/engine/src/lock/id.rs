@@ -1,12 +1,13 @@
 //! What can be locked.
 //!
-//! A [`LockId`] is 61 bits that say which, above 3 bits that say what kind. For the catalog, a table and the gap at the
-//! end of a table the 61 bits are exact. For a record and the gap before it they are a hash of table and key: two keys
-//! with one hash share a lock, which makes transactions wait for, or deadlock with, each other without need, and never
-//! lets a conflict through. The kind is outside of the hash, so a record never shares a lock with a gap or a table.
+//! A [`LockId`] is 61 bits that say which, above 3 bits that say what kind. For the catalog, a
+//! table and the gap at the end of a table the 61 bits are exact. For a record and the gap before
+//! it they are a hash of table and key: two keys with one hash share a lock, which makes
+//! transactions wait for, or deadlock with, each other without need, and never lets a conflict
+//! through. The kind is outside of the hash, so a record never shares a lock with a gap or a table.
 //!
-//! The hash is fast and well mixed, not secret: whoever can choose keys can choose colliding ones, and gains no more
-//! than contention on them.
+//! The hash is fast and well mixed, not secret: whoever can choose keys can choose colliding ones,
+//! and gains no more than contention on them.
 
 use duramen_types::TableId;
 
@@ -98,7 +99,8 @@ impl std::fmt::Debug for LockId {
 /// Hash of a key within a table: one folded multiplication per 16 bytes.
 #[inline]
 fn hash(table: u32, key: &[u8]) -> u64 {
-    // The length goes in first, so that keys which differ only in trailing zero bytes differ in their start value.
+    // The length goes in first, so that keys which differ only in trailing zero bytes differ in
+    // their start value.
     let mut state = fold(u64::from(table) << 32 ^ key.len() as u64 ^ MIX[0], MIX[3]);
     let (blocks, tail) = key.as_chunks::<16>();
     for block in blocks {

@@ -1,10 +1,12 @@
-//! Speculative lock inheritance: an intention lock on a table stays with the agent that held it, for its next transaction
-//! (Johnson, Pandis, Ailamaki: "Improving OLTP scalability using speculative lock inheritance", VLDB 2009).
+//! Speculative lock inheritance: an intention lock on a table stays with the agent that held it,
+//! for its next transaction (Johnson, Pandis, Ailamaki: "Improving OLTP scalability using
+//! speculative lock inheritance", VLDB 2009).
 //!
-//! Nearly every transaction takes the same few intention locks, and they never conflict with each other; but to take and
-//! give them back all threads queue at the mutex of the same bucket. So an agent (here: the working memory that one
-//! transaction hands to the next) that ends a transaction keeps them. The holder's entry stays in the lock's head, with
-//! an [`Agent`] in place of a transaction, whose one word says who uses it:
+//! Nearly every transaction takes the same few intention locks, and they never conflict with each
+//! other; but to take and give them back all threads queue at the mutex of the same bucket. So an
+//! agent (here: the working memory that one transaction hands to the next) that ends a transaction
+//! keeps them. The holder's entry stays in the lock's head, with an [`Agent`] in place of a
+//! transaction, whose one word says who uses it:
 //!
 //! ```text
 //!              next transaction             its end
@@ -16,11 +18,12 @@
 //!    REVOKED
 //! ```
 //!
-//! Only the agent itself goes along the upper arrows, with one compare-and-swap each and no mutex. The others are gone
-//! along with the mutex of the lock's bucket held: who wants a mode that conflicts revokes the idle agents and marks those
-//! in use; one that is marked is given back in the usual way, which grants to who waits. While anybody waits for the
-//! lock, no agent is added to it. The word decides each race: a transaction that uses an inherited lock found it idle,
-//! and who revokes it found it idle, and only one of them can have done so.
+//! Only the agent itself goes along the upper arrows, with one compare-and-swap each and no mutex.
+//! The others are gone along with the mutex of the lock's bucket held: who wants a mode that
+//! conflicts revokes the idle agents and marks those in use; one that is marked is given back in
+//! the usual way, which grants to who waits. While anybody waits for the lock, no agent is added to
+//! it. The word decides each race: a transaction that uses an inherited lock found it idle, and who
+//! revokes it found it idle, and only one of them can have done so.
 //!
 //! REVOKED is for good: the agent makes a new word when it inherits the lock again.
 
@@ -46,7 +49,8 @@ impl Agent {
     /// The agent's next transaction takes the lock; `false` when it is gone.
     #[inline]
     pub(super) fn take(&self, txn: TxnId) -> bool {
-        // Acquire and, in `give_back`, release: as if the lock had been taken and released under a mutex.
+        // Acquire and, in `give_back`, release: as if the lock had been taken and released under a
+        // mutex.
         self.0.compare_exchange(IDLE, txn.get() << 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -56,7 +60,8 @@ impl Agent {
         self.0.compare_exchange(txn.get() << 1, IDLE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock away if it is idle, or else marks it; returns whether it was taken away. With the bucket's mutex.
+    /// Takes the lock away if it is idle, or else marks it; returns whether it was taken away. With
+    /// the bucket's mutex.
     pub(super) fn revoke(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {

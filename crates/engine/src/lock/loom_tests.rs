@@ -1,9 +1,9 @@
-//! Models of the hand-off and of the deadlock search, over every interleaving; with three transactions, over those with
-//! a bounded number of preemptions.
+//! Models of the hand-off and of the deadlock search, over every interleaving; with three
+//! transactions, over those with a bounded number of preemptions.
 //!
-//! Run with `RUSTFLAGS="--cfg duramen_loom" cargo test --release lock::loom`. A lost wake-up or an overlooked deadlock
-//! shows as a model in which every thread is blocked, which loom reports. Each model also counts, across its runs, that
-//! what it is about did happen.
+//! Run with `RUSTFLAGS="--cfg duramen_loom" cargo test --release lock::loom`. A lost wake-up or an
+//! overlooked deadlock shows as a model in which every thread is blocked, which loom reports. Each
+//! model also counts, across its runs, that what it is about did happen.
 
 // Not a part of the models: these counters outlive the single run.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -58,7 +58,8 @@ impl Seen {
     }
 }
 
-/// Runs each on a thread of its own; the last one is the youngest and may meet a deadlock, any other error is a failure.
+/// Runs each on a thread of its own; the last one is the youngest and may meet a deadlock, any
+/// other error is a failure.
 fn cross<const N: usize>(seen: &Seen, locks: [[(u32, LockMode); 2]; N]) {
     let manager = Arc::new(LockManager::new(1));
     let others: Vec<_> = (1..N)
@@ -90,7 +91,8 @@ fn hand_off_loses_no_wake_up_and_orders_memory() {
     let all = Arc::clone(&seen);
     model(None, move || {
         struct Cell(UnsafeCell<u32>);
-        // SAFETY: the cell is touched only by the holder of the exclusive lock, which is what the model checks.
+        // SAFETY: the cell is touched only by the holder of the exclusive lock, which is what the
+        // model checks.
         unsafe impl Sync for Cell {}
         // SAFETY: as above.
         unsafe impl Send for Cell {}
@@ -127,8 +129,8 @@ fn a_cycle_of_three_has_at_most_one_victim() {
     crossed("three", Some(3), locks, true);
 }
 
-/// The oldest inserts into a gap that two others guard, which wait for its row: its request closes two cycles, and it wakes
-/// both victims, in whatever state of their waits they are.
+/// The oldest inserts into a gap that two others guard, which wait for its row: its request closes
+/// two cycles, and it wakes both victims, in whatever state of their waits they are.
 #[test]
 fn one_request_ends_the_waits_of_several_victims() {
     let seen = Arc::new(Seen::default());
@@ -161,8 +163,8 @@ fn one_request_ends_the_waits_of_several_victims() {
     assert_eq!(victims, 2 * runs);
 }
 
-/// The manager is closed while the oldest of two that wait for each other ends the wait of the other one, and that has one
-/// outcome.
+/// The manager is closed while the oldest of two that wait for each other ends the wait of the
+/// other one, and that has one outcome.
 #[test]
 fn a_victim_of_a_manager_that_is_closed_has_one_outcome() {
     let outcomes: Arc<[AtomicUsize; 3]> = Arc::default();
@@ -231,12 +233,13 @@ fn closing_misses_no_waiter() {
     seen.check("closing", false);
 }
 
-/// One agent runs two transactions under an inherited lock on a table, while another transaction takes the table away
-/// from it: what the lock protects is never touched by both.
+/// One agent runs two transactions under an inherited lock on a table, while another transaction
+/// takes the table away from it: what the lock protects is never touched by both.
 #[test]
 fn an_inherited_lock_is_used_or_revoked_and_never_both() {
     struct Cell(UnsafeCell<u32>);
-    // SAFETY: the cell is touched only by the transaction that holds the lock, which is what the model checks.
+    // SAFETY: the cell is touched only by the transaction that holds the lock, which is what the
+    // model checks.
     unsafe impl Sync for Cell {}
     // SAFETY: as above.
     unsafe impl Send for Cell {}

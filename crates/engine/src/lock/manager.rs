@@ -1,55 +1,65 @@
 //! The lock manager: grants locks to transactions, makes them wait, and finds deadlocks among them.
 //!
 //! # Protocol
-//! A transaction owns its [`TxnLocks`], which know what it holds; nobody else touches them. The table of locks is an
-//! array of buckets, each a mutex around the heads of the locks that hash to it (`table.rs` has the grant rule).
+//! A transaction owns its [`TxnLocks`], which know what it holds; nobody else touches them. The
+//! table of locks is an array of buckets, each a mutex around the heads of the locks that hash to
+//! it (`table.rs` has the grant rule).
 //!
 //! - *No wait*: under the bucket's mutex the holder is added to the head. That is all.
-//! - *Wait*: under the bucket's mutex the request joins the queue. Then, without it, the transaction spins for some
-//!   microseconds, publishes its wait, searches for a deadlock (`deadlock.rs` argues why that finds each of them, and
-//!   nothing else), and parks.
-//! - *Hand-off*: whoever releases a lock or withdraws a request also grants what has become grantable, under the same
-//!   hold of the bucket's mutex: it moves the requests from the queue to the holders and sets the outcome of their
-//!   waiters. It unparks them when it has let go of the mutex. The woken transaction owns the lock already; nobody can
-//!   get in between, and no wake-up is lost, because a parker keeps one that comes early.
-//! - *Inherited locks* stay with the agent that runs one transaction after another; `inherit.rs` has their protocol.
-//! - *Looks*: [`LockManager::is_grantable`] tells whether a request would have to wait, and takes nothing. An insertion looks
-//!   so at the lock of its gap, under the page latch that keeps the answer true. If it would have to wait it gives up the
-//!   latch, acquires the lock and keeps it over the next look until the record is in, and then goes back to what it held
-//!   ([`LockManager::restore`]). A lock that it only saw free would go to those behind it in the queue meanwhile, again and again.
+//! - *Wait*: under the bucket's mutex the request joins the queue. Then, without it, the
+//!   transaction spins for some microseconds, publishes its wait, searches for a deadlock
+//!   (`deadlock.rs` argues why that finds each of them, and nothing else), and parks.
+//! - *Hand-off*: whoever releases a lock or withdraws a request also grants what has become
+//!   grantable, under the same hold of the bucket's mutex: it moves the requests from the queue to
+//!   the holders and sets the outcome of their waiters. It unparks them when it has let go of the
+//!   mutex. The woken transaction owns the lock already; nobody can get in between, and no wake-up
+//!   is lost, because a parker keeps one that comes early.
+//! - *Inherited locks* stay with the agent that runs one transaction after another; `inherit.rs`
+//!   has their protocol.
+//! - *Looks*: [`LockManager::is_grantable`] tells whether a request would have to wait, and takes
+//!   nothing. An insertion looks so at the lock of its gap, under the page latch that keeps the
+//!   answer true. If it would have to wait it gives up the latch, acquires the lock and keeps it
+//!   over the next look until the record is in, and then goes back to what it held
+//!   ([`LockManager::restore`]). A lock that it only saw free would go to those behind it in the
+//!   queue meanwhile, again and again.
 //!
 //! # Victims
-//! The victim of a deadlock is its youngest member, the one that has begun last; one that is run again may keep the age of
-//! its first attempt ([`TxnLocks::set_age`]). The oldest transaction is never a victim, and what it
-//! waits for ends: those in its way wait for it, and then one of them is the victim, or they run. So it comes through,
-//! and then the next one. (If the member whose request closed the cycle were the victim, it would be the one that got
-//! furthest, and transactions that run again at once could keep each other from the end for ever.)
+//! The victim of a deadlock is its youngest member, the one that has begun last; one that is run
+//! again may keep the age of its first attempt ([`TxnLocks::set_age`]). The oldest transaction is
+//! never a victim, and what it waits for ends: those in its way wait for it, and then one of them
+//! is the victim, or they run. So it comes through, and then the next one. (If the member whose
+//! request closed the cycle were the victim, it would be the one that got furthest, and
+//! transactions that run again at once could keep each other from the end for ever.)
 //!
 //! The searcher, whose request closed the cycle, ends the wait of the victim, which may be itself:
 //!
-//! 1. It holds the detector's mutex from the search on. So two searchers do not choose victims of one cycle.
-//! 2. Under the mutex of the victim's bucket it takes the request out of the queue and sets the outcome. The request has
-//!    to be of the same wait, by its ticket: a member may have left by its wait limit, or because the manager was closed,
-//!    and the cycle with it. A grant, the wait limit, [`LockManager::close`] and a searcher all take the request
-//!    out of the queue under this mutex: one of them does, and sets the only outcome. What was behind the request is granted.
+//! 1. It holds the detector's mutex from the search on. So two searchers do not choose victims of
+//!    one cycle.
+//! 2. Under the mutex of the victim's bucket it takes the request out of the queue and sets the
+//!    outcome. The request has to be of the same wait, by its ticket: a member may have left by its
+//!    wait limit, or because the manager was closed, and the cycle with it. A grant, the wait
+//!    limit, [`LockManager::close`] and a searcher all take the request out of the queue under this
+//!    mutex: one of them does, and sets the only outcome. What was behind the request is granted.
 //! 3. It unparks the victim and those granted, without the bucket's mutex.
-//! 4. It searches again, for its request may have closed several cycles, and parks when there is none left.
+//! 4. It searches again, for its request may have closed several cycles, and parks when there is
+//!    none left.
 //!
-//! If a thread waits for another transaction that it has open itself, the one that waits is the victim, for it is the only one
-//! that waits.
+//! If a thread waits for another transaction that it has open itself, the one that waits is the
+//! victim, for it is the only one that waits.
 //!
-//! The victim keeps what it holds: it should roll back and release all. It does not wait from step 2 on, so no other
-//! search finds a cycle through it.
+//! The victim keeps what it holds: it should roll back and release all. It does not wait from step
+//! 2 on, so no other search finds a cycle through it.
 //!
 //! # Lock order
-//! The detector's mutex, then one bucket mutex, or one mutex of the published waits, at a time. Nothing is taken under
-//! the last two kinds. No call but [`LockManager::acquire`] waits for anything else than these mutexes; it must not be
-//! made while a page latch is held.
+//! The detector's mutex, then one bucket mutex, or one mutex of the published waits, at a time.
+//! Nothing is taken under the last two kinds. No call but [`LockManager::acquire`] waits for
+//! anything else than these mutexes; it must not be made while a page latch is held.
 //!
 //! # Failure behaviour
-//! After an error the request has left the queue without a trace, and the locks held before are still held, in the same
-//! mode. [`LockManager::close`] ends every wait, now and later, and leaves holders alone. There is no other way to fail;
-//! a transaction that releases what it does not hold panics.
+//! After an error the request has left the queue without a trace, and the locks held before are
+//! still held, in the same mode. [`LockManager::close`] ends every wait, now and later, and leaves
+//! holders alone. There is no other way to fail; a transaction that releases what it does not hold
+//! panics.
 
 use std::time::Duration;
 
@@ -72,10 +82,12 @@ use crate::pre_block_hook::PreBlockHook;
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    /// The transaction is the youngest in a cycle of waiting transactions; after a rollback it may be retried.
+    /// The transaction is the youngest in a cycle of waiting transactions; after a rollback it may
+    /// be retried.
     #[error("deadlock: the transaction is the youngest in a cycle of {cycle} that wait for each other")]
     Deadlock {
-        /// Number of transactions that wait in the cycle. If it is one, the thread waits for another transaction of its own.
+        /// Number of transactions that wait in the cycle. If it is one, the thread waits for
+        /// another transaction of its own.
         cycle: usize,
     },
     /// The lock was not granted within the limit.
@@ -110,8 +122,8 @@ struct Counters {
     searches: AtomicU64,
 }
 
-/// A bucket on a cache line of its own. (Padding against the prefetching of line pairs would double the table, and with
-/// it the cache misses of threads that do not contend.)
+/// A bucket on a cache line of its own. (Padding against the prefetching of line pairs would double
+/// the table, and with it the cache misses of threads that do not contend.)
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(Mutex<Bucket>);
@@ -134,8 +146,8 @@ pub(crate) struct LockManager {
 }
 
 impl LockManager {
-    /// Without locks. `buckets` is rounded up to a power of two; a few times the number of locks that are held at a time
-    /// is a good choice.
+    /// Without locks. `buckets` is rounded up to a power of two; a few times the number of locks
+    /// that are held at a time is a good choice.
     pub(crate) fn new(buckets: usize) -> Self {
         let buckets = buckets.next_power_of_two();
         Self {
@@ -178,8 +190,8 @@ impl LockManager {
         &self.buckets[id.bucket(self.bits)].0
     }
 
-    /// Makes `txn` hold the lock in `mode`, or in the weakest mode that covers both `mode` and the one held; waits for
-    /// as long as others are in the way.
+    /// Makes `txn` hold the lock in `mode`, or in the weakest mode that covers both `mode` and the
+    /// one held; waits for as long as others are in the way.
     ///
     /// # Errors
     /// Those of [`LockError`], all of them for requests only that have to wait.
@@ -194,7 +206,8 @@ impl LockManager {
         }
         let mut bucket = self.bucket(id).lock();
         if !bucket.try_grant(txn.txn(), id, held, mode) {
-            // Read under the bucket's mutex: either this sees the manager closed, or closing it will see the request.
+            // Read under the bucket's mutex: either this sees the manager closed, or closing it
+            // will see the request.
             if self.closed.load(Ordering::Relaxed) {
                 return Err(LockError::Closed);
             }
@@ -211,7 +224,8 @@ impl LockManager {
         Ok(())
     }
 
-    /// As [`Self::acquire`], but gives up instead of waiting; returns whether the lock is held in `mode` now.
+    /// As [`Self::acquire`], but gives up instead of waiting; returns whether the lock is held in
+    /// `mode` now.
     #[inline]
     pub(crate) fn try_acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
         let _lock = cost::scope(Category::Lock);
@@ -239,7 +253,8 @@ impl LockManager {
         missing(held, mode).is_none_or(|mode| self.bucket(id).lock().is_grantable(id, held, mode))
     }
 
-    /// Uses an inherited lock that covers `mode`, if there is one; `txn` does not hold the lock yet.
+    /// Uses an inherited lock that covers `mode`, if there is one; `txn` does not hold the lock
+    /// yet.
     #[inline]
     fn inherits(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
         if !self.inheritance || !id.is_coarse() {
@@ -247,7 +262,8 @@ impl LockManager {
         }
         let inherits = txn.use_inherited(id, mode);
         if !inherits {
-            // One that is too weak goes: the transaction will leave a stronger one behind, and has only one of a lock.
+            // One that is too weak goes: the transaction will leave a stronger one behind, and has
+            // only one of a lock.
             self.drop_inherited(txn.take_inherited(id));
         }
         inherits
@@ -309,8 +325,9 @@ impl LockManager {
         }
     }
 
-    /// Ends the wait of the youngest member of each deadlock that `wait` is part of: of those whose locks are waited for. The
-    /// rollback of one whose thread has another transaction open, which is what is waited for, would change nothing.
+    /// Ends the wait of the youngest member of each deadlock that `wait` is part of: of those whose
+    /// locks are waited for. The rollback of one whose thread has another transaction open, which
+    /// is what is waited for, would change nothing.
     fn break_deadlocks(&self, wait: Wait) {
         let mut detector = self.detector.lock();
         while let Some(cycle) = detector.search(wait, &self.waits, |wait, blockers| {
@@ -319,8 +336,8 @@ impl LockManager {
             let youngest = |members: &mut dyn Iterator<Item = &Member>| {
                 members.max_by_key(|member| member.wait.age).map(|member| member.wait)
             };
-            // If all wait for other transactions of the members' threads, nobody's rollback ends the deadlock: to one of them it
-            // is told as to a thread that waits for itself.
+            // If all wait for other transactions of the members' threads, nobody's rollback ends
+            // the deadlock: to one of them it is told as to a thread that waits for itself.
             let (victim, members) = match youngest(&mut cycle.iter().filter(|member| member.is_waited_for)) {
                 Some(victim) => (victim, cycle.len() as u32),
                 None => (youngest(&mut cycle.iter()).expect("a cycle has members"), 1),
@@ -335,8 +352,8 @@ impl LockManager {
         }
     }
 
-    /// Takes the request out of the queue; returns whether it was still there. Its transaction is woken with `outcome`, if
-    /// it does not withdraw the request itself.
+    /// Takes the request out of the queue; returns whether it was still there. Its transaction is
+    /// woken with `outcome`, if it does not withdraw the request itself.
     fn withdraw(&self, wait: Wait, outcome: Option<Outcome>) -> bool {
         let mut granted = Vec::new();
         let withdrawn = {
@@ -375,7 +392,8 @@ impl LockManager {
         wake(&granted);
     }
 
-    /// Goes back to `before`, what the transaction held of the lock until it acquired a stronger mode; `None` for nothing.
+    /// Goes back to `before`, what the transaction held of the lock until it acquired a stronger
+    /// mode; `None` for nothing.
     ///
     /// # Panics
     /// If the lock is not held.
@@ -400,9 +418,10 @@ impl LockManager {
         }
     }
 
-    /// Releases the locks on records and gaps, the last taken first. Those on tables stay: what the transaction still has
-    /// to clear away needs the tables to be there. `pre_committed` is the transaction's commit if that is not hardened
-    /// yet, and zero otherwise: who takes one of its exclusive locks depends on it.
+    /// Releases the locks on records and gaps, the last taken first. Those on tables stay: what the
+    /// transaction still has to clear away needs the tables to be there. `pre_committed` is the
+    /// transaction's commit if that is not hardened yet, and zero otherwise: who takes one of its
+    /// exclusive locks depends on it.
     pub(crate) fn release_fine(&self, txn: &mut TxnLocks, pre_committed: Gsn) {
         let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
@@ -416,7 +435,8 @@ impl LockManager {
         wake(&granted);
     }
 
-    /// Releases every lock of the transaction, the last taken first; intention locks on tables may stay with the agent.
+    /// Releases every lock of the transaction, the last taken first; intention locks on tables may
+    /// stay with the agent.
     pub(crate) fn release_all(&self, txn: &mut TxnLocks) {
         let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
@@ -488,8 +508,8 @@ impl LockManager {
         self.buckets.iter().all(|Line(bucket)| bucket.lock().is_empty())
     }
 
-    /// Ends every wait with [`LockError::Closed`], and those that would begin from now on. Locks that are held stay so
-    /// until they are released, and locks that are free can still be taken.
+    /// Ends every wait with [`LockError::Closed`], and those that would begin from now on. Locks
+    /// that are held stay so until they are released, and locks that are free can still be taken.
     pub(crate) fn close(&self) {
         // The bucket mutexes order this store before every later look at a queue.
         self.closed.store(true, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Logical locks: what transactions hold until they end, as opposed to latches, which threads hold for an instant.
+//! Logical locks: what transactions hold until they end, as opposed to latches, which threads hold
+//! for an instant.
 //!
 //! - [`mode`]: the five modes of hierarchical locking and how they combine;
 //! - [`id`]: what can be locked: the catalog, a table, a record, a gap between keys;

@@ -1,8 +1,9 @@
-//! The modes of hierarchical locking (Gray, Lorie, Putzolu, Traiger: "Granularity of Locks and Degrees of Consistency
-//! in a Shared Data Base", section 2).
+//! The modes of hierarchical locking (Gray, Lorie, Putzolu, Traiger: "Granularity of Locks and
+//! Degrees of Consistency in a Shared Data Base", section 2).
 //!
-//! A mode is treated as the set of modes that it conflicts with; that one table of bit sets answers whether two modes
-//! are compatible, whether one covers another, and which mode is the weakest that covers two.
+//! A mode is treated as the set of modes that it conflicts with; that one table of bit sets answers
+//! whether two modes are compatible, whether one covers another, and which mode is the weakest that
+//! covers two.
 
 /// How strongly a resource is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -10,7 +11,8 @@
 pub(crate) enum LockMode {
     /// IS: something inside is, or will be, locked [`LockMode::Shared`].
     IntentShared = 0,
-    /// IX: something inside is, or will be, locked [`LockMode::Exclusive`]. On a gap: an insertion into it.
+    /// IX: something inside is, or will be, locked [`LockMode::Exclusive`]. On a gap: an insertion
+    /// into it.
     IntentExclusive = 1,
     /// S: everything inside may be read. On a gap: nobody else may insert into it.
     Shared = 2,

@@ -1,17 +1,21 @@
-//! Which thread each transaction belongs to: a thread that waits blocks the other transactions that it has open.
+//! Which thread each transaction belongs to: a thread that waits blocks the other transactions that
+//! it has open.
 //!
-//! A transaction belongs to the thread that has asked for one of its locks last. The locks of a transaction have an [`Owner`]
-//! that says so; those of a thread's transactions are listed in the thread's stripe. A transaction mostly stays with its
-//! thread, and a thread uses the same few sets of locks over and over, so they are seldom entered anew: all that a request
-//! costs is a look at its own thread's number.
+//! A transaction belongs to the thread that has asked for one of its locks last. The locks of a
+//! transaction have an [`Owner`] that says so; those of a thread's transactions are listed in the
+//! thread's stripe. A transaction mostly stays with its thread, and a thread uses the same few sets
+//! of locks over and over, so they are seldom entered anew: all that a request costs is a look at
+//! its own thread's number.
 //!
-//! A thread that is about to sleep in a wait looks which other transactions belong to it, and publishes them with the wait: they
-//! wait for the same as the thread does. So the search for deadlocks finds threads that wait for themselves.
+//! A thread that is about to sleep in a wait looks which other transactions belong to it, and
+//! publishes them with the wait: they wait for the same as the thread does. So the search for
+//! deadlocks finds threads that wait for themselves.
 //!
 //! # Limits
-//! A transaction that was handed to another thread belongs to the former one until the new one has asked for a lock with it. If
-//! the former one waits for it in between, that is taken for a deadlock. An owner that is read while it changes has the same
-//! effect, at worst: a transaction is told to run again without need.
+//! A transaction that was handed to another thread belongs to the former one until the new one has
+//! asked for a lock with it. If the former one waits for it in between, that is taken for a
+//! deadlock. An owner that is read while it changes has the same effect, at worst: a transaction is
+//! told to run again without need.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex, Striped, thread};

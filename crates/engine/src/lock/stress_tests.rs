@@ -181,7 +181,8 @@ fn ordered_requests_never_deadlock() {
                     let mode = if random.within(0..2) == 0 { Shared } else { Exclusive };
                     own.acquire(&mut txn, record(lock), mode).expect("no cycle is possible in an ordered sequence");
                     if random.within(0..3) == 0 {
-                        // What is released early may be asked for again by others while the search looks at it.
+                        // What is released early may be asked for again by others while the search
+                        // looks at it.
                         own.release_one(&mut txn, record(lock));
                         thread::yield_now();
                     }

@@ -1,18 +1,20 @@
 //! The locks of one bucket. Everything here runs under the bucket's mutex and never waits.
 //!
-//! Most locks have one holder and nobody who waits. Such a lock is a [`Lone`] entry in the bucket itself, of which there
-//! are two: with its mutex a bucket fills one cache line, and taking and releasing an uncontended lock touches nothing
-//! else. A lock that gets a second holder, a waiter or an agent moves to a [`Head`] of its own and stays there until
-//! nobody has anything to do with it.
+//! Most locks have one holder and nobody who waits. Such a lock is a [`Lone`] entry in the bucket
+//! itself, of which there are two: with its mutex a bucket fills one cache line, and taking and
+//! releasing an uncontended lock touches nothing else. A lock that gets a second holder, a waiter
+//! or an agent moves to a [`Head`] of its own and stays there until nobody has anything to do with
+//! it.
 //!
-//! Heads are kept in one vector, the live ones first: a head that is removed is swapped behind them and stays there with
-//! its vectors, so a warm bucket allocates nothing.
+//! Heads are kept in one vector, the live ones first: a head that is removed is swapped behind them
+//! and stays there with its vectors, so a warm bucket allocates nothing.
 //!
 //! # What a reader depends on
-//! Under early lock release a lock may be free although the transaction that released it is not hardened yet. Who takes
-//! the lock then depends on that transaction (Aether, section 3.1). The bucket keeps the largest GSN of a commit that has
-//! released one of its locks early: who takes a lock of the bucket is told it. Other locks of the bucket make it larger
-//! than need be, which costs a wait and no more.
+//! Under early lock release a lock may be free although the transaction that released it is not
+//! hardened yet. Who takes the lock then depends on that transaction (Aether, section 3.1). The
+//! bucket keeps the largest GSN of a commit that has released one of its locks early: who takes a
+//! lock of the bucket is told it. Other locks of the bucket make it larger than need be, which
+//! costs a wait and no more.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, TxnId, planted};
@@ -152,7 +154,8 @@ impl Bucket {
         self.head(id).map_or(0, |(heads, at)| heads.all[at].queue.len())
     }
 
-    /// Whether a request that came now would be granted at once. `held` is what `txn` holds, `mode` covers it.
+    /// Whether a request that came now would be granted at once. `held` is what `txn` holds, `mode`
+    /// covers it.
     #[inline]
     pub(super) fn is_grantable(&mut self, id: LockId, held: Option<LockMode>, mode: LockMode) -> bool {
         if let Some(at) = self.find_lone(id) {
@@ -166,7 +169,8 @@ impl Bucket {
         grantable
     }
 
-    /// Grants the lock if that needs no waiting, and says whether it did. `held` and `mode` as in [`Self::is_grantable`].
+    /// Grants the lock if that needs no waiting, and says whether it did. `held` and `mode` as in
+    /// [`Self::is_grantable`].
     #[inline]
     pub(super) fn try_grant(&mut self, txn: TxnId, id: LockId, held: Option<LockMode>, mode: LockMode) -> bool {
         if let Some(at) = self.find_lone(id) {
@@ -198,7 +202,8 @@ impl Bucket {
         self.make_head(id).enqueue(request);
     }
 
-    /// Takes the lock away from `txn`, which holds it in `mode`; whoever is granted by that goes to `granted`.
+    /// Takes the lock away from `txn`, which holds it in `mode`; whoever is granted by that goes to
+    /// `granted`.
     #[inline]
     pub(super) fn release(&mut self, txn: TxnId, id: LockId, mode: LockMode, granted: &mut Vec<Arc<Waiter>>) {
         if let Some(at) = self.find_lone(id) {
@@ -213,7 +218,8 @@ impl Bucket {
         heads.bury(at);
     }
 
-    /// Makes `txn` hold the lock in the weaker mode `mode`; whoever is granted by that goes to `granted`.
+    /// Makes `txn` hold the lock in the weaker mode `mode`; whoever is granted by that goes to
+    /// `granted`.
     pub(super) fn weaken(
         &mut self,
         txn: TxnId,
@@ -231,7 +237,8 @@ impl Bucket {
         heads.all[at].grant_waiters(granted);
     }
 
-    /// Lets an agent keep the lock of `txn`, which ends; `None` when somebody waits for it: then it is still held.
+    /// Lets an agent keep the lock of `txn`, which ends; `None` when somebody waits for it: then it
+    /// is still held.
     pub(super) fn bequeath(&mut self, txn: TxnId, id: LockId, mode: LockMode) -> Option<Arc<Agent>> {
         self.make_head(id).bequeath(txn, mode)
     }
@@ -245,8 +252,8 @@ impl Bucket {
         dismissed
     }
 
-    /// Takes the request that `txn` made in the wait `ticket` out of the queue, if that wait still lasts; whoever is
-    /// granted by that goes to `granted`.
+    /// Takes the request that `txn` made in the wait `ticket` out of the queue, if that wait still
+    /// lasts; whoever is granted by that goes to `granted`.
     pub(super) fn withdraw(
         &mut self,
         txn: TxnId,
@@ -265,7 +272,8 @@ impl Bucket {
         Some(request)
     }
 
-    /// Empties every queue; those who waited go to `evicted`, their outcome set to [`Outcome::Closed`].
+    /// Empties every queue; those who waited go to `evicted`, their outcome set to
+    /// [`Outcome::Closed`].
     pub(super) fn evict_waiters(&mut self, evicted: &mut Vec<Arc<Waiter>>) {
         let Some(heads) = &mut self.heads else { return };
         for at in (0..heads.live).rev() {
@@ -277,7 +285,8 @@ impl Bucket {
         }
     }
 
-    /// Replaces `blockers` by those whom `txn` waits for in the wait `ticket`, and says whether that wait still lasts.
+    /// Replaces `blockers` by those whom `txn` waits for in the wait `ticket`, and says whether
+    /// that wait still lasts.
     pub(super) fn blockers(&mut self, txn: TxnId, id: LockId, ticket: u64, blockers: &mut Vec<TxnId>) -> bool {
         blockers.clear();
         self.head(id).is_some_and(|(heads, at)| heads.all[at].blockers(txn, ticket, blockers))

@@ -34,8 +34,8 @@ fn wait_until(condition: impl Fn() -> bool) {
 
 type Blocked = JoinHandle<(TxnLocks, Result<(), LockError>)>;
 
-/// Starts a thread that asks for the lock; returns when it stands in the queue, where `queued` requests are then, and has
-/// looked whether it closes a cycle.
+/// Starts a thread that asks for the lock; returns when it stands in the queue, where `queued`
+/// requests are then, and has looked whether it closes a cycle.
 fn block(manager: &Arc<LockManager>, txn: TxnLocks, id: LockId, mode: LockMode, queued: usize) -> Blocked {
     let searches = manager.searches();
     let thread = ask(manager, txn, id, mode);
@@ -342,7 +342,8 @@ fn the_wait_limit_ends_a_wait_and_lets_others_pass() {
     manager.acquire(&mut a, record(1), Shared).expect("free");
     manager.acquire(&mut b, record(2), Shared).expect("free");
     let writer = block(&manager, b, record(1), Exclusive, 1);
-    // The reader's own limit must not be reached before the writer, however busy the machine, has given up.
+    // The reader's own limit must not be reached before the writer, however busy the machine, has
+    // given up.
     thread::sleep(Duration::from_millis(300));
     let own = Arc::clone(&manager);
     let reader = thread::spawn("reader", move || {
@@ -471,7 +472,8 @@ fn a_transaction_that_runs_again_is_as_old_as_its_first_attempt() {
     assert!(manager.is_empty());
 }
 
-/// Several transactions guard a gap and wait for the row of one that inserts into it: one request closes a cycle with each.
+/// Several transactions guard a gap and wait for the row of one that inserts into it: one request
+/// closes a cycle with each.
 #[test]
 fn one_request_may_close_many_cycles() {
     let (manager, gap) = (manager(), LockId::gap_end(TABLE));

@@ -33,7 +33,8 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Outcomes as numbers; from this one on they are victims, with the number of transactions above it.
+    /// Outcomes as numbers; from this one on they are victims, with the number of transactions
+    /// above it.
     const VICTIM: u32 = 3;
 
     fn to_u32(self) -> u32 {
@@ -57,8 +58,9 @@ impl Outcome {
 
 /// Where the thread of a transaction waits.
 ///
-/// The outcome goes from pending to another state under the mutex of the bucket in which the transaction waits, by
-/// whoever takes its request out of the queue, and back to pending by the transaction itself before it queues again.
+/// The outcome goes from pending to another state under the mutex of the bucket in which the
+/// transaction waits, by whoever takes its request out of the queue, and back to pending by the
+/// transaction itself before it queues again.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     outcome: AtomicU32,
@@ -75,7 +77,8 @@ impl Waiter {
         Outcome::from_u32(self.outcome.load(Ordering::Acquire))
     }
 
-    /// A wake-up of an earlier wait may still arrive during a later one: whoever parks must look at the outcome again.
+    /// A wake-up of an earlier wait may still arrive during a later one: whoever parks must look at
+    /// the outcome again.
     pub(super) fn parker(&self) -> &Parker {
         &self.parker
     }
@@ -94,10 +97,12 @@ pub(super) struct Inherited {
     pub(super) in_use: bool,
 }
 
-/// When a transaction has begun, or the first attempt at it. Ages differ, and the youngest is the largest.
+/// When a transaction has begun, or the first attempt at it. Ages differ, and the youngest is the
+/// largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Age {
-    /// As [`clock::ticks`] told. The numbers of transactions are no order in time: threads take many at once.
+    /// As [`clock::ticks`] told. The numbers of transactions are no order in time: threads take
+    /// many at once.
     began: u64,
     /// The number of the first attempt.
     txn: TxnId,
@@ -117,9 +122,9 @@ impl Age {
     }
 }
 
-/// The locks of one transaction, and those that its agent keeps for the next one. Its owner must pass it to
-/// [`super::LockManager::release_all`] when the transaction ends, and to [`super::LockManager::disinherit`] before
-/// dropping it.
+/// The locks of one transaction, and those that its agent keeps for the next one. Its owner must
+/// pass it to [`super::LockManager::release_all`] when the transaction ends, and to
+/// [`super::LockManager::disinherit`] before dropping it.
 #[derive(Debug)]
 pub(crate) struct TxnLocks {
     txn: TxnId,
@@ -141,7 +146,8 @@ pub(crate) struct TxnLocks {
 }
 
 impl TxnLocks {
-    /// Of a transaction that holds nothing yet. The id must be the only one of its value at the lock manager.
+    /// Of a transaction that holds nothing yet. The id must be the only one of its value at the
+    /// lock manager.
     pub(crate) fn new(txn: TxnId) -> Self {
         Self {
             txn,
@@ -189,8 +195,8 @@ impl TxnLocks {
         self.owner.set_txn(TxnId::ZERO);
     }
 
-    /// Says when the transaction has begun, or that it is as old as an earlier attempt at the same. Without that it is as old as
-    /// its number says.
+    /// Says when the transaction has begun, or that it is as old as an earlier attempt at the same.
+    /// Without that it is as old as its number says.
     #[inline]
     pub(crate) fn set_age(&mut self, age: Age) {
         self.age = age;
@@ -207,12 +213,14 @@ impl TxnLocks {
         self.seen = self.seen.max(gsn);
     }
 
-    /// What must be hardened before anybody may act on what the transaction has read. Zero for nothing.
+    /// What must be hardened before anybody may act on what the transaction has read. Zero for
+    /// nothing.
     pub(crate) fn seen(&self) -> Gsn {
         self.seen
     }
 
-    /// Uses an inherited lock; `false` when there is none that covers `mode`. A lock that has been revoked is forgotten.
+    /// Uses an inherited lock; `false` when there is none that covers `mode`. A lock that has been
+    /// revoked is forgotten.
     #[inline]
     pub(super) fn use_inherited(&mut self, id: LockId, mode: LockMode) -> bool {
         let Some(at) = self.inherited.iter().position(|lock| lock.id == id) else { return false };
@@ -228,7 +236,8 @@ impl TxnLocks {
         in_use
     }
 
-    /// Takes one out that the transaction has not used, if there are as many as may be: what is used now goes before it.
+    /// Takes one out that the transaction has not used, if there are as many as may be: what is
+    /// used now goes before it.
     pub(super) fn take_unused_if_full(&mut self) -> Option<Inherited> {
         if self.may_inherit() {
             return None;
@@ -253,7 +262,8 @@ impl TxnLocks {
         Some(self.inherited.swap_remove(at))
     }
 
-    /// Gives inherited locks back for the next transaction; `Some` with the first one for which that is not enough.
+    /// Gives inherited locks back for the next transaction; `Some` with the first one for which
+    /// that is not enough.
     #[inline]
     pub(super) fn give_back_inherited(&mut self) -> Option<Inherited> {
         let txn = self.txn;
@@ -352,7 +362,8 @@ impl TxnLocks {
         Some(mode)
     }
 
-    /// Forgets every lock that is not on a table or the set of tables, and tells `release` of it; the last taken first.
+    /// Forgets every lock that is not on a table or the set of tables, and tells `release` of it;
+    /// the last taken first.
     pub(super) fn retain_coarse(&mut self, mut release: impl FnMut(TxnId, LockId, LockMode)) {
         let txn = self.txn;
         self.index.clear();

@@ -7,9 +7,10 @@ use duramen_types::PAGE_SIZE;
 
 /// Read access to the bytes of one page.
 ///
-/// An optimistic reader sees a page while a writer changes it: any offset or length it reads may be garbage. So no
-/// method panics or leaves the page: bytes beyond the end read as zeros, and ranges are clamped. The caller finds out
-/// that it read garbage when it validates the page's version, and discards everything it read.
+/// An optimistic reader sees a page while a writer changes it: any offset or length it reads may be
+/// garbage. So no method panics or leaves the page: bytes beyond the end read as zeros, and ranges
+/// are clamped. The caller finds out that it read garbage when it validates the page's version, and
+/// discards everything it read.
 pub(crate) trait PageBytes {
     /// The byte at `off`.
     fn u8_at(&self, off: usize) -> u8;
@@ -111,16 +112,18 @@ fn clamped(page: &[u8], off: usize, len: usize) -> &[u8] {
 
 /// A page that another thread may be changing.
 ///
-/// This is the reading side of a sequence lock (Boehm, "Can seqlocks get along with programming language memory
-/// models?", 2012): the reader notes the page's version, reads with relaxed atomic loads, and validates the version
-/// behind an acquire fence. If a writer was active in between, the validation fails and the values are discarded; until
-/// then they are used only for computations that no value can lead out of the page.
+/// This is the reading side of a sequence lock (Boehm, "Can seqlocks get along with programming
+/// language memory models?", 2012): the reader notes the page's version, reads with relaxed atomic
+/// loads, and validates the version behind an acquire fence. If a writer was active in between, the
+/// validation fails and the values are discarded; until then they are used only for computations
+/// that no value can lead out of the page.
 ///
-/// The loads here are atomic, but the latch holder writes the page with plain stores. When they meet, that is a data
-/// race by the letter of the language's memory model. It is accepted for the sake of writers at full speed; what the
-/// code relies on beyond the letter is that a relaxed load that races with plain stores returns some bytes, any bytes,
-/// and nothing worse. Every supported compiler and processor keeps to that: the load itself is opaque to the optimizer
-/// because it is atomic, and the store cannot know of the reader.
+/// The loads here are atomic, but the latch holder writes the page with plain stores. When they
+/// meet, that is a data race by the letter of the language's memory model. It is accepted for the
+/// sake of writers at full speed; what the code relies on beyond the letter is that a relaxed load
+/// that races with plain stores returns some bytes, any bytes, and nothing worse. Every supported
+/// compiler and processor keeps to that: the load itself is opaque to the optimizer because it is
+/// atomic, and the store cannot know of the reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OptimisticPage<'a> {
     base: *const u8,
@@ -131,25 +134,29 @@ impl OptimisticPage<'_> {
     /// Wraps the page at `base`.
     ///
     /// # Safety
-    /// For the lifetime of the result, the [`PAGE_SIZE`] bytes at `base` must be mapped and readable, and writable
-    /// memory as far as the operating system is concerned. Others may write them at any time.
+    /// For the lifetime of the result, the [`PAGE_SIZE`] bytes at `base` must be mapped and
+    /// readable, and writable memory as far as the operating system is concerned. Others may write
+    /// them at any time.
     #[inline]
     pub(crate) unsafe fn new(base: *const u8) -> Self {
         assert!(base.cast::<u64>().is_aligned(), "pages are aligned");
         Self { base, page: PhantomData }
     }
 
-    /// Has the processor fetch the beginning of the page, which is a leaf: where it will look depends, step by step, on what it
-    /// finds there, and each step would wait for memory by itself.
+    /// Has the processor fetch the beginning of the page, which is a leaf: where it will look
+    /// depends, step by step, on what it finds there, and each step would wait for memory by
+    /// itself.
     #[inline(always)]
     pub(crate) fn fetch_ahead(self) {
-        /// The header and about eighty slots. The processor remembers only so many misses at a time.
+        /// The header and about eighty slots. The processor remembers only so many misses at a
+        /// time.
         #[cfg(target_arch = "x86_64")]
         const LINES: usize = 16;
         #[cfg(target_arch = "x86_64")]
         for line in 0..LINES {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: every processor of this architecture has the instruction, which does nothing that can be seen.
+            // SAFETY: every processor of this architecture has the instruction, which does nothing
+            // that can be seen.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(64 * line).cast()) };
         }
     }
@@ -160,7 +167,8 @@ impl OptimisticPage<'_> {
         if index >= PAGE_SIZE / 8 {
             return 0;
         }
-        // SAFETY: `index` is within the page, which the constructor's caller keeps readable and aligned.
+        // SAFETY: `index` is within the page, which the constructor's caller keeps readable and
+        // aligned.
         u64::from_le(unsafe { load::u64(self.base.cast::<u64>().add(index)) })
     }
 
@@ -193,8 +201,8 @@ mod load {
     load!(u64, AtomicU64);
 }
 
-/// The threads of a model and of the simulated machine take turns and switch only at their operations, so plain memory has
-/// no races to read; but between two of these loads others may run.
+/// The threads of a model and of the simulated machine take turns and switch only at their
+/// operations, so plain memory has no races to read; but between two of these loads others may run.
 #[cfg(any(duramen_loom, duramen_machine))]
 mod load {
     macro_rules! load {
@@ -242,7 +250,8 @@ impl PageBytes for OptimisticPage<'_> {
 
     #[inline(always)]
     fn u64_at(&self, off: usize) -> u64 {
-        // No branch on the alignment, which is random: shifting in two steps takes the whole word out when it is zero.
+        // No branch on the alignment, which is random: shifting in two steps takes the whole word
+        // out when it is zero.
         let shift = 8 * (off % 8);
         self.word(off / 8) >> shift | self.word(off / 8 + 1) << (63 - shift) << 1
     }

@@ -18,9 +18,11 @@ macro_rules! ensure {
     };
 }
 
-/// Checks that the page is a well-formed leaf or inner node: everything that reading and changing it relies on.
+/// Checks that the page is a well-formed leaf or inner node: everything that reading and changing
+/// it relies on.
 ///
-/// Never panics, whatever the bytes are. Ids in the header and the children's existence are for the caller to check.
+/// Never panics, whatever the bytes are. Ids in the header and the children's existence are for the
+/// caller to check.
 ///
 /// # Errors
 /// The first thing found wrong, in words.
@@ -45,7 +47,8 @@ pub(crate) fn check(page: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that slots, cells and fences lie in the page, apart from each other, and that free space adds up.
+/// Checks that slots, cells and fences lie in the page, apart from each other, and that free space
+/// adds up.
 fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     let count = node.field(SLOT_COUNT);
     ensure!(count <= MAX_SLOTS, "{count} slots do not fit into a page");
@@ -119,7 +122,8 @@ fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> 
     Ok(())
 }
 
-/// Checks that keys ascend strictly within the fences. Without the common prefix, the order is the same.
+/// Checks that keys ascend strictly within the fences. Without the common prefix, the order is the
+/// same.
 fn check_order(node: Node<&[u8]>, leaf: bool) -> Result<(), String> {
     let prefix = node.field(PREFIX_LEN);
     let mut previous = node.lower_fence().map(|lower| &lower[prefix..]);
@@ -130,7 +134,8 @@ fn check_order(node: Node<&[u8]>, leaf: bool) -> Result<(), String> {
     }
     if let (Some(upper), true) = (node.upper_fence(), node.slot_count() > 0) {
         let (last, upper) = (node.suffix(node.slot_count() - 1), &upper[prefix..]);
-        // The last child of an inner node would cover nothing if the key before it reached the fence.
+        // The last child of an inner node would cover nothing if the key before it reached the
+        // fence.
         ensure!(if leaf { last <= upper } else { last < upper }, "the last key is above the upper fence");
     }
     Ok(())

@@ -6,7 +6,8 @@
 //! | rest | trimmed: the page from byte 4 on up to its last byte that is not zero |
 //! | | gap: the node from byte 4 on without the bytes between its slots and its heap |
 //!
-//! The checksum, which is valid only on disk, is not part of an image; restored pages have zero there and in the gap.
+//! The checksum, which is valid only on disk, is not part of an image; restored pages have zero
+//! there and in the gap.
 
 use std::ops::Range;
 

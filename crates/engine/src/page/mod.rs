@@ -177,7 +177,8 @@ pub(crate) fn seal(page: &mut [u8]) {
 /// Checks that `page`, just read from disk, is page `id` as it was sealed.
 ///
 /// # Errors
-/// What is wrong with it. Says nothing about the contents beyond the header; [`check()`] does that for nodes.
+/// What is wrong with it. Says nothing about the contents beyond the header; [`check()`] does that
+/// for nodes.
 pub(crate) fn verify(page: &[u8], id: PageId) -> Result<(), PageDefect> {
     assert_eq!(page.len(), PAGE_SIZE);
     if page.iter().all(|&byte| byte == 0) {
@@ -188,7 +189,8 @@ pub(crate) fn verify(page: &[u8], id: PageId) -> Result<(), PageDefect> {
     if !planted!(IgnorePageChecksum) {
         let computed = checksum(page, id);
         if stored != computed {
-            // The seed differs too when an intact page is in the wrong place; tell that from damage.
+            // The seed differs too when an intact page is in the wrong place; tell that from
+            // damage.
             return Err(if found != id && stored == checksum(page, found) {
                 PageDefect::WrongPage { found }
             } else {

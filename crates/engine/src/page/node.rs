@@ -15,21 +15,23 @@
 //! | 64 | 12 each | slots, in key order, growing up |
 //! | heap start | | cells and fences, growing down from the end of the page |
 //!
-//! A slot is: head u32 (four bytes of the key's suffix as a big-endian number, zero padded), cell offset u16, suffix
-//! length u16, value length u16, flags u16. A cell is the key's suffix and, right behind it, the value. In inner
-//! nodes the value is the child's page id, 8 bytes.
+//! A slot is: head u32 (four bytes of the key's suffix as a big-endian number, zero padded), cell
+//! offset u16, suffix length u16, value length u16, flags u16. A cell is the key's suffix and,
+//! right behind it, the value. In inner nodes the value is the child's page id, 8 bytes.
 //!
-//! The node covers the keys above its lower fence up to and including its upper fence; a missing fence is infinite. All
-//! keys between two fences start with what the fences have in common: that prefix is cut off the keys and read from the
-//! lower fence. (Bayer and Unterauer, "Prefix B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
+//! The node covers the keys above its lower fence up to and including its upper fence; a missing
+//! fence is infinite. All keys between two fences start with what the fences have in common: that
+//! prefix is cut off the keys and read from the lower fence. (Bayer and Unterauer, "Prefix
+//! B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
 //!
-//! Heads spare a search the cells. They are the first four bytes behind those that the suffixes in the node have in
-//! common: nodes without both fences, among them every root, cut no prefix off, and keys such as small big-endian
-//! integers would differ only behind their heads. The skip is the whole suffix when the first key arrives and shrinks
-//! with each key that has less in common; only rebuilding the node makes it grow again.
+//! Heads spare a search the cells. They are the first four bytes behind those that the suffixes in
+//! the node have in common: nodes without both fences, among them every root, cut no prefix off,
+//! and keys such as small big-endian integers would differ only behind their heads. The skip is the
+//! whole suffix when the first key arrives and shrinks with each key that has less in common; only
+//! rebuilding the node makes it grow again.
 //!
-//! Child number `i` of an inner node covers the keys above key `i - 1` up to and including key `i`, the rightmost child
-//! those above the last key.
+//! Child number `i` of an inner node covers the keys above key `i - 1` up to and including key `i`,
+//! the rightmost child those above the last key.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
@@ -60,8 +62,9 @@ pub(super) const SLOT_SIZE: usize = 12;
 pub(super) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT_SIZE;
 /// Length of the reference to overflow pages that a leaf holds in place of a large value, in bytes.
 pub(crate) const OVERFLOW_REFERENCE_SIZE: usize = 24;
-/// Largest key and value together, in bytes, that a leaf holds itself; the value of a larger record goes to overflow
-/// pages. Small enough for any node to have room for three records besides two fences of the maximal length.
+/// Largest key and value together, in bytes, that a leaf holds itself; the value of a larger record
+/// goes to overflow pages. Small enough for any node to have room for three records besides two
+/// fences of the maximal length.
 pub(crate) const MAX_INLINE_SIZE: usize = 1536;
 /// Size of a child's page id.
 pub(super) const CHILD_SIZE: usize = 8;
@@ -124,7 +127,8 @@ pub(super) fn head_of(bytes: &[u8]) -> u32 {
     }
 }
 
-/// The first of the slots from `start` to `end` that is not `below`, found without branches that depend on the data.
+/// The first of the slots from `start` to `end` that is not `below`, found without branches that
+/// depend on the data.
 #[inline(always)]
 fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
     let mut base = start;
@@ -139,8 +143,8 @@ fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
 
 /// A leaf or inner node, read through `B`.
 ///
-/// No method panics whatever the bytes are, except the ones that lend slices of a stable page; those require a node
-/// that passes [`super::check()`].
+/// No method panics whatever the bytes are, except the ones that lend slices of a stable page;
+/// those require a node that passes [`super::check()`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<B: PageBytes>(pub(crate) B);
 
@@ -184,8 +188,8 @@ impl<B: PageBytes> Node<B> {
         self.slot_field(slot, SUFFIX_LEN) + self.slot_field(slot, VALUE_LEN)
     }
 
-    /// How the key's first bytes compare with the prefix: `Err` with the slot where all such keys belong, else the rest
-    /// of the key.
+    /// How the key's first bytes compare with the prefix: `Err` with the slot where all such keys
+    /// belong, else the rest of the key.
     #[inline(always)]
     fn strip<'k>(&self, key: &'k [u8], count: usize) -> Result<&'k [u8], usize> {
         let prefix_len = self.field(PREFIX_LEN);
@@ -309,12 +313,14 @@ impl<B: PageBytes> Node<B> {
         self.slot_field(slot, CELL_OFF) + self.slot_field(slot, SUFFIX_LEN)
     }
 
-    /// Sets `out` to the lower fence, or returns false: there is none, the node reaches down to minus infinity.
+    /// Sets `out` to the lower fence, or returns false: there is none, the node reaches down to
+    /// minus infinity.
     pub(crate) fn lower_fence_into(&self, out: &mut Vec<u8>) -> bool {
         self.fence_into(HAS_LOWER, LOWER_OFF, LOWER_LEN, out)
     }
 
-    /// Sets `out` to the upper fence, or returns false: there is none, the node reaches up to plus infinity.
+    /// Sets `out` to the upper fence, or returns false: there is none, the node reaches up to plus
+    /// infinity.
     pub(crate) fn upper_fence_into(&self, out: &mut Vec<u8>) -> bool {
         self.fence_into(HAS_UPPER, UPPER_OFF, UPPER_LEN, out)
     }
@@ -349,8 +355,8 @@ impl<B: PageBytes> Node<B> {
         self.0.u8_at(TYPE) == ty as u8 && self.0.u8_at(LEVEL) == level && self.0.u32_at(TABLE_ID) == table.get()
     }
 
-    /// Whether `child` can be child number `slot` of this inner node of the table: it is a node of the same tree, one level
-    /// below, and its fences are the separators on either side.
+    /// Whether `child` can be child number `slot` of this inner node of the table: it is a node of
+    /// the same tree, one level below, and its fences are the separators on either side.
     #[inline]
     pub(crate) fn is_parent<C: PageBytes>(&self, slot: usize, child: &Node<C>, table: TableId) -> bool {
         let count = self.slot_count();
@@ -365,7 +371,8 @@ impl<B: PageBytes> Node<B> {
             }
     }
 
-    /// Whether both have the same lower, or upper, fence; the field of its length is behind that of its offset.
+    /// Whether both have the same lower, or upper, fence; the field of its length is behind that of
+    /// its offset.
     #[inline(always)]
     fn has_same_fence<C: PageBytes>(&self, flag: u16, off: usize, other: &Node<C>) -> bool {
         let present = self.0.u16_at(NODE_FLAGS) & flag;
@@ -410,7 +417,8 @@ impl<B: PageBytes> Node<B> {
         (self.field(HEAP_START) + self.field(GARBAGE)).saturating_sub(SLOTS + self.slot_count() * SLOT_SIZE)
     }
 
-    /// Whether an entry with a key of `key_len` bytes, prefix included, and a value of `value_len` bytes fits.
+    /// Whether an entry with a key of `key_len` bytes, prefix included, and a value of `value_len`
+    /// bytes fits.
     pub(crate) fn room_for(&self, key_len: usize, value_len: usize) -> bool {
         SLOT_SIZE + key_len.saturating_sub(self.field(PREFIX_LEN)) + value_len <= self.free_space()
     }

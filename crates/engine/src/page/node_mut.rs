@@ -17,8 +17,8 @@ pub(crate) struct NoSpace;
 
 /// A leaf or inner node that the caller has to itself.
 ///
-/// The node must pass [`super::check()`]. Every change is a function of the page's bytes and the arguments alone, so that
-/// recovery, which repeats it, arrives at the same page.
+/// The node must pass [`super::check()`]. Every change is a function of the page's bytes and the
+/// arguments alone, so that recovery, which repeats it, arrives at the same page.
 #[derive(Debug)]
 pub(crate) struct NodeMut<'a>(pub(crate) &'a mut [u8]);
 
@@ -80,7 +80,8 @@ impl<'a> NodeMut<'a> {
         self.set_field(SLOTS + slot * SLOT_SIZE + off, value);
     }
 
-    /// Inserts an entry before the entry at `slot`; the key must belong there and within the fences.
+    /// Inserts an entry before the entry at `slot`; the key must belong there and within the
+    /// fences.
     ///
     /// # Errors
     /// [`NoSpace`], and the node is unchanged.
@@ -91,8 +92,8 @@ impl<'a> NodeMut<'a> {
         self.insert_parts(slot, [&key[self.view().field(PREFIX_LEN)..], &[]], value, flags)
     }
 
-    /// Inserts a separator before `slot` whose left child is `child`: `child` covers the keys up to `key`, the child
-    /// that was number `slot` those above.
+    /// Inserts a separator before `slot` whose left child is `child`: `child` covers the keys up to
+    /// `key`, the child that was number `slot` those above.
     ///
     /// # Errors
     /// [`NoSpace`], and the node is unchanged.
@@ -136,7 +137,8 @@ impl<'a> NodeMut<'a> {
         Ok(())
     }
 
-    /// Gives the entry just inserted its head; all entries new ones if they have less in common with it than before.
+    /// Gives the entry just inserted its head; all entries new ones if they have less in common
+    /// with it than before.
     fn set_head(&mut self, slot: usize) {
         let node = self.view();
         let (count, skip) = (node.slot_count(), node.field(HEAD_SKIP));

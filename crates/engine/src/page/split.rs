@@ -1,7 +1,8 @@
 //! Splitting and merging nodes.
 //!
-//! [`build_right`], [`NodeMut::truncate_left`] and [`merge_into`] are functions of the pages' bytes and their arguments
-//! alone: recovery repeats them from a log record that names only slot and separator.
+//! [`build_right`], [`NodeMut::truncate_left`] and [`merge_into`] are functions of the pages' bytes
+//! and their arguments alone: recovery repeats them from a log record that names only slot and
+//! separator.
 
 use duramen_types::{PAGE_SIZE, PageId};
 
@@ -9,25 +10,29 @@ use super::node::{CHILD_SIZE, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOT
 use super::node_mut::{NodeMut, common_prefix_len, copy_of, prefix_len};
 use super::{PageType, init_header, page_type, table_id};
 
-/// Chooses where to split a full node into which an entry is to be inserted at slot `hint`, whatever its size.
-/// [`split_point_for`] says the rest.
+/// Chooses where to split a full node into which an entry is to be inserted at slot `hint`,
+/// whatever its size. [`split_point_for`] says the rest.
 pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
     split_point_for(node, hint, MAX_INLINE_SIZE)
 }
 
-/// Chooses where to split a full node into which an entry of `entry_size` bytes, key and value, is to be inserted at slot
-/// `hint`.
+/// Chooses where to split a full node into which an entry of `entry_size` bytes, key and value, is
+/// to be inserted at slot `hint`.
 ///
-/// Returns the number of entries that stay in the left node, and the separator, the left node's new upper fence:
-/// - leaf: the shortest key that is not below the last key on the left and below the first on the right. When the
-///   insertion is at the very end, all entries may stay, and the right node begins empty: then the separator is the last
-///   key, and the new entry starts the right node; or it is a key above the last, and the new entry belongs to the left
-///   or the right node as it compares with the separator.
-/// - inner node: the key of the slot returned. It moves up: its child becomes the left node's rightmost one.
+/// Returns the number of entries that stay in the left node, and the separator, the left node's new
+/// upper fence:
+/// - leaf: the shortest key that is not below the last key on the left and below the first on the
+///   right. When the insertion is at the very end, all entries may stay, and the right node begins
+///   empty: then the separator is the last key, and the new entry starts the right node; or it is a
+///   key above the last, and the new entry belongs to the left or the right node as it compares
+///   with the separator.
+/// - inner node: the key of the slot returned. It moves up: its child becomes the left node's
+///   rightmost one.
 ///
-/// The bytes are halved, except when the insertion is at one end of the node: that end gets as little as possible, so
-/// that ascending and descending insertions leave full nodes behind. In every case both halves fit into a page, and the
-/// one that the new entry belongs to has room for it.
+/// The bytes are halved, except when the insertion is at one end of the node: that end gets as
+/// little as possible, so that ascending and descending insertions leave full nodes behind. In
+/// every case both halves fit into a page, and the one that the new entry belongs to has room for
+/// it.
 pub(crate) fn split_point_for(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<u8>) {
     assert!(entry_size <= MAX_INLINE_SIZE, "the entry is too large for a node");
     if node.is_leaf() { split_leaf(node, hint, entry_size) } else { split_inner(node, hint) }
@@ -59,10 +64,11 @@ fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<
 
 /// A fence above the last key that lets the last leaf of a tree truncate its prefix.
 ///
-/// Without an upper fence that leaf cuts nothing off its keys. Were it split at its last key when it is full, the left
-/// half would shrink at once by all that the new fence cuts off, and ascending insertions would never come back to use
-/// the space. The fence chosen here keeps them in the leaf, and in those split off from it later, until all but the last
-/// byte of what the keys have in common changes. `None` unless the leaf shrinks enough for the new entry to fit.
+/// Without an upper fence that leaf cuts nothing off its keys. Were it split at its last key when
+/// it is full, the left half would shrink at once by all that the new fence cuts off, and ascending
+/// insertions would never come back to use the space. The fence chosen here keeps them in the leaf,
+/// and in those split off from it later, until all but the last byte of what the keys have in
+/// common changes. `None` unless the leaf shrinks enough for the new entry to fit.
 fn truncating_fence(node: Node<&[u8]>, entry_size: usize) -> Option<Vec<u8>> {
     let (Some(lower), None) = (node.lower_fence(), node.upper_fence()) else { return None };
     let mut fence = Vec::new();
@@ -130,7 +136,8 @@ fn shorten_separator(left: &mut Vec<u8>, right: &[u8]) {
         left.push(byte);
         return;
     }
-    // Otherwise stay below `right` by keeping the differing byte, and round up as early as possible behind it.
+    // Otherwise stay below `right` by keeping the differing byte, and round up as early as possible
+    // behind it.
     if let Some(at) = (common + 1..left.len() - 1).find(|&at| left[at] != u8::MAX) {
         left[at] += 1;
         left.truncate(at + 1);
@@ -144,15 +151,16 @@ fn left_size(node: Node<&[u8]>, slot: usize, separator: &[u8]) -> usize {
     size_with(lower, Some(separator), entries.map(|slot| (node.key_len(slot), node.value_len(slot))))
 }
 
-/// Size of a page with the given fences and entries (length of the whole key, length of the value), header included.
+/// Size of a page with the given fences and entries (length of the whole key, length of the value),
+/// header included.
 fn size_with(lower: Option<&[u8]>, upper: Option<&[u8]>, entries: impl Iterator<Item = (usize, usize)>) -> usize {
     let prefix = prefix_len(lower, upper);
     let fences = lower.map_or(0, <[u8]>::len) + upper.map_or(0, <[u8]>::len);
     SLOTS + fences + entries.map(|(key, value)| SLOT_SIZE + key - prefix + value).sum::<usize>()
 }
 
-/// Builds in `right` the right half of `left`, split at `slot` with `separator`, both as from [`split_point`], as the
-/// page `right_id` of the same table and level. Its GSN is zero.
+/// Builds in `right` the right half of `left`, split at `slot` with `separator`, both as from
+/// [`split_point`], as the page `right_id` of the same table and level. Its GSN is zero.
 ///
 /// `left` is unchanged; [`NodeMut::truncate_left`] is the other half of the split.
 pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], right: &mut [u8], right_id: PageId) {
@@ -173,8 +181,9 @@ pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], righ
 }
 
 impl NodeMut<'_> {
-    /// Turns the node into the left half of its split at `slot` with `separator`: drops the entries that
-    /// [`build_right`] copied, and for an inner node the separator itself. Page id and GSN stay.
+    /// Turns the node into the left half of its split at `slot` with `separator`: drops the entries
+    /// that [`build_right`] copied, and for an inner node the separator itself. Page id and GSN
+    /// stay.
     pub(crate) fn truncate_left(&mut self, slot: usize, separator: &[u8]) {
         let old = copy_of(self.0);
         let old = Node(&old[..]);
@@ -197,7 +206,8 @@ impl NodeMut<'_> {
     }
 }
 
-/// Size in bytes, header included, of the page that [`merge_into`] would build; larger than a page if it cannot.
+/// Size in bytes, header included, of the page that [`merge_into`] would build; larger than a page
+/// if it cannot.
 pub(crate) fn merged_size(left: Node<&[u8]>, right: Node<&[u8]>) -> usize {
     let entries = |node: Node<&'_ [u8]>| {
         let keys = node.field(PREFIX_LEN) * node.slot_count();
@@ -223,8 +233,8 @@ pub(crate) fn merge_fits(left: Node<&[u8]>, right: Node<&[u8]>) -> bool {
 
 /// Appends `right` to its left neighbour `left`; both together must fit ([`merge_fits`]).
 ///
-/// `separator` is the fence between them. In inner nodes it comes down, with the left node's rightmost child. The page
-/// id and the GSN of `left` stay.
+/// `separator` is the fence between them. In inner nodes it comes down, with the left node's
+/// rightmost child. The page id and the GSN of `left` stay.
 pub(crate) fn merge_into(left: &mut [u8], right: Node<&[u8]>, separator: &[u8]) {
     let old = copy_of(left);
     let old = Node(&old[..]);

@@ -157,8 +157,9 @@ fn ascending_and_descending_inserts_fill_the_leaves() {
                 leaves.iter().for_each(|page| check(page).unwrap());
                 assert_eq!(leaves.iter().map(|page| Node(&page[..]).slot_count()).sum::<usize>(), 4000);
             }
-            // The leaf still being filled does not count. The leaf at the low end truncates no prefix while it fills,
-            // and nothing is inserted later into the room that the truncation makes.
+            // The leaf still being filled does not count. The leaf at the low end truncates no
+            // prefix while it fills, and nothing is inserted later into the room that the
+            // truncation makes.
             let (ascending, descending) = (fill(&ascending[..ascending.len() - 1]), fill(&descending[1..]));
             println!("{name} keys, values of {value_len}: {ascending:.3} ascending, {descending:.3} descending");
             assert!(ascending > if value_len == 0 { 0.88 } else { 0.9 });
@@ -360,7 +361,8 @@ proptest! {
     }
 }
 
-/// Nanoseconds per lookup in a leaf of about 100 entries. Run with `--release -- --ignored --nocapture`.
+/// Nanoseconds per lookup in a leaf of about 100 entries. Run with
+/// `--release -- --ignored --nocapture`.
 #[test]
 #[ignore = "a benchmark"]
 fn benchmark_lower_bound() {

@@ -1,8 +1,10 @@
-//! The background cleaner: keeps a share of the frames clean, so that threads in need of a frame rarely have to write.
+//! The background cleaner: keeps a share of the frames clean, so that threads in need of a frame
+//! rarely have to write.
 //!
-//! It wakes at an interval, or when the dirty share passes its limit or a thread found no clean frame, and writes pages
-//! until the share is an eighth below the limit, those first that have been dirty the longest: they hold back the
-//! recycling of the log, and are the least likely to be changed again soon. It writes no faster than its set rate.
+//! It wakes at an interval, or when the dirty share passes its limit or a thread found no clean
+//! frame, and writes pages until the share is an eighth below the limit, those first that have been
+//! dirty the longest: they hold back the recycling of the log, and are the least likely to be
+//! changed again soon. It writes no faster than its set rate.
 
 use std::time::Duration;
 
@@ -38,7 +40,8 @@ impl CleanerState {
 }
 
 impl Pool {
-    /// Starts the background cleaner, unless it runs. It ends at [`Pool::stop_cleaner`], or when the pool goes away.
+    /// Starts the background cleaner, unless it runs. It ends at [`Pool::stop_cleaner`], or when
+    /// the pool goes away.
     ///
     /// # Errors
     /// [`PoolError::Log`] when the system has no thread to give.
@@ -57,7 +60,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends the background cleaner, after the batch it may be writing. Not to be called by the thread of the cleaner.
+    /// Ends the background cleaner, after the batch it may be writing. Not to be called by the
+    /// thread of the cleaner.
     pub(crate) fn stop_cleaner(&self) {
         let thread = self.cleaner.thread.lock().take();
         if let Some(thread) = thread {
@@ -109,7 +113,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The thread holds no reference while it waits, so it may still be there; it ends by itself.
+        // The thread holds no reference while it waits, so it may still be there; it ends by
+        // itself.
         self.cleaner.signal.stop.store(true, Ordering::Release);
         self.cleaner.signal.parker.unpark();
     }
@@ -130,8 +135,8 @@ fn run(pool: &Weak<Pool>, signal: &Signal, interval: Duration) {
     while !signal.stop.load(Ordering::Acquire) {
         let Some(pool) = pool.upgrade() else { return };
         signal.woken.store(false, Ordering::Relaxed);
-        // A failed write has poisoned the pool, and whoever needs the page written meets the error; a log that cannot be
-        // hardened may be able to later.
+        // A failed write has poisoned the pool, and whoever needs the page written meets the error;
+        // a log that cannot be hardened may be able to later.
         let _ = pool.clean_down(signal);
         drop(pool);
         signal.parker.park_timeout(interval);

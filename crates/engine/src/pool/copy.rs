@@ -12,8 +12,9 @@ impl Pool {
         self.growth.len() / PAGE_SIZE as u64
     }
 
-    /// Fills `buffer` with the pages from `first` on as they are in the data file, each of them whole; returns how many had to
-    /// be read twice, because they were being written. Blank pages are given as such.
+    /// Fills `buffer` with the pages from `first` on as they are in the data file, each of them
+    /// whole; returns how many had to be read twice, because they were being written. Blank pages
+    /// are given as such.
     ///
     /// # Errors
     /// [`PoolError::Corrupt`] for a damaged page, [`PoolError::Disk`].

@@ -1,10 +1,11 @@
 //! The double-write area: a durable copy of every page that is about to be overwritten.
 //!
-//! The device writes sectors whole, but a page is many sectors: power lost in the middle of writing a page in place
-//! leaves a mixture that neither the old nor the new checksum fits and that redo cannot start from. So a batch of pages
-//! is first written here in one durable operation, and only then in place. After a crash, a page that is torn in place is
-//! whole here, since the area is reused only when the batch is durable in place; and when the area itself is torn, no
-//! page of the batch had been touched in place.
+//! The device writes sectors whole, but a page is many sectors: power lost in the middle of writing
+//! a page in place leaves a mixture that neither the old nor the new checksum fits and that redo
+//! cannot start from. So a batch of pages is first written here in one durable operation, and only
+//! then in place. After a crash, a page that is torn in place is whole here, since the area is
+//! reused only when the batch is durable in place; and when the area itself is torn, no page of the
+//! batch had been touched in place.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -18,15 +19,17 @@
 //! | 48 | 8 each | page ids |
 //! | 4096 | page size each | the pages, sealed, in the order of their ids above |
 //!
-//! All numbers are little-endian. The area is valid when magic, version, page size, count and CRC fit; an invalid one is
-//! ignored. Its pages are always the last ones written in place: a later write of a page would have replaced the area. In
-//! version 1, the ids were at 24, and there was no stamp.
+//! All numbers are little-endian. The area is valid when magic, version, page size, count and CRC
+//! fit; an invalid one is ignored. Its pages are always the last ones written in place: a later
+//! write of a page would have replaced the area. In version 1, the ids were at 24, and there was no
+//! stamp.
 //!
 //! # Whether a copy is used
-//! The area is looked at only if the database was not closed in order, and is of the generation that counts. Then a page that
-//! fails its checksum in place gets its copy back. One that is whole in place stays: it has changed since, or the batch did not
-//! get that far, and redo brings it up to date. One that *is* its copy is written again, durably: it may never have reached
-//! the medium, if the sync behind it failed, and the area is about to be used for other pages.
+//! The area is looked at only if the database was not closed in order, and is of the generation
+//! that counts. Then a page that fails its checksum in place gets its copy back. One that is whole
+//! in place stays: it has changed since, or the batch did not get that far, and redo brings it up
+//! to date. One that *is* its copy is written again, durably: it may never have reached the medium,
+//! if the sync behind it failed, and the area is about to be used for other pages.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
@@ -68,7 +71,8 @@ pub(super) struct Area {
 impl Area {
     const LEN: usize = PAGES + BATCH_PAGES * PAGE_SIZE;
 
-    /// An empty batch for the area in `file`, whose space is reserved so that writing it cannot run out of space.
+    /// An empty batch for the area in `file`, whose space is reserved so that writing it cannot run
+    /// out of space.
     pub(super) fn new(file: Arc<dyn File>) -> Result<Self, PoolError> {
         file.allocate(Self::LEN as u64)?;
         Ok(Self {
@@ -79,7 +83,8 @@ impl Area {
         })
     }
 
-    /// What is written from now on is of this generation. The area holds no pages then: the last ones are durable in place.
+    /// What is written from now on is of this generation. The area holds no pages then: the last
+    /// ones are durable in place.
     pub(super) fn set_stamp(&mut self, stamp: Stamp) -> Result<(), PoolError> {
         if !planted!(StaleAreaPutBack) {
             self.clear();
@@ -188,7 +193,8 @@ impl FoundArea {
         u32_at(&self.bytes, 8) != UNSTAMPED
     }
 
-    /// Of which database and generation it is; of none, if it is from before there were generations.
+    /// Of which database and generation it is; of none, if it is from before there were
+    /// generations.
     pub(crate) fn stamp(&self) -> Stamp {
         if !self.is_stamped() {
             return Stamp::default();
@@ -197,15 +203,16 @@ impl FoundArea {
         Stamp { database, generation: u64_at(&self.bytes, GENERATION) }
     }
 
-    /// Restores the pages that a crash tore while they were written in place; to be called before anything else reads
-    /// `data`. Returns their number. May be repeated, and interrupted at any point.
+    /// Restores the pages that a crash tore while they were written in place; to be called before
+    /// anything else reads `data`. Returns their number. May be repeated, and interrupted at any
+    /// point.
     ///
     /// # Errors
     /// Those of the disk, except that what is missing at the end of a file is not one.
     pub(crate) fn put_back(&self, data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
-        // It can be read, but whoever wrote it may have ended before that was durable, or seen it fail; then no page of it
-        // has been touched in place, and none may be before the copies are safe. Where it is durable the same is written over
-        // it, which no power cut can tear.
+        // It can be read, but whoever wrote it may have ended before that was durable, or seen it
+        // fail; then no page of it has been touched in place, and none may be before the copies are
+        // safe. Where it is durable the same is written over it, which no power cut can tear.
         doublewrite.write_durable(&[&self.bytes], 0)?;
         let ids = if self.is_stamped() { IDS } else { UNSTAMPED_IDS };
         let mut in_place = AlignedBuf::zeroed(PAGE_SIZE);

@@ -11,7 +11,8 @@ pub(crate) enum PoolError {
     /// The disk refused a read, a write or the growth of a file.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A page on disk is not what was written there: a torn write, decay of the medium, or a write in the wrong place.
+    /// A page on disk is not what was written there: a torn write, decay of the medium, or a write
+    /// in the wrong place.
     #[error("{page} in `{file}` at offset {offset} is damaged: {defect}; restore the database from a backup")]
     Corrupt {
         /// The page that was asked for.
@@ -45,7 +46,8 @@ pub(crate) enum PoolError {
         /// Frames asked for.
         frames: usize,
     },
-    /// A write or sync failed earlier, so that nobody knows what is on disk; the pool writes nothing more.
+    /// A write or sync failed earlier, so that nobody knows what is on disk; the pool writes
+    /// nothing more.
     #[error("the buffer pool stopped writing: {reason}; reopen the database")]
     Poisoned {
         /// The first failure.
@@ -64,7 +66,8 @@ pub(crate) enum PoolError {
 pub(crate) enum Damage {
     /// The page is all zeros: it was never written, or its write was lost.
     Blank,
-    /// The page is whole, and has changes that the log does not have. It is the log that is damaged.
+    /// The page is whole, and has changes that the log does not have. It is the log that is
+    /// damaged.
     AheadOfLog,
     /// Anything else.
     Other,
@@ -78,7 +81,8 @@ impl PoolError {
     }
 }
 
-/// Pages that do not hang together; where their checksums are right this is a defect of the engine or of memory.
+/// Pages that do not hang together; where their checksums are right this is a defect of the engine
+/// or of memory.
 pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
     PoolError::Corrupt {
         page,
@@ -89,7 +93,8 @@ pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
     }
 }
 
-/// What an optimistic reader saw may never have existed: it starts over from where it last held something valid.
+/// What an optimistic reader saw may never have existed: it starts over from where it last held
+/// something valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Restart;
 

@@ -1,24 +1,27 @@
 //! Finding pages, reading them in, and making room for them.
 //!
 //! # Readers, loaders and evictors race for a frame
-//! - *Loading*: a thread that misses takes an empty frame, exclusively latched, names the page in the header, and tries
-//!   to enter the frame into the page table. If another thread was first, it gives the frame back and looks again. Else
-//!   it reads the page and only then lets go of the latch; whoever finds the frame in between waits for that.
-//! - *Eviction*: a thread takes a frame's exclusive latch (without waiting), sees that the page is clean, removes it
-//!   from the page table and the header, and keeps the latch until the next page is in.
-//! - *Reading*: a thread reads the page table, then takes a version (or a latch) of the frame, then checks that the
-//!   header names the page, and else looks again.
+//! - *Loading*: a thread that misses takes an empty frame, exclusively latched, names the page in
+//!   the header, and tries to enter the frame into the page table. If another thread was first, it
+//!   gives the frame back and looks again. Else it reads the page and only then lets go of the
+//!   latch; whoever finds the frame in between waits for that.
+//! - *Eviction*: a thread takes a frame's exclusive latch (without waiting), sees that the page is
+//!   clean, removes it from the page table and the header, and keeps the latch until the next page
+//!   is in.
+//! - *Reading*: a thread reads the page table, then takes a version (or a latch) of the frame, then
+//!   checks that the header names the page, and else looks again.
 //!
-//! Why that is enough: the header's page changes only under the exclusive latch, in sections that increment the version.
-//! If the header names the page at some moment after the version was taken and the version stands at the end, no such
-//! section lies in between, so the frame held the page all the time. If the look-up was stale and the frame was reused,
-//! either the header names another page, or the same page was loaded into the same frame again, before the version was
-//! taken, which is as good. A load that failed leaves the header without a page, so that those who waited look again, and
-//! meet the error themselves.
+//! Why that is enough: the header's page changes only under the exclusive latch, in sections that
+//! increment the version. If the header names the page at some moment after the version was taken
+//! and the version stands at the end, no such section lies in between, so the frame held the page
+//! all the time. If the look-up was stale and the frame was reused, either the header names another
+//! page, or the same page was loaded into the same frame again, before the version was taken, which
+//! is as good. A load that failed leaves the header without a page, so that those who waited look
+//! again, and meet the error themselves.
 //!
-//! Who waits for a latch stops when the frame gets another page. Else a thread could wait for a page it never asked for:
-//! it holds page 1, asks for page 2, finds its frame latched by an evictor, who puts page 3 in; and the next holder of
-//! page 3 waits for page 1.
+//! Who waits for a latch stops when the frame gets another page. Else a thread could wait for a
+//! page it never asked for: it holds page 1, asks for page 2, finds its frame latched by an
+//! evictor, who puts page 3 in; and the next holder of page 3 waits for page 1.
 
 use std::time::Duration;
 
@@ -35,14 +38,17 @@ use super::page_table::PageTable;
 use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
 use crate::page::{self, PageDefect};
 
-/// Longest wait for a frame, with no page cleaned in between, before the pool is declared exhausted.
+/// Longest wait for a frame, with no page cleaned in between, before the pool is declared
+/// exhausted.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
-/// After passing so many dirty or latched frames, or seven eighths of a small pool, a thread cleans rather than searches:
-/// threads that contend for the last few clean frames would take the pages of their own descents from each other.
+/// After passing so many dirty or latched frames, or seven eighths of a small pool, a thread cleans
+/// rather than searches: threads that contend for the last few clean frames would take the pages of
+/// their own descents from each other.
 const HOPELESS: usize = 1024;
 
-/// Repeats `attempt` until it gives something. Each attempt that a race spoilt means that another thread got on.
+/// Repeats `attempt` until it gives something. Each attempt that a race spoilt means that another
+/// thread got on.
 #[inline]
 fn retry<T, E>(mut attempt: impl FnMut() -> Result<Option<T>, E>) -> Result<T, E> {
     let mut backoff = Backoff::new();
@@ -58,8 +64,8 @@ impl Pool {
     /// Starts an optimistic read. `id` must come from validated reads.
     ///
     /// # Errors
-    /// [`Interrupt::Restart`] when somebody holds the page exclusively for long (perhaps the caller);
-    /// [`Interrupt::Failed`] when the page cannot be read from disk.
+    /// [`Interrupt::Restart`] when somebody holds the page exclusively for long (perhaps the
+    /// caller); [`Interrupt::Failed`] when the page cannot be read from disk.
     #[inline]
     pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
         let _buffer = cost::scope(Category::Buffer);
@@ -148,10 +154,11 @@ impl Pool {
         })
     }
 
-    /// Latches a page exclusively without reading it from disk: for a page that is about to be formatted. It is all
-    /// zeros when it is first borrowed for a change, after [`Exclusive::prepare`]; before that it may show what it was in
-    /// an earlier life. A guard that is dropped without a change leaves the page as it was. Reserves the page's place in
-    /// the data file if need be.
+    /// Latches a page exclusively without reading it from disk: for a page that is about to be
+    /// formatted. It is all zeros when it is first borrowed for a change, after
+    /// [`Exclusive::prepare`]; before that it may show what it was in an earlier life. A guard that
+    /// is dropped without a change leaves the page as it was. Reserves the page's place in the data
+    /// file if need be.
     ///
     /// # Errors
     /// When there is no frame, or no space on disk.
@@ -166,12 +173,14 @@ impl Pool {
         })
     }
 
-    /// As [`Pool::exclusive`], for redo: a page that is missing in the data file, blank or damaged is given out as zeros,
-    /// and [`Exclusive::was_unreadable`] says why, so that the caller may rebuild it from the log. If the guard is
-    /// dropped without that, the page stays as unreadable as it was.
+    /// As [`Pool::exclusive`], for redo: a page that is missing in the data file, blank or damaged
+    /// is given out as zeros, and [`Exclusive::was_unreadable`] says why, so that the caller may
+    /// rebuild it from the log. If the guard is dropped without that, the page stays as unreadable
+    /// as it was.
     ///
     /// # Errors
-    /// When the disk fails in another way, there is no frame, or no space on disk for a missing page.
+    /// When the disk fails in another way, there is no frame, or no space on disk for a missing
+    /// page.
     pub(crate) fn exclusive_or_blank(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         self.check_limit(id)?;
         retry(|| match self.table.get(id) {
@@ -208,7 +217,8 @@ impl Pool {
         if id < PageTable::LIMIT { self.table.get(id) } else { None }
     }
 
-    /// Tells the clock that the page was used. Mostly only reads, as the header is shared by all users of the page.
+    /// Tells the clock that the page was used. Mostly only reads, as the header is shared by all
+    /// users of the page.
     #[inline]
     fn touch(&self, frame: FrameId) {
         let referenced = &self.frames.header(frame).referenced;
@@ -242,7 +252,8 @@ impl Pool {
         held
     }
 
-    /// The frame that has the page at some moment during the call; reads the page in if no frame has.
+    /// The frame that has the page at some moment during the call; reads the page in if no frame
+    /// has.
     #[inline]
     pub(super) fn find_or_load(&self, id: PageId) -> Result<FrameId, PoolError> {
         self.check_limit(id)?;
@@ -267,10 +278,11 @@ impl Pool {
         PoolError::Corrupt { page, defect, damage, file: self.data.path(), offset }
     }
 
-    /// Checks bytes that were read for the page. By the WAL rule the log has every change that is on disk: a page that
-    /// says otherwise, and the log, do not belong together. The log that counts for a page that this pool has not written
-    /// is the one that was there when the pool was made; it may have grown past what was lost. Nor may a page be older than it
-    /// is known to have been.
+    /// Checks bytes that were read for the page. By the WAL rule the log has every change that is
+    /// on disk: a page that says otherwise, and the log, do not belong together. The log that
+    /// counts for a page that this pool has not written is the one that was there when the pool was
+    /// made; it may have grown past what was lost. Nor may a page be older than it is known to have
+    /// been.
     fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), PoolError> {
         page::verify(bytes, id).map_err(|defect| {
             let damage = if defect == PageDefect::Blank { Damage::Blank } else { Damage::Other };
@@ -314,8 +326,8 @@ impl Pool {
         }
     }
 
-    /// A frame for the page, exclusively latched and entered in the table, its bytes not yet the page's; `None` when
-    /// the page is in the pool by now.
+    /// A frame for the page, exclusively latched and entered in the table, its bytes not yet the
+    /// page's; `None` when the page is in the pool by now.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         self.wal_rule.before_blocking();
@@ -342,8 +354,9 @@ impl Pool {
         self.verify(id, bytes)
     }
 
-    /// Reads pages in that are going to be needed, several at a time, as far as they can be read and frames are to be had
-    /// easily. What is wrong with the others shows when they are asked for.
+    /// Reads pages in that are going to be needed, several at a time, as far as they can be read
+    /// and frames are to be had easily. What is wrong with the others shows when they are asked
+    /// for.
     pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 64;
         let end = PageId::new(self.growth.len() / PAGE_SIZE as u64);
@@ -360,7 +373,8 @@ impl Pool {
             let mut reads: Vec<(u64, &mut [u8])> = claimed
                 .iter()
                 .map(|&(id, frame)| {
-                    // SAFETY: the frames are different, latched exclusively by this thread, and no guard for them exists.
+                    // SAFETY: the frames are different, latched exclusively by this thread, and no
+                    // guard for them exists.
                     let bytes = unsafe { self.frames.bytes_mut(frame) };
                     (id.get() * PAGE_SIZE as u64, bytes)
                 })
@@ -382,7 +396,8 @@ impl Pool {
         }
     }
 
-    /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of both.
+    /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of
+    /// both.
     pub(super) fn abandon(&self, id: PageId, frame: FrameId) {
         self.table.remove(id, frame);
         self.release_empty(frame);
@@ -420,15 +435,16 @@ impl Pool {
 
     fn free_frame(&self) -> Option<FrameId> {
         let frame = self.free.lock().pop()?;
-        // A straggler with a stale look-up may hold the latch for an instant, to find that the page is gone.
+        // A straggler with a stale look-up may hold the latch for an instant, to find that the page
+        // is gone.
         let latched = self.frames.header(frame).latch.exclusive(&self.lot, || true);
         assert!(latched);
         Some(frame)
     }
 
-    /// Turns the clock until it finds a clean page that was not used since the last time around, and evicts it. Two
-    /// rounds without one mean that there is none. Long before that, when nearly all pages are dirty, it is better to
-    /// clean some.
+    /// Turns the clock until it finds a clean page that was not used since the last time around,
+    /// and evicts it. Two rounds without one mean that there is none. Long before that, when nearly
+    /// all pages are dirty, it is better to clean some.
     fn evict(&self) -> Option<FrameId> {
         let mut hopeless = 0;
         for _ in 0..2 * self.frames() {

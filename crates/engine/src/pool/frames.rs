@@ -34,7 +34,8 @@ impl FrameId {
 pub(super) struct Header {
     /// Guards the frame's bytes and the fields below as they say.
     pub(super) latch: Latch,
-    /// The page in the frame, 0 for none. Changed under the exclusive latch, in a section that counts as a change.
+    /// The page in the frame, 0 for none. Changed under the exclusive latch, in a section that
+    /// counts as a change.
     pub(super) page: AtomicU64,
     /// Whether the page is dirty, and from which log record on.
     pub(super) recovery_gsn: RecoveryGsn,
@@ -42,7 +43,8 @@ pub(super) struct Header {
     pub(super) referenced: AtomicBool,
     /// Which of all pages that were ever brought into a frame this one is. Changed as `page` is.
     pub(super) arrival: AtomicU64,
-    /// The arrivals of the page and of the one that it was last found to be a child of; see [`super::Optimistic::is_known_child_of`].
+    /// The arrivals of the page and of the one that it was last found to be a child of; see
+    /// [`super::Optimistic::is_known_child_of`].
     pub(super) child_of: AtomicU64,
 }
 
@@ -76,14 +78,15 @@ unsafe impl Send for Frames {}
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// Allocates `count` frames of zeros. If there are many, they start at a huge page, and the system is asked for such:
-    /// memory is then in use from the first frame of each on.
+    /// Allocates `count` frames of zeros. If there are many, they start at a huge page, and the
+    /// system is asked for such: memory is then in use from the first frame of each on.
     ///
     /// `None` when the system does not give so much memory.
     pub(super) fn new(count: usize) -> Option<Self> {
         let len = count.checked_mul(PAGE_SIZE)?;
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { BLOCK_SIZE };
-        // Asking for a byte-aligned, longer piece lets the allocator take fresh zero pages from the system untouched.
+        // Asking for a byte-aligned, longer piece lets the allocator take fresh zero pages from the
+        // system untouched.
         let layout = Layout::array::<u8>(len.checked_add(align)?).ok()?;
         let mut headers = Vec::new();
         headers.try_reserve_exact(count).ok()?;
@@ -115,7 +118,8 @@ impl Frames {
         &self.headers[frame.0 as usize]
     }
 
-    /// Address of the frame's bytes: [`PAGE_SIZE`] of them, aligned to [`BLOCK_SIZE`], valid as long as `self`.
+    /// Address of the frame's bytes: [`PAGE_SIZE`] of them, aligned to [`BLOCK_SIZE`], valid as
+    /// long as `self`.
     #[inline]
     pub(super) fn page(&self, frame: FrameId) -> *const u8 {
         self.page_mut(frame).as_ptr()
@@ -131,8 +135,8 @@ impl Frames {
     /// The frame's bytes.
     ///
     /// # Safety
-    /// The caller holds the frame's latch, shared or exclusively, as long as the result is used, and makes no
-    /// conflicting use of [`Frames::bytes_mut`].
+    /// The caller holds the frame's latch, shared or exclusively, as long as the result is used,
+    /// and makes no conflicting use of [`Frames::bytes_mut`].
     #[inline]
     pub(super) unsafe fn bytes(&self, frame: FrameId) -> &[u8] {
         // SAFETY: in bounds and initialised; the caller's latch keeps writers out.
@@ -142,7 +146,8 @@ impl Frames {
     /// The frame's bytes, for changes.
     ///
     /// # Safety
-    /// The caller holds the frame's latch exclusively as long as the result is used, and has no other reference to them.
+    /// The caller holds the frame's latch exclusively as long as the result is used, and has no
+    /// other reference to them.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the frame's latch says who may change its bytes")]
     pub(super) unsafe fn bytes_mut(&self, frame: FrameId) -> &mut [u8] {

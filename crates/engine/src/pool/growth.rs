@@ -6,7 +6,8 @@ use duramen_types::{PAGE_SIZE, PageId};
 
 use super::{Pool, PoolError};
 
-/// How far the file grows at once, in bytes: a device is busy with it for about a millisecond, for which commits wait.
+/// How far the file grows at once, in bytes: a device is busy with it for about a millisecond, for
+/// which commits wait.
 const STEP: u64 = 1 << 20;
 
 /// How long the data file is.
@@ -39,8 +40,9 @@ impl Pool {
         Ok(self.data.verify_name()?)
     }
 
-    /// Makes sure that the data file has a place for the page, so that writing it later cannot run out of space. The
-    /// file grows in steps as long as there is space; on a nearly full disk by as little as needed.
+    /// Makes sure that the data file has a place for the page, so that writing it later cannot run
+    /// out of space. The file grows in steps as long as there is space; on a nearly full disk by as
+    /// little as needed.
     ///
     /// # Errors
     /// The disk's; of a full disk when there is no space. The pool goes on working.

@@ -14,7 +14,8 @@ use super::frames::{FrameId, Header};
 use super::latch::{Upgrade, Version};
 use crate::page::{self, OptimisticPage};
 
-/// A read of a page that holds nothing: whatever it sees counts only after [`Optimistic::validate`].
+/// A read of a page that holds nothing: whatever it sees counts only after
+/// [`Optimistic::validate`].
 #[derive(Clone, Copy)]
 pub(crate) struct Optimistic<'a> {
     pool: &'a Pool,
@@ -38,7 +39,8 @@ impl<'a> Optimistic<'a> {
     /// The bytes, which may change, or become another page's, while they are read.
     #[inline]
     pub(crate) fn page(&self) -> OptimisticPage<'a> {
-        // SAFETY: frames are `PAGE_SIZE` bytes of memory that stays allocated as long as the pool, which outlives 'a.
+        // SAFETY: frames are `PAGE_SIZE` bytes of memory that stays allocated as long as the pool,
+        // which outlives 'a.
         unsafe { OptimisticPage::new(self.pool.frames.page(self.frame)) }
     }
 
@@ -55,14 +57,16 @@ impl<'a> Optimistic<'a> {
         Err(Restart)
     }
 
-    /// Whether the page was found to be a child of `parent` since both have come into their frames. What is in memory stays
-    /// consistent, so a page needs to be compared with what its parent says only once.
+    /// Whether the page was found to be a child of `parent` since both have come into their frames.
+    /// What is in memory stays consistent, so a page needs to be compared with what its parent says
+    /// only once.
     #[inline]
     pub(crate) fn is_known_child_of(&self, parent: &Self) -> bool {
         self.header().child_of.load(Ordering::Relaxed) == self.kinship(parent)
     }
 
-    /// Notes that the page is a child of `parent`: what [`Self::kinship`] was when that was found, before both were validated.
+    /// Notes that the page is a child of `parent`: what [`Self::kinship`] was when that was found,
+    /// before both were validated.
     pub(crate) fn note_child(&self, kinship: u64) {
         self.header().child_of.store(kinship, Ordering::Relaxed);
     }
@@ -82,7 +86,8 @@ impl<'a> Optimistic<'a> {
     /// Turns the read into exclusive access, if nothing has changed since it began.
     ///
     /// # Errors
-    /// [`Restart`] when the page was changed or evicted, is about to be, or has a shared holder that stays for long.
+    /// [`Restart`] when the page was changed or evicted, is about to be, or has a shared holder
+    /// that stays for long.
     pub(crate) fn upgrade(self) -> Result<Exclusive<'a>, Restart> {
         let latch = &self.pool.frames.header(self.frame).latch;
         let mut backoff = Backoff::new();
@@ -130,9 +135,10 @@ impl Drop for Shared<'_> {
 
 /// Exclusive access.
 ///
-/// A change is made in this order: [`Exclusive::prepare`], insert the log record, change the bytes and stamp them with
-/// the record's GSN, drop. (The bytes may also be changed before the record is inserted, but not before `prepare`.)
-/// When the guard is dropped after a change, readers who overlapped with it start over.
+/// A change is made in this order: [`Exclusive::prepare`], insert the log record, change the bytes
+/// and stamp them with the record's GSN, drop. (The bytes may also be changed before the record is
+/// inserted, but not before `prepare`.) When the guard is dropped after a change, readers who
+/// overlapped with it start over.
 pub(crate) struct Exclusive<'a> {
     pool: &'a Pool,
     id: PageId,
@@ -146,10 +152,11 @@ pub(crate) struct Exclusive<'a> {
 enum Origin {
     /// They are the page.
     Page,
-    /// They are the page, but the guard was made to format it anew: they are zeroed before the first change.
+    /// They are the page, but the guard was made to format it anew: they are zeroed before the
+    /// first change.
     Stale,
-    /// They are zeros in a frame of their own; no page until they are changed. With what stood in the way of reading the
-    /// page, if that was tried.
+    /// They are zeros in a frame of their own; no page until they are changed. With what stood in
+    /// the way of reading the page, if that was tried.
     Blank(Option<Box<PoolError>>),
 }
 
@@ -165,7 +172,8 @@ impl<'a> Exclusive<'a> {
         Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin }
     }
 
-    /// As [`Exclusive::new`], for a page that has just been read into the frame: readers of what was in it start over.
+    /// As [`Exclusive::new`], for a page that has just been read into the frame: readers of what
+    /// was in it start over.
     pub(super) fn new_loaded(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
         let mut page = Self::new(pool, id, frame);
         page.changed = true;
@@ -177,9 +185,11 @@ impl<'a> Exclusive<'a> {
         Self::with_origin(pool, id, frame, Origin::Stale)
     }
 
-    /// As [`Exclusive::new`], for a page that is not in the frame that was claimed for it; zeroes the frame.
+    /// As [`Exclusive::new`], for a page that is not in the frame that was claimed for it; zeroes
+    /// the frame.
     pub(super) fn new_blank(pool: &'a Pool, id: PageId, frame: FrameId, unreadable: Option<PoolError>) -> Self {
-        // SAFETY: the caller holds the latch exclusively and passes it on to the guard, which does not exist yet.
+        // SAFETY: the caller holds the latch exclusively and passes it on to the guard, which does
+        // not exist yet.
         unsafe { pool.frames.bytes_mut(frame) }.fill(0);
         Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)))
     }
@@ -196,8 +206,9 @@ impl<'a> Exclusive<'a> {
         page::gsn(self)
     }
 
-    /// Announces a change, before its log record is inserted: from here on a checkpoint takes the page for dirty, from
-    /// a bound that is not above the GSN of that record. Once per guard is enough.
+    /// Announces a change, before its log record is inserted: from here on a checkpoint takes the
+    /// page for dirty, from a bound that is not above the GSN of that record. Once per guard is
+    /// enough.
     #[inline]
     pub(crate) fn prepare(&self) {
         if !self.prepared.replace(true) {
@@ -212,19 +223,21 @@ impl<'a> Exclusive<'a> {
         }
     }
 
-    /// Takes a page that was loaded for this guard out of the pool again, with whatever was done to it.
+    /// Takes a page that was loaded for this guard out of the pool again, with whatever was done to
+    /// it.
     pub(super) fn discard(mut self) {
         self.changed = false;
         self.origin = Origin::Blank(None);
     }
 
-    /// Keeps the pool from writing anything any more: the page was changed in a way that must not reach the disk.
+    /// Keeps the pool from writing anything any more: the page was changed in a way that must not
+    /// reach the disk.
     pub(crate) fn poison(&self, reason: &str) {
         self.pool.poison(reason);
     }
 
-    /// Why the page could not be read, when [`Pool::exclusive_or_blank`] gave out zeros in its stead. They become the
-    /// page when they are changed; until then the page stays unreadable.
+    /// Why the page could not be read, when [`Pool::exclusive_or_blank`] gave out zeros in its
+    /// stead. They become the page when they are changed; until then the page stays unreadable.
     pub(crate) fn was_unreadable(&self) -> Option<&PoolError> {
         match &self.origin {
             Origin::Blank(defect) => defect.as_deref(),
@@ -238,8 +251,8 @@ impl Deref for Exclusive<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and `self` is borrowed
-        // shared. Optimistic readers only read.
+        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
+        // `self` is borrowed shared. Optimistic readers only read.
         unsafe { self.pool.frames.bytes(self.frame) }
     }
 }
@@ -249,8 +262,9 @@ impl DerefMut for Exclusive<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         assert!(self.prepared.get(), "{} is changed without being prepared: the change could be lost", self.id);
         self.changed = true;
-        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and `self` is borrowed
-        // exclusively. Optimistic readers read through `OptimisticPage`, whose reads may race, and discard what they saw.
+        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
+        // `self` is borrowed exclusively. Optimistic readers read through `OptimisticPage`, whose
+        // reads may race, and discard what they saw.
         let bytes = unsafe { self.pool.frames.bytes_mut(self.frame) };
         if matches!(self.origin, Origin::Stale) {
             bytes.fill(0);

@@ -10,15 +10,17 @@
 //!
 //! The shared count is zero while `EXCLUSIVE` is set, and the other way round.
 //!
-//! An optimistic reader takes the version while `EXCLUSIVE` is clear, reads, and then checks that the version is the
-//! same and `EXCLUSIVE` still clear: as in a seqlock, an acquire fence stands between its reads and the check, and a
-//! release fence between the acquisition of `EXCLUSIVE` and the first write, so that a reader that saw any byte of a
-//! write also sees the word that rejects it. An exclusive section that changed nothing leaves the version alone and so
-//! disturbs no reader. (After LeanStore's hybrid latch; the version cannot wrap around during a read, as 2^48 changes of
-//! one page take days.)
+//! An optimistic reader takes the version while `EXCLUSIVE` is clear, reads, and then checks that
+//! the version is the same and `EXCLUSIVE` still clear: as in a seqlock, an acquire fence stands
+//! between its reads and the check, and a release fence between the acquisition of `EXCLUSIVE` and
+//! the first write, so that a reader that saw any byte of a write also sees the word that rejects
+//! it. An exclusive section that changed nothing leaves the version alone and so disturbs no
+//! reader. (After LeanStore's hybrid latch; the version cannot wrap around during a read, as 2^48
+//! changes of one page take days.)
 //!
-//! Waiters spin, then yield, then sleep; `PENDING` keeps a stream of shared holders from starving a writer. A thread must
-//! not take the same latch twice: with a writer waiting in between, the second shared acquisition would wait forever.
+//! Waiters spin, then yield, then sleep; `PENDING` keeps a stream of shared holders from starving a
+//! writer. A thread must not take the same latch twice: with a writer waiting in between, the
+//! second shared acquisition would wait forever.
 
 use std::time::Duration;
 
@@ -124,11 +126,11 @@ impl Latch {
         Ok(())
     }
 
-    /// Waits for exclusive access, as long as `wanted`; returns whether it got it. `wanted` must depend only on what
-    /// changes under this latch held exclusively.
+    /// Waits for exclusive access, as long as `wanted`; returns whether it got it. `wanted` must
+    /// depend only on what changes under this latch held exclusively.
     ///
-    /// A waiter whose page leaves the frame must not go on waiting for the latch: it would wait for a page it did not
-    /// ask for, whose holder may wait for a page that the waiter holds.
+    /// A waiter whose page leaves the frame must not go on waiting for the latch: it would wait for
+    /// a page it did not ask for, whose holder may wait for a page that the waiter holds.
     #[inline]
     #[must_use]
     pub(super) fn exclusive(&self, lot: &ParkingLot, wanted: impl Fn() -> bool) -> bool {
@@ -157,15 +159,16 @@ impl Latch {
         }
     }
 
-    /// Lets shared holders in again that `PENDING` kept out. Other waiting writers lose their precedence for a while.
+    /// Lets shared holders in again that `PENDING` kept out. Other waiting writers lose their
+    /// precedence for a while.
     fn withdraw(&self, lot: &ParkingLot) {
         if self.word.fetch_and(!PENDING, Ordering::Relaxed) & PARKED != 0 {
             self.wake(lot);
         }
     }
 
-    /// Takes shared access if nobody holds the latch exclusively. Overtakes waiting writers: for holders that stay
-    /// for a copy of one page.
+    /// Takes shared access if nobody holds the latch exclusively. Overtakes waiting writers: for
+    /// holders that stay for a copy of one page.
     #[inline]
     pub(super) fn try_shared(&self) -> bool {
         self.try_shared_unless(EXCLUSIVE)
@@ -201,7 +204,8 @@ impl Latch {
         true
     }
 
-    /// Waits until nobody holds the latch exclusively, but only for so long: the caller may itself be the holder.
+    /// Waits until nobody holds the latch exclusively, but only for so long: the caller may itself
+    /// be the holder.
     #[cold]
     pub(super) fn await_unlatched(&self, lot: &ParkingLot) -> bool {
         let mut backoff = Backoff::new();
@@ -225,7 +229,8 @@ impl Latch {
         }
     }
 
-    /// Gives up exclusive access; `changed` tells whether the page was, so that optimistic readers must start over.
+    /// Gives up exclusive access; `changed` tells whether the page was, so that optimistic readers
+    /// must start over.
     #[inline]
     pub(super) fn release_exclusive(&self, changed: bool, lot: &ParkingLot) {
         let step = if changed { VERSION_ONE - EXCLUSIVE } else { EXCLUSIVE.wrapping_neg() };
@@ -250,9 +255,10 @@ fn is_long(backoff: &Backoff) -> bool {
 
 /// Where threads sleep that wait for a latch for long: while the page is read from disk, say.
 ///
-/// A sleeper sets `PARKED` and goes to sleep under the lock of its latch's slot; the waker clears `PARKED` and then takes
-/// that lock before it notifies. So the bit is either seen by the releaser, or set after the release, in which case the
-/// sleeper finds the latch free (or another holder, who will see the bit) and does not sleep on it.
+/// A sleeper sets `PARKED` and goes to sleep under the lock of its latch's slot; the waker clears
+/// `PARKED` and then takes that lock before it notifies. So the bit is either seen by the releaser,
+/// or set after the release, in which case the sleeper finds the latch free (or another holder, who
+/// will see the bit) and does not sleep on it.
 #[derive(Debug)]
 pub(super) struct ParkingLot {
     slots: Box<[CachePadded<Slot>]>,
@@ -288,8 +294,8 @@ impl ParkingLot {
         &self.slots[(address >> 7) % self.slots.len()]
     }
 
-    /// Sleeps while `word` has any of `obstacles` and the latch is `wanted`, until woken (perhaps for nothing) or
-    /// `limit` has passed.
+    /// Sleeps while `word` has any of `obstacles` and the latch is `wanted`, until woken (perhaps
+    /// for nothing) or `limit` has passed.
     fn sleep(&self, word: &AtomicU64, obstacles: u64, wanted: &impl Fn() -> bool, limit: Option<Duration>) {
         self.pre_block_hook.call();
         let slot = self.slot(word);
@@ -308,8 +314,8 @@ impl ParkingLot {
                 Err(other) => now = other,
             }
         }
-        // What makes the latch unwanted was done either by an earlier holder, and is seen here, or by the holder that
-        // saw or will see the bit just set, and wakes.
+        // What makes the latch unwanted was done either by an earlier holder, and is seen here, or
+        // by the holder that saw or will see the bit just set, and wakes.
         if !wanted() {
             return;
         }

@@ -79,8 +79,9 @@ mod models {
         builder.check(body);
     }
 
-    // Loom looks for other orders by the last access to each atomic, which a thread's own load hides. So the thread that
-    // runs first, which is the model's own, is the one that only changes, and the one that looks is spawned.
+    // Loom looks for other orders by the last access to each atomic, which a thread's own load
+    // hides. So the thread that runs first, which is the model's own, is the one that only changes,
+    // and the one that looks is spawned.
 
     #[test]
     fn validated_reads_are_of_one_moment() {
@@ -132,7 +133,8 @@ mod models {
         });
     }
 
-    /// A waiter leaves when the page leaves the frame, even if somebody holds the latch for good after that.
+    /// A waiter leaves when the page leaves the frame, even if somebody holds the latch for good
+    /// after that.
     #[test]
     fn an_unwanted_latch_is_not_waited_for() {
         model(|| {

@@ -1,41 +1,48 @@
 //! The buffer pool: pages in memory, and their way from and to the disk.
 //!
 //! # Purpose
-//! A fixed number of frames holds the pages in use. A page is found through an array (`page_table`), read without
-//! taking anything (`latch`, [`Optimistic`]) or under a latch ([`Shared`], [`Exclusive`]), loaded when it is missing and
-//! replaced by a clock (`fetch`), and written in batches, through a double-write area (`write_back`, `doublewrite`), by
-//! the background cleaner (`cleaner`), by checkpoints, or by a thread in need of a frame.
+//! A fixed number of frames holds the pages in use. A page is found through an array
+//! (`page_table`), read without taking anything (`latch`, [`Optimistic`]) or under a latch
+//! ([`Shared`], [`Exclusive`]), loaded when it is missing and replaced by a clock (`fetch`), and
+//! written in batches, through a double-write area (`write_back`, `doublewrite`), by the background
+//! cleaner (`cleaner`), by checkpoints, or by a thread in need of a frame.
 //!
 //! # Invariants
-//! - A page is in at most one frame. A frame's page changes only under the frame's exclusive latch, in a section that
-//!   increments the latch's version. So a guard that found its page in the frame after taking the version (or the latch)
-//!   is at the right page as long as the version stands (or the latch is held).
+//! - A page is in at most one frame. A frame's page changes only under the frame's exclusive latch,
+//!   in a section that increments the latch's version. So a guard that found its page in the frame
+//!   after taking the version (or the latch) is at the right page as long as the version stands (or
+//!   the latch is held).
 //! - WAL rule: a page goes to disk only after the log has been hardened past the page's GSN.
-//! - A page is overwritten in place only after its new contents are durable in the double-write area, and that area is
-//!   reused only after they are durable in place. So at any moment one of the two copies is whole.
-//! - A page's recovery GSN is not above the GSN of any record whose change to the page may be missing in the data file.
+//! - A page is overwritten in place only after its new contents are durable in the double-write
+//!   area, and that area is reused only after they are durable in place. So at any moment one of
+//!   the two copies is whole.
+//! - A page's recovery GSN is not above the GSN of any record whose change to the page may be
+//!   missing in the data file.
 //! - A frame is reused only when its page is clean.
-//! - A page in the pool has every change that the log had for it when the database was opened (`on_fetch`).
-//! - Pages are written only within the reserved length of the data file, so that a full disk is an error of
-//!   [`Pool::reserve_page`] and never of writing back.
+//! - A page in the pool has every change that the log had for it when the database was opened
+//!   (`on_fetch`).
+//! - Pages are written only within the reserved length of the data file, so that a full disk is an
+//!   error of [`Pool::reserve_page`] and never of writing back.
 //!
 //! # Latch order
-//! The pool imposes no order on page latches; the B+-tree does. The pool itself never waits for a page latch while it
-//! holds another one or its own locks, except for the latch of the page it was asked for; the write-back lock is taken
-//! by threads that hold exclusive latches, so its holder only tries latches. Then `free` (a leaf lock), or the parking
-//! lot's slots (leaf locks). A thread that holds latches may wait here for a disk operation and for the log's
-//! [`WalRule::harden`], which therefore must not need a page latch; and a thread must not wait for *log space* under a
-//! latch if that space comes free only by flushing pages.
-//! No thread may latch a page twice. Each thread may hold a few latches while it asks for another page; what all
-//! threads hold together must leave frames to work with.
+//! The pool imposes no order on page latches; the B+-tree does. The pool itself never waits for a
+//! page latch while it holds another one or its own locks, except for the latch of the page it was
+//! asked for; the write-back lock is taken by threads that hold exclusive latches, so its holder
+//! only tries latches. Then `free` (a leaf lock), or the parking lot's slots (leaf locks). A thread
+//! that holds latches may wait here for a disk operation and for the log's [`WalRule::harden`],
+//! which therefore must not need a page latch; and a thread must not wait for *log space* under a
+//! latch if that space comes free only by flushing pages. No thread may latch a page twice. Each
+//! thread may hold a few latches while it asks for another page; what all threads hold together
+//! must leave frames to work with.
 //!
 //! # Failure
-//! A failed read gives its error to whoever asked, and leaves the page out of the pool. After a failed write or sync
-//! nobody knows what is on disk: the pool is *poisoned*, writes nothing more and fails every request to write; reading
-//! goes on as long as there are clean frames. A full disk shows in [`Pool::reserve_page`] and poisons nothing. A page
-//! that fails its check is [`PoolError::Corrupt`], with the place. So is one from before the pool was made that has a
-//! larger GSN than the log had by then: the log, or the page, is not the one that was there. So is one that is older than it
-//! was when it was last written (`versions.rs`).
+//! A failed read gives its error to whoever asked, and leaves the page out of the pool. After a
+//! failed write or sync nobody knows what is on disk: the pool is *poisoned*, writes nothing more
+//! and fails every request to write; reading goes on as long as there are clean frames. A full disk
+//! shows in [`Pool::reserve_page`] and poisons nothing. A page that fails its check is
+//! [`PoolError::Corrupt`], with the place. So is one from before the pool was made that has a
+//! larger GSN than the log had by then: the log, or the page, is not the one that was there. So is
+//! one that is older than it was when it was last written (`versions.rs`).
 
 mod cleaner;
 mod copy;
@@ -81,19 +88,20 @@ use write_back::WriteBack;
 
 /// What the pool needs from the log.
 pub(crate) trait WalRule: Send + Sync {
-    /// Makes the log durable past the record `gsn`; called before a page that carries `gsn` is written.
+    /// Makes the log durable past the record `gsn`; called before a page that carries `gsn` is
+    /// written.
     ///
     /// # Errors
     /// [`PoolError::Log`] when the log cannot be hardened; the page is not written.
     fn harden(&self, gsn: Gsn) -> Result<(), PoolError>;
 
-    /// A GSN that is not larger than that of any record inserted from now on, never zero. Whoever sees a record in the
-    /// log must also see what its inserter did before (the insertion releases, `end` acquires): fuzzy checkpoints rest
-    /// on that.
+    /// A GSN that is not larger than that of any record inserted from now on, never zero. Whoever
+    /// sees a record in the log must also see what its inserter did before (the insertion releases,
+    /// `end` acquires): fuzzy checkpoints rest on that.
     fn end(&self) -> Gsn;
 
-    /// The caller is about to wait for the disk or for another thread, perhaps for long: nobody should have to wait for what it
-    /// has inserted.
+    /// The caller is about to wait for the disk or for another thread, perhaps for long: nobody
+    /// should have to wait for what it has inserted.
     fn before_blocking(&self) {}
 }
 
@@ -102,10 +110,11 @@ pub(crate) trait WalRule: Send + Sync {
 pub(crate) struct PoolConfig {
     /// Number of page frames, at least [`Pool::MIN_FRAMES`].
     pub(crate) frames: usize,
-    /// The cleaner keeps at most this share of the frames dirty, in percent; at most 90, so that a tenth can be reused
-    /// at once.
+    /// The cleaner keeps at most this share of the frames dirty, in percent; at most 90, so that a
+    /// tenth can be reused at once.
     pub(crate) max_dirty_percent: u8,
-    /// Most pages that the background cleaner writes per second; 0 for no bound. Others who write are not bound by it.
+    /// Most pages that the background cleaner writes per second; 0 for no bound. Others who write
+    /// are not bound by it.
     pub(crate) cleaner_pages_per_second: u64,
     /// How often the cleaner looks when nobody wakes it.
     pub(crate) cleaner_interval: Duration,
@@ -186,11 +195,12 @@ impl Pool {
     /// Fewest frames a pool can work with.
     pub(crate) const MIN_FRAMES: usize = if cfg!(duramen_loom) { 1 } else { 64 };
 
-    /// Makes a pool over `data`, with `doublewrite` as its double-write area, whose pages have been put back ([`FoundArea`]).
-    /// No thread is started: see [`Pool::start_cleaner`].
+    /// Makes a pool over `data`, with `doublewrite` as its double-write area, whose pages have been
+    /// put back ([`FoundArea`]). No thread is started: see [`Pool::start_cleaner`].
     ///
     /// # Errors
-    /// [`PoolError::TooSmall`], [`PoolError::NoMemory`], or the disk's when the length of `data` cannot be found out.
+    /// [`PoolError::TooSmall`], [`PoolError::NoMemory`], or the disk's when the length of `data`
+    /// cannot be found out.
     pub(crate) fn new(
         config: PoolConfig,
         data: Arc<dyn File>,
@@ -233,7 +243,8 @@ impl Pool {
         self.frames.count()
     }
 
-    /// Stops all writing, after a failure that leaves unknown what is on disk. The first reason is kept.
+    /// Stops all writing, after a failure that leaves unknown what is on disk. The first reason is
+    /// kept.
     pub(crate) fn poison(&self, reason: &str) {
         self.poison_reason.get_or_init(|| reason.to_owned());
         self.poisoned.store(true, Ordering::Release);

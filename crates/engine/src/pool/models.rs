@@ -6,8 +6,8 @@ use duramen_types::{PAGE_SIZE, PageId, TableId};
 use super::*;
 use crate::page::{self, PageType};
 
-/// A file in which every page is intact, and a trace of what is in the pool's only frame: models know nothing of plain
-/// memory, and so nothing of what a thread may see there.
+/// A file in which every page is intact, and a trace of what is in the pool's only frame: models
+/// know nothing of plain memory, and so nothing of what a thread may see there.
 #[derive(Debug)]
 struct Pages {
     in_frame: AtomicU64,

@@ -1,13 +1,15 @@
 //! Where a page is: page number to frame.
 //!
-//! Page numbers are dense, so the table is an array, in two levels: a fixed top of pointers to chunks, and chunks of
-//! entries that are allocated when a page of theirs is first asked for and stay until the table goes away. A look-up is
-//! two loads and takes no lock. An entry is the frame's number plus 1, or 0 when the page is not in the pool; the bit
-//! [`WRITTEN`] is apart from that and stays once it is set: the page was written since the table was made.
+//! Page numbers are dense, so the table is an array, in two levels: a fixed top of pointers to
+//! chunks, and chunks of entries that are allocated when a page of theirs is first asked for and
+//! stay until the table goes away. A look-up is two loads and takes no lock. An entry is the
+//! frame's number plus 1, or 0 when the page is not in the pool; the bit [`WRITTEN`] is apart from
+//! that and stays once it is set: the page was written since the table was made.
 //!
-//! Who changes an entry's frame: from 0 by the CAS of the thread that holds the new frame exclusively; back to 0 by the holder
-//! of that frame's exclusive latch. So a page is never in two frames. A page that is being read from disk is in the
-//! table already, its frame latched exclusively.
+//! Who changes an entry's frame: from 0 by the CAS of the thread that holds the new frame
+//! exclusively; back to 0 by the holder of that frame's exclusive latch. So a page is never in two
+//! frames. A page that is being read from disk is in the table already, its frame latched
+//! exclusively.
 
 use duramen_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use duramen_types::PageId;
@@ -53,12 +55,14 @@ impl PageTable {
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: a pointer in `top` is to `CHUNK` entries that live as long as the table, and the index is below that.
+        // SAFETY: a pointer in `top` is to `CHUNK` entries that live as long as the table, and the
+        // index is below that.
         let entry = unsafe { &*chunk.add(page.get() as usize % CHUNK) };
         frame_of(entry.load(Ordering::Acquire))
     }
 
-    /// Puts `page` into `frame`, which the caller holds exclusively, unless it is in the pool already.
+    /// Puts `page` into `frame`, which the caller holds exclusively, unless it is in the pool
+    /// already.
     pub(super) fn try_insert(&self, page: PageId, frame: FrameId) -> bool {
         let entry = self.entry(page);
         // Only pages in the pool are written, so the bit does not change while there is no frame.

@@ -1,22 +1,25 @@
 //! From which log record on a page is dirty.
 //!
-//! Two words per frame, both 0 while the page is clean. `rec` bounds from below the GSN of every record whose change may
-//! not be durable in place; `fresh` does the same for the changes that came after the last copy for writing was made.
+//! Two words per frame, both 0 while the page is clean. `rec` bounds from below the GSN of every
+//! record whose change may not be durable in place; `fresh` does the same for the changes that came
+//! after the last copy for writing was made.
 //!
-//! - *Before* a log record is inserted, its inserter, holding the page exclusively, sets to the log's end whichever of
-//!   the two is 0 (`rec` first). Redo takes the GSN of the record it applies, and goes through a page's records in order,
-//!   so the first one is the bound.
-//! - Copying the page sets `fresh` to 0, under the shared latch: every change before that is in the copy, every later
-//!   one sets it again.
-//! - Only when the copy is durable does `rec` go up, to `fresh`. Until then a checkpoint still sees the old bound.
+//! - *Before* a log record is inserted, its inserter, holding the page exclusively, sets to the
+//!   log's end whichever of the two is 0 (`rec` first). Redo takes the GSN of the record it
+//!   applies, and goes through a page's records in order, so the first one is the bound.
+//! - Copying the page sets `fresh` to 0, under the shared latch: every change before that is in the
+//!   copy, every later one sets it again.
+//! - Only when the copy is durable does `rec` go up, to `fresh`. Until then a checkpoint still sees
+//!   the old bound.
 //!
-//! That last step competes with a thread that has just latched the page and is about to set `fresh`. If `fresh` is not
-//! 0, it is final until the next copy and can be taken over without the latch. If it is 0, it is taken over only under
-//! the shared latch, when nobody can be about to set it; if that is not to be had at once, `rec` stays as low as it was,
-//! which is safe, and the page is written again later.
+//! That last step competes with a thread that has just latched the page and is about to set
+//! `fresh`. If `fresh` is not 0, it is final until the next copy and can be taken over without the
+//! latch. If it is 0, it is taken over only under the shared latch, when nobody can be about to set
+//! it; if that is not to be had at once, `rec` stays as low as it was, which is safe, and the page
+//! is written again later.
 //!
-//! A page that was copied stays dirty, hence in its frame, until this last step, and pages are copied by one thread at a
-//! time; so the words are about the same page all along.
+//! A page that was copied stays dirty, hence in its frame, until this last step, and pages are
+//! copied by one thread at a time; so the words are about the same page all along.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -57,8 +60,8 @@ impl RecoveryGsn {
         self.fresh.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes that the page changes by records from `bound` on. The caller holds the page exclusively. Returns whether
-    /// the page was clean before.
+    /// Notes that the page changes by records from `bound` on. The caller holds the page
+    /// exclusively. Returns whether the page was clean before.
     pub(super) fn note(&self, bound: Gsn) -> bool {
         assert!(!bound.is_zero(), "no log record has GSN 0");
         if self.is_noted() {
@@ -98,7 +101,8 @@ impl RecoveryGsn {
         fresh == 0
     }
 
-    /// Forgets every change. The caller has held the page exclusively since it was clean. Returns whether there was any.
+    /// Forgets every change. The caller has held the page exclusively since it was clean. Returns
+    /// whether there was any.
     pub(super) fn forget(&self) -> bool {
         self.fresh.store(0, Ordering::Relaxed);
         self.rec.swap(0, Ordering::Relaxed) != 0
@@ -167,7 +171,8 @@ mod models {
                 log_end: AtomicU64::new(1),
             });
             page.change();
-            // The thread that runs first only changes: loom notices conflicts best from the other side.
+            // The thread that runs first only changes: loom notices conflicts best from the other
+            // side.
             let cleaner = {
                 let page = Arc::clone(&page);
                 thread::spawn("cleaner", move || {

@@ -1,15 +1,19 @@
-//! Which version of each page is on disk, at least: what tells a page from an older version of itself.
+//! Which version of each page is on disk, at least: what tells a page from an older version of
+//! itself.
 //!
-//! A device may lose a write, and a page may be put back from a copy. Such a page is whole, and so is its checksum; where the
-//! tree's shape has not changed since, nothing about it is wrong but its age. So whenever pages have been written, durably,
-//! their GSNs are noted here, and each checkpoint writes what has been noted to the file `versions`. A page that is read
-//! later must not have a lower GSN than was noted.
+//! A device may lose a write, and a page may be put back from a copy. Such a page is whole, and so
+//! is its checksum; where the tree's shape has not changed since, nothing about it is wrong but its
+//! age. So whenever pages have been written, durably, their GSNs are noted here, and each
+//! checkpoint writes what has been noted to the file `versions`. A page that is read later must not
+//! have a lower GSN than was noted.
 //!
-//! What is noted is what was durable in place when it was noted. The file need not be written in step with anything: a block
-//! of it that is lost, torn or older says less and nothing wrong, one that is no block of this database's file counts as
-//! blank, and a GSN that the log has not reached, as in a file that is newer than the others, is not believed. And what it
-//! says is enough: all changes from before a checkpoint that recovery does not repeat are in the versions that were written
-//! before it. A page that has the noted version or a later one gets the rest from the log.
+//! What is noted is what was durable in place when it was noted. The file need not be written in
+//! step with anything: a block of it that is lost, torn or older says less and nothing wrong, one
+//! that is no block of this database's file counts as blank, and a GSN that the log has not
+//! reached, as in a file that is newer than the others, is not believed. And what it says is
+//! enough: all changes from before a checkpoint that recovery does not repeat are in the versions
+//! that were written before it. A page that has the noted version or a later one gets the rest from
+//! the log.
 //!
 //! The file is an array of blocks of 4,096 bytes; block `b` is for the pages from `b * 511` on:
 //!
@@ -81,7 +85,8 @@ impl Versions {
         self.noted.lock().gsns.get(page.get() as usize).copied().unwrap_or(Gsn::ZERO)
     }
 
-    /// Notes that these pages are on disk in these versions, durably. To be called by one at a time, in the order of writing.
+    /// Notes that these pages are on disk in these versions, durably. To be called by one at a
+    /// time, in the order of writing.
     pub(super) fn note(&self, pages: impl Iterator<Item = (PageId, Gsn)>) {
         let mut noted = self.noted.lock();
         for (page, gsn) in pages {
@@ -97,7 +102,8 @@ impl Versions {
         }
     }
 
-    /// Writes what has been noted since the last time. What does not fit a full disk is left for the next time.
+    /// Writes what has been noted since the last time. What does not fit a full disk is left for
+    /// the next time.
     ///
     /// # Errors
     /// Those of the disk.

@@ -3,11 +3,14 @@
 //! # A batch
 //! Cleaner, checkpoints and threads in need of a frame all write through here, one batch at a time:
 //!
-//! 1. *Stage*: latch each page shared (skip it if somebody holds it exclusively), copy it, note that, unlatch.
-//! 2. *Harden* the log past the largest GSN in the copies (the WAL rule), and seal the copies with their checksums.
+//! 1. *Stage*: latch each page shared (skip it if somebody holds it exclusively), copy it, note
+//!    that, unlatch.
+//! 2. *Harden* the log past the largest GSN in the copies (the WAL rule), and seal the copies with
+//!    their checksums.
 //! 3. Write the copies to the double-write area, durable.
 //! 4. Write the copies in place, and sync the data file.
-//! 5. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]); pages that did not change since step 1 are clean.
+//! 5. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]); pages that did not change since step
+//!    1 are clean.
 //!
 //! A failure up to step 2 leaves everything as it was; one after that poisons the pool.
 //!
@@ -99,8 +102,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Notes that the page in `frame`, which the caller holds exclusively, is about to change by a record that is not yet
-    /// in the log, or by the record `redone`.
+    /// Notes that the page in `frame`, which the caller holds exclusively, is about to change by a
+    /// record that is not yet in the log, or by the record `redone`.
     #[inline]
     pub(super) fn note_change(&self, frame: FrameId, redone: Option<Gsn>) {
         if !self.frames.header(frame).recovery_gsn.is_noted() {
@@ -119,8 +122,8 @@ impl Pool {
         }
     }
 
-    /// Takes a page out of a frame that was claimed for it but never got its contents. The caller holds the frame
-    /// exclusively, and has from the start, so the frame is in no batch.
+    /// Takes a page out of a frame that was claimed for it but never got its contents. The caller
+    /// holds the frame exclusively, and has from the start, so the frame is in no batch.
     pub(super) fn disown(&self, id: PageId, frame: FrameId) {
         if self.frames.header(frame).recovery_gsn.forget() {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
@@ -128,14 +131,16 @@ impl Pool {
         self.abandon(id, frame);
     }
 
-    /// Every page that was dirtied by a record inserted before the call, with a bound that is not above the GSN of any
-    /// record whose change may be missing on disk: for a fuzzy checkpoint. Pages dirtied during the call may be missing.
+    /// Every page that was dirtied by a record inserted before the call, with a bound that is not
+    /// above the GSN of any record whose change may be missing on disk: for a fuzzy checkpoint.
+    /// Pages dirtied during the call may be missing.
     pub(crate) fn dirty_pages(&self) -> Vec<(PageId, Gsn)> {
         let mut pages = Vec::new();
         for frame in self.frames.ids() {
             let header = self.frames.header(frame);
             let Some(rec_gsn) = header.recovery_gsn.get() else { continue };
-            // If the page is cleaned and replaced before this, the pair names another page, for nothing.
+            // If the page is cleaned and replaced before this, the pair names another page, for
+            // nothing.
             let page = header.page.load(Ordering::Relaxed);
             if page != 0 {
                 pages.push((PageId::new(page), rec_gsn));
@@ -144,14 +149,16 @@ impl Pool {
         pages
     }
 
-    /// Writes every page that may lack a change by a record before `gsn`; they are durable when it returns. The caller
-    /// must hold no latch. `gsn` should not lie beyond the log's end, or the call may follow writers for long.
+    /// Writes every page that may lack a change by a record before `gsn`; they are durable when it
+    /// returns. The caller must hold no latch. `gsn` should not lie beyond the log's end, or the
+    /// call may follow writers for long.
     ///
     /// # Errors
     /// Those of the log and the disk. After the latter the pool is poisoned.
     pub(crate) fn flush_before(&self, gsn: Gsn) -> Result<(), PoolError> {
         self.check_poison()?;
-        // Once: pages that are redone meanwhile are dirty from before `gsn`, too, and there may be many.
+        // Once: pages that are redone meanwhile are dirty from before `gsn`, too, and there may be
+        // many.
         let mut frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
         while !frames.is_empty() {
             self.sort_by_page(&mut frames);
@@ -179,8 +186,8 @@ impl Pool {
         self.flush_before(Gsn::new(end.saturating_add(1)))
     }
 
-    /// Sorts frames by their pages: neighbours on disk can be written together. Frames may get other pages meanwhile, so each
-    /// is asked once; a sort whose keys change may panic.
+    /// Sorts frames by their pages: neighbours on disk can be written together. Frames may get
+    /// other pages meanwhile, so each is asked once; a sort whose keys change may panic.
     pub(super) fn sort_by_page(&self, frames: &mut [FrameId]) {
         frames.sort_by_cached_key(|frame| self.frames.header(*frame).page.load(Ordering::Relaxed));
     }
@@ -215,8 +222,8 @@ impl Pool {
         Ok(self.write_batch(&mut self.write_back.batch.lock(), frames)?.written)
     }
 
-    /// Writes a batch of the pages that the clock comes to next, or waits for the batch that another thread is writing.
-    /// Returns whether there is hope of a clean page.
+    /// Writes a batch of the pages that the clock comes to next, or waits for the batch that
+    /// another thread is writing. Returns whether there is hope of a clean page.
     pub(super) fn clean_for_eviction(&self) -> Result<bool, PoolError> {
         self.wake_cleaner();
         let finished = self.write_back.finished.load(Ordering::Acquire);
@@ -267,8 +274,8 @@ impl Pool {
         Ok(Outcome { written, skipped })
     }
 
-    /// Copies the candidates' pages into the batch, in the order of their page ids as far as they come that way; returns
-    /// the largest page GSN, and a page that was skipped.
+    /// Copies the candidates' pages into the batch, in the order of their page ids as far as they
+    /// come that way; returns the largest page GSN, and a page that was skipped.
     fn stage(&self, batch: &mut Batch, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
         batch.area.clear();
         batch.frames.clear();

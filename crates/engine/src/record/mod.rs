@@ -12,7 +12,8 @@
 //! | `CheckpointTransactions`, `CheckpointPages` | a part of the tables (see `checkpoint.rs`) |
 //! | `CheckpointEnd` | the counters that must survive |
 //!
-//! A record with page operations is atomic: it is in the log whole or not at all, and so is what it does.
+//! A record with page operations is atomic: it is in the log whole or not at all, and so is what it
+//! does.
 
 mod codec;
 mod op;
@@ -96,7 +97,8 @@ impl Kind {
 /// The page operations of a record, in order, with their pages.
 pub(crate) struct PageOps<'a> {
     reader: Reader<'a>,
-    /// The record's own page, for the one operation of an `Update`; otherwise each operation has its page before it.
+    /// The record's own page, for the one operation of an `Update`; otherwise each operation has
+    /// its page before it.
     single: Option<PageId>,
 }
 

@@ -1,7 +1,7 @@
 //! Page operations: the smallest changes to one page, as the log records them.
 //!
-//! The running engine changes pages by nothing else than [`PageOp::apply`], and redo calls the same function. What redo
-//! makes of a page therefore is what was there, by construction.
+//! The running engine changes pages by nothing else than [`PageOp::apply`], and redo calls the same
+//! function. What redo makes of a page therefore is what was there, by construction.
 
 use duramen_types::{PageId, TableId};
 
@@ -19,7 +19,8 @@ pub(crate) enum PageOp<'a> {
     Change { slot: u16, at: u16, remove: u16, add: &'a [u8], flags: SlotFlags },
     /// A record goes from a leaf.
     Remove { slot: u16 },
-    /// The left part of a split: entries from `slot` on have moved away, `separator` is the new upper fence.
+    /// The left part of a split: entries from `slot` on have moved away, `separator` is the new
+    /// upper fence.
     Truncate { slot: u16, separator: &'a [u8] },
     /// The child at `slot` of an inner node was split at `separator`; `right` is the new sibling.
     SplitChild { slot: u16, separator: &'a [u8], right: PageId },
@@ -130,8 +131,8 @@ impl<'a> PageOp<'a> {
         })
     }
 
-    /// Whether the operation is one that could have been done to this page: asked when a log and a page meet that may not
-    /// belong together.
+    /// Whether the operation is one that could have been done to this page: asked when a log and a
+    /// page meet that may not belong together.
     pub(crate) fn fits(&self, page: &[u8]) -> bool {
         let is = |ty| page::page_type(page) == Some(ty);
         let node = Node(page);
@@ -163,7 +164,8 @@ impl<'a> PageOp<'a> {
         }
     }
 
-    /// Changes `page`. Slots are checked against the page, so that a damaged log or page is an error, not a panic.
+    /// Changes `page`. Slots are checked against the page, so that a damaged log or page is an
+    /// error, not a panic.
     #[inline]
     pub(crate) fn apply(&self, page: &mut [u8]) -> Result<(), Misfit> {
         match *self {
@@ -263,7 +265,8 @@ fn change(page: &mut [u8], slot: usize, at: usize, remove: usize, add: &[u8], fl
     Ok(())
 }
 
-/// The part in which two values differ: where it begins, how long it is in `old`, and what `new` has there.
+/// The part in which two values differ: where it begins, how long it is in `old`, and what `new`
+/// has there.
 #[inline]
 pub(crate) fn difference<'a>(old: &[u8], new: &'a [u8]) -> (usize, usize, &'a [u8]) {
     let same_front = old.iter().zip(new).take_while(|(a, b)| a == b).count();

@@ -6,8 +6,8 @@ use super::codec::{Malformed, Reader, put_bytes, put_number};
 use super::tree::Tree;
 use crate::page::SlotFlags;
 
-/// The inverse of an update. It names a key, not a slot: by the time it is needed, splits and merges may have moved the
-/// record to another page.
+/// The inverse of an update. It names a key, not a slot: by the time it is needed, splits and
+/// merges may have moved the record to another page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Undo<'a> {
     /// The key was added: it becomes a ghost.
@@ -72,7 +72,8 @@ impl<'a> Undo<'a> {
     }
 }
 
-/// A deferred free: pages that a transaction makes superfluous and that are freed after it has committed.
+/// A deferred free: pages that a transaction makes superfluous and that are freed after it has
+/// committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DeferredFree {
     /// An overflow chain: its first page and its number.

@@ -1,8 +1,10 @@
-//! What the crash interrupted: which transactions were not over, and which pages may lack changes on disk.
+//! What the crash interrupted: which transactions were not over, and which pages may lack changes
+//! on disk.
 //!
-//! The checkpoint's tables are read first. What the logs have behind it is read once, for analysis and redo together
-//! (`redo.rs`): each log by itself, several at a time, and then what they say is put together ([`Part`]). So nothing here may
-//! depend on in which order records of different logs are met; GSNs say what came last.
+//! The checkpoint's tables are read first. What the logs have behind it is read once, for analysis
+//! and redo together (`redo.rs`): each log by itself, several at a time, and then what they say is
+//! put together ([`Part`]). So nothing here may depend on in which order records of different logs
+//! are met; GSNs say what came last.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +26,8 @@ use crate::txn_state::table::{TxnEntry, TxnState};
 /// Pages that a checkpoint knows to lack changes on disk, and from which GSN on.
 pub(super) type DirtyPages = HashMap<PageId, Gsn, BuildNumberHasher>;
 
-/// The state of transactions and pages: at the checkpoint first, and at the end of the logs once they have been read.
+/// The state of transactions and pages: at the checkpoint first, and at the end of the logs once
+/// they have been read.
 #[derive(Debug)]
 pub(super) struct Analysis {
     /// Transactions that are not over.
@@ -33,7 +36,8 @@ pub(super) struct Analysis {
     pub(super) pages: DirtyPages,
     /// No transaction has this number or a higher one.
     pub(super) next_txn: TxnId,
-    /// For each log, where the records begin that the checkpoint's table of transactions may not know.
+    /// For each log, where the records begin that the checkpoint's table of transactions may not
+    /// know.
     pub(super) behind: Vec<Lsn>,
     /// Transactions that the checkpoint knows.
     known: Arc<HashSet<TxnId, BuildNumberHasher>>,
@@ -65,7 +69,8 @@ impl Analysis {
         Part { known: Arc::clone(&self.known), scattered: self.scattered, ..Part::default() }
     }
 
-    /// The tables of the checkpoint: the state from which the records behind its begin record lead on.
+    /// The tables of the checkpoint: the state from which the records behind its begin record lead
+    /// on.
     fn read_tables(&mut self, logs: &Log, begin: Lsn) -> Result<()> {
         let mut scanner = logs.scan_one(LogId::ZERO, begin);
         let mut first = true;
@@ -116,7 +121,8 @@ impl Analysis {
         self.txns.retain(|txn, _| !all.over.contains(txn));
         for (txn, seen) in seen {
             let known = self.txns.get(&txn).copied();
-            // A checkpoint that has an entry without its first record was taken while that was inserted: it is this one.
+            // A checkpoint that has an entry without its first record was taken while that was
+            // inserted: it is this one.
             let first = known.map(|entry| entry.first).filter(|first| !first.is_zero()).unwrap_or(seen.first);
             let (state, last) = match (seen.committed, seen.active, known) {
                 (Some((_, last)), ..) => (TxnState::Committed, last),
@@ -132,7 +138,8 @@ impl Analysis {
         Ok(())
     }
 
-    /// How many groups of pages the logs show to be in use: a page that has changed was allocated before.
+    /// How many groups of pages the logs show to be in use: a page that has changed was allocated
+    /// before.
     pub(super) fn groups(&self) -> u64 {
         self.pages_end.get().checked_sub(1).map_or(0, |last| bitmap::locate(PageId::new(last)).0 + 1)
     }
@@ -142,11 +149,11 @@ fn behind(page: PageId) -> PageId {
     PageId::new(page.get().saturating_add(1))
 }
 
-/// GSN of a transaction's last record as a checkpoint knows it, if that lies before the place from which analysis reads the
-/// log that has it; else zero, for then analysis has come to it.
+/// GSN of a transaction's last record as a checkpoint knows it, if that lies before the place from
+/// which analysis reads the log that has it; else zero, for then analysis has come to it.
 ///
-/// Where it reads from was looked at in one log after the other. So a transaction with records in several logs may have one
-/// behind that place in a log, and a later one before it in another.
+/// Where it reads from was looked at in one log after the other. So a transaction with records in
+/// several logs may have one behind that place in a log, and a later one before it in another.
 fn gsn_before(logs: &Log, from: &[Lsn], last: LogAddress) -> Result<Gsn> {
     let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;
     if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(last, logs.read(last))?.gsn) }
@@ -161,7 +168,8 @@ pub(super) struct Part {
     scattered: bool,
     /// Transactions that are not over, as far as these logs tell.
     txns: HashMap<TxnId, Seen, BuildNumberHasher>,
-    /// Those that are, of which another log or the checkpoint may know. Nothing follows the record that says so.
+    /// Those that are, of which another log or the checkpoint may know. Nothing follows the record
+    /// that says so.
     over: HashSet<TxnId, BuildNumberHasher>,
     /// All pages that have changed are below.
     pages_end: PageId,
@@ -174,8 +182,8 @@ pub(super) struct Part {
 struct Seen {
     /// The first record.
     first: Gsn,
-    /// The last one by which it is active. One that has committed repeats the deferred frees that are left; that
-    /// counts once its commit record has been repeated, too.
+    /// The last one by which it is active. One that has committed repeats the deferred frees that
+    /// are left; that counts once its commit record has been repeated, too.
     active: Option<(Gsn, LogAddress)>,
     /// The last commit record with deferred frees.
     committed: Option<(Gsn, LogAddress)>,
@@ -229,8 +237,9 @@ impl Part {
         self.txns.entry(record.txn).and_modify(|known| *known = known.join(seen)).or_insert(seen);
     }
 
-    /// Forgets transactions that are over, when all logs have been read up to the same GSN: every record of theirs has been met
-    /// by then, whatever its log. So what is kept is as much as there were transactions at a time, and not in the logs.
+    /// Forgets transactions that are over, when all logs have been read up to the same GSN: every
+    /// record of theirs has been met by then, whatever its log. So what is kept is as much as there
+    /// were transactions at a time, and not in the logs.
     pub(super) fn forget_over(mut parts: Vec<&mut Self>) {
         let over: Vec<TxnId> = parts.iter().flat_map(|part| part.over.iter().copied()).collect();
         for part in &mut parts {

@@ -1,5 +1,6 @@
-//! What recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and the thread that does it:
-//! first the losers, since others may wait for their locks; then the pages that nobody has needed yet.
+//! What recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and the
+//! thread that does it: first the losers, since others may wait for their locks; then the pages
+//! that nobody has needed yet.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::{self, JoinHandle};
@@ -40,13 +41,15 @@ impl BackgroundRecovery {
         self.undo_queue.count()
     }
 
-    /// Brings the transactions to their end that have been left, until it is told to stop, and waits for those that
-    /// others work on. The caller must hold no latch, and must not be one of them.
+    /// Brings the transactions to their end that have been left, until it is told to stop, and
+    /// waits for those that others work on. The caller must hold no latch, and must not be one of
+    /// them.
     pub(crate) fn finish_transactions(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         self.undo_queue.finish_all(parts, stop)
     }
 
-    /// Redoes every page that still lacks changes, until it is told to stop. The caller must hold no latch.
+    /// Redoes every page that still lacks changes, until it is told to stop. The caller must hold
+    /// no latch.
     pub(crate) fn finish_redo(&self, failures: Failures<'_>, stop: &AtomicBool) -> Result<()> {
         match self.unredone.get() {
             Some(unredone) if unredone.count() > 0 => {
@@ -57,15 +60,16 @@ impl BackgroundRecovery {
         }
     }
 
-    /// Starts the thread, if there is something to do. It ends when all is done, with a checkpoint, or at
-    /// [`BackgroundRecovery::stop`].
+    /// Starts the thread, if there is something to do. It ends when all is done, with a checkpoint,
+    /// or at [`BackgroundRecovery::stop`].
     pub(crate) fn start(&self, maintenance: Arc<dyn Maintenance>) -> std::io::Result<()> {
         if self.pages() == 0 && self.transactions() == 0 {
             return Ok(());
         }
         let stop = Arc::clone(&self.stop);
         let work = move || {
-            // A failure has put the database out of service. A damaged page is for those to report who need it.
+            // A failure has put the database out of service. A damaged page is for those to report
+            // who need it.
             let finished = maintenance.finish_in_doubt(&stop);
             let redone = finished.and_then(|()| {
                 loop {
@@ -88,7 +92,8 @@ impl BackgroundRecovery {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.lock().take() {
-            // A panic in it has been printed; what it left is done when it is needed, or by the next opening.
+            // A panic in it has been printed; what it left is done when it is needed, or by the
+            // next opening.
             let _ = thread.join();
         }
     }

@@ -1,14 +1,15 @@
-//! Redo on demand: the database is open, and pages are redone when they are first needed, or in the background (Sauer, Graefe,
-//! Härder: Instant restore and restart after a failure).
+//! Redo on demand: the database is open, and pages are redone when they are first needed, or in the
+//! background (Sauer, Graefe, Härder: Instant restore and restart after a failure).
 //!
-//! Redo keeps its last window instead of repeating it, sorted by page ([`Kept`]). Transactions begin; the pool redoes
-//! each page of the window that it reads in ([`crate::pool::RedoOnFetch`]), while a thread goes through them in the
-//! order of the data file. A page is redone once, by who loads it: it is entered into the dirty page table first, and
-//! only then taken from the pages that are left. So a checkpoint that looks at the latter before the former misses
-//! none, and the log is kept from the first record that any of them lacks.
+//! Redo keeps its last window instead of repeating it, sorted by page ([`Kept`]). Transactions
+//! begin; the pool redoes each page of the window that it reads in ([`crate::pool::RedoOnFetch`]),
+//! while a thread goes through them in the order of the data file. A page is redone once, by who
+//! loads it: it is entered into the dirty page table first, and only then taken from the pages that
+//! are left. So a checkpoint that looks at the latter before the former misses none, and the log is
+//! kept from the first record that any of them lacks.
 //!
-//! A page that cannot be redone stays as it is, and whoever needs it gets the error. The log keeps its changes, and the next
-//! opening tries again.
+//! A page that cannot be redone stays as it is, and whoever needs it gets the error. The log keeps
+//! its changes, and the next opening tries again.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +75,8 @@ impl Unredone {
         self.left.lock().pages.range(from..).map(|(page, _)| *page).take(most).collect()
     }
 
-    /// Redoes what is left, until it is told to stop. Damaged pages stay behind; the first of them is the error.
+    /// Redoes what is left, until it is told to stop. Damaged pages stay behind; the first of them
+    /// is the error.
     pub(super) fn redo_all(&self, pool: &Pool, stop: &AtomicBool) -> Result<(), PoolError> {
         let batch = BATCH.min(pool.frames() / 8).max(1);
         let (mut from, mut damaged) = (PageId::ZERO, None);

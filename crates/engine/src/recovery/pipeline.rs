@@ -1,20 +1,24 @@
-//! Several logs, read by several threads and repeated by several threads: a pipeline of two stages (Scalable logging through
-//! NVM, section 3.2).
+//! Several logs, read by several threads and repeated by several threads: a pipeline of two stages
+//! (Scalable logging through NVM, section 3.2).
 //!
-//! The first stage reads logs and sorts what they say into buckets, by page; the second takes bucket after bucket. Between
-//! them are *windows*: all records with GSNs in a range, of all logs. A window is repeated while the next one is read, and
-//! windows are repeated one after the other. So what a page gets is in the order of GSNs, whatever log it is from: within a
-//! window the second stage sorts a bucket, and a later window has higher GSNs only.
+//! The first stage reads logs and sorts what they say into buckets, by page; the second takes
+//! bucket after bucket. Between them are *windows*: all records with GSNs in a range, of all logs.
+//! A window is repeated while the next one is read, and windows are repeated one after the other.
+//! So what a page gets is in the order of GSNs, whatever log it is from: within a window the second
+//! stage sorts a bucket, and a later window has higher GSNs only.
 //!
-//! A window is read in *steps*. A step is a range of GSNs as well, and each log is read up to its end by some thread; when
-//! all have been, it is seen how much memory the window uses by now. A record's GSN is no less than its log has bytes behind
-//! the one before ([`duramen_wal::Log`]), so what a step may add is bounded by its range and the number of logs. Ranges
-//! without records are skipped. What is in which window depends on the logs alone and not on how fast threads are.
+//! A window is read in *steps*. A step is a range of GSNs as well, and each log is read up to its
+//! end by some thread; when all have been, it is seen how much memory the window uses by now. A
+//! record's GSN is no less than its log has bytes behind the one before ([`duramen_wal::Log`]), so
+//! what a step may add is bounded by its range and the number of logs. Ranges without records are
+//! skipped. What is in which window depends on the logs alone and not on how fast threads are.
 //!
-//! Any thread does either: whoever has nothing to do reads on, or else takes a bucket. One thread can do it all.
+//! Any thread does either: whoever has nothing to do reads on, or else takes a bucket. One thread
+//! can do it all.
 //!
-//! The last window may be kept rather than repeated: see `on_demand.rs`. It takes as much as there is memory for; those before it
-//! are as small as usual, since large ones are repeated more slowly: they leave the processor's caches.
+//! The last window may be kept rather than repeated: see `on_demand.rs`. It takes as much as there
+//! is memory for; those before it are as small as usual, since large ones are repeated more slowly:
+//! they leave the processor's caches.
 
 use duramen_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use duramen_types::Gsn;
@@ -31,8 +35,8 @@ pub(super) trait Stages: Send + Sync + 'static {
     /// An empty run for the log with this number.
     fn run(&self, log: usize) -> Self::Run;
 
-    /// Adds the log's next records to `run`, as long as their GSNs are below `limit`; returns the GSN of the next one, or
-    /// `None` at the end of the log.
+    /// Adds the log's next records to `run`, as long as their GSNs are below `limit`; returns the
+    /// GSN of the next one, or `None` at the end of the log.
     fn read(&self, source: &mut Self::Source, limit: Gsn, run: &mut Self::Run) -> Result<Option<Gsn>>;
 
     /// A step is over: all logs have been read up to the same GSN.
@@ -46,8 +50,8 @@ pub(super) trait Stages: Send + Sync + 'static {
     /// Memory that a run uses, in bytes; zero if it has nothing to repeat.
     fn size(run: &Self::Run) -> usize;
 
-    /// Repeats a bucket of a window. Different threads do so for different buckets at the same time, and one after the other
-    /// for the same bucket.
+    /// Repeats a bucket of a window. Different threads do so for different buckets at the same
+    /// time, and one after the other for the same bucket.
     fn repeat(&self, window: &[Self::Run], bucket: usize) -> Result<()>;
 
     /// Empties a run of a window that has been repeated.
@@ -63,7 +67,8 @@ pub(super) struct Portions {
     pub(super) step: u64,
     /// Buckets in a window.
     pub(super) buckets: usize,
-    /// The last window is not repeated but left ([`Over::kept`]); it may use so many bytes of memory.
+    /// The last window is not repeated but left ([`Over::kept`]); it may use so many bytes of
+    /// memory.
     pub(super) keep: Option<usize>,
 }
 
@@ -89,8 +94,8 @@ pub(super) struct Pipeline<S: Stages> {
 struct State<S: Stages> {
     /// The logs; `None` while a thread reads one.
     logs: Vec<Option<Log<S>>>,
-    /// Whether a window is being read; if so, the number of the first log that nobody has read in this step, up to which GSN
-    /// the step goes, and how many logs are being read.
+    /// Whether a window is being read; if so, the number of the first log that nobody has read in
+    /// this step, up to which GSN the step goes, and how many logs are being read.
     is_reading: bool,
     next_log: usize,
     limit: Gsn,
@@ -99,7 +104,8 @@ struct State<S: Stages> {
     window_from: u64,
     /// A window that has been read while the one before was not yet repeated.
     waiting: Option<Vec<S::Run>>,
-    /// The window that is being repeated, the first bucket that nobody has taken up, and how many are being repeated.
+    /// The window that is being repeated, the first bucket that nobody has taken up, and how many
+    /// are being repeated.
     window: Option<Arc<Vec<S::Run>>>,
     next_bucket: usize,
     repeaters: usize,
@@ -282,7 +288,8 @@ impl<S: Stages> Pipeline<S> {
     }
 }
 
-/// Whether what is left of the logs will fit the window, too, if it takes as much memory as what has been read for it does.
+/// Whether what is left of the logs will fit the window, too, if it takes as much memory as what
+/// has been read for it does.
 fn all_fits(used: usize, read: u64, left: u64, most: usize) -> bool {
     used as u128 * u128::from(read + left) <= most as u128 * u128::from(read)
 }

@@ -1,12 +1,13 @@
-//! Analysis and redo: the logs are read once for both, and every change that a page lacks is repeated, page by page within a
-//! window of the logs.
+//! Analysis and redo: the logs are read once for both, and every change that a page lacks is
+//! repeated, page by page within a window of the logs.
 //!
-//! A page may lack a change if the checkpoint's table says so, or if the table does not have the page and the change is later than
-//! the checkpoint ([`Lacked`]). That is known when a record is read, so nothing has to be known of the records behind.
+//! A page may lack a change if the checkpoint's table says so, or if the table does not have the
+//! page and the change is later than the checkpoint ([`Lacked`]). That is known when a record is
+//! read, so nothing has to be known of the records behind.
 //!
-//! Threads read the logs and repeat what they say by a pipeline (`pipeline.rs`). The pages of a bucket are visited in the
-//! order of the data file, some at a time, which are read together: a device gives a fraction of its speed when it is asked
-//! for one page after the other.
+//! Threads read the logs and repeat what they say by a pipeline (`pipeline.rs`). The pages of a
+//! bucket are visited in the order of the data file, some at a time, which are read together: a
+//! device gives a fraction of its speed when it is asked for one page after the other.
 
 use std::collections::HashSet;
 
@@ -34,17 +35,19 @@ use crate::record::PageOps;
 /// Most pages that a thread reads together.
 const BATCH: usize = 64;
 
-/// Memory that each window before the last uses if the last is kept, in bytes: what is repeated should fit the processor's caches.
+/// Memory that each window before the last uses if the last is kept, in bytes: what is repeated
+/// should fit the processor's caches.
 const USUAL_WINDOW: usize = 32 << 20;
 
 /// Steps in which a window is read, if the log has nothing but what is to be repeated.
 const STEPS: usize = 8;
 
-/// Buckets for each of several threads: so many that none waits long for another at the end of a window.
+/// Buckets for each of several threads: so many that none waits long for another at the end of a
+/// window.
 const BUCKETS_PER_THREAD: usize = 8;
 
-/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. With instant recovery,
-/// the last window is left to whoever needs its pages; it is bounded like any other.
+/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. With instant
+/// recovery, the last window is left to whoever needs its pages; it is bounded like any other.
 pub(super) fn redo(
     pool: &Arc<Pool>,
     options: &Options,
@@ -71,8 +74,8 @@ pub(super) fn redo(
         pool: Arc::clone(pool),
         lacked,
         visited: (0..portions.buckets).map(|_| Mutex::default()).collect(),
-        // All threads together keep at most half of the pool's frames busy, and none reads more than the pool does at a
-        // time, so that no page is replaced before its turn comes.
+        // All threads together keep at most half of the pool's frames busy, and none reads more
+        // than the pool does at a time, so that no page is replaced before its turn comes.
         batch: BATCH.min(frames / (2 * threads)).min(frames / 8).max(1),
         counts: Counts::default(),
         gauge: Gauge::new(options.recovery_observer.as_ref(), RecoveryPass::Redo, Some(bytes), 2),
@@ -94,7 +97,8 @@ pub(super) fn redo(
     Ok(unredone)
 }
 
-/// The logs from where the first record is that a page may lack, or that the checkpoint does not know.
+/// The logs from where the first record is that a page may lack, or that the checkpoint does not
+/// know.
 fn sources(logs: &Log, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     let lacked = logs.positions_before(first_lacked);
     let extents = logs.extents();
@@ -130,10 +134,11 @@ impl Lacked {
 
     /// Whether a page may lack a change.
     ///
-    /// What the checkpoint says of a page counts: it may have been written since its first change behind the checkpoint. Of one
-    /// that the checkpoint does not name, all changes are told that are later, by GSN, whatever the log: a page that has rotted
-    /// is rebuilt from an image and all that follows it, and with several logs, whose ends the checkpoint looked at one after
-    /// the other, some of that may lie before the end of its log as the checkpoint saw it.
+    /// What the checkpoint says of a page counts: it may have been written since its first change
+    /// behind the checkpoint. Of one that the checkpoint does not name, all changes are told that
+    /// are later, by GSN, whatever the log: a page that has rotted is rebuilt from an image and all
+    /// that follows it, and with several logs, whose ends the checkpoint looked at one after the
+    /// other, some of that may lie before the end of its log as the checkpoint saw it.
     fn contains(&self, page: PageId, gsn: Gsn) -> bool {
         self.pages.get(&page).map_or(gsn > self.checkpoint, |first| *first <= gsn)
     }
@@ -260,8 +265,8 @@ impl Redo {
     }
 }
 
-/// Leaves the pages of a window to whoever needs them, but for those that are in the pool already: those are not going to be
-/// loaded, and are redone now, by so many threads.
+/// Leaves the pages of a window to whoever needs them, but for those that are in the pool already:
+/// those are not going to be loaded, and are redone now, by so many threads.
 fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
     let (kept, next) = (Arc::new(kept), AtomicUsize::new(0));
     let shared = (Arc::clone(redo), Arc::clone(&kept));

@@ -1,7 +1,8 @@
 //! The third pass: in-doubt transactions, which the crash interrupted, are brought to their end.
 //!
-//! Each is brought back first as it was (`in_doubt.rs`). Then losers are rolled back, and the deferred frees of winners
-//! are done: before the database is open, or after that, by instant recovery (`undo_queue.rs`).
+//! Each is brought back first as it was (`in_doubt.rs`). Then losers are rolled back, and the
+//! deferred frees of winners are done: before the database is open, or after that, by instant
+//! recovery (`undo_queue.rs`).
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, parallel};
@@ -16,8 +17,9 @@ use crate::progress::{Gauge, RecoveryPass};
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::table::{TxnEntry, TxnState};
 
-/// Undoes the losers and cleans up behind the winners that had no time to, or leaves that for after the opening. Any order is
-/// right, and so is none, since locks kept the transactions apart: threads take one after the other.
+/// Undoes the losers and cleans up behind the winners that had no time to, or leaves that for after
+/// the opening. Any order is right, and so is none, since locks kept the transactions apart:
+/// threads take one after the other.
 pub(super) fn finish_transactions(
     host: &Arc<dyn RecoveryHost>,
     logs: &Arc<Log>,
@@ -40,7 +42,8 @@ pub(super) fn finish_transactions(
     let (shared, logs, rest, failed) =
         (Arc::clone(host), Arc::clone(logs), Mutex::new(resumed), AtomicBool::new(false));
     let work = move || {
-        // Of one thread, which takes the latest first: the end of the log is read once for many short transactions.
+        // Of one thread, which takes the latest first: the end of the log is read once for many
+        // short transactions.
         let mut logs = logs.read_back();
         while !failed.load(Ordering::Relaxed) {
             let next = rest.lock().pop();

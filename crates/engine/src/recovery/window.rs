@@ -1,27 +1,31 @@
 //! A stretch of the logs, sorted by page.
 //!
-//! Redo does not repeat records in the order of the log but the changes of one page after the other, for as many records
-//! at a time as fit a given amount of memory (a window). So each page is read once per window, whatever the size of the
-//! pool, and it is known beforehand which pages those are. Recovery in parallel by page rests on the same (Scalable
-//! logging through NVM, section 3.2).
+//! Redo does not repeat records in the order of the log but the changes of one page after the
+//! other, for as many records at a time as fit a given amount of memory (a window). So each page is
+//! read once per window, whatever the size of the pool, and it is known beforehand which pages
+//! those are. Recovery in parallel by page rests on the same (Scalable logging through NVM, section
+//! 3.2).
 //!
 //! # Why the order of the log matters only within a page
-//! - A page operation names one page, and neither reads nor changes another ([`PageOp::apply`] has nothing else at hand).
-//!   Splits, merges and allocations are several operations, each on its own page.
-//! - Whether a page has a record's changes is told by that page's GSN. Pages of one record reach the disk independently
-//!   of each other in normal operation too, and redo copes with any mixture.
-//! - The operations of one record on one page stay together and in order, under one latch: no page reaches the disk with
-//!   a part of them.
+//! - A page operation names one page, and neither reads nor changes another ([`PageOp::apply`] has
+//!   nothing else at hand). Splits, merges and allocations are several operations, each on its own
+//!   page.
+//! - Whether a page has a record's changes is told by that page's GSN. Pages of one record reach
+//!   the disk independently of each other in normal operation too, and redo copes with any mixture.
+//! - The operations of one record on one page stay together and in order, under one latch: no page
+//!   reaches the disk with a part of them.
 
 use duramen_sync::{Mutex, parallel};
 use duramen_types::{Gsn, PageId};
 
 use crate::record::{PageOp, Reader};
 
-/// So many pages that lie one after the other in the data file are in the same bucket: they are read together.
+/// So many pages that lie one after the other in the data file are in the same bucket: they are
+/// read together.
 const STRIPE: u64 = 16;
 
-/// One operation of a window: on which page, by which record, of which log's run, and where it is in [`Run::bytes`]. In this order.
+/// One operation of a window: on which page, by which record, of which log's run, and where it is
+/// in [`Run::bytes`]. In this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Change {
     page: PageId,

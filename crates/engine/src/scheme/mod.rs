@@ -1,8 +1,8 @@
 //! The seam between the engine and the way it makes changes durable.
 //!
-//! B+-tree, locks and transactions are the same code over every storage scheme; they call this trait and nothing else of
-//! it. [`WalScheme`] is ARIES over a write-ahead log; schemes that update persistent memory in place or harden batches
-//! of transactions implement the same calls.
+//! B+-tree, locks and transactions are the same code over every storage scheme; they call this
+//! trait and nothing else of it. [`WalScheme`] is ARIES over a write-ahead log; schemes that update
+//! persistent memory in place or harden batches of transactions implement the same calls.
 
 mod wal;
 
@@ -17,22 +17,25 @@ use crate::error::Result;
 
 /// What a page update, a commit, a rollback, an eviction, a checkpoint and a restart must do.
 pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
-    /// Where the records of a transaction go that is about to write its first, if they go to one place.
+    /// Where the records of a transaction go that is about to write its first, if they go to one
+    /// place.
     fn home(&self, txn: TxnId) -> LogId;
 
-    /// Records a page update, a compensation, or the end of a transaction whose [`Self::home`] is given, in the order of
-    /// the calls; or a change that no transaction owns. A page update is recorded while its pages are latched. Never fails;
-    /// a failure shows at the next [`Self::harden`].
+    /// Records a page update, a compensation, or the end of a transaction whose [`Self::home`] is
+    /// given, in the order of the calls; or a change that no transaction owns. A page update is
+    /// recorded while its pages are latched. Never fails; a failure shows at the next
+    /// [`Self::harden`].
     fn log(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted;
 
-    /// As [`Self::log`], for a commit, and what else is to be hardened by itself: what is waited for must have been recorded
-    /// in this way.
+    /// As [`Self::log`], for a commit, and what else is to be hardened by itself: what is waited
+    /// for must have been recorded in this way.
     fn log_commit(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted;
 
     /// As [`Self::log_commit`], for a record of a checkpoint. Where each log ended goes to `tails`.
     fn log_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted;
 
-    /// Waits until everything up to and including `gsn` survives a crash: that of a commit, at `own` if the caller knows.
+    /// Waits until everything up to and including `gsn` survives a crash: that of a commit, at
+    /// `own` if the caller knows.
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
 
     /// As [`Self::harden`], for what is no commit: it does not wait until others join it.
@@ -41,8 +44,8 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Asks for everything up to and including `gsn` to survive a crash, and does not wait.
     fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened;
 
-    /// The calling thread, which has recorded something, may not call again for long: others' commits may be waiting until
-    /// what it has recorded survives a crash.
+    /// The calling thread, which has recorded something, may not call again for long: others'
+    /// commits may be waiting until what it has recorded survives a crash.
     fn before_blocking(&self);
 
     /// Whether everything up to and including `gsn` survives a crash.
@@ -69,8 +72,8 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Bytes that a record with a payload of this length takes.
     fn record_bytes(&self, payload: usize) -> u64;
 
-    /// Whether the user's limit would let `bytes` of records be set aside if nothing below `gsn` were kept, and `returned` bytes of
-    /// those set aside were given back.
+    /// Whether the user's limit would let `bytes` of records be set aside if nothing below `gsn`
+    /// were kept, and `returned` bytes of those set aside were given back.
     fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool;
 
     /// Bytes of the records from `gsn` on; those of the log that has most of them.
@@ -82,14 +85,15 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Forgets the records below `gsn`: nothing needs them any more.
     fn recycle_below(&self, gsn: Gsn) -> Result<()>;
 
-    /// What the scheme keeps outside of the log's own files is of this generation from now on, durably.
+    /// What the scheme keeps outside of the log's own files is of this generation from now on,
+    /// durably.
     fn stamp(&self, generation: u64);
 
     /// Keeps the logs, for a copy of them.
     fn hold_logs(&self) -> LogHold;
 
-    /// Waits until everything logged by now survives a crash. Of several logs, some may then have more; the GSN tells behind
-    /// what it does not count.
+    /// Waits until everything logged by now survives a crash. Of several logs, some may then have
+    /// more; the GSN tells behind what it does not count.
     fn harden_all(&self) -> Result<Gsn>;
 
     /// For each log, where its records below `gsn` end, all of which are hardened.

@@ -1,4 +1,5 @@
-//! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable (ARIES).
+//! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable
+//! (ARIES).
 
 use duramen_sync::Arc;
 use duramen_sync::cpu;
@@ -43,11 +44,13 @@ impl WalScheme {
 
     /// The log for a record about `page` of a transaction with this home.
     ///
-    /// What ends a transaction goes to a log that has all its records, or to the log of the checkpoints. A checkpoint's tables
-    /// are read when its begin record is in its log already, and lack a transaction that is over by then. If its end lay in
-    /// a third log, before the place from which analysis reads that, an earlier record of it could lie behind that place
-    /// of a log that was looked at sooner: analysis would take the transaction for interrupted, and undo would take back
-    /// what had been committed. By page, records without a page go to the first log for that reason.
+    /// What ends a transaction goes to a log that has all its records, or to the log of the
+    /// checkpoints. A checkpoint's tables are read when its begin record is in its log already, and
+    /// lack a transaction that is over by then. If its end lay in a third log, before the place
+    /// from which analysis reads that, an earlier record of it could lie behind that place of a log
+    /// that was looked at sooner: analysis would take the transaction for interrupted, and undo
+    /// would take back what had been committed. By page, records without a page go to the first log
+    /// for that reason.
     #[inline]
     fn route(&self, home: Option<LogId>, page: PageId) -> LogId {
         if self.logs.count() == 1 {
@@ -218,8 +221,8 @@ impl WalRule for WalScheme {
         if !self.logs.needs_synchronizations() {
             return self.logs.harden_at_once(gsn, None).map_err(failed);
         }
-        // What a page holds must be in the logs after any crash; that all logs are hardened up to there is not enough, for
-        // recovery would not know.
+        // What a page holds must be in the logs after any crash; that all logs are hardened up to
+        // there is not enough, for recovery would not know.
         let inserted = self.logs.synchronize(gsn).map_err(failed)?;
         let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.address()));
         hardened.map_err(failed)

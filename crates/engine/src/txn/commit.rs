@@ -1,8 +1,9 @@
 //! A commit on its way to the disk.
 //!
-//! Flush pipelining (Aether, section 4): the thread that ran a transaction does not wait for its commit record to be
-//! hardened but goes on with other transactions. What tells it, or somebody else, about the outcome is a [`Commit`]: it
-//! can be waited for, awaited by an async program of any runtime, looked at, or handed a function to call.
+//! Flush pipelining (Aether, section 4): the thread that ran a transaction does not wait for its
+//! commit record to be hardened but goes on with other transactions. What tells it, or somebody
+//! else, about the outcome is a [`Commit`]: it can be waited for, awaited by an async program of
+//! any runtime, looked at, or handed a function to call.
 
 use std::fmt;
 use std::future::Future;
@@ -15,10 +16,12 @@ use super::Txn;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// The outcome of [`crate::Txn::commit_async`]: the transaction is over and its changes are visible, but whoever is told
-/// of it must be told only when this is done. Dropping it does not take the commit back.
+/// The outcome of [`crate::Txn::commit_async`]: the transaction is over and its changes are
+/// visible, but whoever is told of it must be told only when this is done. Dropping it does not
+/// take the commit back.
 ///
-/// Like a transaction it keeps the database in use: a directory can be opened again when all of them are gone.
+/// Like a transaction it keeps the database in use: a directory can be opened again when all of
+/// them are gone.
 #[must_use = "the transaction is durable only when this says so"]
 pub struct Commit(State);
 
@@ -43,8 +46,8 @@ impl Commit {
         Self(State::Hardening(hardened, txn))
     }
 
-    /// Whether [`Commit::wait`] would return at once, for better or worse. Costs one look at memory, or a part of
-    /// the work where logs are hardened together.
+    /// Whether [`Commit::wait`] would return at once, for better or worse. Costs one look at
+    /// memory, or a part of the work where logs are hardened together.
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Done(_) => true,
@@ -69,10 +72,11 @@ impl Commit {
         }
     }
 
-    /// Has `call` called with the outcome: on a thread of the log when the commit is durable, or at once on this one when
-    /// it is already. That thread makes all such calls and wakes all tasks, one after the other: a call that takes its
-    /// time delays the others, and one that waits until another is made, or a task is woken, waits for ever. Closing the
-    /// database waits for the call that is being made.
+    /// Has `call` called with the outcome: on a thread of the log when the commit is durable, or at
+    /// once on this one when it is already. That thread makes all such calls and wakes all tasks,
+    /// one after the other: a call that takes its time delays the others, and one that waits until
+    /// another is made, or a task is woken, waits for ever. Closing the database waits for the call
+    /// that is being made.
     ///
     /// # Panics
     /// After the outcome has been given out to a task that awaited it.

@@ -1,11 +1,12 @@
 //! Commit and abort.
 //!
-//! The life of a commit under early lock release (Aether, section 3): the commit record enters the log buffer, which
-//! fixes its place in the order; the locks on records and gaps go; the ghosts and pages that the transaction left behind
-//! are cleared away; the locks on tables go; then the caller waits until the record is hardened. Whoever sees the
-//! changes in between commits behind it in the log. One that only reads has no record: it waits for the pre-committed
-//! transactions that it has seen instead, which its locks tell it (`lock/table.rs`). So does one that is aborted by
-//! choice, since its caller may act on what it has read; one that has to run again tells nobody anything.
+//! The life of a commit under early lock release (Aether, section 3): the commit record enters the
+//! log buffer, which fixes its place in the order; the locks on records and gaps go; the ghosts and
+//! pages that the transaction left behind are cleared away; the locks on tables go; then the caller
+//! waits until the record is hardened. Whoever sees the changes in between commits behind it in the
+//! log. One that only reads has no record: it waits for the pre-committed transactions that it has
+//! seen instead, which its locks tell it (`lock/table.rs`). So does one that is aborted by choice,
+//! since its caller may act on what it has read; one that has to run again tells nobody anything.
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
@@ -25,13 +26,13 @@ use crate::txn_state::log::Mark;
 use crate::txn_state::undo::undo_to;
 
 impl Txn {
-    /// Makes the transaction's changes permanent and visible. When this returns, they survive any crash (not so under
-    /// [`CommitMode::Async`]).
+    /// Makes the transaction's changes permanent and visible. When this returns, they survive any
+    /// crash (not so under [`CommitMode::Async`]).
     ///
     /// # Errors
     /// [`crate::Error::MustAbort`] when an operation failed before: the transaction is rolled back.
-    /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] when the log could not be hardened: whether the transaction
-    /// is committed shows when the database is reopened.
+    /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] when the log could not be hardened:
+    /// whether the transaction is committed shows when the database is reopened.
     pub fn commit(self) -> Result<()> {
         let mode = self.engine.options.commit;
         self.commit_in(mode)
@@ -47,8 +48,9 @@ impl Txn {
         self.harden(unhardened)
     }
 
-    /// As [`Txn::commit`], but under [`CommitMode::Pipelined`] it does not wait: the changes are visible when this
-    /// returns, and durable when what it returns says so. In the other modes that is done already.
+    /// As [`Txn::commit`], but under [`CommitMode::Pipelined`] it does not wait: the changes are
+    /// visible when this returns, and durable when what it returns says so. In the other modes that
+    /// is done already.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -75,8 +77,9 @@ impl Txn {
         }
     }
 
-    /// As [`Txn::abort`], but under [`CommitMode::Pipelined`] it does not wait: the changes are gone when this returns, and
-    /// what the transaction has read may be acted on when what it returns says so.
+    /// As [`Txn::abort`], but under [`CommitMode::Pipelined`] it does not wait: the changes are
+    /// gone when this returns, and what the transaction has read may be acted on when what it
+    /// returns says so.
     pub fn abort_async(mut self) -> Commit {
         let seen = self.seen_by_choice();
         match self.abort_now() {
@@ -121,12 +124,13 @@ impl Txn {
         self.engine.scheme().harden(gsn, own).map_err(|error| self.engine.note(error))
     }
 
-    /// Takes all changes of the transaction back. As after a commit, what the transaction has read may be acted on when
-    /// this returns: it is hardened. (Dropping a transaction takes its changes back, too, and waits for nothing.)
+    /// Takes all changes of the transaction back. As after a commit, what the transaction has read
+    /// may be acted on when this returns: it is hardened. (Dropping a transaction takes its changes
+    /// back, too, and waits for nothing.)
     ///
     /// # Errors
-    /// [`crate::Error::Io`] and others when the rollback could not be completed; the database is out of service then,
-    /// and reopening it completes the rollback.
+    /// [`crate::Error::Io`] and others when the rollback could not be completed; the database is
+    /// out of service then, and reopening it completes the rollback.
     pub fn abort(mut self) -> Result<()> {
         self.engine.health.check_process()?;
         let seen = self.seen_by_choice();
@@ -137,8 +141,8 @@ impl Txn {
         self.harden(Unhardened::seen(seen))
     }
 
-    /// What has to be hardened before the application may act on an abort. A transaction that has failed and is to run
-    /// again learns nothing from this attempt.
+    /// What has to be hardened before the application may act on an abort. A transaction that has
+    /// failed and is to run again learns nothing from this attempt.
     fn seen_by_choice(&self) -> Gsn {
         if self.must_abort || planted!(AbortAcknowledgedEarly) {
             Gsn::ZERO
@@ -194,7 +198,8 @@ impl Unhardened {
     }
 }
 
-/// Ends the transaction but for the last wait; returns what must be hardened before it is acknowledged.
+/// Ends the transaction but for the last wait; returns what must be hardened before it is
+/// acknowledged.
 fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Unhardened> {
     if !context.log.has_written() {
         let seen = seen(context, mode);
@@ -240,8 +245,9 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     Ok(unhardened)
 }
 
-/// What must be hardened before anybody may act on what the transaction has read: the commits of those that released
-/// their locks early to it. A transaction that has written commits behind all of them and needs not care.
+/// What must be hardened before anybody may act on what the transaction has read: the commits of
+/// those that released their locks early to it. A transaction that has written commits behind all
+/// of them and needs not care.
 fn seen(context: &Context, mode: CommitMode) -> Gsn {
     match mode {
         _ if planted!(ReaderAcknowledgedEarly) => Gsn::ZERO,
@@ -250,9 +256,10 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
     }
 }
 
-/// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out of the tables. Its
-/// locks on records are gone by now; those on tables keep the trees in place. The outcome of the transaction does not
-/// depend on it: what fails here is done later. Ghosts for which the log has no room stay: who needs their place takes it.
+/// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out
+/// of the tables. Its locks on records are gone by now; those on tables keep the trees in place.
+/// The outcome of the transaction does not depend on it: what fails here is done later. Ghosts for
+/// which the log has no room stay: who needs their place takes it.
 fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], frees: Vec<DeferredFree>) {
     for (tree, key) in ghosts {
         if let Err(error) = engine.reserve_log(&mut context.log, 0) {

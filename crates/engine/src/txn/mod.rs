@@ -1,13 +1,15 @@
 //! Transactions.
 //!
-//! `read.rs` and `scan.rs` find records, `write.rs` changes them, `savepoint.rs` takes changes back, `finish.rs`
-//! commits and aborts, `commit.rs` is what tells about a commit that is not hardened yet. This file holds what they
-//! share. What the database keeps of a transaction is in `txn_state`.
+//! `read.rs` and `scan.rs` find records, `write.rs` changes them, `savepoint.rs` takes changes
+//! back, `finish.rs` commits and aborts, `commit.rs` is what tells about a commit that is not
+//! hardened yet. This file holds what they share. What the database keeps of a transaction is in
+//! `txn_state`.
 //!
 //! # How serializability is kept
-//! Strict two-phase locking on keys and on the gaps between them. The lock on a key is taken before the tree is searched,
-//! so that no page latch is held while a transaction waits. The lock on a gap can be named only after the search: it is
-//! taken after a first look, and then the tree is looked at again; only what is seen while the lock is held counts.
+//! Strict two-phase locking on keys and on the gaps between them. The lock on a key is taken before
+//! the tree is searched, so that no page latch is held while a transaction waits. The lock on a gap
+//! can be named only after the search: it is taken after a first look, and then the tree is looked
+//! at again; only what is seen while the lock is held counts.
 
 mod commit;
 mod finish;
@@ -35,8 +37,9 @@ use crate::txn_state::log::Mark;
 /// A transaction. Dropping one that is neither committed nor aborted aborts it.
 ///
 /// After an error other than [`Error::KeyExists`], [`Error::KeyNotFound`], [`Error::KeyTooLarge`],
-/// [`Error::ValueTooLarge`], [`Error::TooManyLargeValues`], [`Error::NoSuchTable`], [`Error::ForeignTable`] or
-/// [`Error::NoSuchSavepoint`] the transaction can only be aborted; everything else gives [`Error::MustAbort`].
+/// [`Error::ValueTooLarge`], [`Error::TooManyLargeValues`], [`Error::NoSuchTable`],
+/// [`Error::ForeignTable`] or [`Error::NoSuchSavepoint`] the transaction can only be aborted;
+/// everything else gives [`Error::MustAbort`].
 #[derive(Debug)]
 pub struct Txn {
     engine: Reference<Engine>,
@@ -89,7 +92,8 @@ impl Txn {
         self.context.as_mut().expect("the transaction is not over").locks.set_age(age);
     }
 
-    /// Its number. No other transaction of this opening has it, nor has any other that has written something.
+    /// Its number. No other transaction of this opening has it, nor has any other that has written
+    /// something.
     pub fn id(&self) -> TxnId {
         self.context().locks.txn()
     }
@@ -108,7 +112,8 @@ impl Txn {
         (&self.engine, &self.engine.store, self.context.as_mut().expect("the transaction is not over"))
     }
 
-    /// Refuses operations of a transaction that can only be aborted, and all of a database that is out of service.
+    /// Refuses operations of a transaction that can only be aborted, and all of a database that is
+    /// out of service.
     fn check_usable(&self) -> Result<()> {
         if self.must_abort {
             self.engine.health.check_process().and(Err(Error::MustAbort))
@@ -196,7 +201,8 @@ fn check_value(value: &[u8]) -> Result<()> {
 impl Drop for Txn {
     fn drop(&mut self) {
         if self.context.is_some() {
-            // An error here has put the database out of service, or the database is closed: recovery will undo.
+            // An error here has put the database out of service, or the database is closed:
+            // recovery will undo.
             let _ = self.abort_now();
         }
         if self.engine.health.is_forked() {

@@ -19,13 +19,14 @@ impl Txn {
     /// Reads the value of `key`.
     ///
     /// # Errors
-    /// [`crate::Error::NoSuchTable`], [`crate::Error::KeyTooLarge`]; [`crate::Error::Deadlock`] and the others that leave
-    /// only an abort.
+    /// [`crate::Error::NoSuchTable`], [`crate::Error::KeyTooLarge`]; [`crate::Error::Deadlock`] and
+    /// the others that leave only an abort.
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.get_with(table, key, <[u8]>::to_vec)
     }
 
-    /// As [`Txn::get`], but calls `read` with the value and returns what it returns, and so saves a copy.
+    /// As [`Txn::get`], but calls `read` with the value and returns what it returns, and so saves a
+    /// copy.
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -35,8 +36,8 @@ impl Txn {
         self.record_outcome(result)
     }
 
-    /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change it: two transactions
-    /// that read first and write then would deadlock.
+    /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change
+    /// it: two transactions that read first and write then would deadlock.
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -44,7 +45,8 @@ impl Txn {
         self.get_for_update_with(table, key, <[u8]>::to_vec)
     }
 
-    /// As [`Txn::get_for_update`], but calls `read` with the value and returns what it returns, and so saves a copy.
+    /// As [`Txn::get_for_update`], but calls `read` with the value and returns what it returns, and
+    /// so saves a copy.
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -115,8 +117,9 @@ impl Txn {
         materialize(store, tree, &context.value, flags).map(|value| Some(read(&value)))
     }
 
-    /// Looks at `key`; when neither a record nor a ghost is there, makes sure that none can come: the gap around it is
-    /// locked, and the tree looked at again, until the gap seen is the gap locked.
+    /// Looks at `key`; when neither a record nor a ghost is there, makes sure that none can come:
+    /// the gap around it is locked, and the tree looked at again, until the gap seen is the gap
+    /// locked.
     pub(super) fn look_and_lock_gap(&mut self, tree: Tree, key: &[u8]) -> Result<Option<SlotFlags>> {
         loop {
             let (_, store, context) = self.parts();

@@ -1,13 +1,14 @@
 //! Range scans, upwards and downwards.
 //!
-//! A scan reads a batch of records from a leaf optimistically, takes the locks for all of them (waiting where it must, no
-//! latch is held), and then validates the versions of all leaves it has looked at since the last record it gave out. If
-//! one has changed it reads again, with the locks in hand and a smaller batch. What passes validation was there, and
-//! nothing else was, at a moment when all the locks were held.
+//! A scan reads a batch of records from a leaf optimistically, takes the locks for all of them
+//! (waiting where it must, no latch is held), and then validates the versions of all leaves it has
+//! looked at since the last record it gave out. If one has changed it reads again, with the locks
+//! in hand and a smaller batch. What passes validation was there, and nothing else was, at a moment
+//! when all the locks were held.
 //!
-//! A serializable scan locks each key, ghosts included, and the gap below it; upwards it also locks the gap that ends the
-//! range, downwards the gap above the range first. A read-committed scan holds the record locks of a batch only while it
-//! reads the batch.
+//! A serializable scan locks each key, ghosts included, and the gap below it; upwards it also locks
+//! the gap that ends the range, downwards the gap above the range first. A read-committed scan
+//! holds the record locks of a batch only while it reads the batch.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -63,9 +64,10 @@ struct Batch {
 impl Txn {
     /// The records whose keys lie in `range`, in ascending order.
     ///
-    /// With [`Isolation::Serializable`] they are those of one moment, and stay so until the transaction ends. With
-    /// [`Isolation::ReadCommitted`] the scan is many reads at many moments: each record is as committed when it was
-    /// read, but what is returned need never have been there all at once.
+    /// With [`Isolation::Serializable`] they are those of one moment, and stay so until the
+    /// transaction ends. With [`Isolation::ReadCommitted`] the scan is many reads at many moments:
+    /// each record is as committed when it was read, but what is returned need never have been
+    /// there all at once.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -89,7 +91,8 @@ impl Txn {
         Scan { tree: Some(tree), ..Scan::new(self, None, .., Direction::Forward) }
     }
 
-    /// The records whose keys lie in `range`, in descending order. As to what is seen, see [`Txn::scan`].
+    /// The records whose keys lie in `range`, in descending order. As to what is seen, see
+    /// [`Txn::scan`].
     pub fn scan_rev<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Backward)
     }
@@ -146,7 +149,8 @@ impl<'t> Scan<'t> {
             let momentary = self.lock_batch(tree, &batch)?;
             let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
             if unchanged {
-                // What is missing from the range may have been deleted by any of them, and left no lock behind.
+                // What is missing from the range may have been deleted by any of them, and left no
+                // lock behind.
                 let pre_committed = Gsn::new(engine.pre_committed.load(Ordering::Acquire));
                 self.txn.parts().2.locks.saw(pre_committed);
             }
@@ -164,7 +168,8 @@ impl<'t> Scan<'t> {
         Ok(())
     }
 
-    /// Takes the locks that the isolation level asks for; returns those to be released once the batch has been read.
+    /// Takes the locks that the isolation level asks for; returns those to be released once the
+    /// batch has been read.
     fn lock_batch(&mut self, tree: Tree, batch: &Batch) -> Result<Vec<LockId>> {
         let serializable = self.txn.isolation == Isolation::Serializable;
         let mut momentary = Vec::new();

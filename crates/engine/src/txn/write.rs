@@ -88,8 +88,9 @@ impl Txn {
     /// Adds a record.
     ///
     /// # Errors
-    /// [`Error::KeyExists`] when the key is there; [`Error::KeyTooLarge`], [`Error::ValueTooLarge`],
-    /// [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only an abort.
+    /// [`Error::KeyExists`] when the key is there; [`Error::KeyTooLarge`],
+    /// [`Error::ValueTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and
+    /// the others that leave only an abort.
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(table, key, value, Expect::Absence)
     }
@@ -113,8 +114,8 @@ impl Txn {
     /// Removes a record; returns whether it was there.
     ///
     /// # Errors
-    /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only
-    /// an abort.
+    /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the
+    /// others that leave only an abort.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
         cost::work(sim_cost::WRITE);
         self.check_usable()?;
@@ -225,7 +226,8 @@ impl Txn {
                 Attempt::Again => backoff.snooze(),
                 Attempt::Gap(gap) => {
                     reach(Probe::InsertionWaitedForGap);
-                    // The gap is another one, for somebody has divided the one that this has waited for.
+                    // The gap is another one, for somebody has divided the one that this has waited
+                    // for.
                     if let Some(passed) = passage.take() {
                         passed.end(engine, context);
                     }
@@ -393,8 +395,9 @@ fn overflow_chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
     Some(DeferredFree::OverflowChain { head: reference.head, chain: reference.chain })
 }
 
-/// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none. The leaf is latched,
-/// which keeps the answer true for the keys in it; who inserts into a later leaf must pass the same gap lock.
+/// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none.
+/// The leaf is latched, which keeps the answer true for the keys in it; who inserts into a later
+/// leaf must pass the same gap lock.
 fn next_key(
     store: &Store,
     tree: Tree,

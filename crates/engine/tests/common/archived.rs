@@ -120,7 +120,8 @@ impl World {
         // Stamps are in microseconds.
         std::thread::sleep(Duration::from_millis(2));
         let rows = self.model.iter().flat_map(|model| model.lock().unwrap().clone()).collect();
-        // With several logs, transactions after this moment may have lower GSNs than the end of the log that is ahead.
+        // With several logs, transactions after this moment may have lower GSNs than the end of the
+        // log that is ahead.
         let log = self.db.metrics().log;
         let gsn = if self.options.logs > 1 { log.hardened_gsn } else { log.end_gsn };
         let moment = Moment { gsn, time: Timestamp::now(), rows };
@@ -208,7 +209,8 @@ pub(crate) fn arc(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-/// Under load: a backup, and moments afterwards. Then everything is restored to each of them, by position and by time.
+/// Under load: a backup, and moments afterwards. Then everything is restored to each of them, by
+/// position and by time.
 pub(crate) fn backup_under_load(tune: impl FnOnce(&mut Options)) -> (BackupReport, u64) {
     let world = World::new(3, tune);
     let backup = SimDisk::new(3);

@@ -4,7 +4,8 @@ use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 
 const SECTOR: usize = 512;
 
-/// Writes the durable files of `disk` one after another: name and length, number of sectors, each with its number.
+/// Writes the durable files of `disk` one after another: name and length, number of sectors, each
+/// with its number.
 pub(crate) fn pack(disk: &SimDisk) -> Vec<u8> {
     let mut out = Vec::new();
     for name in disk.file_names() {

@@ -78,7 +78,8 @@ impl RealFile {
         }
         sys::write_all(fd, parts, offset, Durability::Later)?;
         sys::sync_data(fd)?;
-        // Only now: had the plain write failed for the same reason, the flag would not have been the cause.
+        // Only now: had the plain write failed for the same reason, the flag would not have been
+        // the cause.
         self.disk.dsync.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -87,8 +88,8 @@ impl RealFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Extends the file to `len` bytes, with zeros really written: overwriting a block that was only reserved would
-    /// cost a change of the file system's metadata at the next sync.
+    /// Extends the file to `len` bytes, with zeros really written: overwriting a block that was
+    /// only reserved would cost a change of the file system's metadata at the next sync.
     fn extend_with_zeros(&self, len: u64) -> std::io::Result<()> {
         let old = self.length()?;
         match sys::reserve(self.file.as_fd(), len) {

@@ -1,8 +1,9 @@
-//! The directory of a [`RealDisk`](super::RealDisk): handles of it and of its subdirectories, which stay open, and names in
-//! them.
+//! The directory of a [`RealDisk`](super::RealDisk): handles of it and of its subdirectories, which
+//! stay open, and names in them.
 //!
-//! Every name is looked up in a handle. So when somebody moves the directory away and puts another one in its place, the disk
-//! goes on in the one that it was opened in, and touches nothing of the other. [`Home::verify`] tells.
+//! Every name is looked up in a handle. So when somebody moves the directory away and puts another
+//! one in its place, the disk goes on in the one that it was opened in, and touches nothing of the
+//! other. [`Home::verify`] tells.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

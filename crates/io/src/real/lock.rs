@@ -1,9 +1,9 @@
 //! One opener at a time, by advisory locks.
 //!
-//! Two of them are taken: of the directory itself, which nobody can remove from under its holder, and of the file `lock` in
-//! it, which has the holder's number and is what earlier versions of this program lock. Each lock belongs to an open
-//! file, so a second opener in this process is kept out, too, and the system releases it when the process ends, however it
-//! ends.
+//! Two of them are taken: of the directory itself, which nobody can remove from under its holder,
+//! and of the file `lock` in it, which has the holder's number and is what earlier versions of this
+//! program lock. Each lock belongs to an open file, so a second opener in this process is kept out,
+//! too, and the system releases it when the process ends, however it ends.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Read, Write};
@@ -20,10 +20,11 @@ use crate::{DiskError, DiskLock, Result};
 /// Name of the lock file in the home. [`Disk::list`](crate::Disk::list) does not show it.
 pub(super) const LOCK_FILE: &str = "lock";
 
-/// Holds the locks. They belong to the open files, so a second opener in this process is kept out, too, and the system releases
-/// them when the process ends, however it ends. The file stays: removing it would race with an opener that has opened it but
-/// not locked it yet. A forked child shares the open files: it leaves the locks alone, and does not keep them when the parent
-/// gives them up.
+/// Holds the locks. They belong to the open files, so a second opener in this process is kept out,
+/// too, and the system releases them when the process ends, however it ends. The file stays:
+/// removing it would race with an opener that has opened it but not locked it yet. A forked child
+/// shares the open files: it leaves the locks alone, and does not keep them when the parent gives
+/// them up.
 struct Held {
     file: File,
     directory: File,
@@ -33,7 +34,8 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.process.is_current() {
-            // The number would mislead once nobody holds the lock. A failure is harmless: the number is only a hint.
+            // The number would mislead once nobody holds the lock. A failure is harmless: the
+            // number is only a hint.
             let _ = self.file.set_len(0);
             sys::unlock(self.file.as_fd());
             sys::unlock(self.directory.as_fd());
@@ -61,7 +63,8 @@ pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
     Ok(DiskLock::new(Held { file, directory, process: Process::current() }))
 }
 
-/// Takes the lock of an open file of a home for as long as it is open; false if another opener has it.
+/// Takes the lock of an open file of a home for as long as it is open; false if another opener has
+/// it.
 pub(super) fn try_lock(file: &File) -> std::io::Result<bool> {
     match sys::try_lock_exclusive(file.as_fd()) {
         Ok(()) => Ok(true),
@@ -94,7 +97,8 @@ pub(super) fn holder(file: &File) -> Option<u32> {
     holder_in(&fs::read_to_string("/proc/locks").ok()?, id)
 }
 
-/// Finds the holder in the system's list of locks: lines such as `1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF`.
+/// Finds the holder in the system's list of locks: lines such as
+/// `1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF`.
 fn holder_in(locks: &str, (device, number): FileId) -> Option<u32> {
     let (major, minor) = (libc::major(device), libc::minor(device));
     let file = format!("{major:02x}:{minor:02x}:{number}");

@@ -1,11 +1,12 @@
 //! Files of the operating system, with direct I/O.
 //!
-//! Single transfers are `pread` and `pwritev`, durable writes `pwritev2` with `RWF_DSYNC` (one device command on disks
-//! that can write through their cache), batches go through `io_uring` where the kernel has it. Memory mapping is never
-//! used: its errors are signals and its write-back order is the kernel's.
+//! Single transfers are `pread` and `pwritev`, durable writes `pwritev2` with `RWF_DSYNC` (one
+//! device command on disks that can write through their cache), batches go through `io_uring` where
+//! the kernel has it. Memory mapping is never used: its errors are signals and its write-back order
+//! is the kernel's.
 //!
-//! Names are looked up in handles of the directory and its subdirectories that stay open ([`home`]): what somebody puts in
-//! their place is never touched.
+//! Names are looked up in handles of the directory and its subdirectories that stay open
+//! ([`home`]): what somebody puts in their place is never touched.
 
 mod file;
 mod home;
@@ -49,8 +50,8 @@ pub enum Backend {
 pub struct RealDiskOptions {
     /// How batches are done.
     pub backend: Backend,
-    /// Whether to bypass the page cache (`O_DIRECT`). A file system that refuses this is used through its cache; see
-    /// [`RealDisk::is_direct`].
+    /// Whether to bypass the page cache (`O_DIRECT`). A file system that refuses this is used
+    /// through its cache; see [`RealDisk::is_direct`].
     pub direct: bool,
 }
 
@@ -76,7 +77,8 @@ struct Shared {
     rings: Option<RingPool>,
     /// Whether `RWF_DSYNC` works, as far as is known.
     dsync: AtomicBool,
-    /// The one that opened the disk. A forked child changes no file: what it knows of them is soon out of date.
+    /// The one that opened the disk. A forked child changes no file: what it knows of them is soon
+    /// out of date.
     process: Process,
 }
 
@@ -93,7 +95,8 @@ impl RealDisk {
     /// Opens the directory `path`; makes it, durably, if it does not exist.
     ///
     /// # Errors
-    /// The system's; of kind [`ErrorKind::Unsupported`] if `io_uring` was asked for and cannot be had.
+    /// The system's; of kind [`ErrorKind::Unsupported`] if `io_uring` was asked for and cannot be
+    /// had.
     pub fn open(path: &Path, options: RealDiskOptions) -> Result<Self> {
         let home = Home::open(path)?;
         let named = home.path().display().to_string();
@@ -121,7 +124,8 @@ impl RealDisk {
         self.direct
     }
 
-    /// What the user should know about how the disk was opened, if anything: that direct I/O was refused.
+    /// What the user should know about how the disk was opened, if anything: that direct I/O was
+    /// refused.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }

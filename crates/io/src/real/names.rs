@@ -1,5 +1,5 @@
-//! System calls on names, each relative to an open directory: whatever happens to the path that led to the directory, they
-//! stay in it.
+//! System calls on names, each relative to an open directory: whatever happens to the path that led
+//! to the directory, they stay in it.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;

@@ -58,7 +58,8 @@ pub(super) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Resul
             libc::pread(fd.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), (offset + done as u64) as libc::off_t)
         })?;
         done += checked(count, rest.len())?;
-        // A read that stops inside a block has met the end of the file; direct I/O would refuse to go on from there.
+        // A read that stops inside a block has met the end of the file; direct I/O would refuse to
+        // go on from there.
         if count == 0 || !done.is_multiple_of(BLOCK_SIZE) && done < buf.len() {
             return Err(Error::new(ErrorKind::UnexpectedEof, Ended { done }));
         }
@@ -77,8 +78,8 @@ pub(super) fn write_all(fd: BorrowedFd<'_>, parts: &[&[u8]], offset: u64, durabi
         let now = &rest[..rest.len().min(MAX_SLICES)];
         let asked = now.iter().map(|slice| slice.len()).sum();
         let (start, count) = (now.as_ptr().cast::<libc::iovec>(), now.len() as libc::c_int);
-        // SAFETY: an `IoSlice` is an `iovec` by contract, each one describes readable memory, and `now` outlives the
-        // call.
+        // SAFETY: an `IoSlice` is an `iovec` by contract, each one describes readable memory, and
+        // `now` outlives the call.
         let written = retry(|| unsafe {
             if flags == 0 {
                 libc::pwritev(fd.as_raw_fd(), start, count, at as libc::off_t)
@@ -115,7 +116,8 @@ pub(super) fn try_lock_exclusive(fd: BorrowedFd<'_>) -> Result<()> {
 
 /// Gives the lock up, for all processes that share the open file.
 pub(super) fn unlock(fd: BorrowedFd<'_>) {
-    // SAFETY: the descriptor is open. A failure is of no consequence: closing the file does the same for this process.
+    // SAFETY: the descriptor is open. A failure is of no consequence: closing the file does the
+    // same for this process.
     unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_UN) };
 }
 

@@ -56,7 +56,8 @@ fn missing_homes_are_made_and_unusable_ones_reported() {
     assert!(error.ends_with("a/b/log`: it is a file"), "{error}");
 }
 
-/// A directory that is moved away and replaced while it is open: files went to the new one, and two databases were lost.
+/// A directory that is moved away and replaced while it is open: files went to the new one, and two
+/// databases were lost.
 #[test]
 fn names_stay_in_the_directory_that_was_opened() {
     let root = tempfile::tempdir().unwrap();
@@ -152,7 +153,8 @@ fn a_short_read_inside_a_block_says_what_was_read() {
     assert!(error.ends_with("the file ends at byte 12288"), "{error}");
 }
 
-/// A full disk and a limit on the length of files are refusals when space is set aside, and failures of a write or sync.
+/// A full disk and a limit on the length of files are refusals when space is set aside, and
+/// failures of a write or sync.
 #[test]
 fn refusals_and_failures_are_told_apart() {
     for code in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {

@@ -1,13 +1,15 @@
 //! Several transfers in flight at once through `io_uring`.
 //!
-//! A ring serves one batch at a time; a batch takes an idle ring from the pool or makes a new one, so there are as many
-//! rings as there were batches at the same time. The ring does the common case only: what it reports as short,
-//! interrupted or to be tried again is finished by the ordinary system calls.
+//! A ring serves one batch at a time; a batch takes an idle ring from the pool or makes a new one,
+//! so there are as many rings as there were batches at the same time. The ring does the common case
+//! only: what it reports as short, interrupted or to be tried again is finished by the ordinary
+//! system calls.
 //!
 //! # Failure
-//! When the system refuses to enter the ring, what it has not taken over is done by the ordinary system calls, and the ring is
-//! given up. What it has taken over it completes nevertheless, and says so in memory that is shared with it: until then the
-//! batch does not return, for the system may still read or write the buffers.
+//! When the system refuses to enter the ring, what it has not taken over is done by the ordinary
+//! system calls, and the ring is given up. What it has taken over it completes nevertheless, and
+//! says so in memory that is shared with it: until then the batch does not return, for the system
+//! may still read or write the buffers.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -36,8 +38,8 @@ trait Ring {
     /// Adds an entry; there is room.
     ///
     /// # Safety
-    /// The entry's buffer and descriptor must stay valid until its completion has been taken, or the ring is dropped without
-    /// the entry having been submitted.
+    /// The entry's buffer and descriptor must stay valid until its completion has been taken, or
+    /// the ring is dropped without the entry having been submitted.
     unsafe fn push(&mut self, entry: &squeue::Entry);
 
     /// Submits what has been added and waits for a completion.
@@ -145,7 +147,8 @@ pub(super) struct Failed {
 }
 
 impl RingPool {
-    /// A pool, if the kernel has `io_uring`, lets this process use it, and knows the operations needed.
+    /// A pool, if the kernel has `io_uring`, lets this process use it, and knows the operations
+    /// needed.
     pub(super) fn probe() -> Result<Self> {
         let ring = IoUring::new(DEPTH)?;
         let mut probe = Probe::new();
@@ -168,7 +171,8 @@ impl RingPool {
 
     fn run<T: Transfer>(&self, fd: BorrowedFd<'_>, batch: &mut [T]) -> std::result::Result<(), Failed> {
         let idle = self.idle.lock().pop();
-        // A process may run out of rings before it runs out of threads; its batches then go one by one.
+        // A process may run out of rings before it runs out of threads; its batches then go one by
+        // one.
         let Some(mut ring) = idle.or_else(|| IoUring::new(DEPTH).ok()) else { return finish_all(fd, batch) };
         let (outcome, is_usable) = run_on(&mut ring, fd, batch);
         if is_usable {
@@ -186,8 +190,8 @@ fn finish_all<T: Transfer>(fd: BorrowedFd<'_>, batch: &mut [T]) -> std::result::
     batch.iter_mut().try_for_each(|transfer| transfer.finish(fd, 0).map_err(|error| fail(transfer, error)))
 }
 
-/// Runs a batch; returns whether the ring can be used again, too. In success as in failure nothing is in flight then: the
-/// system must not touch the buffers later.
+/// Runs a batch; returns whether the ring can be used again, too. In success as in failure nothing
+/// is in flight then: the system must not touch the buffers later.
 fn run_on<T: Transfer>(
     ring: &mut impl Ring,
     fd: BorrowedFd<'_>,
@@ -199,8 +203,9 @@ fn run_on<T: Transfer>(
     while in_flight > 0 || (is_usable && next < batch.len() && outcome.is_ok()) {
         while is_usable && next < batch.len() && in_flight < DEPTH as usize && outcome.is_ok() {
             let entry = batch[next].entry(types::Fd(fd.as_raw_fd())).user_data(next as u64);
-            // SAFETY: the entry's buffer is borrowed by `batch` until this function returns, which it does when the entry's
-            // completion has been taken, or with a ring that is not used again; the descriptor is borrowed as long.
+            // SAFETY: the entry's buffer is borrowed by `batch` until this function returns, which
+            // it does when the entry's completion has been taken, or with a ring that is not used
+            // again; the descriptor is borrowed as long.
             unsafe { ring.push(&entry) };
             next += 1;
             in_flight += 1;
@@ -251,7 +256,8 @@ mod tests {
 
     use super::*;
 
-    /// A ring that the system refuses to enter from some moment on, with what has been added submitted or not.
+    /// A ring that the system refuses to enter from some moment on, with what has been added
+    /// submitted or not.
     struct Refused {
         inner: IoUring,
         entries_left: usize,

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 /// One block of a file; never changed once shared.
 pub(super) type Block = [u8; BLOCK_SIZE];
 
-/// Blocks per group: copying a content copies one pointer per group, replacing a block copies one group of pointers.
+/// Blocks per group: copying a content copies one pointer per group, replacing a block copies one
+/// group of pointers.
 const GROUP_BLOCKS: u64 = 64;
 
 /// A run of blocks; `None` is a hole and reads as zeros.
@@ -15,7 +16,8 @@ type Group = [Option<Arc<Block>>; GROUP_BLOCKS as usize];
 
 /// Bytes of a file, sparse, with its length.
 ///
-/// While un-synced changes are applied out of order there may be blocks behind the end; [`Content::cut`] drops them.
+/// While un-synced changes are applied out of order there may be blocks behind the end;
+/// [`Content::cut`] drops them.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Content {
     len: u64,
@@ -67,7 +69,8 @@ impl Content {
         }
     }
 
-    /// Copies bytes out; holes and what lies behind the end are zeros. `offset` is a multiple of the block size.
+    /// Copies bytes out; holes and what lies behind the end are zeros. `offset` is a multiple of
+    /// the block size.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) {
         let first = offset / BLOCK_SIZE as u64;
         for (index, out) in (first..).zip(buf.chunks_mut(BLOCK_SIZE)) {

@@ -40,7 +40,8 @@ impl SimFile {
         for (done, (first, part)) in blocks.iter().enumerate() {
             if let Err(error) = state.write(self.inode, *first, part, false) {
                 if powered && state.crashed_in.is_some() {
-                    // The power went off with the whole batch in flight: any of the rest may have reached the medium.
+                    // The power went off with the whole batch in flight: any of the rest may have
+                    // reached the medium.
                     blocks[done + 1..].iter().for_each(|(first, part)| state.inode_mut(self.inode).write(*first, part));
                 }
                 return Err(error);

@@ -9,10 +9,11 @@ use super::state::State;
 
 /// Which un-synced changes a crash image holds.
 ///
-/// The units, in the order in which bits and random numbers are spent on them: the un-synced name changes in the order
-/// they were made, then file by file, in the order in which the files were created, the un-synced writes and length
-/// changes in the order they were made. A write that extends its file is two units: the new length and the data. Data
-/// whose length is lost cannot be read, and a file whose name is lost is gone.
+/// The units, in the order in which bits and random numbers are spent on them: the un-synced name
+/// changes in the order they were made, then file by file, in the order in which the files were
+/// created, the un-synced writes and length changes in the order they were made. A write that
+/// extends its file is two units: the new length and the data. Data whose length is lost cannot be
+/// read, and a file whose name is lost is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrashChoice {
     /// None: what was synced and no more.
@@ -21,9 +22,10 @@ pub enum CrashChoice {
     Everything,
     /// The units whose bits are set, whole and in order; units from the 65th on are lost.
     Subset(u64),
-    /// Drawn from this seed: each unit is lost, kept or torn, and writes are applied in any order. Of a torn write, any
-    /// set of its sectors is there; a torn extension reaches up to any block. Every seed also draws how likely loss and
-    /// tearing are, so that a few seeds show all sorts of crashes.
+    /// Drawn from this seed: each unit is lost, kept or torn, and writes are applied in any order.
+    /// Of a torn write, any set of its sectors is there; a torn extension reaches up to any block.
+    /// Every seed also draws how likely loss and tearing are, so that a few seeds show all sorts of
+    /// crashes.
     Random(u64),
 }
 
@@ -133,8 +135,8 @@ fn build(state: &State, names: super::names::Names, content: impl Fn(u64) -> Con
     image
 }
 
-/// The content of one file after a crash. Writes and extensions have no order among themselves; a shrinking keeps its
-/// place, since the metadata of one file changes in order.
+/// The content of one file after a crash. Writes and extensions have no order among themselves; a
+/// shrinking keeps its place, since the metadata of one file changes in order.
 fn settle(inode: &Inode, dealer: &mut Dealer) -> Content {
     let mut content = inode.durable().clone();
     let mut unordered = Vec::new();

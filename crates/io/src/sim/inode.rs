@@ -1,4 +1,5 @@
-//! One simulated file: what reads see, what a power cut leaves for sure, and what lies between the two.
+//! One simulated file: what reads see, what a power cut leaves for sure, and what lies between the
+//! two.
 
 use duramen_sync::Arc;
 use duramen_types::BLOCK_SIZE;
@@ -8,7 +9,8 @@ use super::content::{Block, Content, cut_block};
 /// A change that a power cut may lose.
 #[derive(Clone, Debug)]
 pub(super) enum Pending {
-    /// Blocks written from block `first` on; `None` where a durable write has replaced the block since.
+    /// Blocks written from block `first` on; `None` where a durable write has replaced the block
+    /// since.
     Write { first: u64, blocks: Vec<Option<Arc<Block>>> },
     /// The length was raised to this.
     Extend(u64),
@@ -18,8 +20,8 @@ pub(super) enum Pending {
 
 /// A file without its name.
 ///
-/// Invariant: `durable` with all of `pending` applied in order is `volatile`, except for the bytes that a failed sync
-/// dropped and for bits flipped on the medium.
+/// Invariant: `durable` with all of `pending` applied in order is `volatile`, except for the bytes
+/// that a failed sync dropped and for bits flipped on the medium.
 #[derive(Debug)]
 pub(super) struct Inode {
     /// The name it had last, for messages.
@@ -61,7 +63,8 @@ impl Inode {
         self.reserved + self.volatile.blocks_from(self.reserved)
     }
 
-    /// How many of `count` blocks from `first` on can be written if the device has `free` blocks left.
+    /// How many of `count` blocks from `first` on can be written if the device has `free` blocks
+    /// left.
     pub(super) fn blocks_that_fit(&self, first: u64, count: usize, free: u64) -> usize {
         let mut free = free;
         let fits = |index: &u64| {
@@ -94,8 +97,9 @@ impl Inode {
         self.extend((first + blocks.len() as u64) * BLOCK_SIZE as u64);
     }
 
-    /// A write that is durable at once. Older writes to its blocks cannot come back over it; older writes elsewhere
-    /// stay as they are. Of the length, as much becomes durable as reading the bytes back needs.
+    /// A write that is durable at once. Older writes to its blocks cannot come back over it; older
+    /// writes elsewhere stay as they are. Of the length, as much becomes durable as reading the
+    /// bytes back needs.
     pub(super) fn write_durable(&mut self, first: u64, blocks: &[Arc<Block>]) {
         let end = first + blocks.len() as u64;
         let end_byte = end * BLOCK_SIZE as u64;
@@ -119,7 +123,8 @@ impl Inode {
         });
     }
 
-    /// Makes every length change up to the last shrinking one durable. Writes stay pending, cut to what remains.
+    /// Makes every length change up to the last shrinking one durable. Writes stay pending, cut to
+    /// what remains.
     fn commit_shrinks(&mut self) {
         let Some(last) = self.pending.iter().rposition(|pending| matches!(pending, Pending::Shrink(_))) else { return };
         let later = self.pending.split_off(last + 1);
@@ -179,12 +184,14 @@ impl Inode {
         }
     }
 
-    /// A sync that fails: the system drops the written data and takes it for clean. Length changes stay pending.
+    /// A sync that fails: the system drops the written data and takes it for clean. Length changes
+    /// stay pending.
     pub(super) fn fail_sync(&mut self) {
         self.pending.retain(|pending| !matches!(pending, Pending::Write { .. }));
     }
 
-    /// Inverts one bit on the medium. A block that has a newer, un-synced version keeps reading as that version.
+    /// Inverts one bit on the medium. A block that has a newer, un-synced version keeps reading as
+    /// that version.
     pub(super) fn flip_bit(&mut self, byte: u64, bit: u8) {
         let index = byte / BLOCK_SIZE as u64;
         let cached = self.pending.iter().any(|pending| match pending {

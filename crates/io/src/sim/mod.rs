@@ -1,21 +1,25 @@
 //! A disk in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request.
 //!
-//! Every file has a *durable* content, which a power cut leaves for sure, and the list of changes since that a power
-//! cut may lose; names likewise. The rules are the media assumptions of [`crate::Disk`], taken at their worst:
+//! Every file has a *durable* content, which a power cut leaves for sure, and the list of changes
+//! since that a power cut may lose; names likewise. The rules are the media assumptions of
+//! [`crate::Disk`], taken at their worst:
 //!
-//! - An un-synced write may be lost, kept, or kept in part, sector by sector; overlapping ones in any order.
+//! - An un-synced write may be lost, kept, or kept in part, sector by sector; overlapping ones in
+//!   any order.
 //! - [`File::sync`](crate::File::sync) makes the completed writes and the length of its file durable, and no names.
-//! - A durable write that returned is durable with the length it needs. One in flight at the crash is like any
-//!   un-synced write.
-//! - A name is created, removed or moved durably by a sync of its directory and by nothing else. Files may be synced
-//!   before they have a durable name; they are then gone at the crash unless the name happens to be kept. A rename is
-//!   atomic. Name changes are kept or lost independently of each other.
+//! - A durable write that returned is durable with the length it needs. One in flight at the crash
+//!   is like any un-synced write.
+//! - A name is created, removed or moved durably by a sync of its directory and by nothing else.
+//!   Files may be synced before they have a durable name; they are then gone at the crash unless
+//!   the name happens to be kept. A rename is atomic. Name changes are kept or lost independently
+//!   of each other.
 //! - A length change is durable after a sync of the file; shrinking and what follows stay in order.
 //!
-//! **Operations** are numbered from 0, one per simulated system call: open (either mode), list, create directory,
-//! remove, rename, sync of a directory; and of files every read, write and durable write (each range of a batch, each
-//! continuation of a short transfer), sync, allocate, `set_len`. Questions answered from memory (`exists`, `len`,
-//! `path`, counters) and the lock are no operations. A failed lookup counts as the operation it is.
+//! **Operations** are numbered from 0, one per simulated system call: open (either mode), list,
+//! create directory, remove, rename, sync of a directory; and of files every read, write and
+//! durable write (each range of a batch, each continuation of a short transfer), sync, allocate,
+//! `set_len`. Questions answered from memory (`exists`, `len`, `path`, counters) and the lock are
+//! no operations. A failed lookup counts as the operation it is.
 //!
 //! Everything is deterministic for one seed and one order of calls.
 
@@ -104,8 +108,9 @@ impl SimDisk {
         self.shared.state.lock().plan.operations()
     }
 
-    /// Turns the power off at operation `operation`, or at the next one if that has passed. The operation itself may
-    /// have any effect that is not durable; it and every later call fail with reason "simulated crash".
+    /// Turns the power off at operation `operation`, or at the next one if that has passed. The
+    /// operation itself may have any effect that is not durable; it and every later call fail with
+    /// reason "simulated crash".
     pub fn crash_at(&self, operation: u64) {
         self.shared.state.lock().plan.crash_at(operation);
     }
@@ -120,8 +125,8 @@ impl SimDisk {
         self.shared.state.lock().crashed_in.clone()
     }
 
-    /// Plans a fault for the first operation from number `operation` on that it can happen to, or, if `persistent`, for
-    /// all of them.
+    /// Plans a fault for the first operation from number `operation` on that it can happen to, or,
+    /// if `persistent`, for all of them.
     pub fn fail_at(&self, operation: u64, fault: Fault, persistent: bool) {
         self.shared.state.lock().plan.fail_at(operation, fault, persistent);
     }
@@ -131,24 +136,27 @@ impl SimDisk {
         self.shared.state.lock().plan.clear();
     }
 
-    /// Limits the device to `bytes`, rounded down to blocks. Files take up the blocks that were written to or
-    /// allocated; a write that does not fit writes the blocks that do and fails.
+    /// Limits the device to `bytes`, rounded down to blocks. Files take up the blocks that were
+    /// written to or allocated; a write that does not fit writes the blocks that do and fails.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.state.lock().capacity = Some(bytes / BLOCK_SIZE as u64);
     }
 
-    /// Bytes of the device in use. Removed files count until their removal is durable and they are closed.
+    /// Bytes of the device in use. Removed files count until their removal is durable and they are
+    /// closed.
     pub fn used(&self) -> u64 {
         self.shared.state.lock().blocks_used() * BLOCK_SIZE as u64
     }
 
-    /// Number of independent changes that a crash now would lose, keep or tear: the units of [`CrashChoice`].
+    /// Number of independent changes that a crash now would lose, keep or tear: the units of
+    /// [`CrashChoice`].
     pub fn unsynced(&self) -> usize {
         image::unsynced(&self.shared.state.lock())
     }
 
-    /// The disk that is found after a power cut at this moment (or at the moment the power went off). It is a disk of
-    /// its own: powered, unlocked, without planned faults and limits, its operations numbered from 0.
+    /// The disk that is found after a power cut at this moment (or at the moment the power went
+    /// off). It is a disk of its own: powered, unlocked, without planned faults and limits, its
+    /// operations numbered from 0.
     pub fn crash_image(&self, choice: &CrashChoice) -> Self {
         trace::note(|| format!("disk: what a power cut leaves ({choice:?}) becomes another disk"));
         self.with_state_of_image(image::after_crash(&self.shared.state.lock(), choice))
@@ -165,7 +173,8 @@ impl SimDisk {
         self.shared.state.lock().names.files.keys().cloned().collect()
     }
 
-    /// What a power cut leaves of a file for sure, under the name that programs see. Works without power, too.
+    /// What a power cut leaves of a file for sure, under the name that programs see. Works without
+    /// power, too.
     pub fn durable_bytes(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.shared.state.lock();
         let content = state.inode(*state.names.files.get(name)?).durable();
@@ -174,8 +183,8 @@ impl SimDisk {
         Some(bytes)
     }
 
-    /// Inverts bit `bit` (0 to 7) of byte `byte` on the medium. Reads see it, unless the block has an un-synced newer
-    /// version. Works without power, too.
+    /// Inverts bit `bit` (0 to 7) of byte `byte` on the medium. Reads see it, unless the block has
+    /// an un-synced newer version. Works without power, too.
     ///
     /// # Panics
     /// If the file does not exist or its durable content does not reach that far.

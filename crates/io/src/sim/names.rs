@@ -43,8 +43,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Makes one change. It makes sense even where changes before it were lost: a file has one name at most, and a
-    /// rename happens whole or not at all.
+    /// Makes one change. It makes sense even where changes before it were lost: a file has one name
+    /// at most, and a rename happens whole or not at all.
     pub(super) fn apply(&mut self, change: &NameChange) {
         match change {
             NameChange::Create { name, inode } => {

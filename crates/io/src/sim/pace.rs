@@ -5,11 +5,12 @@ use std::time::Duration;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Mutex, SplitMix64, thread, trace};
 
-/// The speed of a device. Each operation takes a random time, a part of it before it takes effect and the rest between
-/// that and its return; so operations of several threads overtake each other.
+/// The speed of a device. Each operation takes a random time, a part of it before it takes effect
+/// and the rest between that and its return; so operations of several threads overtake each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// The longest time that a transfer takes as a rule. Whatever makes data durable takes up to four times as long.
+    /// The longest time that a transfer takes as a rule. Whatever makes data durable takes up to
+    /// four times as long.
     pub usual: Duration,
     /// One in so many operations, on average, hangs; 0: none does.
     pub hang_one_in: u32,

@@ -3,23 +3,24 @@
 /// A failure to inject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The device reports an error. A read returns nothing. A write leaves a part of its blocks written, un-synced. A
-    /// sync or durable write fails as with [`Fault::FailedSync`]. Everything else has no effect.
+    /// The device reports an error. A read returns nothing. A write leaves a part of its blocks
+    /// written, un-synced. A sync or durable write fails as with [`Fault::FailedSync`]. Everything
+    /// else has no effect.
     Eio,
-    /// The device is full: writes, extensions and new names fail without effect; only the latter two are refusals
-    /// ([`DiskError::is_full`](crate::DiskError::is_full)). To have a device fill up for real,
-    /// see [`SimDisk::set_capacity`](super::SimDisk::set_capacity).
+    /// The device is full: writes, extensions and new names fail without effect; only the latter
+    /// two are refusals ([`DiskError::is_full`](crate::DiskError::is_full)). To have a device fill
+    /// up for real, see [`SimDisk::set_capacity`](super::SimDisk::set_capacity).
     Enospc,
     /// Too many files are open: opening, creating and listing fail without effect.
     TooManyFiles,
-    /// A read system call returns half of what was asked for (at least one block). The disk continues it with a further
-    /// operation, as the real one does, so callers never notice.
+    /// A read system call returns half of what was asked for (at least one block). The disk
+    /// continues it with a further operation, as the real one does, so callers never notice.
     ShortRead,
     /// As [`Fault::ShortRead`], for writes.
     ShortWrite,
-    /// A sync fails, the un-synced data of the file is dropped and taken for clean: reads see it until the crash, but
-    /// no later sync makes it durable. A durable write that fails so has its own bytes dropped. A failed sync of a
-    /// directory leaves the names pending.
+    /// A sync fails, the un-synced data of the file is dropped and taken for clean: reads see it
+    /// until the crash, but no later sync makes it durable. A durable write that fails so has its
+    /// own bytes dropped. A failed sync of a directory leaves the names pending.
     FailedSync,
 }
 

@@ -85,8 +85,9 @@ impl State {
         Ok(verdict)
     }
 
-    /// As [`State::begin`] for an operation on names, done by `change`: all but syncs take effect as pending changes,
-    /// so the one that the power goes off in is simply done and reported as failed.
+    /// As [`State::begin`] for an operation on names, done by `change`: all but syncs take effect
+    /// as pending changes, so the one that the power goes off in is simply done and reported as
+    /// failed.
     pub(super) fn change_names(
         &mut self,
         kind: Kind,

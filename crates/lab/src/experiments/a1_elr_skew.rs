@@ -94,8 +94,9 @@ impl Experiment for ElrSkew {
     }
 }
 
-/// If at the longest latency and the greatest skew most of the clients wait for the log, not for locks, then that says why the
-/// gain does not fall. `throughput` is that of early lock release there.
+/// If at the longest latency and the greatest skew most of the clients wait for the log, not for
+/// locks, then that says why the gain does not fall. `throughput` is that of early lock release
+/// there.
 fn why_no_fall(clients: u32, throughput: f64) -> Option<String> {
     let most = f64::from(clients) / 10e-3;
     (throughput >= 0.5 * most).then(|| {

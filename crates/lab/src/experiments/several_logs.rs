@@ -1,5 +1,6 @@
-//! Insertions into several logs with nothing behind them, which are synchronized now and then: the microbenchmark of Aether,
-//! section 7.5, with the product's logs. Native and simulated threads run the same.
+//! Insertions into several logs with nothing behind them, which are synchronized now and then: the
+//! microbenchmark of Aether, section 7.5, with the product's logs. Native and simulated threads run
+//! the same.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Quantities with units, as the descriptions write them: `"24 cycles"`, `"147 ns"`, `"4 MiB"`, `"42.4 GB/s"`.
+//! Quantities with units, as the descriptions write them: `"24 cycles"`, `"147 ns"`, `"4 MiB"`,
+//! `"42.4 GB/s"`.
 
 use serde::Deserialize;
 

@@ -1,6 +1,7 @@
 use super::*;
 
-/// A machine on which times can be worked out by hand: a cycle is a nanosecond. Two sockets of two cores of two contexts.
+/// A machine on which times can be worked out by hand: a cycle is a nanosecond. Two sockets of two
+/// cores of two contexts.
 pub(crate) const TINY: &str = r#"
 title = "tiny"
 clock = "1 GHz"

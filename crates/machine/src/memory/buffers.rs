@@ -43,7 +43,8 @@ impl Buffers {
         self.arriving.push(at);
     }
 
-    /// Puts in `count` stores to a line that is there at `arrival`; two stores leave at least `apart` of each other.
+    /// Puts in `count` stores to a line that is there at `arrival`; two stores leave at least
+    /// `apart` of each other.
     pub(super) fn store(&mut self, count: usize, arrival: Time, apart: Time) {
         for _ in 0..count {
             self.last_leaves = arrival.max(self.last_leaves + apart);

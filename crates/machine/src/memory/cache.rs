@@ -3,12 +3,14 @@
 use super::Line;
 use crate::description::Cache;
 
-/// The tags of a set-associative cache; each set is ordered from the line used last to the one that leaves next.
+/// The tags of a set-associative cache; each set is ordered from the line used last to the one that
+/// leaves next.
 #[derive(Debug)]
 pub(super) struct Tags {
     ways: usize,
     sets: u32,
-    /// Whether the set depends on all of a line's number, as in last-level caches: lines a power of two apart do not meet.
+    /// Whether the set depends on all of a line's number, as in last-level caches: lines a power of
+    /// two apart do not meet.
     hashed: bool,
     /// Line number plus one; zero is an empty way.
     tags: Vec<u32>,

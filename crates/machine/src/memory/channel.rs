@@ -5,10 +5,11 @@ use crate::Time;
 /// Words of 64 slots that a channel remembers.
 const WORDS: usize = 128;
 
-/// A path whose time is given away in the order of the requests, each at its own time or later. Requests need not come in
-/// the order of their times: a long copy claims times ahead, and others fit in before. Time is divided into slots, one for
-/// each thing moved; a request takes the first free slot from its time on, so that a path never moves more than it can, and
-/// what follows within a slot is early by less than one.
+/// A path whose time is given away in the order of the requests, each at its own time or later.
+/// Requests need not come in the order of their times: a long copy claims times ahead, and others
+/// fit in before. Time is divided into slots, one for each thing moved; a request takes the first
+/// free slot from its time on, so that a path never moves more than it can, and what follows within
+/// a slot is early by less than one.
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Picoseconds; zero for a path that is never in the way.

@@ -6,7 +6,8 @@ use crate::Time;
 use crate::description::WritePolicy;
 use crate::line::LINE_BYTES;
 
-/// Lines that can wait at a controller to be written before those wait that take their places in the cache.
+/// Lines that can wait at a controller to be written before those wait that take their places in
+/// the cache.
 const WRITE_QUEUE: u64 = 16;
 
 /// Where a line comes from that a core does not have.
@@ -29,7 +30,8 @@ impl Memory {
         let Place { core, cluster, .. } = self.places[context];
         let mut entry = *self.directory.entry(line);
         if entry.sharers() & 1 << core != 0 {
-            // A context's own store is in its buffer, and forwarded; a neighbour's must have arrived.
+            // A context's own store is in its buffer, and forwarded; a neighbour's must have
+            // arrived.
             let arriving = entry.owner() == Some(core) && !entry.written_by(context);
             let begin = if arriving { self.free(&entry, now) } else { now };
             let latency = self.hit(core, line, self.description.l1.latency);
@@ -90,7 +92,8 @@ impl Memory {
         arrival
     }
 
-    /// Performs `count` stores to a line in the shared cache. Returns when that has acknowledged them.
+    /// Performs `count` stores to a line in the shared cache. Returns when that has acknowledged
+    /// them.
     pub(super) fn store_through(&mut self, context: usize, line: Line, count: usize, now: Time) -> Time {
         let (arrival, at) = self.write_shared(context, line, count, now, false);
         let mut entry = *self.directory.entry(line);
@@ -145,8 +148,8 @@ impl Memory {
         accepted
     }
 
-    /// Writes a line that a cache has changed back to memory, and leaves it in the caches. Returns when it is durable there, if
-    /// the memory is.
+    /// Writes a line that a cache has changed back to memory, and leaves it in the caches. Returns
+    /// when it is durable there, if the memory is.
     pub(super) fn clean(&mut self, context: usize, line: Line, now: Time) -> Time {
         let Place { core, socket, .. } = self.places[context];
         let mut entry = *self.directory.entry(line);
@@ -176,8 +179,8 @@ impl Memory {
         accepted
     }
 
-    /// Writes in the shared cache of the context's cluster. Returns when it is acknowledged and, if no other cache had to
-    /// give the line up or send it, when it reached the shared cache.
+    /// Writes in the shared cache of the context's cluster. Returns when it is acknowledged and, if
+    /// no other cache had to give the line up or send it, when it reached the shared cache.
     fn write_shared(
         &mut self,
         context: usize,
@@ -255,7 +258,8 @@ impl Memory {
         if from == socket { Source::Cluster } else { Source::Socket(from) }
     }
 
-    /// Takes the line along the ways from its source to the context's core. Returns when it can set out.
+    /// Takes the line along the ways from its source to the context's core. Returns when it can set
+    /// out.
     fn ways(&mut self, context: usize, line: Line, source: Source, begin: Time) -> Time {
         let cluster = self.places[context].cluster;
         match source {
@@ -367,7 +371,8 @@ impl Memory {
         entry.clusters &= 1 << cluster;
     }
 
-    /// Puts a line into the core's caches and its cluster's. Returns when there is room for it at the earliest.
+    /// Puts a line into the core's caches and its cluster's. Returns when there is room for it at
+    /// the earliest.
     fn put(&mut self, core: usize, cluster: usize, line: Line, entry: &mut Entry, at: Time) -> Time {
         let room = self.put_shared(cluster, line, entry, at);
         if entry.sharers() & 1 << core != 0 {

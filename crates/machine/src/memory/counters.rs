@@ -11,7 +11,8 @@ pub struct Counters {
     pub second_level_hits: u64,
     /// In the shared cache, and in no other core's private cache alone.
     pub shared_hits: u64,
-    /// Lines that came from another core's private cache, or were taken from one, behind the same shared cache.
+    /// Lines that came from another core's private cache, or were taken from one, behind the same
+    /// shared cache.
     pub transfers_between_cores: u64,
     /// Lines that came or were taken from another shared cache of the socket.
     pub transfers_between_clusters: u64,

@@ -22,7 +22,8 @@ pub(super) struct Entry {
     writer: u16,
     /// The only core that has the line and may write it, plus one.
     owner: u8,
-    /// The shared cache that owes the line to memory, plus one; the owner's while there is an owner who has written.
+    /// The shared cache that owes the line to memory, plus one; the owner's while there is an owner
+    /// who has written.
     dirty: u8,
 }
 
@@ -73,7 +74,8 @@ pub(super) struct Home {
 #[derive(Debug)]
 struct Chunk {
     entries: Box<[Entry]>,
-    /// Of each page: 0 for nobody has touched it, else the node plus one; the highest bit for non-volatile memory.
+    /// Of each page: 0 for nobody has touched it, else the node plus one; the highest bit for
+    /// non-volatile memory.
     homes: [u8; CHUNK_LINES / PAGE_LINES],
 }
 

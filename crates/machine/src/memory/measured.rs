@@ -1,4 +1,5 @@
-//! The built-in machines beside what others measured on the real ones, apart from what their descriptions say.
+//! The built-in machines beside what others measured on the real ones, apart from what their
+//! descriptions say.
 
 use super::*;
 use crate::pipeline::Pipelines;
@@ -21,8 +22,8 @@ fn ping_pong(machine: &Description, contexts: [usize; 2]) -> f64 {
     (now - begin).picos() as f64 / 1000.0 / 100.0
 }
 
-/// Gigabytes per second, counted as STREAM does, that some contexts move by a = b + c over long arrays of their own, with so
-/// many instructions for each line of a.
+/// Gigabytes per second, counted as STREAM does, that some contexts move by a = b + c over long
+/// arrays of their own, with so many instructions for each line of a.
 fn triad(machine: &Description, contexts: usize, lines_each: u64, instructions: u64) -> f64 {
     const PIECE: u64 = 128;
     const ARRAY: u64 = (1 << 20) + 640;
@@ -49,7 +50,8 @@ fn within(ours: f64, measured: f64, share: f64) {
 
 #[test]
 fn compare_and_swap_on_westmere_ex() {
-    // David et al., SOSP 2013, Table 2: 120 cycles in the die and 324 cycles at 2.13 GHz one hop away.
+    // David et al., SOSP 2013, Table 2: 120 cycles in the die and 324 cycles at 2.13 GHz one hop
+    // away.
     let machine = machine("xeon-e7-4807");
     within(ping_pong(&machine, [0, 2]) * 1.86, 120.0, 0.1);
     within(ping_pong(&machine, [0, 12]) * 2.13, 324.0, 0.1);
@@ -57,7 +59,8 @@ fn compare_and_swap_on_westmere_ex() {
 
 #[test]
 fn the_triad_on_niagara_ii() {
-    // Hager, Zeiser, Wellein 2008: about 16 GB/s with 64 threads; one thread is limited by the latency of its misses.
+    // Hager, Zeiser, Wellein 2008: about 16 GB/s with 64 threads; one thread is limited by the
+    // latency of its misses.
     let machine = machine("niagara2");
     within(triad(&machine, 64, 4096, 30), 16.0, 0.15);
     assert!(triad(&machine, 1, 4096, 30) < 1.0);
@@ -65,8 +68,8 @@ fn the_triad_on_niagara_ii() {
 
 #[test]
 fn the_triad_on_westmere_ep() {
-    // AnandTech 2010: about 12 GB/s with one thread and 21 GB/s per socket with all. An out-of-order core computes while it
-    // waits for memory, so nothing is charged for that.
+    // AnandTech 2010: about 12 GB/s with one thread and 21 GB/s per socket with all. An
+    // out-of-order core computes while it waits for memory, so nothing is charged for that.
     let machine = machine("xeon-e5645");
     within(triad(&machine, 1, 100_000, 0), 12.0, 0.3);
     within(triad(&machine, 12, 50_000, 0), 21.0, 0.3);

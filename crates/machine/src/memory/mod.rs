@@ -1,39 +1,49 @@
 //! Caches, coherence and memory: what touching a line costs, by whom and when.
 //!
-//! **Caches.** Each core has one or two private levels, a cluster of cores shares a last level, a socket has one or several
-//! clusters and its own memory. All are set-associative with exact LRU, and inclusive: a line that leaves the shared cache
-//! leaves the private ones behind it.
+//! **Caches.** Each core has one or two private levels, a cluster of cores shares a last level, a
+//! socket has one or several clusters and its own memory. All are set-associative with exact LRU,
+//! and inclusive: a line that leaves the shared cache leaves the private ones behind it.
 //!
-//! **Coherence** (MESI, by a directory). Reading brings a copy; a copy that nobody else has may be written at once. Writing
-//! ends all other copies. With write-through private caches (UltraSPARC T2) the shared cache performs stores and atomic
-//! operations itself. Whatever changes hands costs a transfer, by the distance it comes from: another core of the cluster,
-//! another cluster, another socket, memory here or there. Transfers of one line follow each other: the next begins when the
+//! **Coherence** (MESI, by a directory). Reading brings a copy; a copy that nobody else has may be
+//! written at once. Writing ends all other copies. With write-through private caches (UltraSPARC
+//! T2) the shared cache performs stores and atomic operations itself. Whatever changes hands costs
+//! a transfer, by the distance it comes from: another core of the cluster, another cluster, another
+//! socket, memory here or there. Transfers of one line follow each other: the next begins when the
 //! line is free. Reading what everybody may have keeps the line for a moment only.
 //!
-//! **Stores** are posted: the context goes on, the store leaves its buffer in order when the line is there. It waits for room
-//! when the buffer is full. Atomic operations and fences wait until the buffers are empty. Non-temporal stores pass through
-//! write-combining buffers to the memory controller, and end every cached copy.
+//! **Stores** are posted: the context goes on, the store leaves its buffer in order when the line
+//! is there. It waits for room when the buffer is full. Atomic operations and fences wait until the
+//! buffers are empty. Non-temporal stores pass through write-combining buffers to the memory
+//! controller, and end every cached copy.
 //!
-//! **Bandwidth.** The ways into and out of a core, the shared cache, its port to memory, the ways between sockets and the
-//! controllers move one line at a time ([`channel`]). Writing a line that is not cached reads it first; a written line
-//! costs a write when it leaves the shared cache, and what takes its place waits if too many such writes wait already.
+//! **Bandwidth.** The ways into and out of a core, the shared cache, its port to memory, the ways
+//! between sockets and the controllers move one line at a time ([`channel`]). Writing a line that
+//! is not cached reads it first; a written line costs a write when it leaves the shared cache, and
+//! what takes its place waits if too many such writes wait already.
 //!
 //! Memory belongs to the node of whoever touches its 4 KiB page first, unless it was bound.
 //!
 //! **Simplifications**, to keep in mind when a figure looks odd:
-//! - A request's outcome is fixed when it is made: a later one with an earlier time (a context inside a long copy is ahead of
-//!   the others) finds the caches as the copy leaves them, but not the ways and controllers, which it may use before.
-//! - A context waits for what it reads before it computes on: only the lines of one touch come at the same time, and what
-//!   is posted. An out-of-order core would hide more.
-//! - Latencies are averages over a socket or a mesh: no banks, no rings, no DRAM pages, no refresh; sockets are all equally
-//!   far. The directory is never full; its look-ups cost nothing but the latencies given.
-//! - A line read from another socket while modified stays owed to memory by that socket (as MOESI would have it).
-//! - AMD's last level is modelled as inclusive, though it holds what its cores' second levels have evicted.
-//! - No instruction fetches, no translation look-aside buffers, no hardware prefetch but of the lines of one touch
-//!   and of those behind a stream of writes.
-//! - A core's contexts share its private caches without competing for their bandwidth, but for that of the ways in and out.
-//! - A line of plain data that is written in part counts as written whole: it fills the store buffer as a whole line does.
-//! - A copy for reading that is still on its way to a core is there already for the core's other contexts.
+//! - A request's outcome is fixed when it is made: a later one with an earlier time (a context
+//!   inside a long copy is ahead of the others) finds the caches as the copy leaves them, but not
+//!   the ways and controllers, which it may use before.
+//! - A context waits for what it reads before it computes on: only the lines of one touch come at
+//!   the same time, and what is posted. An out-of-order core would hide more.
+//! - Latencies are averages over a socket or a mesh: no banks, no rings, no DRAM pages, no refresh;
+//!   sockets are all equally far. The directory is never full; its look-ups cost nothing but the
+//!   latencies given.
+//! - A line read from another socket while modified stays owed to memory by that socket (as MOESI
+//!   would have it).
+//! - AMD's last level is modelled as inclusive, though it holds what its cores' second levels have
+//!   evicted.
+//! - No instruction fetches, no translation look-aside buffers, no hardware prefetch but of the
+//!   lines of one touch and of those behind a stream of writes.
+//! - A core's contexts share its private caches without competing for their bandwidth, but for that
+//!   of the ways in and out.
+//! - A line of plain data that is written in part counts as written whole: it fills the store
+//!   buffer as a whole line does.
+//! - A copy for reading that is still on its way to a core is there already for the core's other
+//!   contexts.
 //! - Who waits longest for a line gets it next: no core's neighbours are favoured.
 
 mod buffers;
@@ -179,7 +189,8 @@ impl Memory {
         }
     }
 
-    /// One atomic operation on a line by a context; to be called in the order of `now`. Returns when the context goes on.
+    /// One atomic operation on a line by a context; to be called in the order of `now`. Returns
+    /// when the context goes on.
     pub(crate) fn access(&mut self, context: usize, line: Line, op: Op, now: Time) -> Time {
         match op {
             Op::Load => self.read(context, line, now),
@@ -193,7 +204,8 @@ impl Memory {
         }
     }
 
-    /// An atomic operation on a line that is in the first cache of the context's core and nowhere else.
+    /// An atomic operation on a line that is in the first cache of the context's core and nowhere
+    /// else.
     pub(crate) fn access_private(&mut self, context: usize, op: Op, now: Time) -> Time {
         match op {
             Op::Load => now + self.description.l1.latency.saturating_sub(self.description.hidden),
@@ -234,12 +246,14 @@ impl Memory {
         u64::from(self.directory.version(line))
     }
 
-    /// Binds the pages of the lines to a memory node; without, a page belongs to the node that touches it first.
+    /// Binds the pages of the lines to a memory node; without, a page belongs to the node that
+    /// touches it first.
     pub(crate) fn bind(&mut self, first: Line, lines: u64, node: usize) {
         self.bind_to(first, lines, Home { node, nvm: false });
     }
 
-    /// Makes the pages of the lines non-volatile memory of a node; DRAM, on a machine that has no other.
+    /// Makes the pages of the lines non-volatile memory of a node; DRAM, on a machine that has no
+    /// other.
     pub(crate) fn bind_nvm(&mut self, first: Line, lines: u64, node: usize) {
         let nvm = self.description.nvm.is_some();
         self.bind_to(first, lines, Home { node, nvm });
@@ -285,7 +299,8 @@ impl Memory {
         posted
     }
 
-    /// Sends a line to memory if it has been written to. Returns when one of the buffers that streams use has taken it.
+    /// Sends a line to memory if it has been written to. Returns when one of the buffers that
+    /// streams use has taken it.
     fn flush(&mut self, context: usize, line: Line, now: Time) -> Time {
         let posted = self.buffers[context].may_stream(now);
         self.counters.full_buffer_waits += posted - now;
@@ -294,7 +309,8 @@ impl Memory {
         posted
     }
 
-    /// A context that writes on where it has written before gets the next lines in advance, where the hardware does that.
+    /// A context that writes on where it has written before gets the next lines in advance, where
+    /// the hardware does that.
     fn prefetch(&mut self, context: usize, first: Line, lines: u64, now: Time) {
         let next = first.0 + lines;
         let goes_on = (first.0..=first.0 + 1).contains(&self.streams[context]);

@@ -1,5 +1,5 @@
-//! Each mechanism on the tiny machine, with times worked out by hand; contexts 0 and 1 are core 0, 2 and 3 core 1, both on
-//! socket 0; 4 to 7 likewise on socket 1.
+//! Each mechanism on the tiny machine, with times worked out by hand; contexts 0 and 1 are core 0,
+//! 2 and 3 core 1, both on socket 0; 4 to 7 likewise on socket 1.
 
 use super::*;
 use crate::description::tests::{tiny, tiny_with};
@@ -12,7 +12,8 @@ fn machine() -> Memory {
     Memory::new(&tiny())
 }
 
-/// The tiny machine with private caches that write through, and atomic operations of 12 ns in the shared cache.
+/// The tiny machine with private caches that write through, and atomic operations of 12 ns in the
+/// shared cache.
 fn writing_through() -> Memory {
     Memory::new(&tiny_with(&[
         ("\"back\"", "\"through\""),
@@ -198,8 +199,8 @@ fn a_full_store_buffer_makes_its_context_wait() {
         now = memory.post(0, line, now);
         posted.push(now);
     }
-    // Two lines at a time are asked for: at 0 and 1, 100 and 108, 200 and 208. The second begins at 8, when the controller
-    // has read the first.
+    // Two lines at a time are asked for: at 0 and 1, 100 and 108, 200 and 208. The second begins at
+    // 8, when the controller has read the first.
     assert_eq!(
         posted,
         [1, 2, 3, 4, 101, 109],

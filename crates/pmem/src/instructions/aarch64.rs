@@ -1,5 +1,6 @@
-//! aarch64. The maintenance instructions are given by their numbers, since assemblers know them by name only with the
-//! extension switched on: `sys #3, c7, c12, #1` is `dc cvap`, `sys #3, c7, c10, #1` is `dc cvac`.
+//! aarch64. The maintenance instructions are given by their numbers, since assemblers know them by
+//! name only with the extension switched on: `sys #3, c7, c12, #1` is `dc cvap`,
+//! `sys #3, c7, c10, #1` is `dc cvac`.
 
 use std::arch::asm;
 
@@ -10,7 +11,8 @@ use super::for_each_line;
 pub(crate) enum Flush {
     /// `dc cvap`: to the point of persistence.
     Persistence,
-    /// `dc cvac`: to the point of coherency, which is the same where the kernel does not offer the other.
+    /// `dc cvac`: to the point of coherency, which is the same where the kernel does not offer the
+    /// other.
     Coherency,
 }
 
@@ -35,16 +37,18 @@ impl Flush {
     #[inline]
     pub(crate) unsafe fn line(self, line: *const u8) {
         match self {
-            // SAFETY: `find` has found the instruction, which changes nothing but where the line is kept.
+            // SAFETY: `find` has found the instruction, which changes nothing but where the line is
+            // kept.
             Self::Persistence => unsafe { asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack)) },
-            // SAFETY: programs may use it under Linux; it changes nothing but where the line is kept.
+            // SAFETY: programs may use it under Linux; it changes nothing but where the line is
+            // kept.
             Self::Coherency => unsafe { asm!("sys #3, c7, c10, #1, {}", in(reg) line, options(nostack)) },
         }
     }
 }
 
-/// Waits until what the caller has stored and flushed has arrived; nothing that the caller stores afterwards is seen, or
-/// durable, before.
+/// Waits until what the caller has stored and flushed has arrived; nothing that the caller stores
+/// afterwards is seen, or durable, before.
 #[inline]
 pub(crate) fn fence() {
     // SAFETY: a barrier touches no memory of ours.
@@ -54,14 +58,16 @@ pub(crate) fn fence() {
 /// Copies `from` to `to`, past the caches if the processor takes the hint, and flushes it.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be written there.
+/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be
+/// written there.
 #[inline]
 pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], flush: Flush) {
     let (pairs, last) = from.as_chunks::<16>();
     let mut at = to;
     for pair in pairs {
         let pair = u128::from_ne_bytes(*pair);
-        // SAFETY: the sixteen bytes are within what the caller allows, and aligned to words, which is what is asked for.
+        // SAFETY: the sixteen bytes are within what the caller allows, and aligned to words, which
+        // is what is asked for.
         unsafe {
             asm!("stnp {}, {}, [{}]", in(reg) pair as u64, in(reg) (pair >> 64) as u64, in(reg) at, options(nostack));
         }

@@ -32,7 +32,8 @@ pub(crate) fn fence() {
 /// Copies `from` to `to`.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be written there.
+/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be
+/// written there.
 pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], _flush: Flush) {
     for (at, word) in from.as_chunks::<8>().0.iter().enumerate() {
         // SAFETY: as the caller says.

@@ -46,7 +46,8 @@ impl Flush {
     #[inline]
     pub(crate) unsafe fn line(self, line: *const u8) {
         match self {
-            // SAFETY: `find` has found the instruction, which changes nothing but where the line is kept.
+            // SAFETY: `find` has found the instruction, which changes nothing but where the line is
+            // kept.
             Self::WriteBack => unsafe { asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)) },
             // SAFETY: as above.
             Self::Optimized => unsafe { asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)) },
@@ -56,8 +57,8 @@ impl Flush {
     }
 }
 
-/// Waits until the controller has accepted what the caller has streamed and flushed; nothing that the caller stores afterwards
-/// is seen, or durable, before.
+/// Waits until the controller has accepted what the caller has streamed and flushed; nothing that
+/// the caller stores afterwards is seen, or durable, before.
 #[inline]
 pub(crate) fn fence() {
     // SAFETY: every processor of this architecture has the instruction.
@@ -67,7 +68,8 @@ pub(crate) fn fence() {
 /// Copies `from` to `to` past the caches.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be written there.
+/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be
+/// written there.
 #[inline]
 pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], _flush: Flush) {
     let word = |to: *mut u8, bytes: &[u8; 8]| {

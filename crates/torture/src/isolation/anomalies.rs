@@ -1,8 +1,8 @@
 //! The known anomalies as small programs, run in all interleavings, and random programs besides.
 //!
-//! Names and shapes follow Adya, Liskov, O'Neil (Generalized isolation level definitions, ICDE 2000) and Berenson et
-//! al. (A critique of ANSI SQL isolation levels, SIGMOD 1995); the set is the one that the Hermitage project made
-//! customary, with cases for key ranges added.
+//! Names and shapes follow Adya, Liskov, O'Neil (Generalized isolation level definitions,
+//! ICDE 2000) and Berenson et al. (A critique of ANSI SQL isolation levels, SIGMOD 1995); the set
+//! is the one that the Hermitage project made customary, with cases for key ranges added.
 
 use duramen::{Db, Isolation};
 use duramen_io::SimDisk;

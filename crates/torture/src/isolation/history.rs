@@ -1,10 +1,11 @@
 //! Judging histories of list appends.
 //!
-//! Values are lists to which transactions append elements that are used once, so that the final list of a key tells the
-//! order of its versions, and a list read tells which version it is. From that follow the dependencies between
-//! transactions (Adya's write, read and anti-dependencies; Kingsbury, Alvaro: Elle: inferring isolation anomalies from
-//! experimental observations, VLDB 2020), and a cycle of them is an anomaly. A range that was scanned is a read of every
-//! key in it, of the empty list where the scan gave no record: that makes phantoms anti-dependencies.
+//! Values are lists to which transactions append elements that are used once, so that the final
+//! list of a key tells the order of its versions, and a list read tells which version it is. From
+//! that follow the dependencies between transactions (Adya's write, read and anti-dependencies;
+//! Kingsbury, Alvaro: Elle: inferring isolation anomalies from experimental observations, VLDB
+//! 2020), and a cycle of them is an anomaly. A range that was scanned is a read of every key in it,
+//! of the empty list where the scan gave no record: that makes phantoms anti-dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,7 +55,8 @@ pub struct Record {
 /// What a history must obey.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// Serializable, in an order that agrees with real time: who begins after an acknowledgement comes later.
+    /// Serializable, in an order that agrees with real time: who begins after an acknowledgement
+    /// comes later.
     StrictlySerializable,
     /// Read committed: no G0, no G1.
     ReadCommitted,
@@ -302,7 +304,8 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// Keeps the strongest reason for an edge: one cycle should be explained by as few anti-dependencies as possible.
+/// Keeps the strongest reason for an edge: one cycle should be explained by as few
+/// anti-dependencies as possible.
 fn add(edges: &mut BTreeMap<(usize, usize), Why>, from: usize, to: usize, why: Why) {
     if from != to {
         edges.entry((from, to)).and_modify(|old| *old = (*old).min(why)).or_insert(why);
@@ -331,8 +334,8 @@ fn find_cycle(
     if level != Level::StrictlySerializable {
         return Ok(());
     }
-    // Real time: acknowledgements in order form a chain of further nodes; each transaction leads to the node of its
-    // acknowledgement, and the last node before its beginning leads to it.
+    // Real time: acknowledgements in order form a chain of further nodes; each transaction leads to
+    // the node of its acknowledgement, and the last node before its beginning leads to it.
     let mut acknowledged: Vec<(u64, usize)> = records
         .iter()
         .enumerate()

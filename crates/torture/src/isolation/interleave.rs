@@ -1,7 +1,8 @@
 //! Runs programs in a given interleaving, each on a thread of its own, one step at a time.
 //!
-//! A step that has not ended after a short while is taken to wait for a lock; its transaction loses its turns until it
-//! goes on. Taking a slow step for a waiting one only makes another interleaving of it: whatever ran is then judged.
+//! A step that has not ended after a short while is taken to wait for a lock; its transaction loses
+//! its turns until it goes on. Taking a slow step for a waiting one only makes another interleaving
+//! of it: whatever ran is then judged.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -311,7 +312,8 @@ impl Interleaver {
         Ok(records.into_iter().collect())
     }
 
-    /// Runs `programs` from the contents `before` in the order of `schedule`, as far as locks allow.
+    /// Runs `programs` from the contents `before` in the order of `schedule`, as far as locks
+    /// allow.
     ///
     /// # Errors
     /// An error that is no refusal of a lock, or a hang. Nothing more can be run then.

@@ -1,4 +1,5 @@
-//! Random histories of list appends by many threads, with crashes in between, for [`super::history`] to judge.
+//! Random histories of list appends by many threads, with crashes in between, for
+//! [`super::history`] to judge.
 
 use std::time::Duration;
 
@@ -32,20 +33,21 @@ pub struct Shape {
     pub transactions: usize,
     /// Keys that may have lists.
     pub keys: ListKey,
-    /// Lives of the database before the last one. Each ends with a crash, if nothing else is asked for; after it come
-    /// recovery and more transactions.
+    /// Lives of the database before the last one. Each ends with a crash, if nothing else is asked
+    /// for; after it come recovery and more transactions.
     pub crashes: usize,
     /// So many per cent of those lives end with the database being closed.
     pub closes: usize,
-    /// A fault of the disk, by its place in [`FAULTS`], and whether it stays: it happens in about half of those lives, before
-    /// the power goes off.
+    /// A fault of the disk, by its place in [`FAULTS`], and whether it stays: it happens in about
+    /// half of those lives, before the power goes off.
     pub fault: Option<(usize, bool)>,
     /// What the transactions ask for.
     pub isolation: Isolation,
-    /// Most bytes beside the list in each record: beyond some hundreds leaves split, beyond some thousands records overflow.
+    /// Most bytes beside the list in each record: beyond some hundreds leaves split, beyond some
+    /// thousands records overflow.
     pub padding: usize,
-    /// Everything is as small as may be: pool, log buffer, consolidation array, segments; checkpoints are frequent; and
-    /// a table comes and goes beside the one with the lists.
+    /// Everything is as small as may be: pool, log buffer, consolidation array, segments;
+    /// checkpoints are frequent; and a table comes and goes beside the one with the lists.
     pub tight: bool,
 }
 
@@ -188,7 +190,8 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
     let usual = usual_options(shape, seed, &mut rng);
     let text = |error: Error| error.to_string();
     let mut world = World::new(circumstances.disk(seed), circumstances.log, &usual);
-    // Where the options change, so does the device, when a ring holds nothing that the files do not.
+    // Where the options change, so does the device, when a ring holds nothing that the files do
+    // not.
     let mut uses_rings = world.rings().is_some();
     let open = |world: &World, uses_rings: bool, rng: &mut Rng| {
         let mut options = circumstances.options(&usual, rng);
@@ -277,8 +280,8 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
     Ok(records.len() as u64)
 }
 
-/// All transactions are over. The table goes, for which every lock in it must be free and every page without a latch; a
-/// forgotten one is waited for, which counts as a hang.
+/// All transactions are over. The table goes, for which every lock in it must be free and every
+/// page without a latch; a forgotten one is waited for, which counts as a hang.
 fn leaves_nothing(db: Db) -> Result<(), String> {
     trace::note(|| "drops the lists and closes".to_owned());
     let writing = db.metrics().writing;

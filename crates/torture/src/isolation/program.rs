@@ -1,4 +1,5 @@
-//! Small transaction programs over small tables, and their interpreter: the same for the engine and for a map in memory.
+//! Small transaction programs over small tables, and their interpreter: the same for the engine and
+//! for a map in memory.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -107,7 +107,8 @@ pub fn test_options() -> Options {
         log_max_bytes: 64 << 20,
         checkpoint_bytes: 4 << 20,
         group_commit_time: Duration::from_micros(50),
-        // A script of one thread never waits for a lock; if the engine makes it wait, it should say so soon.
+        // A script of one thread never waits for a lock; if the engine makes it wait, it should say
+        // so soon.
         lock_wait_limit: Some(Duration::from_secs(5)),
         ..Options::default()
     }

@@ -85,7 +85,8 @@ pub(super) fn tables(script: &mut Script) {
     }
 }
 
-/// Records grow and shrink in pages that are nearly full, so that pages are compacted and split by updates.
+/// Records grow and shrink in pages that are nearly full, so that pages are compacted and split by
+/// updates.
 pub(super) fn full_pages(script: &mut Script) {
     script.ensure_table("full");
     script.begin(T0);

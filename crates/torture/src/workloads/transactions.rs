@@ -36,7 +36,8 @@ pub(super) fn bank(script: &mut Script) {
         for (table, count) in tables {
             let key = numbered(script.rng.within(0..count));
             script.act(T0, table, Action::GetForUpdate(key.clone()));
-            // Scripts that begin in the middle of a crash find the tables empty; then the record is new.
+            // Scripts that begin in the middle of a crash find the tables empty; then the record is
+            // new.
             let old = script.get(T0, table, &key).map_or(0, |record| amount(&record));
             script.put(T0, table, key, balance(old + delta));
         }
@@ -108,10 +109,11 @@ pub(super) fn recycle(script: &mut Script) {
     }
 }
 
-/// Several transactions of one thread at once: a long one, and short ones that come and go on keys of their own.
+/// Several transactions of one thread at once: a long one, and short ones that come and go on keys
+/// of their own.
 ///
-/// Each slot touches only keys of its residue class, inserts with `put`, and deletes only what exists, so that none
-/// ever waits for another.
+/// Each slot touches only keys of its residue class, inserts with `put`, and deletes only what
+/// exists, so that none ever waits for another.
 pub(super) fn interleaved(script: &mut Script) {
     const SLOTS: usize = 4;
     script.ensure_table("shared");
@@ -152,7 +154,8 @@ pub(super) fn interleaved(script: &mut Script) {
     }
 }
 
-/// Closing and opening again between transactions; or opening again without closing, in the middle of one.
+/// Closing and opening again between transactions; or opening again without closing, in the middle
+/// of one.
 pub(super) fn reopens(script: &mut Script) {
     script.ensure_table("reopens");
     for _ in 0..5 {

@@ -1,21 +1,25 @@
 //! The clock of one of several logs: which GSN belongs to which of its LSNs.
 //!
-//! A log has a Lamport clock (Aether, section 7.3; Scalable logging through NVM, section 3.1): each record gets a GSN that is
-//! higher than that of the record before it in the log, of the page that it changes, and of the transaction's record before.
-//! Here time in a log passes with its bytes: a record's GSN is its LSN plus the log's *offset*. The offset grows when the log has
-//! to be brought forward, and never shrinks, so the records of a log are in the order of their GSNs. A database with one log
-//! needs no clock: its offset is zero for ever.
+//! A log has a Lamport clock (Aether, section 7.3; Scalable logging through NVM, section 3.1): each
+//! record gets a GSN that is higher than that of the record before it in the log, of the page that
+//! it changes, and of the transaction's record before. Here time in a log passes with its bytes: a
+//! record's GSN is its LSN plus the log's *offset*. The offset grows when the log has to be brought
+//! forward, and never shrinks, so the records of a log are in the order of their GSNs. A database
+//! with one log needs no clock: its offset is zero for ever.
 //!
-//! Who wants the clock brought forward raises the *floor* ([`Clock::raise`]), without any lock. The offset follows when space is
-//! next handed out ([`Clock::pass`]), in the turn of whoever does that and after the log's end has been moved. So there are
-//! only two cases for somebody who raises the floor and then looks at the end of the log: the end includes a record, or the
-//! record's GSN is not below the floor. Both sides have a fence between their two steps, or each could miss the other's.
+//! Who wants the clock brought forward raises the *floor* ([`Clock::raise`]), without any lock. The
+//! offset follows when space is next handed out ([`Clock::pass`]), in the turn of whoever does that
+//! and after the log's end has been moved. So there are only two cases for somebody who raises the
+//! floor and then looks at the end of the log: the end includes a record, or the record's GSN is
+//! not below the floor. Both sides have a fence between their two steps, or each could miss the
+//! other's.
 //!
-//! Where clocks are brought forward for every commit, logs can share one floor ([`Clock::with_common`]): then one word is
-//! raised instead of one for each log, and looked at by everybody. Both do: the log's own floor is for what concerns it alone.
+//! Where clocks are brought forward for every commit, logs can share one floor
+//! ([`Clock::with_common`]): then one word is raised instead of one for each log, and looked at by
+//! everybody. Both do: the log's own floor is for what concerns it alone.
 //!
-//! A thread learns the GSN of its record when it fills it in, which may be long after; offsets that have been replaced
-//! meanwhile are kept until everything before them is released.
+//! A thread learns the GSN of its record when it fills it in, which may be long after; offsets that
+//! have been replaced meanwhile are kept until everything before them is released.
 
 use std::collections::VecDeque;
 
@@ -41,7 +45,8 @@ pub(crate) struct Clock {
     earlier: Mutex<VecDeque<(u64, u64)>>,
 }
 
-/// The offset in force. Written by the thread whose turn it is; readers look at the version before and after.
+/// The offset in force. Written by the thread whose turn it is; readers look at the version before
+/// and after.
 #[derive(Debug)]
 struct GsnOffset {
     /// Odd while the others are changed.
@@ -71,7 +76,8 @@ impl Clock {
         Self { common, ..self }
     }
 
-    /// As [`Clock::raise`], of all logs that share their floor with this one; returns whether it does that.
+    /// As [`Clock::raise`], of all logs that share their floor with this one; returns whether it
+    /// does that.
     pub(crate) fn raise_all(&self, floor: Gsn) -> bool {
         let Some(common) = &self.common else { return false };
         if common.load(Ordering::Relaxed) < floor.get() {
@@ -85,8 +91,8 @@ impl Clock {
         self.common.as_ref().map_or(0, |common| common.load(ordering))
     }
 
-    /// Sees to it that space handed out from now on gets no GSN below `floor`. A look at the log's end after this finds
-    /// everything that got a lower one.
+    /// Sees to it that space handed out from now on gets no GSN below `floor`. A look at the log's
+    /// end after this finds everything that got a lower one.
     pub(crate) fn raise(&self, floor: Gsn) {
         if self.floor.load(Ordering::Relaxed) < floor.get() {
             self.floor.fetch_max(floor.get(), Ordering::AcqRel);
@@ -94,8 +100,8 @@ impl Clock {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes note of space that has been handed out at `lsn`; everything below `released` has been filled in. It is the
-    /// caller's turn, and the end of the log has been moved.
+    /// Takes note of space that has been handed out at `lsn`; everything below `released` has been
+    /// filled in. It is the caller's turn, and the end of the log has been moved.
     #[inline]
     pub(crate) fn pass(&self, lsn: Lsn, released: impl FnOnce() -> Lsn) {
         fence(Ordering::SeqCst);

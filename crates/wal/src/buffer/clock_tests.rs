@@ -51,7 +51,8 @@ mod models {
         raise_while_space_is_handed_out(Some(CommonFloor::default), raise);
     }
 
-    /// One thread hands out space; the other raises the floor and looks at the end: what it does not find is not below.
+    /// One thread hands out space; the other raises the floor and looks at the end: what it does
+    /// not find is not below.
     fn raise_while_space_is_handed_out(common: Option<fn() -> CommonFloor>, raise: fn(&Clock)) {
         loom::model(move || {
             let clock = Clock::new(Lsn::new(8), Gsn::new(8)).with_common(common.map(|new| new()));

@@ -1,18 +1,22 @@
-//! The insertion lock: held for a few nanoseconds, taken with one atomic operation and given back with a store.
+//! The insertion lock: held for a few nanoseconds, taken with one atomic operation and given back
+//! with a store.
 //!
-//! Most locks are given back with an atomic operation, too, since who gives it back must not overlook who goes to sleep at
-//! that moment. That would double the cost of an insertion that meets nobody. Nobody is woken by this one: who has tried in
-//! vain for long sleeps for a time and looks again ([`Retry`]). That is rare, since it happens only when the holder has lost
-//! its processor or waits for room in the buffer.
+//! Most locks are given back with an atomic operation, too, since who gives it back must not
+//! overlook who goes to sleep at that moment. That would double the cost of an insertion that meets
+//! nobody. Nobody is woken by this one: who has tried in vain for long sleeps for a time and looks
+//! again ([`Retry`]). That is rare, since it happens only when the holder has lost its processor or
+//! waits for room in the buffer.
 //!
 //! # Contention
-//! The lock and what it protects share a cache line, and to bring that from one core to another takes as long as ten
-//! insertions. So who finds the lock taken does not try again at once, but pauses for some hundred nanoseconds, and longer
-//! each time: the holder inserts a row of records meanwhile, at full speed, and however many threads wait, few of them
-//! disturb it. There is no order among those who wait.
+//! The lock and what it protects share a cache line, and to bring that from one core to another
+//! takes as long as ten insertions. So who finds the lock taken does not try again at once, but
+//! pauses for some hundred nanoseconds, and longer each time: the holder inserts a row of records
+//! meanwhile, at full speed, and however many threads wait, few of them disturb it. There is no
+//! order among those who wait.
 //!
-//! In designs that consolidate, few wait, each for a group of others, and to keep them waiting helps nobody for long. So
-//! they want the lock at once after a while, and the others, finding that, join the groups.
+//! In designs that consolidate, few wait, each for a group of others, and to keep them waiting
+//! helps nobody for long. So they want the lock at once after a while, and the others, finding
+//! that, join the groups.
 //!
 //! A thread may give back what another has taken.
 
@@ -23,12 +27,14 @@ use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(duramen_loom))]
 use duramen_sync::{Backoff, Retry, thread};
 
-/// So many pauses who is one of a few lets the others go on before it wants the lock at once: two to four microseconds.
+/// So many pauses who is one of a few lets the others go on before it wants the lock at once: two
+/// to four microseconds.
 #[cfg(not(duramen_loom))]
 const PATIENCE: u32 = 4;
 
-/// So often who wants the lock at once looks for it, for some microseconds each time, before it sleeps: it has a group behind it,
-/// and the groups of a few others may be filled in before its own.
+/// So often who wants the lock at once looks for it, for some microseconds each time, before it
+/// sleeps: it has a group behind it, and the groups of a few others may be filled in before its
+/// own.
 #[cfg(not(duramen_loom))]
 const ROUNDS: u32 = 64;
 
@@ -36,11 +42,13 @@ const ROUNDS: u32 = 64;
 #[cfg(not(duramen_loom))]
 const STARVED: u32 = 16;
 
-/// A lock, and what only its holder changes. That can be looked at without the lock, so it consists of atomics.
+/// A lock, and what only its holder changes. That can be looked at without the lock, so it consists
+/// of atomics.
 #[derive(Debug)]
 pub(crate) struct InsertionLock<T> {
     locked: CachePadded<Locked<T>>,
-    /// So many want the lock at once. Apart from `locked`, so that those who look do not disturb the holder.
+    /// So many want the lock at once. Apart from `locked`, so that those who look do not disturb
+    /// the holder.
     wanted: CachePadded<AtomicU32>,
     #[cfg(duramen_loom)]
     blocked: models::Blocked,
@@ -98,8 +106,9 @@ impl<T> InsertionLock<T> {
         self.blocked.until(|| self.take());
     }
 
-    /// Waits for the lock, having found it taken, where no more than a handful of threads do. After a few pauses it wants
-    /// the lock at once, and everyone who does not want that, too, has to stand back.
+    /// Waits for the lock, having found it taken, where no more than a handful of threads do. After
+    /// a few pauses it wants the lock at once, and everyone who does not want that, too, has to
+    /// stand back.
     #[cold]
     pub(crate) fn lock_of_few(&self) {
         #[cfg(not(duramen_loom))]
@@ -108,8 +117,9 @@ impl<T> InsertionLock<T> {
         self.blocked.until(|| self.take());
     }
 
-    /// Waits for the lock with pauses before attempts, which are told how many. Who has had no luck for long wants the lock
-    /// until it has it: a holder that keeps it for long, and takes it again at once, would never be met without it.
+    /// Waits for the lock with pauses before attempts, which are told how many. Who has had no luck
+    /// for long wants the lock until it has it: a holder that keeps it for long, and takes it again
+    /// at once, would never be met without it.
     #[cfg(not(duramen_loom))]
     fn lock_patiently(&self, mut retry: Retry, attempt: impl Fn(u32) -> bool) {
         while retry.attempts() < STARVED {
@@ -126,8 +136,9 @@ impl<T> InsertionLock<T> {
         self.wanted.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Wants the lock, and takes it if it is given back before long. Before it lets its processor go it stops wanting it
-    /// for that time: a lock that is free must not wait for a thread that does not run.
+    /// Wants the lock, and takes it if it is given back before long. Before it lets its processor
+    /// go it stops wanting it for that time: a lock that is free must not wait for a thread that
+    /// does not run.
     #[cfg(not(duramen_loom))]
     fn take_soon(&self) -> bool {
         (0..ROUNDS).any(|_| {
@@ -169,8 +180,9 @@ impl<T> Deref for InsertionLock<T> {
     }
 }
 
-/// A model has no time, and a pause that ends at once would let it try the same again without end. So in models those who
-/// wait sleep until the lock is given back. Who wants it at once makes no difference to what may happen, only to how often.
+/// A model has no time, and a pause that ends at once would let it try the same again without end.
+/// So in models those who wait sleep until the lock is given back. Who wants it at once makes no
+/// difference to what may happen, only to how often.
 #[cfg(duramen_loom)]
 mod models {
     use duramen_sync::{Condvar, Mutex};
@@ -203,7 +215,8 @@ mod tests {
 
     use super::*;
 
-    /// A counter that threads increment, each with the lock held, under the eyes of loom in the models.
+    /// A counter that threads increment, each with the lock held, under the eyes of loom in the
+    /// models.
     struct Counter {
         lock: InsertionLock<AtomicU64>,
         plain: UnsafeCell<u64>,

@@ -7,31 +7,34 @@
 //!      |  last block  |  written to disk  |  filled in             |                    |
 //! ```
 //!
-//! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it; or, in a log whose design has no
-//!   turns, everyone does with an atomic addition ([`Space::reserve`]).
-//! - `released` follows it in LSN order as threads finish filling in. Everything below is stable. Who moves it is up to
-//!   the insertion design, and it is never two threads at a time: [`Space::release_in_order`] is for designs that see to
-//!   the order themselves, [`Space::release`] for those that do not ([`crate::buffer::released`]).
-//! - `durable` follows that; only the one thread that flushes moves it.
-//!   Up to where the flush in progress will move it is told as soon as that is known ([`Space::in_flush`]).
-//!   Where the buffer itself is persistent, all that is released is hardened ([`Space::hardened`]), and `durable` tells what is
-//!   in the segments, too.
-//! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when it has filled up, so
-//!   its beginning has to stay in the buffer.
+//! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it; or, in a
+//!   log whose design has no turns, everyone does with an atomic addition ([`Space::reserve`]).
+//! - `released` follows it in LSN order as threads finish filling in. Everything below is stable.
+//!   Who moves it is up to the insertion design, and it is never two threads at a time:
+//!   [`Space::release_in_order`] is for designs that see to the order themselves,
+//!   [`Space::release`] for those that do not ([`crate::buffer::released`]).
+//! - `durable` follows that; only the one thread that flushes moves it. Up to where the flush in
+//!   progress will move it is told as soon as that is known ([`Space::in_flush`]). Where the buffer
+//!   itself is persistent, all that is released is hardened ([`Space::hardened`]), and `durable`
+//!   tells what is in the segments, too.
+//! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when
+//!   it has filled up, so its beginning has to stay in the buffer.
 //!
 //! # LogReservation
-//! What is filled in never passes `reclaimed + capacity`. With turns neither does `next`: [`Turn::acquire`] waits before
-//! it moves it, and everyone else waits for the turn. Without turns a reservation is made before it is known whether there
-//! is room, and cannot be taken back, since others have reserved behind it. So `next` may pass the limit by what the
-//! threads that are in `reserve` ask for, and they wait with their reservations. That ends: the first of them waits for
-//! records to become durable that all have room, so nothing that it waits for waits for it. To keep it rare, threads that
-//! come while others wait for room back off before they reserve.
+//! What is filled in never passes `reclaimed + capacity`. With turns neither does `next`:
+//! [`Turn::acquire`] waits before it moves it, and everyone else waits for the turn. Without turns
+//! a reservation is made before it is known whether there is room, and cannot be taken back, since
+//! others have reserved behind it. So `next` may pass the limit by what the threads that are in
+//! `reserve` ask for, and they wait with their reservations. That ends: the first of them waits for
+//! records to become durable that all have room, so nothing that it waits for waits for it. To keep
+//! it rare, threads that come while others wait for room back off before they reserve.
 //!
-//! Whether there is room, and whether the flusher has to be told that there is much to flush, is looked at now and then
-//! only: `next.clear` says up to where that is not necessary. It is never beyond the limit, since `durable` only grows.
+//! Whether there is room, and whether the flusher has to be told that there is much to flush, is
+//! looked at now and then only: `next.clear` says up to where that is not necessary. It is never
+//! beyond the limit, since `durable` only grows.
 //!
-//! When the log has failed nobody waits for room any more, and space is handed out that must not be filled in:
-//! [`Space::durable_if_room`] tells the filler.
+//! When the log has failed nobody waits for room any more, and space is handed out that must not be
+//! filled in: [`Space::durable_if_room`] tells the filler.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
@@ -56,10 +59,11 @@ pub(crate) struct Space {
     in_flush: CachePadded<AtomicU64>,
     failed: AtomicBool,
     hardening: Hardening,
-    /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed. Behind that, what is
-    /// released may never have been filled in.
+    /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed.
+    /// Behind that, what is released may never have been filled in.
     hardened: CachePadded<AtomicU64>,
-    /// Set when an insertion finds the buffer full or much of it unflushed, so that the daemon flushes.
+    /// Set when an insertion finds the buffer full or much of it unflushed, so that the daemon
+    /// flushes.
     flusher: Arc<WakeEvent>,
     /// Threads in `wait_for_room`. Changed with `room` locked, read without.
     waiting: AtomicUsize,
@@ -84,8 +88,8 @@ pub(crate) enum Hardening {
 #[derive(Debug)]
 struct Next {
     lsn: AtomicU64,
-    /// Up to here space can be handed out without looking at anything: there is room, and so little is unflushed that
-    /// nobody need be told. Of no meaning without turns.
+    /// Up to here space can be handed out without looking at anything: there is room, and so little
+    /// is unflushed that nobody need be told. Of no meaning without turns.
     clear: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
@@ -100,8 +104,8 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Space {
-    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for a log that ends at
-    /// `end`. With `alarm` bytes unflushed, the flusher is woken.
+    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for
+    /// a log that ends at `end`. With `alarm` bytes unflushed, the flusher is woken.
     pub(crate) fn new(
         capacity: u64,
         block: u64,
@@ -138,13 +142,14 @@ impl Space {
         space
     }
 
-    /// The same for one of several logs, which needs a clock. It is kept by those who have the turn, so designs that have
-    /// none cannot be used then.
+    /// The same for one of several logs, which needs a clock. It is kept by those who have the
+    /// turn, so designs that have none cannot be used then.
     pub(crate) fn with_clock(self, clock: Option<Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// The same for measurements: who has filled in its space early waits for its turn to release it.
+    /// The same for measurements: who has filled in its space early waits for its turn to release
+    /// it.
     pub(crate) fn without_notes(self) -> Self {
         Self { released: Released::without_notes(self.released()), ..self }
     }
@@ -166,7 +171,8 @@ impl Space {
         Lsn::new(self.next.lsn.load(Ordering::Acquire))
     }
 
-    /// Everything below is stable. Where releases are put off, more may be: see [`crate::insert::Insertion::collect`].
+    /// Everything below is stable. Where releases are put off, more may be: see
+    /// [`crate::insert::Insertion::collect`].
     #[inline]
     pub(crate) fn released(&self) -> Lsn {
         self.released.get()
@@ -200,7 +206,8 @@ impl Space {
         (!self.has_failed()).then_some(released)
     }
 
-    /// Everything below is on the device or will be when the flush that is in progress has ended well.
+    /// Everything below is on the device or will be when the flush that is in progress has ended
+    /// well.
     pub(crate) fn in_flush(&self) -> Lsn {
         Lsn::new(self.in_flush.load(Ordering::Acquire))
     }
@@ -234,9 +241,9 @@ impl Space {
         Turn { space: self, alarmed: false }
     }
 
-    /// Hands out `bytes` for one record if it is nobody's turn and nothing has to be looked at; otherwise does nothing. The
-    /// turn lasts until [`Space::end_turn`]. (No guard and no closure: what is to be done in the turn is made part of the
-    /// caller's code then, in every design.)
+    /// Hands out `bytes` for one record if it is nobody's turn and nothing has to be looked at;
+    /// otherwise does nothing. The turn lasts until [`Space::end_turn`]. (No guard and no closure:
+    /// what is to be done in the turn is made part of the caller's code then, in every design.)
     #[inline(always)]
     pub(crate) fn try_acquire(&self, bytes: u64) -> Option<Lsn> {
         if !self.next.try_lock() {
@@ -288,13 +295,14 @@ impl Space {
         self.next.try_lock().then(|| self.own_turn())
     }
 
-    /// Looks how far space that follows `end` can be handed out without looking again; returns whether so much is
-    /// unflushed that the flusher has to be told.
+    /// Looks how far space that follows `end` can be handed out without looking again; returns
+    /// whether so much is unflushed that the flusher has to be told.
     fn look(&self, end: u64) -> bool {
         let durable = self.durable().get();
         let room = (durable & !(self.block - 1)) + self.capacity;
         let alarmed = end.saturating_sub(durable) >= self.alarm;
-        // The flusher stays awake while it is that much. In case that it has seen less and gone to sleep, look again soon.
+        // The flusher stays awake while it is that much. In case that it has seen less and gone to
+        // sleep, look again soon.
         let quiet = if alarmed { end.saturating_add(self.alarm / 4) } else { durable.saturating_add(self.alarm - 1) };
         // Relaxed: it is read in turns, which pass on that what lies up to there has been flushed.
         self.next.clear.store(room.min(quiet), Ordering::Relaxed);
@@ -310,16 +318,16 @@ impl Space {
         self.own_turn()
     }
 
-    /// Hands out `bytes` without a turn, for designs that have none, unless others wait for room. [`Space::reserved`] must
-    /// follow.
+    /// Hands out `bytes` without a turn, for designs that have none, unless others wait for room.
+    /// [`Space::reserved`] must follow.
     #[inline]
     pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Lsn> {
         // What this thread did before happens before any later insertion; checkpoints rest on that.
         (self.waiting.load(Ordering::Relaxed) == 0).then(|| Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel)))
     }
 
-    /// Hands out `bytes` without a turn, for designs that have none; if others wait for room, it waits with them first.
-    /// [`Space::reserved`] must follow.
+    /// Hands out `bytes` without a turn, for designs that have none; if others wait for room, it
+    /// waits with them first. [`Space::reserved`] must follow.
     pub(crate) fn reserve(&self, bytes: u64) -> Lsn {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.back_off(bytes);
@@ -328,8 +336,8 @@ impl Space {
         Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel))
     }
 
-    /// Waits until there is room for the `bytes` that have been reserved and end at `end`; returns whether there is, which
-    /// is always so unless the log has failed.
+    /// Waits until there is room for the `bytes` that have been reserved and end at `end`; returns
+    /// whether there is, which is always so unless the log has failed.
     #[inline]
     pub(crate) fn reserved(&self, bytes: u64, end: Lsn) -> bool {
         let durable = self.durable();
@@ -343,8 +351,8 @@ impl Space {
         if !self.has_room(end, self.durable()) {
             self.wait_for_room(|| end);
         }
-        // The flusher stays awake while much is unflushed. In case that it has seen less and gone to sleep, tell it again
-        // now and then.
+        // The flusher stays awake while much is unflushed. In case that it has seen less and gone
+        // to sleep, tell it again now and then.
         let step = (self.alarm / 4).max(1);
         let before = (end - bytes).saturating_sub(self.durable().get());
         if before < self.alarm || (end - bytes) / step != end / step {
@@ -368,8 +376,9 @@ impl Space {
         end <= (durable.get() & !(self.block - 1)) + self.capacity
     }
 
-    /// The durable position, if space that ends at `end` may be filled in. It may not when it was handed out after the
-    /// log failed: the bytes it would overwrite may never have reached the device, and a reader may be at them.
+    /// The durable position, if space that ends at `end` may be filled in. It may not when it was
+    /// handed out after the log failed: the bytes it would overwrite may never have reached the
+    /// device, and a reader may be at them.
     #[inline]
     pub(crate) fn durable_if_room(&self, end: Lsn) -> Option<Lsn> {
         let durable = self.durable();
@@ -383,7 +392,8 @@ impl Space {
         let mut guard = self.room.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Pairs with the fence in `set_durable`: either that one sees us waiting, or we see its position.
+        // Pairs with the fence in `set_durable`: either that one sees us waiting, or we see its
+        // position.
         fence(Ordering::SeqCst);
         self.flusher.wake();
         while !self.has_room(end(), self.durable()) && !self.has_failed() {
@@ -392,15 +402,16 @@ impl Space {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Moves `released` from `from` to `to`, in a log whose design calls this in LSN order, one thread at a time, and
-    /// never calls [`Space::release`].
+    /// Moves `released` from `from` to `to`, in a log whose design calls this in LSN order, one
+    /// thread at a time, and never calls [`Space::release`].
     #[inline]
     pub(crate) fn release_in_order(&self, from: Lsn, to: Lsn) {
         assert_eq!(self.released(), from, "space is released in order");
         self.release_due(to);
     }
 
-    /// As [`Space::release_in_order`], for a thread that has just seen `released` where its space starts.
+    /// As [`Space::release_in_order`], for a thread that has just seen `released` where its space
+    /// starts.
     #[inline]
     pub(crate) fn release_due(&self, to: Lsn) {
         self.released.release_due(to);
@@ -411,8 +422,8 @@ impl Space {
         self.next.records.store(self.next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
     }
 
-    /// Declares the space from `lsn` to `end` filled in. It counts as released when all before it is (Aether, algorithm
-    /// 3), which may be after the return.
+    /// Declares the space from `lsn` to `end` filled in. It counts as released when all before it
+    /// is (Aether, algorithm 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
         self.released.release(lsn, end, || self.has_failed());
@@ -434,7 +445,8 @@ impl Space {
         self.durable.store(lsn.get(), Ordering::Release);
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 && !unseen {
-            // With the lock held: a waiter that saw the old position is then asleep, not about to be.
+            // With the lock held: a waiter that saw the old position is then asleep, not about to
+            // be.
             let _room = self.room.lock();
             self.room_made.notify_all();
         }
@@ -469,7 +481,8 @@ impl Turn<'_> {
         Lsn::new(lsn)
     }
 
-    /// Keeps the turn when this thread has gone on: another one takes it over with [`Space::entrusted_turn`].
+    /// Keeps the turn when this thread has gone on: another one takes it over with
+    /// [`Space::entrusted_turn`].
     pub(crate) fn entrust(self) {
         if self.alarmed {
             self.space.flusher.wake();

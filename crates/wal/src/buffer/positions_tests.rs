@@ -59,7 +59,8 @@ mod loom_models {
 
     use super::*;
 
-    /// A buffer of four cells, each filled in by whoever acquired it. Loom reports conflicting accesses.
+    /// A buffer of four cells, each filled in by whoever acquired it. Loom reports conflicting
+    /// accesses.
     struct Cells(Vec<UnsafeCell<u64>>);
 
     // SAFETY: that accesses do not conflict is what the models check.
@@ -83,7 +84,8 @@ mod loom_models {
         }
     }
 
-    /// Two threads acquire, fill in outside the lock and release; a third, the flusher, reads what is released.
+    /// Two threads acquire, fill in outside the lock and release; a third, the flusher, reads what
+    /// is released.
     #[test]
     fn what_is_released_is_filled_in() {
         loom::model(|| {
@@ -112,8 +114,8 @@ mod loom_models {
         });
     }
 
-    /// A buffer of one cell: the second record has to wait until the first is durable, is woken then, and does not
-    /// overwrite what is still being read.
+    /// A buffer of one cell: the second record has to wait until the first is durable, is woken
+    /// then, and does not overwrite what is still being read.
     #[test]
     fn a_full_buffer_is_waited_for() {
         loom::model(|| {

@@ -1,38 +1,46 @@
-//! How far the log buffer is released: a position that moves over spaces in the order of their LSNs, as they are filled in.
+//! How far the log buffer is released: a position that moves over spaces in the order of their
+//! LSNs, as they are filled in.
 //!
-//! With [`Released::release`], an owner whose turn it is moves the position over its space, with a load and a store. One
-//! who is early spins for a moment, as in algorithm 3 of Aether. But there may be more threads than processors, and the
-//! one before may have lost its processor in the middle, or have a long record to fill in: to wait for it would hold up
-//! the page latches and locks that the waiter has. So it leaves a note of its space instead, for whoever comes to it.
+//! With [`Released::release`], an owner whose turn it is moves the position over its space, with a
+//! load and a store. One who is early spins for a moment, as in algorithm 3 of Aether. But there
+//! may be more threads than processors, and the one before may have lost its processor in the
+//! middle, or have a long record to fill in: to wait for it would hold up the page latches and
+//! locks that the waiter has. So it leaves a note of its space instead, for whoever comes to it.
 //!
 //! # Notes
-//! They lie in a table, in a bucket that the LSN gives. There is no order in it and no lock on it: a note is found by the
-//! position having come to where its space starts.
+//! They lie in a table, in a bucket that the LSN gives. There is no order in it and no lock on it:
+//! a note is found by the position having come to where its space starts.
 //!
 //! - *leave*: occupy a free cell of the bucket, write where the space ends, then where it starts.
-//! - *take*, by who has seen the position where a noted space starts: exchange the start for nothing. An LSN never comes
-//!   again, so that succeeds for one thread only, and the cell has said all the time where the space ends.
-//! - *follow*: take the note of the space at the position, move the position over that space, and again. Who has taken
-//!   the note stands for the owner, which has gone: nobody else moves the position meanwhile.
+//! - *take*, by who has seen the position where a noted space starts: exchange the start for
+//!   nothing. An LSN never comes again, so that succeeds for one thread only, and the cell has said
+//!   all the time where the space ends.
+//! - *follow*: take the note of the space at the position, move the position over that space, and
+//!   again. Who has taken the note stands for the owner, which has gone: nobody else moves the
+//!   position meanwhile.
 //!
-//! Notes are followed by those who leave one, by those who have released in turn and know of notes, and by those who want
-//! to know the position, a flush above all. Who has left a note looks at the position once more, and who has moved the
-//! position looks for a note there. With a fence in between one of them would always find what the other has done; but
-//! for those who release in turn a fence would double the price. So the two may pass each other, and then the note waits
-//! for the next who follows.
+//! Notes are followed by those who leave one, by those who have released in turn and know of notes,
+//! and by those who want to know the position, a flush above all. Who has left a note looks at the
+//! position once more, and who has moved the position looks for a note there. With a fence in
+//! between one of them would always find what the other has done; but for those who release in turn
+//! a fence would double the price. So the two may pass each other, and then the note waits for the
+//! next who follows.
 //!
-//! Measurements can do without notes, to show what they are worth: then every owner waits for its turn, as the paper's do.
+//! Measurements can do without notes, to show what they are worth: then every owner waits for its
+//! turn, as the paper's do.
 //!
-//! When all cells of its bucket are occupied, an owner waits, either for its turn or for a cell, and follows notes
-//! meanwhile. The one that it waits for needs nothing but a processor. When the log has failed nobody waits, and notes for
-//! which there is no cell are lost: nothing becomes stable any more.
+//! When all cells of its bucket are occupied, an owner waits, either for its turn or for a cell,
+//! and follows notes meanwhile. The one that it waits for needs nothing but a processor. When the
+//! log has failed nobody waits, and notes for which there is no cell are lost: nothing becomes
+//! stable any more.
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded};
 use duramen_types::{Lsn, planted};
 
-/// Most notes that are followed by one that comes by, so that it gets on with its own work; the next one goes on.
+/// Most notes that are followed by one that comes by, so that it gets on with its own work; the
+/// next one goes on.
 const FOLLOWED: usize = if cfg!(duramen_loom) { 1 } else { 16 };
 
 /// Notes of a bucket.
@@ -55,7 +63,8 @@ pub(crate) struct Released {
 #[derive(Debug)]
 struct Position {
     lsn: AtomicU64,
-    /// Before this there may be notes. A hint: it may be too low when two have left notes at the same time.
+    /// Before this there may be notes. A hint: it may be too low when two have left notes at the
+    /// same time.
     noted: AtomicU64,
 }
 
@@ -97,14 +106,15 @@ impl Released {
         Lsn::new(self.position.lsn.load(Ordering::Acquire))
     }
 
-    /// Moves the position to `to`, for who has seen it where its space starts, or whose design sees to the order.
+    /// Moves the position to `to`, for who has seen it where its space starts, or whose design sees
+    /// to the order.
     #[inline]
     pub(crate) fn release_due(&self, to: Lsn) {
         self.position.lsn.store(to.get(), Ordering::Release);
     }
 
-    /// Releases the space from `lsn` to `end`, which has been filled in, as soon as all before it is: that may be after the
-    /// return, or never, once the log `has_failed`.
+    /// Releases the space from `lsn` to `end`, which has been filled in, as soon as all before it
+    /// is: that may be after the return, or never, once the log `has_failed`.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
         if self.get() == lsn || planted!(ReleaseOutOfOrder) {
@@ -136,7 +146,8 @@ impl Released {
         }
     }
 
-    /// Spins for about as long as others need that are at work. Not when there are notes: somebody before has spun in vain.
+    /// Spins for about as long as others need that are at work. Not when there are notes: somebody
+    /// before has spun in vain.
     fn is_turn_soon(&self, lsn: Lsn) -> bool {
         let mut backoff = Backoff::new();
         while self.position.noted.load(Ordering::Relaxed) <= lsn.get() && backoff.is_spinning() {
@@ -155,7 +166,8 @@ impl Released {
         }
     }
 
-    /// Leaves a note of the space, or releases it if its turn comes before there is a cell for the note.
+    /// Leaves a note of the space, or releases it if its turn comes before there is a cell for the
+    /// note.
     fn leave_note(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
         reach(Probe::NoteLeft);
         let mut backoff = Backoff::new();
@@ -173,7 +185,8 @@ impl Released {
         if self.position.noted.load(Ordering::Relaxed) < end.get() {
             self.position.noted.store(end.get() | (Self::HINT_BYTES - 1), Ordering::Relaxed);
         }
-        // Pairs with the fence in `follow`: of two that leave notes one behind the other, one finds what the other has done.
+        // Pairs with the fence in `follow`: of two that leave notes one behind the other, one finds
+        // what the other has done.
         fence(Ordering::SeqCst);
     }
 
@@ -187,7 +200,8 @@ impl Released {
     fn follow(&self, most: usize) {
         for _ in 0..most {
             let lsn = self.get();
-            // What is before the note has been passed on to who sees the position there; the note itself, by its cell.
+            // What is before the note has been passed on to who sees the position there; the note
+            // itself, by its cell.
             let Some(end) = self.bucket(lsn).take(lsn) else { return };
             reach(Probe::NoteFollowed);
             self.release_due(end);

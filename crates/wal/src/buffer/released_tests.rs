@@ -43,7 +43,8 @@ mod native {
         assert_eq!(released.get(), Lsn::new(START + 1 + most));
     }
 
-    /// More spaces than there are cells lie behind one that is not filled in: who has filled them in waits.
+    /// More spaces than there are cells lie behind one that is not filled in: who has filled them
+    /// in waits.
     #[test]
     fn a_full_table_is_waited_for() {
         let released = Arc::new(Released::new(Lsn::new(START), 0));
@@ -104,7 +105,8 @@ mod models {
         }
 
         fn fill(&self, number: u64) {
-            // SAFETY: nobody else fills this in, nor reads it before it is released; loom checks it.
+            // SAFETY: nobody else fills this in, nor reads it before it is released; loom checks
+            // it.
             self.1[number as usize].with_mut(|cell| unsafe { *cell = number + 1 });
         }
 
@@ -142,8 +144,8 @@ mod models {
         });
     }
 
-    /// Of two that leave notes one behind the other, either the first finds the second's note or the second finds the
-    /// position moved.
+    /// Of two that leave notes one behind the other, either the first finds the second's note or
+    /// the second finds the position moved.
     #[test]
     fn notes_do_not_miss_each_other() {
         loom::model(|| {

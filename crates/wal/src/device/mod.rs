@@ -24,8 +24,8 @@
 //! - [`Device::give_up`]: the segments alone are the log, if they hold everything.
 //!
 //! One thread at a time calls `write_out`: with `file` the commit queue sees to that, with `nvm` a
-//! lock of the device. Where a flush seals records ([`Device::takes_unsealed`]), insertions do not pass
-//! through this seam: the log puts records straight into the buffer.
+//! lock of the device. Where a flush seals records ([`Device::takes_unsealed`]), insertions do not
+//! pass through this seam: the log puts records straight into the buffer.
 
 mod file;
 pub(crate) mod flush;

@@ -21,8 +21,8 @@
 //! block 1 and following: the bytes from LSN `base`
 //! ```
 //!
-//! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so the block of an LSN is also a block of the
-//! file. The log's start is the highest `start` in any of its segments.
+//! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so the block of an LSN
+//! is also a block of the file. The log's start is the highest `start` in any of its segments.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
@@ -70,7 +70,8 @@ impl Geometry {
         FIRST_LSN.get() + number * self.data_bytes()
     }
 
-    /// [`Geometry::base`] for a number that need not make sense: `None` if the segment would go beyond the possible LSNs.
+    /// [`Geometry::base`] for a number that need not make sense: `None` if the segment would go
+    /// beyond the possible LSNs.
     fn checked_base(&self, number: u64) -> Option<u64> {
         let limit = number.checked_add(1)?.checked_mul(self.data_bytes())?.checked_add(FIRST_LSN.get())?;
         (limit <= LSN_LIMIT).then(|| self.base(number))
@@ -137,7 +138,8 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own that nobody writes to.
+    /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own
+    /// that nobody writes to.
     pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
         let (database, log) = (identity.database, identity.log);
         // One stays 0: such logs were there before there could be several.

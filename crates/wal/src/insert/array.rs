@@ -1,18 +1,20 @@
-//! The consolidation array: where threads that found the insertion lock taken combine their requests (Aether, sections
-//! 5.1 and A.4, algorithms 2 and 4).
+//! The consolidation array: where threads that found the insertion lock taken combine their
+//! requests (Aether, sections 5.1 and A.4, algorithms 2 and 4).
 //!
-//! A thread joins some [`Slot`] of the array. The first in a slot is the group's leader: it waits for the lock, replaces
-//! the slot in the array with a fresh one from the pool, closes it, acquires space for the whole group and tells the
-//! members where it is. Each member, the leader included, then fills in its own part and leaves; the last to leave
-//! releases the space of the whole group and frees the slot. So the number of threads at the lock is bounded by the size
-//! of the array, whatever the number of threads.
+//! A thread joins some [`Slot`] of the array. The first in a slot is the group's leader: it waits
+//! for the lock, replaces the slot in the array with a fresh one from the pool, closes it, acquires
+//! space for the whole group and tells the members where it is. Each member, the leader included,
+//! then fills in its own part and leaves; the last to leave releases the space of the whole group
+//! and frees the slot. So the number of threads at the lock is bounded by the size of the array,
+//! whatever the number of threads.
 //!
-//! Slots are used in turn, so that the one behind the one that was taken last is nearly always free, since it was closed a
-//! whole round ago; if it is not, the next one is tried. A round goes through as many slots of the pool as are needed for
-//! that: few, because a slot that was used long ago has left the caches, pushed out by the records themselves. When the
-//! next slot was not free more than once in a round, the next round is twice as long; after one without, it is a little
-//! shorter. Groups are bounded, so that they always fit in the log buffer; a record above the bound does not join but
-//! waits for the lock by itself.
+//! Slots are used in turn, so that the one behind the one that was taken last is nearly always
+//! free, since it was closed a whole round ago; if it is not, the next one is tried. A round goes
+//! through as many slots of the pool as are needed for that: few, because a slot that was used long
+//! ago has left the caches, pushed out by the records themselves. When the next slot was not free
+//! more than once in a round, the next round is twice as long; after one without, it is a little
+//! shorter. Groups are bounded, so that they always fit in the log buffer; a record above the bound
+//! does not join but waits for the lock by itself.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -23,8 +25,9 @@ use super::Shape;
 use super::slot::{Join, Slot};
 use crate::buffer::positions::{Space, Turn};
 
-/// Most bytes of a group, whatever the size of the buffer: beyond this, combining saves nothing any more and only delays
-/// the release of those who finish early. It is so much because large records must find groups with that much room left.
+/// Most bytes of a group, whatever the size of the buffer: beyond this, combining saves nothing any
+/// more and only delays the release of those who finish early. It is so much because large records
+/// must find groups with that much room left.
 const MAX_GROUP_BYTES: u64 = 1 << 20;
 
 /// The array and the pool of slots.
@@ -103,8 +106,8 @@ impl ConsolidationArray {
         }
     }
 
-    /// The turn for a thread that inserts alone: it finds the lock free, which makes no sense to look for if it has been
-    /// `tried`, or its record is too large for a group.
+    /// The turn for a thread that inserts alone: it finds the lock free, which makes no sense to
+    /// look for if it has been `tried`, or its record is too large for a group.
     pub(super) fn turn_alone<'a>(&self, space: &'a Space, bytes: u64, tried: bool) -> Option<Turn<'a>> {
         if bytes > self.max_group {
             return Some(space.turn(tried));
@@ -112,8 +115,9 @@ impl ConsolidationArray {
         if tried { None } else { space.try_turn() }
     }
 
-    /// Gets `bytes` as part of a group. `acquired` gets the turn and the slot's index once space for the group has been
-    /// acquired, before the members learn of it. For `relieve` see [`Self::take`].
+    /// Gets `bytes` as part of a group. `acquired` gets the turn and the slot's index once space
+    /// for the group has been acquired, before the members learn of it. For `relieve` see
+    /// [`Self::take`].
     #[cold]
     pub(super) fn part<'a>(
         &self,
@@ -146,8 +150,8 @@ impl ConsolidationArray {
         Part { slot, group_lsn, group_bytes, offset, bytes, alone }
     }
 
-    /// Joins some slot (algorithm 4, `slot_join`): probes the places at random until one takes it. Returns its index in
-    /// the pool.
+    /// Joins some slot (algorithm 4, `slot_join`): probes the places at random until one takes it.
+    /// Returns its index in the pool.
     fn join(&self, bytes: u64) -> (usize, Join) {
         let mut backoff = Backoff::new();
         let places = self.places.len() / self.arrays;
@@ -175,9 +179,10 @@ impl ConsolidationArray {
         self.places[place].store(index, Ordering::Relaxed);
     }
 
-    /// Takes a free slot from the pool: the first from the one taken last that `take` succeeds with; returns it and its
-    /// index. It is the caller's turn. While none is free, `relieve` is called: some may be in use only because somebody has
-    /// to notice that they are not needed any more.
+    /// Takes a free slot from the pool: the first from the one taken last that `take` succeeds
+    /// with; returns it and its index. It is the caller's turn. While none is free, `relieve` is
+    /// called: some may be in use only because somebody has to notice that they are not needed any
+    /// more.
     #[inline(always)]
     pub(super) fn take(&self, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let last = self.leaders.last_slot.load(Ordering::Relaxed);
@@ -206,7 +211,8 @@ impl ConsolidationArray {
             missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if probes % self.pool.len() == 0 {
                 reach(Probe::SlotsExhausted);
-                // All are in use. Those closed earlier become free without anyone's turn, so this ends.
+                // All are in use. Those closed earlier become free without anyone's turn, so this
+                // ends.
                 relieve();
                 backoff.snooze();
             }

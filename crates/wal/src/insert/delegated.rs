@@ -1,19 +1,21 @@
-//! `delegated` (CDE): consolidation array, decoupled fill and delegated release (Aether, section A.6, algorithm 5).
+//! `delegated` (CDE): consolidation array, decoupled fill and delegated release (Aether, section
+//! A.6, algorithm 5).
 //!
-//! As in `hybrid`, a thread that finds the insertion lock free acquires space for itself, others acquire it in groups
-//! (the [`ConsolidationArray`]), and space is filled in outside the lock. But before the lock is dropped, the space joins
-//! the [`ReleaseQueue`]. Who has filled its space in (of a group, the last) and finds a predecessor at work leaves the
-//! release to it and goes; so small records do not wait for a large one before them, and one thread releases many spaces
-//! in a row. With probability [`PATIENT_ONE_IN`] it waits for its predecessor a moment, so that a thread which releases
-//! what others have delegated to it comes to an end.
+//! As in `hybrid`, a thread that finds the insertion lock free acquires space for itself, others
+//! acquire it in groups (the [`ConsolidationArray`]), and space is filled in outside the lock. But
+//! before the lock is dropped, the space joins the [`ReleaseQueue`]. Who has filled its space in
+//! (of a group, the last) and finds a predecessor at work leaves the release to it and goes; so
+//! small records do not wait for a large one before them, and one thread releases many spaces in a
+//! row. With probability [`PATIENT_ONE_IN`] it waits for its predecessor a moment, so that a thread
+//! which releases what others have delegated to it comes to an end.
 //!
-//! A slot is the queue's node, as the paper suggests, so a thread by itself takes a slot from the pool as well, though it
-//! never stands in the array. A slot is freed by the thread that releases its space. When all are in use, the holder of
-//! the lock waits for one to be freed: the pool bounds how many spaces can wait to be released, as the buffer bounds their
-//! bytes.
+//! A slot is the queue's node, as the paper suggests, so a thread by itself takes a slot from the
+//! pool as well, though it never stands in the array. A slot is freed by the thread that releases
+//! its space. When all are in use, the holder of the lock waits for one to be freed: the pool
+//! bounds how many spaces can wait to be released, as the buffer bounds their bytes.
 //!
-//! A delegation that a predecessor has missed or left is found by looking through the pool ([`Insertion::collect`]): by a flush, and
-//! by who waits for a slot.
+//! A delegation that a predecessor has missed or left is found by looking through the pool
+//! ([`Insertion::collect`]): by a flush, and by who waits for a slot.
 
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
@@ -28,9 +30,9 @@ use crate::buffer::positions::Space;
 /// One in so many spaces, on average, is not delegated at once.
 const PATIENT_ONE_IN: u64 = 32;
 
-/// Most spaces that who has released its own releases for others. It gets to each of them through the cache of the one
-/// who has left it, who may insert faster than that. So it leaves the rest, to be released where it lies at hand: by the
-/// one who finds all slots in use, or by a flush.
+/// Most spaces that who has released its own releases for others. It gets to each of them through
+/// the cache of the one who has left it, who may insert faster than that. So it leaves the rest, to
+/// be released where it lies at hand: by the one who finds all slots in use, or by a flush.
 const HANDED_ON: usize = 16;
 
 /// The delegated design.
@@ -73,7 +75,8 @@ impl DelegatedInsertion {
         lsn
     }
 
-    /// Finishes with the space from `lsn` to `end` that has been filled in: releases it, or leaves that to another thread.
+    /// Finishes with the space from `lsn` to `end` that has been filled in: releases it, or leaves
+    /// that to another thread.
     #[inline(always)]
     fn finish(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
         let is_turn = || space.released() == lsn;
@@ -82,7 +85,8 @@ impl DelegatedInsertion {
         }
     }
 
-    /// Releases the space up to `end`, whose turn it is, and what is behind it and has been delegated.
+    /// Releases the space up to `end`, whose turn it is, and what is behind it and has been
+    /// delegated.
     #[inline(always)]
     fn release(&self, space: &Space, slot: &Slot, end: Lsn) {
         if let Some(next) = release_one(space, slot, end)
@@ -92,7 +96,8 @@ impl DelegatedInsertion {
         }
     }
 
-    /// Releases the space at `lsn`, which may be that of the slot at `next`, if it has been delegated, and so on.
+    /// Releases the space at `lsn`, which may be that of the slot at `next`, if it has been
+    /// delegated, and so on.
     #[cold]
     fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn, most: usize) {
         let (mut next, mut lsn) = (Some(next), lsn);

@@ -1,14 +1,15 @@
-//! A buffer of links: which parts of the log have been filled in, noted by many threads and read in order by one at a
-//! time. (The idea is that of MySQL 8's *recent written* buffer.)
+//! A buffer of links: which parts of the log have been filled in, noted by many threads and read in
+//! order by one at a time. (The idea is that of MySQL 8's *recent written* buffer.)
 //!
-//! There is a place for each possible start of a record in the log buffer, in the sense that two records that are in the
-//! buffer together never start at the same place: a place stands for fewer bytes than the smallest record has. Who has
-//! filled `[from, to)` in stores `to` at the place of `from`. A reader that stands at `from` and finds a position beyond
-//! `from` there goes on to it.
+//! There is a place for each possible start of a record in the log buffer, in the sense that two
+//! records that are in the buffer together never start at the same place: a place stands for fewer
+//! bytes than the smallest record has. Who has filled `[from, to)` in stores `to` at the place of
+//! `from`. A reader that stands at `from` and finds a position beyond `from` there goes on to it.
 //!
-//! Places are not cleared. What an earlier round through the buffer has left at a place is a position below `from`: the
-//! record that left it started a whole buffer before, give or take a place, and had at most a quarter of a buffer's bytes.
-//! A place is used again only when the record that used it is durable, and the reader has passed it long before.
+//! Places are not cleared. What an earlier round through the buffer has left at a place is a
+//! position below `from`: the record that left it started a whole buffer before, give or take a
+//! place, and had at most a quarter of a buffer's bytes. A place is used again only when the record
+//! that used it is durable, and the reader has passed it long before.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::Lsn;

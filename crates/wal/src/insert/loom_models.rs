@@ -1,4 +1,5 @@
-//! Models of the insertion designs: every interleaving of two or three threads over a buffer of a few cells.
+//! Models of the insertion designs: every interleaving of two or three threads over a buffer of a
+//! few cells.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::cell::UnsafeCell;
@@ -47,8 +48,8 @@ fn insert(design: &AnyInsertion, space: &Space, bytes: u64, fill: impl Fn(Lsn)) 
     inserted.unwrap_or_else(|| design.insert(space, bytes, true, &fill))
 }
 
-/// `sizes.len()` threads insert one record each; whatever is released at any time is filled in, and at the end every
-/// record is there in one piece.
+/// `sizes.len()` threads insert one record each; whatever is released at any time is filled in, and
+/// at the end every record is there in one piece.
 fn insertions(preemptions: usize, sizes: &'static [u64], design: InsertDesign, shape: Shape) {
     let total: u64 = sizes.iter().sum();
     // Shown when the model fails.
@@ -116,8 +117,8 @@ fn too_large_for_a_group() {
     }
 }
 
-/// A buffer that two records fill: some thread has to wait for room until the flusher has read what is released, and its
-/// record must not touch what is still being read.
+/// A buffer that two records fill: some thread has to wait for room until the flusher has read what
+/// is released, and its record must not touch what is still being read.
 #[test]
 fn every_design_in_a_full_buffer() {
     for design in InsertDesign::ALL {
@@ -161,8 +162,8 @@ fn every_design_in_a_full_buffer() {
     }
 }
 
-/// Nodes of a release queue, how many have been released, and a cell for each node that says that it is filled in; the last
-/// one counts the releases.
+/// Nodes of a release queue, how many have been released, and a cell for each node that says that
+/// it is filled in; the last one counts the releases.
 struct Queue {
     queue: ReleaseQueue,
     nodes: Vec<Node>,
@@ -214,9 +215,9 @@ impl Queue {
     }
 }
 
-/// Three nodes join the queue; the owners of two of them, and a third thread for the one between, finish in any order,
-/// delegate to each other and hand on, and one collects in the middle. Every space is released once, in order, after it has
-/// been filled in.
+/// Three nodes join the queue; the owners of two of them, and a third thread for the one between,
+/// finish in any order, delegate to each other and hand on, and one collects in the middle. Every
+/// space is released once, in order, after it has been filled in.
 #[test]
 fn release_queue_of_three() {
     model(3, move || {
@@ -238,8 +239,9 @@ fn release_queue_of_three() {
     });
 }
 
-/// One thread takes two nodes into use again and again while the owner of one of them finishes: who hands on looks at a
-/// node that has been used for another space by then, and takes nothing that is not due.
+/// One thread takes two nodes into use again and again while the owner of one of them finishes: who
+/// hands on looks at a node that has been used for another space by then, and takes nothing that is
+/// not due.
 #[test]
 fn release_queue_nodes_are_used_again() {
     model(3, || {
@@ -263,7 +265,8 @@ fn release_queue_nodes_are_used_again() {
     });
 }
 
-/// Who follows a link finds filled in what it stands for, and a link from the round before leads nowhere.
+/// Who follows a link finds filled in what it stands for, and a link from the round before leads
+/// nowhere.
 #[test]
 fn links_in_two_rounds() {
     model(3, || {
@@ -288,8 +291,8 @@ fn links_in_two_rounds() {
     });
 }
 
-/// The life of one slot: a leader and a member join, or the member is refused once it has been closed; the last frees
-/// it; a later group in the same slot is not confused with the earlier one.
+/// The life of one slot: a leader and a member join, or the member is refused once it has been
+/// closed; the last frees it; a later group in the same slot is not confused with the earlier one.
 #[test]
 fn slot_life() {
     model(3, || {

@@ -1,8 +1,9 @@
 //! The insertion designs: how threads share the one log buffer.
 //!
-//! Every design does the same three steps for a record: *acquire* the next bytes of the buffer, which are its LSN, *fill*
-//! them in, *release* them to the flusher in LSN order. They differ in what happens under the lock and in how threads
-//! help each other. All stand on [`Space`]; none knows what a record is.
+//! Every design does the same three steps for a record: *acquire* the next bytes of the buffer,
+//! which are its LSN, *fill* them in, *release* them to the flusher in LSN order. They differ in
+//! what happens under the lock and in how threads help each other. All stand on [`Space`]; none
+//! knows what a record is.
 //!
 //! | design | the lock is held for | who does not get it | release |
 //! |---|---|---|---|
@@ -13,8 +14,8 @@
 //! | `delegated` (CDE) | acquire of a group | joins a group | left to the predecessor |
 //! | `reserved` | there is none | does not exist | a mark that the flusher looks for |
 //!
-//! A design is a file with a type that implements [`Insertion`], and a line in the table below. The models, the stress
-//! suite, the options, the command line and the benchmark run over the table.
+//! A design is a file with a type that implements [`Insertion`], and a line in the table below. The
+//! models, the stress suite, the options, the command line and the benchmark run over the table.
 
 mod array;
 mod consolidated;
@@ -43,17 +44,19 @@ pub(crate) trait Insertion {
     where
         Self: Sized;
 
-    /// Does what [`Insertion::insert`] does, with one atomic operation, if nothing stands in the way: no other thread, and
-    /// nothing that [`Space`] has to look at. Otherwise does nothing.
+    /// Does what [`Insertion::insert`] does, with one atomic operation, if nothing stands in the
+    /// way: no other thread, and nothing that [`Space`] has to look at. Otherwise does nothing.
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn>;
 
-    /// Acquires `bytes` in `space`, has them filled in, and releases them. When this returns, the bytes are released or
-    /// will be by another thread without any further help from this one. It has been `tried` when [`Insertion::try_insert`]
-    /// has just failed, mostly because of other threads: then there is nothing to be had at once.
+    /// Acquires `bytes` in `space`, has them filled in, and releases them. When this returns, the
+    /// bytes are released or will be by another thread without any further help from this one. It
+    /// has been `tried` when [`Insertion::try_insert`] has just failed, mostly because of other
+    /// threads: then there is nothing to be had at once.
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn;
 
-    /// Brings `released` up to date, in a design that leaves that to those who want to know it. Others may do so at the same
-    /// time and stop half-way, so who waits for something to be released asks again and again.
+    /// Brings `released` up to date, in a design that leaves that to those who want to know it.
+    /// Others may do so at the same time and stop half-way, so who waits for something to be
+    /// released asks again and again.
     #[inline]
     fn collect(&self, space: &Space) {
         let _ = space;
@@ -65,7 +68,8 @@ pub(crate) trait Insertion {
     }
 }
 
-/// What fills acquired space in. A trait, and no function, so that it can be made to be part of each design's code.
+/// What fills acquired space in. A trait, and no function, so that it can be made to be part of
+/// each design's code.
 pub(crate) trait Fill {
     /// Fills the space at `lsn` in.
     fn fill(self, lsn: Lsn);
@@ -166,17 +170,19 @@ macro_rules! designs {
 designs! {
     /// One mutex around the whole insertion: the baseline (Aether, algorithm 1).
     Mutex = "mutex" => mutex::MutexInsertion,
-    /// Consolidation array: threads that meet at the mutex combine their requests; it is held until their records have
-    /// been copied (Aether, section 5.1).
+    /// Consolidation array: threads that meet at the mutex combine their requests; it is held until
+    /// their records have been copied (Aether, section 5.1).
     Consolidated = "consolidated" => consolidated::ConsolidatedInsertion,
     /// Decoupled fill: records are copied outside the mutex (Aether, section 5.2).
     Decoupled = "decoupled" => decoupled::DecoupledInsertion,
     /// Consolidation array and decoupled fill (Aether, section 5.3).
     #[default]
     Hybrid = "hybrid" => hybrid::HybridInsertion,
-    /// Consolidation array, decoupled fill, and release delegated to the thread before (Aether, sections 5.2 and A.6).
+    /// Consolidation array, decoupled fill, and release delegated to the thread before (Aether,
+    /// sections 5.2 and A.6).
     Delegated = "delegated" => delegated::DelegatedInsertion,
-    /// Not from the papers: one atomic addition hands out space, and a buffer of links tells what has been filled in.
+    /// Not from the papers: one atomic addition hands out space, and a buffer of links tells what
+    /// has been filled in.
     Reserved = "reserved" => reserved::ReservedInsertion,
 }
 

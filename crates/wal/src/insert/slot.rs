@@ -1,4 +1,5 @@
-//! A slot of the consolidation array: where a group of insertions forms (Aether, appendix A.4 and A.5).
+//! A slot of the consolidation array: where a group of insertions forms (Aether, appendix A.4 and
+//! A.5).
 //!
 //! Its life, and who moves it on:
 //!
@@ -21,8 +22,9 @@
 //! | 32..48 | members that have joined | OPEN |
 //! | 62..64 | phase: 0 FREE, 1 OPEN, 2 PENDING, 3 COPYING (DONE when bits 0..32 are 0) | always |
 //!
-//! A thread may look at a slot that it found in the array long ago. That is harmless: whatever the slot has become, it
-//! joins only if the word says OPEN, and then the slot *is* open, if perhaps at another place of the array.
+//! A thread may look at a slot that it found in the array long ago. That is harmless: whatever the
+//! slot has become, it joins only if the word says OPEN, and then the slot *is* open, if perhaps at
+//! another place of the array.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Backoff, CachePadded, stagger};
@@ -48,16 +50,18 @@ const fn members(word: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     word: AtomicU64,
-    /// Size of the group's space in bytes. Written before COPYING is announced, constant until FREE. Of no meaning in a slot
-    /// that one thread occupies.
+    /// Size of the group's space in bytes. Written before COPYING is announced, constant until
+    /// FREE. Of no meaning in a slot that one thread occupies.
     bytes: AtomicU64,
     /// LogAddress in the array. Written before OPEN is announced, constant until FREE.
     place: AtomicUsize,
-    /// The slot's part in the queue of spaces to be released, in the design that has one. Apart from the word: who joins the
-    /// queue next writes to it with the insertion lock held, while members of this group are leaving.
+    /// The slot's part in the queue of spaces to be released, in the design that has one. Apart
+    /// from the word: who joins the queue next writes to it with the insertion lock held, while
+    /// members of this group are leaving.
     node: CachePadded<Node>,
-    /// What the members wait for: where the group's space starts, plus one; zero before the leader knows. Apart from the
-    /// word: each thread that joins or leaves would disturb all that wait, and they it.
+    /// What the members wait for: where the group's space starts, plus one; zero before the leader
+    /// knows. Apart from the word: each thread that joins or leaves would disturb all that wait,
+    /// and they it.
     told: CachePadded<AtomicU64>,
 }
 
@@ -85,8 +89,8 @@ pub(super) struct Group {
 }
 
 impl Slot {
-    /// FREE to OPEN, at `place` of the array. Only the holder of the insertion lock calls this. Returns whether the slot
-    /// was free.
+    /// FREE to OPEN, at `place` of the array. Only the holder of the insertion lock calls this.
+    /// Returns whether the slot was free.
     pub(super) fn open(&self, place: usize) -> bool {
         // Acquire: what the last user of the slot read of it happened before we write to it.
         if self.word.load(Ordering::Acquire) != FREE && !planted!(SlotReusedEarly) {
@@ -98,8 +102,8 @@ impl Slot {
         true
     }
 
-    /// FREE to COPYING, for `bytes` of one thread. Only the holder of the insertion lock calls this. Returns whether the
-    /// slot was free.
+    /// FREE to COPYING, for `bytes` of one thread. Only the holder of the insertion lock calls
+    /// this. Returns whether the slot was free.
     #[inline]
     pub(super) fn occupy(&self, bytes: u64) -> bool {
         // Acquire: as in `open`.
@@ -112,8 +116,9 @@ impl Slot {
 
     /// Joins with `bytes`, unless the slot is not open or the group would exceed `limit` bytes.
     ///
-    /// Who finds that another has come between its look and its attempt waits a random moment: each attempt takes the word
-    /// from those who are about to join or leave, and where dozens of threads try at once, nearly all do so in vain.
+    /// Who finds that another has come between its look and its attempt waits a random moment: each
+    /// attempt takes the word from those who are about to join or leave, and where dozens of
+    /// threads try at once, nearly all do so in vain.
     pub(super) fn join(&self, bytes: u64, limit: u64) -> Join {
         loop {
             let word = self.word.load(Ordering::Relaxed);
@@ -121,8 +126,9 @@ impl Slot {
             if word & PHASE != OPEN || offset + bytes > limit || members(word) == MAX_MEMBERS {
                 return Join::Refused;
             }
-            // Acquire: the leader needs `place`. Release: what a member did before its insertion happens before its record
-            // gets its place, and so before any later insertion; checkpoints rest on that.
+            // Acquire: the leader needs `place`. Release: what a member did before its insertion
+            // happens before its record gets its place, and so before any later insertion;
+            // checkpoints rest on that.
             match self.word.compare_exchange_weak(word, word + ONE_MEMBER + bytes, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) if members(word) == 0 => return Join::Leader,
@@ -153,17 +159,19 @@ impl Slot {
         self.told.store(lsn.get() + 1, Ordering::Release);
     }
 
-    /// Waits for the leader's notification; returns where the group's space starts and its size. For members.
+    /// Waits for the leader's notification; returns where the group's space starts and its size.
+    /// For members.
     ///
-    /// It comes within a turn or two, and who notices it late holds up the group, which with `consolidated` holds the lock: so
-    /// pauses are short for long, and only then grow.
+    /// It comes within a turn or two, and who notices it late holds up the group, which with
+    /// `consolidated` holds the lock: so pauses are short for long, and only then grow.
     pub(super) fn wait(&self) -> (Lsn, u64) {
         /// Short pauses before longer ones.
         const SHORT: u32 = 256;
         let mut backoff = Backoff::new();
         let mut short = 0..SHORT;
         loop {
-            // Acquire: also what the leader learned about the ring when it acquired the space is known from here on.
+            // Acquire: also what the leader learned about the ring when it acquired the space is
+            // known from here on.
             if let Some(lsn) = self.told.load(Ordering::Acquire).checked_sub(1) {
                 return (Lsn::new(lsn), self.bytes.load(Ordering::Relaxed));
             }
@@ -188,10 +196,11 @@ impl Slot {
         &self.node
     }
 
-    /// Takes a member's filled-in `bytes` off; returns whether it was the last. Then the caller releases the space and
-    /// frees the slot.
+    /// Takes a member's filled-in `bytes` off; returns whether it was the last. Then the caller
+    /// releases the space and frees the slot.
     pub(super) fn leave(&self, bytes: u64) -> bool {
-        // Release: our bytes are filled in; Acquire: so are those of all who left before, which the last one passes on.
+        // Release: our bytes are filled in; Acquire: so are those of all who left before, which the
+        // last one passes on.
         let word = self.word.fetch_sub(bytes, Ordering::AcqRel);
         debug_assert_eq!(word & PHASE, COPYING);
         word & BYTES == bytes

@@ -1,5 +1,5 @@
-//! The three steps of an insertion by one thread, in the two orders that designs share: filled in and released in the turn, or
-//! behind it.
+//! The three steps of an insertion by one thread, in the two orders that designs share: filled in
+//! and released in the turn, or behind it.
 
 use duramen_types::Lsn;
 

@@ -1,7 +1,8 @@
 //! Insertions into the log buffer with nothing behind it: no flush, no device.
 //!
-//! This is the microbenchmark of the Aether paper (section 6.3). Space in the buffer is handed back as it is released, by
-//! whichever thread's record crosses into another eighth of it, and by a thread that looks after a buffer that is full.
+//! This is the microbenchmark of the Aether paper (section 6.3). Space in the buffer is handed back
+//! as it is released, by whichever thread's record crosses into another eighth of it, and by a
+//! thread that looks after a buffer that is full.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub struct BufferLoad {
     pub record_bytes: usize,
     /// After so many such records each thread inserts one of so many bytes.
     pub outlier: Option<(u64, usize)>,
-    /// Whether the bytes go to memory of each thread's own that stays in its cache, not to the buffer they were
-    /// handed space in.
+    /// Whether the bytes go to memory of each thread's own that stays in its cache, not to the
+    /// buffer they were handed space in.
     pub thread_local: bool,
     /// Buffers: one for all threads, or so many, of which each memory node has its own.
     pub logs: usize,
@@ -37,8 +38,9 @@ pub struct BufferLoad {
     pub array_slots: usize,
     /// Slots of the pool, or twice as many as all arrays have if that is more.
     pub slot_pool: usize,
-    /// Whether who has filled in its record early waits for its turn to release it, as in the paper, where this log leaves a
-    /// note. Of no meaning in designs whose releases are in order anyway.
+    /// Whether who has filled in its record early waits for its turn to release it, as in the
+    /// paper, where this log leaves a note. Of no meaning in designs whose releases are in order
+    /// anyway.
     pub waits_for_turn: bool,
     /// Size of the buffer, a power of two: at least four times what all threads insert at a time.
     pub ring_bytes: usize,
@@ -85,8 +87,8 @@ impl Buffer {
         let fill = |own: Option<&mut Vec<u8>>, lsn| {
             let space = match own {
                 Some(own) => own.as_mut_slice(),
-                // SAFETY: the design has handed `[lsn, lsn + bytes)` to this thread alone, and `durable` is only moved
-                // beyond what has been released.
+                // SAFETY: the design has handed `[lsn, lsn + bytes)` to this thread alone, and
+                // `durable` is only moved beyond what has been released.
                 None => unsafe { self.ring.bytes_mut(lsn, source.len()) },
             };
             space.copy_from_slice(source);
@@ -111,7 +113,8 @@ impl Buffer {
 /// Inserts records by `design`, as the load says.
 ///
 /// # Errors
-/// [`WalError::InvalidOption`] for a load that makes no sense, [`WalError::System`] when there is no memory or no thread.
+/// [`WalError::InvalidOption`] for a load that makes no sense, [`WalError::System`] when there is
+/// no memory or no thread.
 pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     load.validate()?;
     let system = |error: std::io::Error| WalError::System { what: "memory".to_owned(), reason: error.to_string() };

@@ -1,12 +1,14 @@
 //! How fast threads insert, and how fast they could at best: a benchmark of the log buffer alone.
 //!
-//! The disk takes everything at once and keeps nothing. So what [`insertions`] measures is acquiring space, the checksum,
-//! the copy, the release, and the daemon that passes over it. [`copies`] is the yardstick: the same number of bytes copied
-//! into the same kind of buffer, from one end to the other and again, with nothing else done; or with one addition to a word that
-//! all threads share before each record, since no thread can share a buffer without an atomic operation. Both leave out that
-//! the lines of a shared buffer go from core to core.
+//! The disk takes everything at once and keeps nothing. So what [`insertions`] measures is
+//! acquiring space, the checksum, the copy, the release, and the daemon that passes over it.
+//! [`copies`] is the yardstick: the same number of bytes copied into the same kind of buffer, from
+//! one end to the other and again, with nothing else done; or with one addition to a word that all
+//! threads share before each record, since no thread can share a buffer without an atomic
+//! operation. Both leave out that the lines of a shared buffer go from core to core.
 //!
-//! On a machine that is busy with other things the rates say little; processor time for each record still does.
+//! On a machine that is busy with other things the rates say little; processor time for each record
+//! still does.
 
 mod buffer;
 mod discard;
@@ -82,7 +84,8 @@ const BATCH_RECORDS: usize = 1000;
 /// Inserts records by `insert`, as the load says.
 ///
 /// # Errors
-/// [`WalError::InvalidOption`] for a load that the default options do not admit, and what making a log reports.
+/// [`WalError::InvalidOption`] for a load that the default options do not admit, and what making a
+/// log reports.
 pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
     // The disk has room for everything.
     let options = WalOptions { insert, max_bytes: 1 << 44, segment_bytes: 1 << 34, ..WalOptions::default() };
@@ -118,7 +121,8 @@ pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
 pub enum Copying {
     /// Nothing.
     Alone,
-    /// For each record they add to one word that they share, which is the least that `reserved` could do.
+    /// For each record they add to one word that they share, which is the least that `reserved`
+    /// could do.
     InTurns,
 }
 

@@ -1,13 +1,14 @@
 //! The segments in use, for those who read and write them.
 //!
-//! A log may have thousands of segments, and a process may often have no more than a thousand files open. So these are open:
-//! - the segment that a log is written to and the next ones, as many as reservations take as a rule ([`AHEAD`]): a flush is
-//!   not to depend on whether a file can be opened;
+//! A log may have thousands of segments, and a process may often have no more than a thousand files
+//! open. So these are open:
+//! - the segment that a log is written to and the next ones, as many as reservations take as a rule
+//!   ([`AHEAD`]): a flush is not to depend on whether a file can be opened;
 //! - of the others the [`RECENT`] that were used last, of all logs of a database together.
 //!
-//! Any other segment is opened when it is needed. When the system refuses that because too many files are open, the recent
-//! ones are closed and it is asked again. If it refuses still, the operation fails with an error that passes
-//! ([`WalError::is_passing`]), and nothing has changed.
+//! Any other segment is opened when it is needed. When the system refuses that because too many
+//! files are open, the recent ones are closed and it is asked again. If it refuses still, the
+//! operation fails with an error that passes ([`WalError::is_passing`]), and nothing has changed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,11 +21,12 @@ use crate::error::{Result, WalError};
 use crate::format::record::Identity;
 use crate::format::segment::{BLOCK, Geometry, directory, segment_name};
 
-/// Most segments that are kept open though the log does not write to them. A scan uses two, with what it reads ahead.
+/// Most segments that are kept open though the log does not write to them. A scan uses two, with
+/// what it reads ahead.
 const RECENT: usize = 4;
 
-/// Segments behind the one that is written to that are kept open. A flush to a later one opens it; as long as that is refused,
-/// the flush is put off.
+/// Segments behind the one that is written to that are kept open. A flush to a later one opens it;
+/// as long as that is refused, the flush is put off.
 const AHEAD: u64 = 3;
 
 /// Bytes copied at a time.
@@ -260,7 +262,8 @@ impl SegmentFiles {
         })
     }
 
-    /// Fills `buf` with the log's bytes from `lsn`, as far as the segments reach; returns how many. Both are whole blocks.
+    /// Fills `buf` with the log's bytes from `lsn`, as far as the segments reach; returns how many.
+    /// Both are whole blocks.
     pub(crate) fn read(&self, lsn: u64, buf: &mut [u8]) -> Result<usize> {
         let end = (lsn + buf.len() as u64).min(self.limit());
         if lsn >= end {
@@ -273,7 +276,8 @@ impl SegmentFiles {
         Ok((end - lsn) as usize)
     }
 
-    /// The beginning of the block in which the log ends, for the buffer: the next flush writes that block again.
+    /// The beginning of the block in which the log ends, for the buffer: the next flush writes that
+    /// block again.
     pub(crate) fn last_block(&self, end: Lsn) -> Result<Vec<u8>> {
         let start = end.get() / BLOCK * BLOCK;
         let mut block = AlignedBuf::zeroed(BLOCK as usize);

@@ -1,15 +1,17 @@
-//! A log put together from a backup, the archive and what is left of the log itself; and part of it made into another
-//! database's log.
+//! A log put together from a backup, the archive and what is left of the log itself; and part of it
+//! made into another database's log.
 //!
-//! Of each segment, the archive's copy is taken if there is one, else the one in the log, else that of the backup, the last
-//! of which ends where the backup does. Reading begins where the backup's log does and goes on as far as segments follow
-//! each other. The end is the first position without a valid record, as at recovery; but records that were hardened for
-//! certain, those before the end of the backup and in whole segments, must be there.
+//! Of each segment, the archive's copy is taken if there is one, else the one in the log, else that
+//! of the backup, the last of which ends where the backup does. Reading begins where the backup's
+//! log does and goes on as far as segments follow each other. The end is the first position without
+//! a valid record, as at recovery; but records that were hardened for certain, those before the end
+//! of the backup and in whole segments, must be there.
 //!
 //! # Another database's log
-//! A restored database goes on otherwise than the one that it was copied from, in the same positions of the log. So that
-//! nobody ever takes the records of one for the other's, it is another database: its log has the same records with the same
-//! LSNs and GSNs, and checksums that are seeded with an identity of its own ([`LogChain::write_to`]).
+//! A restored database goes on otherwise than the one that it was copied from, in the same
+//! positions of the log. So that nobody ever takes the records of one for the other's, it is
+//! another database: its log has the same records with the same LSNs and GSNs, and checksums that
+//! are seeded with an identity of its own ([`LogChain::write_to`]).
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,8 @@ use crate::segments::scan::Scanner;
 /// Bytes written at a time, and up to a record more.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Where the pieces of logs are: each a directory with a subdirectory `log`, and `log1` and so on with several logs.
+/// Where the pieces of logs are: each a directory with a subdirectory `log`, and `log1` and so on
+/// with several logs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a> {
     /// The backup.
@@ -97,7 +100,8 @@ struct Stretch<'p> {
 }
 
 impl Stretch<'_> {
-    /// Whether `log` has the same bytes, or has recycled them. Where histories part, all that follows is different.
+    /// Whether `log` has the same bytes, or has recycled them. Where histories part, all that
+    /// follows is different.
     fn has_been_in(&self, log: &Found, geometry: Geometry) -> Result<bool> {
         let Some((home, _)) = log.get(&self.number) else {
             return Ok(log.first_key_value().is_some_and(|(first, _)| self.number < *first));
@@ -135,8 +139,8 @@ fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     Ok(found)
 }
 
-/// Takes out what an interrupted recycling has left below the log's start, as opening the log does: other bytes may be in it
-/// already.
+/// Takes out what an interrupted recycling has left below the log's start, as opening the log does:
+/// other bytes may be in it already.
 fn remove_stale(log: &mut Found, geometry: Geometry) {
     let start = log.values().map(|(_, header)| header.start).max();
     if let (Some(start), Some((&last, _))) = (start, log.last_key_value()) {
@@ -150,10 +154,11 @@ impl LogChain {
     /// Puts a log of `database` together, of which the backup has this `part`.
     ///
     /// # Errors
-    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] when the backup is not whole; of several logs,
-    /// [`WalError::OlderLogs`] when they have not all that is in the archive and the backup; [`WalError::WrongDatabase`],
-    /// [`WalError::Corrupt`] and [`WalError::WrongVersion`] for segments that cannot be used; [`WalError::RingNeeded`] when
-    /// the end of the log is in persistent memory; [`WalError::Disk`].
+    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] when the backup is not whole; of
+    /// several logs, [`WalError::OlderLogs`] when they have not all that is in the archive and the
+    /// backup; [`WalError::WrongDatabase`], [`WalError::Corrupt`] and [`WalError::WrongVersion`]
+    /// for segments that cannot be used; [`WalError::RingNeeded`] when the end of the log is in
+    /// persistent memory; [`WalError::Disk`].
     pub fn open(pieces: &Pieces<'_>, database: [u8; 16], part: LogPart) -> Result<Self> {
         Self::put_together(pieces, database, part).map_err(|error| error.in_log(part.log))
     }
@@ -267,8 +272,8 @@ impl LogChain {
         self.files.geometry.segment_bytes
     }
 
-    /// Reads from the start of the backup's log until `is_behind` says of a record that it and all that follow are behind what
-    /// is asked for, or to the end.
+    /// Reads from the start of the backup's log until `is_behind` says of a record that it and all
+    /// that follow are behind what is asked for, or to the end.
     ///
     /// # Errors
     /// [`WalError::Corrupt`] when hardened records are damaged; [`WalError::Disk`].
@@ -349,7 +354,8 @@ impl LogChain {
                 let file = made.file_at(from)?;
                 file.write_at(&[part], geometry.offset(from))?;
                 if behind == geometry.base(geometry.segment_of(from) + 1) {
-                    // It is complete, and may be closed: whatever fails later would not be told here.
+                    // It is complete, and may be closed: whatever fails later would not be told
+                    // here.
                     file.sync()?;
                 }
             }

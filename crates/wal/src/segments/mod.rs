@@ -1,4 +1,5 @@
-//! Segment files: make them, read them in order, find the end of a log after a crash, recycle and archive them.
+//! Segment files: make them, read them in order, find the end of a log after a crash, recycle and
+//! archive them.
 
 pub(crate) mod archive;
 pub(crate) mod files;

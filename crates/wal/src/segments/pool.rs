@@ -1,16 +1,18 @@
 //! Making, taking and recycling segments.
 //!
-//! A segment file is born as a *spare*: made, allocated and synced under a name that nobody reads. To become segment `n`,
-//! a spare gets the header of `n`, durably, then the name of `n`, durably; only then is it written to. So a file with a
-//! segment's name always has that segment's header. What the spare held before, if it was a segment once, are records of
-//! lower LSNs, whose checksums do not pass at the new ones.
+//! A segment file is born as a *spare*: made, allocated and synced under a name that nobody reads.
+//! To become segment `n`, a spare gets the header of `n`, durably, then the name of `n`, durably;
+//! only then is it written to. So a file with a segment's name always has that segment's header.
+//! What the spare held before, if it was a segment once, are records of lower LSNs, whose checksums
+//! do not pass at the new ones.
 //!
-//! Recycling first makes the new start of the log durable, in the header of the segment that holds it, and then turns
-//! segments below it into spares by renaming them, or removes them. A crash in between leaves segments below the start,
-//! with gaps perhaps; opening the log recycles them again.
+//! Recycling first makes the new start of the log durable, in the header of the segment that holds
+//! it, and then turns segments below it into spares by renaming them, or removes them. A crash in
+//! between leaves segments below the start, with gaps perhaps; opening the log recycles them again.
 //!
-//! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under a reservation has room
-//! on the disk. The limit only grows. The sum may count bytes twice, in `end` and still in `reserved`, never not at all.
+//! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under
+//! a reservation has room on the disk. The limit only grows. The sum may count bytes twice, in
+//! `end` and still in `reserved`, never not at all.
 
 use duramen_io::{AlignedBuf, File, OpenMode, throttled_allocate};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -47,12 +49,13 @@ pub(crate) struct Segments {
     limit: AtomicU64,
     start: AtomicU64,
     reserved: AtomicU64,
-    /// Set when making a segment ahead of need has failed: it is not tried again before something has been recycled.
+    /// Set when making a segment ahead of need has failed: it is not tried again before something
+    /// has been recycled.
     ahead_failed: AtomicBool,
     /// While this is not zero, the limit of bytes does not count.
     limit_lifted: AtomicUsize,
-    /// Threads that wait, or have waited, for `growth` with somebody waiting for them: what is made ahead of need is made
-    /// without pauses while there are any.
+    /// Threads that wait, or have waited, for `growth` with somebody waiting for them: what is made
+    /// ahead of need is made without pauses while there are any.
     hurried: AtomicUsize,
     created: AtomicU64,
     recycled: AtomicU64,
@@ -66,8 +69,9 @@ struct Growth {
 }
 
 impl Growth {
-    /// The spare to become segment `number`. One with the name that this segment will leave behind as a spare goes first:
-    /// an interrupted creation may have left it, and no two spares may come to have one name.
+    /// The spare to become segment `number`. One with the name that this segment will leave behind
+    /// as a spare goes first: an interrupted creation may have left it, and no two spares may come
+    /// to have one name.
     fn take_spare(&mut self, number: u64) -> Option<u64> {
         let namesake = self.spares.iter().position(|&spare| spare == number);
         let at = namesake.or(self.spares.len().checked_sub(1))?;
@@ -76,7 +80,8 @@ impl Growth {
 }
 
 impl Segments {
-    /// Takes over `files`, new ones of which are made in `home`, and the log's start. There are no spares yet.
+    /// Takes over `files`, new ones of which are made in `home`, and the log's start. There are no
+    /// spares yet.
     pub(crate) fn new(home: Arc<OpenFiles>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
         let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
         Self {
@@ -115,9 +120,11 @@ impl Segments {
         (self.created.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
     }
 
-    /// Sets `bytes` aside; `end` tells where the log ends. Calls `before_wait` first if a segment has to be made.
+    /// Sets `bytes` aside; `end` tells where the log ends. Calls `before_wait` first if a segment
+    /// has to be made.
     pub(crate) fn reserve(&self, bytes: u64, end: impl Fn() -> Lsn, before_wait: impl FnOnce()) -> Result<()> {
-        // Acquire, and `end` only afterwards: who gave bytes back inserted before, and we see where to.
+        // Acquire, and `end` only afterwards: who gave bytes back inserted before, and we see where
+        // to.
         if bytes > u64::MAX / 4 {
             return Err(WalError::Full { wanted: bytes, cause: "no log is as large as that".to_owned() });
         }
@@ -130,8 +137,8 @@ impl Segments {
         self.ensure(needed, bytes).inspect_err(|_| self.unreserve(bytes))
     }
 
-    /// Whether the limit of its bytes would let a log that ends at `end` set `bytes` aside if it began at `start` and `returned` bytes
-    /// of those set aside were given back.
+    /// Whether the limit of its bytes would let a log that ends at `end` set `bytes` aside if it
+    /// began at `start` and `returned` bytes of those set aside were given back.
     pub(crate) fn has_room_from(&self, start: Lsn, end: Lsn, bytes: u64, returned: u64) -> bool {
         let Some((first, last)) = self.files.span() else { return true };
         let geometry = self.files.geometry;
@@ -189,8 +196,8 @@ impl Segments {
         bytes <= self.limits.max_bytes
     }
 
-    /// Whether a log that ends at `end` should be given its next segment in the background: behind what is set aside, there
-    /// is to be as much as a segment holds.
+    /// Whether a log that ends at `end` should be given its next segment in the background: behind
+    /// what is set aside, there is to be as much as a segment holds.
     pub(crate) fn wants_more(&self, end: Lsn) -> bool {
         let needed = end.get().saturating_add(self.reserved()).saturating_add(self.files.geometry.data_bytes());
         self.limits.spare_segments > 0
@@ -198,7 +205,8 @@ impl Segments {
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 
-    /// Makes one segment ahead of need. Failures are left for the reservation that will need the segment to report.
+    /// Makes one segment ahead of need. Failures are left for the reservation that will need the
+    /// segment to report.
     pub(crate) fn add_ahead(&self, end: Lsn) {
         let mut growth = self.growth.lock();
         if self.wants_more(end) && !(self.may_add(1) && self.add(&mut growth, true).is_ok()) {
@@ -256,7 +264,8 @@ impl Segments {
         let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
         let made = throttled_allocate(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
         made.map_err(|error| {
-            // What is left of it would only take up space; if it cannot be removed either, opening the log does it.
+            // What is left of it would only take up space; if it cannot be removed either, opening
+            // the log does it.
             let _ = disk.remove(&name);
             error.into()
         })
@@ -272,7 +281,8 @@ impl Segments {
         if !planted!(SkipDirectorySync) {
             self.home.disk().sync_directory(&directory(self.log()))?;
         }
-        // If it cannot be opened now, another spare gets the name next time: nothing has been written to this one.
+        // If it cannot be opened now, another spare gets the name next time: nothing has been
+        // written to this one.
         Ok(self.home.open(&to, OpenMode::Existing)?)
     }
 
@@ -313,8 +323,8 @@ impl Segments {
         self.retention.hold(self.start())
     }
 
-    /// Makes `start` the log's start, durably, and recycles the segments wholly below it, or as much of that as archive and
-    /// backups admit; the rest is done later.
+    /// Makes `start` the log's start, durably, and recycles the segments wholly below it, or as
+    /// much of that as archive and backups admit; the rest is done later.
     pub(crate) fn recycle_below(&self, start: Lsn) -> Result<()> {
         self.retention.want(self.files.geometry.segment_of(start.get()), start);
         self.recycle_admitted()
@@ -340,7 +350,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Number of the segment that holds the log's start; the last one, when the log starts at the very end of it.
+    /// Number of the segment that holds the log's start; the last one, when the log starts at the
+    /// very end of it.
     fn start_segment(&self) -> u64 {
         let holder = self.files.geometry.segment_of(self.start().get());
         self.files.span().map_or(holder, |(_, last)| holder.min(last))
@@ -370,13 +381,14 @@ impl Segments {
             }
         }
         self.home.disk().sync_directory(&directory(self.log()))?;
-        // Not earlier: a spare gets another segment's header, which must not turn up under this segment's name.
+        // Not earlier: a spare gets another segment's header, which must not turn up under this
+        // segment's name.
         growth.spares.append(&mut spares);
         Ok(())
     }
 
-    /// Takes charge of what an earlier run has left, its names durable: spares that can be used, others, and segments
-    /// below the start.
+    /// Takes charge of what an earlier run has left, its names durable: spares that can be used,
+    /// others, and segments below the start.
     pub(crate) fn take_over(&self, spares: &[u64], stale: &[u64]) -> Result<()> {
         let mut growth = self.growth.lock();
         // It can be read, but whoever wrote it may have seen the write fail.

@@ -1,9 +1,11 @@
-//! Reading ahead of a scan: while records of one part of the log are looked at, a thread reads the next part. A device that is
-//! asked for one part after the other, and only when it is needed, waits for the processor, and the processor for it.
+//! Reading ahead of a scan: while records of one part of the log are looked at, a thread reads the
+//! next part. A device that is asked for one part after the other, and only when it is needed,
+//! waits for the processor, and the processor for it.
 //!
-//! There is one buffer beside the scan's own. It goes to the thread with a request and comes back with what was read, so at each
-//! moment one side has it. What goes wrong in reading ahead is not reported: the scan reads that part again when it gets there. So
-//! the number of operations that a long scan takes may differ from time to time.
+//! There is one buffer beside the scan's own. It goes to the thread with a request and comes back
+//! with what was read, so at each moment one side has it. What goes wrong in reading ahead is not
+//! reported: the scan reads that part again when it gets there. So the number of operations that a
+//! long scan takes may differ from time to time.
 
 use duramen_io::AlignedBuf;
 use duramen_sync::thread::{self, JoinHandle};
@@ -11,7 +13,8 @@ use duramen_sync::{Arc, Condvar, Mutex};
 
 use crate::segments::files::SegmentFiles;
 
-/// Bytes at the beginning of a buffer that are left free: for what the scan has not looked at yet of the part before.
+/// Bytes at the beginning of a buffer that are left free: for what the scan has not looked at yet
+/// of the part before.
 pub(crate) const HEADROOM: usize = 64 << 10;
 
 /// A thread that reads the next part of the log.
@@ -56,7 +59,8 @@ impl ReadAhead {
         Some(ahead)
     }
 
-    /// Asks for `len` bytes from the LSN `from`. What was asked for before must have been taken. False if nobody reads any more.
+    /// Asks for `len` bytes from the LSN `from`. What was asked for before must have been taken.
+    /// False if nobody reads any more.
     pub(crate) fn ask(&mut self, from: u64, len: usize) -> bool {
         let mut state = self.shared.state.lock();
         let State::Idle(buffer) = &mut *state else { return false };
@@ -67,8 +71,8 @@ impl ReadAhead {
         true
     }
 
-    /// Waits for the part that was asked for; returns it with the number of its bytes, if it begins at `from` and could be read.
-    /// The caller gives it back, or another buffer for it.
+    /// Waits for the part that was asked for; returns it with the number of its bytes, if it begins
+    /// at `from` and could be read. The caller gives it back, or another buffer for it.
     pub(crate) fn take(&mut self, from: u64) -> Option<(AlignedBuf, usize)> {
         let asked = self.asked.take()?;
         let mut state = self.shared.state.lock();

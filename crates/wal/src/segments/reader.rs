@@ -20,8 +20,8 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens a log in `disk`, the first or another one. With `expected`, checks that it belongs to the database that this
-    /// names, and that this has so many logs.
+    /// Opens a log in `disk`, the first or another one. With `expected`, checks that it belongs to
+    /// the database that this names, and that this has so many logs.
     ///
     /// # Errors
     /// As [`crate::Log::open`] when the segments do not make a log.
@@ -41,7 +41,8 @@ impl LogReader {
         self.start
     }
 
-    /// Number of the ring in persistent memory that may hold the end of the log, which this does not read.
+    /// Number of the ring in persistent memory that may hold the end of the log, which this does
+    /// not read.
     pub fn ring(&self) -> Option<u64> {
         (self.ring != 0).then_some(self.ring)
     }

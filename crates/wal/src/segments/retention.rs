@@ -1,9 +1,10 @@
 //! What must not be recycled yet.
 //!
-//! Whoever takes checkpoints says from which record on the log is needed. Two others may need more of it: the archive, which
-//! has not copied everything yet, and a backup, which is being taken. The log's start moves to the latest of the positions
-//! asked for that both admit; the others wait. So the start is the beginning of a record, as ever, and every segment below
-//! that of the start is in the archive.
+//! Whoever takes checkpoints says from which record on the log is needed. Two others may need more
+//! of it: the archive, which has not copied everything yet, and a backup, which is being taken. The
+//! log's start moves to the latest of the positions asked for that both admit; the others wait. So
+//! the start is the beginning of a record, as ever, and every segment below that of the start is in
+//! the archive.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,8 @@ struct State {
     /// Backups under way need the log from here on.
     holds: BTreeMap<u64, Lsn>,
     next_hold: u64,
-    /// If there is an archive, the log may start here at the latest: what would be recycled then is archived.
+    /// If there is an archive, the log may start here at the latest: what would be recycled then is
+    /// archived.
     archived: Option<Lsn>,
     /// Why the archive does not get on.
     trouble: Option<String>,
@@ -81,7 +83,8 @@ impl Retention {
         self.state.lock().wanted.retain(|_, wanted| *wanted > lsn);
     }
 
-    /// There is an archive, and it has all segments below the one of `lsn`: the log may start up to there.
+    /// There is an archive, and it has all segments below the one of `lsn`: the log may start up to
+    /// there.
     pub(crate) fn archived(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         state.archived = state.archived.max(Some(lsn));

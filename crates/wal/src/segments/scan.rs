@@ -19,14 +19,16 @@ pub(crate) use back::BackScanner;
 /// Bytes read at a time by a scan.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// So many windows in a row, and the next ones are read ahead: most logs that are opened are shorter.
+/// So many windows in a row, and the next ones are read ahead: most logs that are opened are
+/// shorter.
 const WINDOWS_BEFORE: u32 = 4;
 
 /// Reads records in order, each lent until the next call.
 ///
-/// A scanner of an open log covers what was hardened when it was made; a record there that does not pass its check is an
-/// error. A scanner of a [`crate::LogReader`] ends at the first position that holds no valid record, as recovery does.
-/// The part of the log being scanned must not be recycled meanwhile.
+/// A scanner of an open log covers what was hardened when it was made; a record there that does not
+/// pass its check is an error. A scanner of a [`crate::LogReader`] ends at the first position that
+/// holds no valid record, as recovery does. The part of the log being scanned must not be recycled
+/// meanwhile.
 #[derive(Debug)]
 pub struct Scanner {
     files: Arc<SegmentFiles>,
@@ -38,10 +40,12 @@ pub struct Scanner {
     /// LSN of the first byte of the window, and how many of its bytes have been read.
     window_start: u64,
     window_len: usize,
-    /// Windows that were read one behind the other, up to the number from which on they are read ahead.
+    /// Windows that were read one behind the other, up to the number from which on they are read
+    /// ahead.
     in_a_row: u32,
     ahead: Ahead,
-    /// Bytes at the beginning of the buffer for what is left of the window before; none in a scan that never reads ahead.
+    /// Bytes at the beginning of the buffer for what is left of the window before; none in a scan
+    /// that never reads ahead.
     headroom: usize,
     /// Where in the buffer the record is that was lent last.
     last: Range<usize>,
@@ -111,7 +115,8 @@ impl Scanner {
         Lsn::new(self.position)
     }
 
-    /// Why no record is at [`Scanner::position`], once a scan that ends at the first invalid record has ended.
+    /// Why no record is at [`Scanner::position`], once a scan that ends at the first invalid record
+    /// has ended.
     pub fn stopped_because(&self) -> Option<&str> {
         self.stopped.as_deref()
     }
@@ -124,9 +129,10 @@ impl Scanner {
     /// The next record, or `None` at the end.
     ///
     /// # Errors
-    /// [`crate::WalError::Disk`] when reading fails, [`crate::WalError::Corrupt`] when a hardened record does not pass its check,
-    /// [`crate::WalError::MissingSegment`] when the scan starts in a segment that is not there. The scan can be continued with
-    /// another call only after a failed read.
+    /// [`crate::WalError::Disk`] when reading fails, [`crate::WalError::Corrupt`] when a hardened
+    /// record does not pass its check, [`crate::WalError::MissingSegment`] when the scan starts in
+    /// a segment that is not there. The scan can be continued with another call only after a failed
+    /// read.
     ///
     /// [`WalError::Disk`]: crate::WalError::Disk
     /// [`WalError::Corrupt`]: crate::WalError::Corrupt
@@ -179,7 +185,8 @@ impl Scanner {
         self.buffer.get(start..start + len)
     }
 
-    /// Reads until the window covers `len` bytes from the position; returns whether the segments hold so many.
+    /// Reads until the window covers `len` bytes from the position; returns whether the segments
+    /// hold so many.
     fn fill(&mut self, len: usize) -> Result<bool> {
         let end = self.position + len as u64;
         if self.covers(end) {
@@ -215,8 +222,8 @@ impl Scanner {
         Ok(())
     }
 
-    /// Bytes to read from `start`, at least up to `end`: no more than the buffer holds, and none behind the hardened end: what lies
-    /// there is being written.
+    /// Bytes to read from `start`, at least up to `end`: no more than the buffer holds, and none
+    /// behind the hardened end: what lies there is being written.
     fn useful(&self, start: u64, end: u64) -> usize {
         let most = self.buffer.len() - self.headroom;
         let End::Hardened(hardened) = self.end else { return most };
@@ -224,8 +231,8 @@ impl Scanner {
         most.min(usize::try_from(useful).unwrap_or(usize::MAX))
     }
 
-    /// Goes on with what was read ahead, and puts before it what has not been looked at of the present window; returns whether that
-    /// was possible.
+    /// Goes on with what was read ahead, and puts before it what has not been looked at of the
+    /// present window; returns whether that was possible.
     fn go_on_ahead(&mut self) -> bool {
         let next = self.window_start + self.window_len as u64;
         let Ahead::Thread(ahead) = &mut self.ahead else { return false };

@@ -1,4 +1,5 @@
-//! The synchronizations that reading a log has come across, and which of them logs with certain ends meet.
+//! The synchronizations that reading a log has come across, and which of them logs with certain
+//! ends meet.
 
 use std::collections::VecDeque;
 
@@ -8,8 +9,8 @@ use crate::error::Result;
 use crate::format::record::RecordRef;
 use crate::segments::scan::Scanner;
 
-/// SyncRecords of each log that are kept in memory while the ends of the others are not known yet. Those that are not
-/// complete after a crash are among the last.
+/// SyncRecords of each log that are kept in memory while the ends of the others are not known yet.
+/// Those that are not complete after a crash are among the last.
 const KEPT: usize = 1024;
 
 /// One synchronization.
@@ -58,7 +59,8 @@ impl SyncRecords {
         self.latest.push_back(Synchronization { gsn: record.gsn, tails: record.tails.into() });
     }
 
-    /// The highest GSN of one all of whose tails lie within logs with these ends. The log may have to be read again.
+    /// The highest GSN of one all of whose tails lie within logs with these ends. The log may have
+    /// to be read again.
     pub(crate) fn last_met(&self, ends: &[Lsn], again: impl FnOnce() -> Scanner) -> Result<Option<Gsn>> {
         let met = self.latest.iter().rev().find(|kept| short_of(&kept.tails, ends).is_none());
         if met.is_some() || !self.has_more {
@@ -73,7 +75,8 @@ impl SyncRecords {
         Ok(last)
     }
 
-    /// If the one that is kept in any case is there and its tails do not lie within logs with these ends: which log is short.
+    /// If the one that is kept in any case is there and its tails do not lie within logs with these
+    /// ends: which log is short.
     pub(crate) fn stated_is_short_of(&self, ends: &[Lsn]) -> Option<usize> {
         let (gsn, stated) = &self.stated;
         let stated = self.latest.iter().chain(stated).filter(|kept| kept.gsn == *gsn);

@@ -1,15 +1,18 @@
 //! Archiving several logs, by one thread.
 //!
-//! After a crash, recovery cuts logs behind the GSN up to which none of them lacks anything ([`crate::several::open`]), also where
-//! a record is hardened in its own log. What it cuts off must not be in the archive: other records come in its place. So a
-//! segment is copied when the logs are *complete* up to whatever begins in it: a synchronization with so high a GSN is hardened,
-//! with all logs up to its tails, and no cut comes before that any more. Where transactions commit, one has been as a rule when
-//! the segment is full, or is soon; if not, one is inserted, for all segments that are due.
+//! After a crash, recovery cuts logs behind the GSN up to which none of them lacks anything
+//! ([`crate::several::open`]), also where a record is hardened in its own log. What it cuts off
+//! must not be in the archive: other records come in its place. So a segment is copied when the
+//! logs are *complete* up to whatever begins in it: a synchronization with so high a GSN is
+//! hardened, with all logs up to its tails, and no cut comes before that any more. Where
+//! transactions commit, one has been as a rule when the segment is full, or is soon; if not, one is
+//! inserted, for all segments that are due.
 //!
 //! # Waiting
-//! The thread waits for the logs to be hardened as a commit does, with no lock. Whoever waits for the archive to get on holds
-//! none of the log's locks. A full log has room for synchronizations ([`LogSet::synchronize`]). The thread is stopped before
-//! the logs are, so that it inserts nothing into logs that are being closed.
+//! The thread waits for the logs to be hardened as a commit does, with no lock. Whoever waits for
+//! the archive to get on holds none of the log's locks. A full log has room for synchronizations
+//! ([`LogSet::synchronize`]). The thread is stopped before the logs are, so that it inserts nothing
+//! into logs that are being closed.
 
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex};
@@ -28,8 +31,9 @@ use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
 use duramen_sync::clock::Instant;
 
-/// How long commits are given to make the logs complete. A synchronization that is inserted instead goes to the first log,
-/// which has a part that is not archived then, though it may be quiet otherwise.
+/// How long commits are given to make the logs complete. A synchronization that is inserted instead
+/// goes to the first log, which has a part that is not archived then, though it may be quiet
+/// otherwise.
 const COMPANY: Duration = Duration::from_millis(10);
 
 /// The archiving of several logs.
@@ -73,13 +77,14 @@ impl Archiving {
         Ok(())
     }
 
-    /// Stops the thread and waits for that: at most for a segment and for the logs to be hardened. Nothing happens the second
-    /// time.
+    /// Stops the thread and waits for that: at most for a segment and for the logs to be hardened.
+    /// Nothing happens the second time.
     pub(crate) fn stop(&self) {
         self.worker.event().stop();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panic there has been reported on its thread; the first log has failed, which users see.
+            // A panic there has been reported on its thread; the first log has failed, which users
+            // see.
             let _ = thread.join();
         }
     }
@@ -121,7 +126,8 @@ impl Worker {
         }
     }
 
-    /// Copies the next segment of each of these logs, once all are complete up to `gsn`; returns whether that has succeeded.
+    /// Copies the next segment of each of these logs, once all are complete up to `gsn`; returns
+    /// whether that has succeeded.
     fn archive(&self, due: &[(&StreamInner, Gsn)], gsn: Gsn) -> bool {
         if let Err(error) = self.complete_up_to(gsn) {
             // If it is the logs that have failed, their users are told so.
@@ -129,12 +135,14 @@ impl Worker {
             concerned.for_each(|(shared, _)| shared.cannot_archive(error.clone()));
             return false;
         }
-        // Each of them, whatever becomes of the others: whoever waits for the archive is told by its own log.
+        // Each of them, whatever becomes of the others: whoever waits for the archive is told by
+        // its own log.
         let archived = due.iter().filter(|(shared, _)| !self.event().is_stopped() && shared.archive_next());
         archived.count() == due.len()
     }
 
-    /// The logs that have a segment to be copied, and up to which GSN all of them have to be complete before that.
+    /// The logs that have a segment to be copied, and up to which GSN all of them have to be
+    /// complete before that.
     fn due(&self, needed: &mut [Needed]) -> Vec<(&StreamInner, Gsn)> {
         if self.has_failed() {
             return Vec::new();
@@ -146,7 +154,8 @@ impl Worker {
             if !archiver.is_due(shared.space.durable()) {
                 return None;
             }
-            // Looked up once, or every attempt to copy the segment would need another synchronization.
+            // Looked up once, or every attempt to copy the segment would need another
+            // synchronization.
             let known = needed[log].filter(|(segment, _)| *segment == number);
             let (_, gsn) = *needed[log].insert(known.unwrap_or_else(|| (number, self.logs.bound(log, end))));
             Some((&**shared, gsn))

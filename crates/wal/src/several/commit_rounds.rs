@@ -1,33 +1,40 @@
-//! CommitRounds commit over several logs whose rings are in persistent memory (Wang and Johnson, *Scalable
-//! Logging through Emerging Non-Volatile Memory*, section 4.1).
+//! CommitRounds commit over several logs whose rings are in persistent memory (Wang and Johnson,
+//! *Scalable Logging through Emerging Non-Volatile Memory*, section 4.1).
 //!
-//! A commit there is an ordinary record. What makes the logs whole up to it after a crash, and tells when it is hardened, is
-//! one *round* for all who commit meanwhile, in which nobody looks at all logs but who is at it:
+//! A commit there is an ordinary record. What makes the logs whole up to it after a crash, and
+//! tells when it is hardened, is one *round* for all who commit meanwhile, in which nobody looks at
+//! all logs but who is at it:
 //!
-//! 1. A synchronization of all logs is inserted ([`crate::several::log_set`]), with a GSN above those of all records so far, and fenced.
-//!    It notes where each log ends, its tail. All records up to its GSN lie before the tails, in every log.
-//! 2. The round waits until each log is released up to its tail, and then until every thread that is dirty then has fenced
-//!    ([`crate::device::nvm::passive`]). Who has been seen clean is not looked at again: what it inserts later lies behind the tails. Idle
-//!    threads are clean. (In the paper the same is done for the least GSN that all threads have reached; but recovery needs
+//! 1. A synchronization of all logs is inserted ([`crate::several::log_set`]), with a GSN above
+//!    those of all records so far, and fenced. It notes where each log ends, its tail. All records
+//!    up to its GSN lie before the tails, in every log.
+//! 2. The round waits until each log is released up to its tail, and then until every thread that
+//!    is dirty then has fenced ([`crate::device::nvm::passive`]). Who has been seen clean is not
+//!    looked at again: what it inserts later lies behind the tails. Idle threads are clean. (In the
+//!    paper the same is done for the least GSN that all threads have reached; but recovery needs
 //!    whatever is before the tails, also what has a higher GSN than the synchronization.)
-//! 3. Everything before the tails is hardened, the synchronization included, and whoever waits for something up to its GSN is
-//!    told.
+//! 3. Everything before the tails is hardened, the synchronization included, and whoever waits for
+//!    something up to its GSN is told.
 //!
-//! Nobody's commit writes to memory that all share, and no thread has to be woken for a round: whoever looks whether a commit
-//! is hardened takes it a step further, if nobody is at it and the last look is not too recent. The *daemon* sleeps as long as
-//! others do that. It sees to rounds when nobody looks, because all who wait sleep, or are tasks or functions to be called.
+//! Nobody's commit writes to memory that all share, and no thread has to be woken for a round:
+//! whoever looks whether a commit is hardened takes it a step further, if nobody is at it and the
+//! last look is not too recent. The *daemon* sleeps as long as others do that. It sees to rounds
+//! when nobody looks, because all who wait sleep, or are tasks or functions to be called.
 //!
-//! Behind volatile caches it is always so. Behind durable ones records are durable when they are released, and no thread is
-//! ever dirty; a round is then about the synchronization alone, which each commit would have to be else.
+//! Behind volatile caches it is always so. Behind durable ones records are durable when they are
+//! released, and no thread is ever dirty; a round is then about the synchronization alone, which
+//! each commit would have to be else.
 //!
 //! # Stragglers
-//! Threads fence when they commit, when they roll back, and before they wait for something else than the log. One that has
-//! still not fenced when a round has lasted for [`DRAIN_AFTER`] is a straggler: then all processors are drained, for all logs at
-//! once, and the round is over. As long as it inserts nothing more it does not count.
+//! Threads fence when they commit, when they roll back, and before they wait for something else
+//! than the log. One that has still not fenced when a round has lasted for [`DRAIN_AFTER`] is a
+//! straggler: then all processors are drained, for all logs at once, and the round is over. As long
+//! as it inserts nothing more it does not count.
 //!
 //! # Locks
-//! Who takes a round further has `rounds` locked, and comes with no other lock of the log. Inserting the synchronization may
-//! wait for room in its log's ring, which the daemon of that log makes without this lock. `waiters` is a leaf.
+//! Who takes a round further has `rounds` locked, and comes with no other lock of the log.
+//! Inserting the synchronization may wait for room in its log's ring, which the daemon of that log
+//! makes without this lock. `waiters` is a leaf.
 
 use std::time::Duration;
 
@@ -54,7 +61,8 @@ use crate::wake_event::WakeEvent;
 /// A round that has lasted so long waits for a straggler. Most transactions commit in less.
 const DRAIN_AFTER: Duration = Duration::from_micros(500);
 
-/// From one look at a round to the next, for all threads log_set: each look takes lines from the caches of those who insert.
+/// From one look at a round to the next, for all threads log_set: each look takes lines from the
+/// caches of those who insert.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(5);
 
 /// How long a thread waits without sleeping.
@@ -167,7 +175,8 @@ impl CommitRounds {
             // A panic there has been reported on its thread.
             let _ = daemon.join();
         }
-        // Who is taking a round further has tasks and functions to pass on to the first log, which is there as yet.
+        // Who is taking a round further has tasks and functions to pass on to the first log, which
+        // is there as yet.
         drop(self.rounds.lock());
     }
 
@@ -179,7 +188,8 @@ impl CommitRounds {
 
     // ----- who commits -----
 
-    /// Makes what the calling thread has inserted durable. It commits, or is about to wait for something else than the logs.
+    /// Makes what the calling thread has inserted durable. It commits, or is about to wait for
+    /// something else than the logs.
     #[inline]
     pub(crate) fn fence(&self) {
         self.passive.fence(|log| self.region(log));

@@ -1,4 +1,5 @@
-//! What a round takes for hardened survives every power cut, with threads that insert into two logs meanwhile.
+//! What a round takes for hardened survives every power cut, with threads that insert into two logs
+//! meanwhile.
 
 use super::*;
 
@@ -9,7 +10,8 @@ use crate::test_support::what_is_sure;
 const LEN: u64 = 4096;
 const RECORD: u64 = 8;
 
-/// Two logs of one record each in simulated memory, and threads that know what they have made durable.
+/// Two logs of one record each in simulated memory, and threads that know what they have made
+/// durable.
 struct Two {
     passive: Passive,
     regions: [Region; 2],

@@ -1,4 +1,5 @@
-//! What is known about several logs by GSN: up to where all of them are hardened, and where in each of them a GSN is.
+//! What is known about several logs by GSN: up to where all of them are hardened, and where in each
+//! of them a GSN is.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ impl DurableGsn {
         Self(AtomicU64::new(gsn.get()))
     }
 
-    /// Takes note of a synchronization at `gsn` that has been hardened, with all logs up to their tails.
+    /// Takes note of a synchronization at `gsn` that has been hardened, with all logs up to their
+    /// tails.
     pub(crate) fn note(&self, gsn: Gsn) {
         if self.get() < gsn {
             self.0.fetch_max(gsn.get(), Ordering::AcqRel);
@@ -28,10 +30,12 @@ impl DurableGsn {
     }
 }
 
-/// Positions in a log by GSN: records behind the LSN have a higher GSN than the key, those before do not.
+/// Positions in a log by GSN: records behind the LSN have a higher GSN than the key, those before
+/// do not.
 pub(crate) type GsnIndex = BTreeMap<u64, u64>;
 
-/// Bytes from one mark to the next: recycling gives up segments, and recovery starts to read, at a mark.
+/// Bytes from one mark to the next: recycling gives up segments, and recovery starts to read, at a
+/// mark.
 pub(crate) fn index_step(options: &WalOptions) -> u64 {
     (options.segment_bytes / 16).clamp(4 << 10, 256 << 10)
 }

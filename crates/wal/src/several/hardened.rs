@@ -13,8 +13,8 @@ use crate::several::commit_rounds::CommitRounds;
 use crate::several::complete::DurableGsn;
 use crate::stream::part::Part;
 
-/// A request to harden the log up to and including one record: [`Hardened::wait`] for it, or await it in an async
-/// program. Dropping it does not take the request back.
+/// A request to harden the log up to and including one record: [`Hardened::wait`] for it, or await
+/// it in an async program. Dropping it does not take the request back.
 #[derive(Debug)]
 #[must_use = "the record is hardened only when this says so"]
 pub struct Hardened(Request);
@@ -37,7 +37,8 @@ struct Parts {
 }
 
 impl Hardened {
-    /// The parts, which have been requested, of a request; several logs are complete up to a GSN when all of them are hardened.
+    /// The parts, which have been requested, of a request; several logs are complete up to a GSN
+    /// when all of them are hardened.
     pub(crate) fn of_parts(first: Part, others: Vec<Part>, complete: Option<(Reference<DurableGsn>, Gsn)>) -> Self {
         Self(Request::Parts(Parts { first, others, complete }))
     }
@@ -50,8 +51,8 @@ impl Hardened {
     /// Blocks until the record is hardened.
     ///
     /// # Errors
-    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be; [`WalError::OutOfRange`] when there is no such
-    /// record.
+    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be; [`WalError::OutOfRange`]
+    /// when there is no such record.
     ///
     /// [`WalError::Failed`]: crate::WalError::Failed
     /// [`WalError::Closed`]: crate::WalError::Closed
@@ -63,11 +64,11 @@ impl Hardened {
         }
     }
 
-    /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at once on this one when
-    /// there is nothing to wait for. Calls are made one after the other, and so are the wakers of
-    /// tasks: one that takes its time delays the others, and one that waits until another is made, or a task is woken,
-    /// waits for ever. Closing or dropping the log waits for the call that is being made. One that panics harms nobody but
-    /// itself.
+    /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at
+    /// once on this one when there is nothing to wait for. Calls are made one after the other, and
+    /// so are the wakers of tasks: one that takes its time delays the others, and one that waits
+    /// until another is made, or a task is woken, waits for ever. Closing or dropping the log waits
+    /// for the call that is being made. One that panics harms nobody but itself.
     pub fn on_ready(self, call: impl FnOnce(Result<()>) + Send + 'static) {
         match self.0 {
             Request::Parts(parts) => parts.on_ready(call),
@@ -117,7 +118,8 @@ impl Parts {
             }
             Some(next) => std::mem::replace(&mut self.first, next),
         };
-        // One log after the other: the call is made when the last of them is ready, whatever their order.
+        // One log after the other: the call is made when the last of them is ready, whatever their
+        // order.
         first.on_ready(Box::new(move |outcome| match outcome {
             Ok(()) => self.on_ready(call),
             Err(error) => call(Err(error)),

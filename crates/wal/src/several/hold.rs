@@ -6,8 +6,8 @@ use duramen_types::{LogId, Lsn};
 use crate::error::Result;
 use crate::stream::copy::StreamHold;
 
-/// Keeps an open log from being recycled until it is dropped. It may grow up to its limit, and reservations then get
-/// [`WalError::Full`](crate::WalError::Full).
+/// Keeps an open log from being recycled until it is dropped. It may grow up to its limit, and
+/// reservations then get [`WalError::Full`](crate::WalError::Full).
 #[derive(Debug)]
 pub struct LogHold(Vec<StreamHold>);
 
@@ -22,14 +22,16 @@ impl LogHold {
         self.0.iter().zip(from).for_each(|(hold, lsn)| hold.keep_from(*lsn));
     }
 
-    /// The owner has got on with what the logs are held for: whoever waits for room in them goes on waiting.
+    /// The owner has got on with what the logs are held for: whoever waits for room in them goes on
+    /// waiting.
     pub fn note_progress(&self) {
         self.0.iter().for_each(StreamHold::note_progress);
     }
 
-    /// Copies each log from its position in `from`, the start of a record that is held, up to that in `to`, the end of a
-    /// hardened record ([`crate::Log::ends_before`]), into its empty directory in `disk`, durably. `progress` is told how many
-    /// bytes have been copied, now and then. The copies are logs that begin with `from`; nobody can go on with them.
+    /// Copies each log from its position in `from`, the start of a record that is held, up to that
+    /// in `to`, the end of a hardened record ([`crate::Log::ends_before`]), into its empty
+    /// directory in `disk`, durably. `progress` is told how many bytes have been copied, now and
+    /// then. The copies are logs that begin with `from`; nobody can go on with them.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`](crate::WalError::OutOfRange), [`WalError::Disk`](crate::WalError::Disk), or what stopped the

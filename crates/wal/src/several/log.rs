@@ -1,30 +1,36 @@
-//! The log: one stream of records, or several that work as one (Aether, section 7; Scalable logging through NVM, section 3).
+//! The log: one stream of records, or several that work as one (Aether, section 7; Scalable logging
+//! through NVM, section 3).
 //!
-//! Each stream is a [`Stream`] with buffer, flush daemon and segments of its own; where there are several, each is called a log.
-//! What makes them one is time: every record has a GSN, by which records of different logs are ordered (`clock.rs`), and a
-//! log's records are in the order of their GSNs.
+//! Each stream is a [`Stream`] with buffer, flush daemon and segments of its own; where there are
+//! several, each is called a log. What makes them one is time: every record has a GSN, by which
+//! records of different logs are ordered (`clock.rs`), and a log's records are in the order of
+//! their GSNs.
 //!
 //! # Synchronization
-//! After a crash one log may have lost its last records and another not; what depends on a lost record must not survive. A
-//! record's GSN is higher than that of everything it depends on, so a database is whole if it has, of each log, exactly the
-//! records up to some GSN. To know one after a crash, a commit and whatever else is acted on outside is a *synchronization*
-//! ([`Log::insert_synchronized`]): with the GSN `g` at hand the inserter raises the clocks of all other logs beyond `g` and
-//! then notes where each of them ends, its tail. All records up to `g` lie before these tails, and no later one gets a GSN
-//! so low. The tails are part of the record. It is acknowledged when every log is hardened up to its tail.
+//! After a crash one log may have lost its last records and another not; what depends on a lost
+//! record must not survive. A record's GSN is higher than that of everything it depends on, so a
+//! database is whole if it has, of each log, exactly the records up to some GSN. To know one after
+//! a crash, a commit and whatever else is acted on outside is a *synchronization*
+//! ([`Log::insert_synchronized`]): with the GSN `g` at hand the inserter raises the clocks of all
+//! other logs beyond `g` and then notes where each of them ends, its tail. All records up to `g`
+//! lie before these tails, and no later one gets a GSN so low. The tails are part of the record. It
+//! is acknowledged when every log is hardened up to its tail.
 //!
-//! Opening finds the end of each log and then the synchronization with the highest GSN whose tails all lie within the logs
-//! found; each log is cut behind that GSN (`open.rs`). Everything acknowledged is before the cut, and nothing before the
-//! cut lacks anything. (The papers' recovery takes the last complete synchronization of each log and cuts each log at the
-//! highest timestamp among them; here that is one GSN for all logs.)
+//! Opening finds the end of each log and then the synchronization with the highest GSN whose tails
+//! all lie within the logs found; each log is cut behind that GSN (`open.rs`). Everything
+//! acknowledged is before the cut, and nothing before the cut lacks anything. (The papers' recovery
+//! takes the last complete synchronization of each log and cuts each log at the highest timestamp
+//! among them; here that is one GSN for all logs.)
 //!
 //! # Hardened together
-//! Where the logs end in rings behind volatile caches, or by [`WalOptions::shared_synchronizations`], commits are not
-//! synchronizations. Their clocks share a floor, which a
-//! commit raises beyond its GSN, and one synchronization after the other is inserted for all who wait: see [`crate::several::commit_rounds`].
+//! Where the logs end in rings behind volatile caches, or by
+//! [`WalOptions::shared_synchronizations`], commits are not synchronizations. Their clocks share a
+//! floor, which a commit raises beyond its GSN, and one synchronization after the other is inserted
+//! for all who wait: see [`crate::several::commit_rounds`].
 //!
 //! # One log
-//! needs none of this. A database's only log has the LSN for its GSN, no clock, no synchronizations, and the bytes on disk
-//! that it always had.
+//! needs none of this. A database's only log has the LSN for its GSN, no clock, no
+//! synchronizations, and the bytes on disk that it always had.
 
 use std::path::Path;
 
@@ -95,7 +101,8 @@ impl Several {
     fn close(&self, latest: impl FnOnce() -> Gsn) {
         self.archiving.iter().for_each(Archiving::stop);
         if let Some(group) = &self.group {
-            // Those who wait for what has been inserted are told so. The outcome is that of the logs.
+            // Those who wait for what has been inserted are told so. The outcome is that of the
+            // logs.
             let _ = group.wait(Gsn::new(latest().get() - 1), Ask::AtOnce);
         }
         self.stop();
@@ -109,13 +116,13 @@ impl Several {
 }
 
 impl Log {
-    /// Makes an empty log in the subdirectory `log` of `disk`, and `log1` and so on if it has several streams; it is durable
-    /// when this returns. Whoever opens or creates a log sees to it that nobody else does ([`Disk::lock`]). `database` is mixed
-    /// into every checksum.
+    /// Makes an empty log in the subdirectory `log` of `disk`, and `log1` and so on if it has
+    /// several streams; it is durable when this returns. Whoever opens or creates a log sees to it
+    /// that nobody else does ([`Disk::lock`]). `database` is mixed into every checksum.
     ///
     /// # Errors
-    /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`], [`WalError::Region`],
-    /// [`WalError::WrongRing`], or what the disk says.
+    /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`],
+    /// [`WalError::Region`], [`WalError::WrongRing`], or what the disk says.
     pub fn create(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16]) -> Result<Self> {
         options.validate()?;
         if let Some(home) = disk.directory() {
@@ -131,7 +138,8 @@ impl Log {
         Self::new(streams, Gsn::ZERO, Vec::new())
     }
 
-    /// Checks, before anything is made, that the regions which are there for the rings of a new log can be taken.
+    /// Checks, before anything is made, that the regions which are there for the rings of a new log
+    /// can be taken.
     ///
     /// # Errors
     /// [`WalError::Region`], [`WalError::WrongRing`].
@@ -209,9 +217,9 @@ impl Log {
         self.several.as_ref()?.group.as_ref()
     }
 
-    /// Inserts a record into `log`. Its GSN is higher than `record.after` and than those of all earlier records of the log.
-    /// Never fails: on a log that has failed the record goes nowhere, and hardening it reports the failure. Blocks while the
-    /// buffer is full.
+    /// Inserts a record into `log`. Its GSN is higher than `record.after` and than those of all
+    /// earlier records of the log. Never fails: on a log that has failed the record goes nowhere,
+    /// and hardening it reports the failure. Blocks while the buffer is full.
     ///
     /// # Panics
     /// When the payload is longer than [`Log::max_payload`], or uses the log's own flag.
@@ -223,10 +231,12 @@ impl Log {
         }
     }
 
-    /// As [`Log::insert`], and makes it a synchronization of all logs: [`Log::wait_hardened`] for it has everything up to
-    /// its GSN survive any crash, whatever log it is in; and whatever is inserted afterwards, into any log, has a higher GSN.
-    /// Where other logs ended goes to `tails`, if somebody wants to know; with one log, where the record is. Logs that are
-    /// hardened together insert synchronizations by themselves: there this is one only if somebody wants to know.
+    /// As [`Log::insert`], and makes it a synchronization of all logs: [`Log::wait_hardened`] for
+    /// it has everything up to its GSN survive any crash, whatever log it is in; and whatever is
+    /// inserted afterwards, into any log, has a higher GSN. Where other logs ended goes to `tails`,
+    /// if somebody wants to know; with one log, where the record is. Logs that are hardened
+    /// together insert synchronizations by themselves: there this is one only if somebody wants to
+    /// know.
     pub fn insert_synchronized(&self, log: LogId, record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
         let mut noted = Vec::new();
         let inserted = match &self.several {
@@ -248,7 +258,8 @@ impl Log {
         (0..self.streams.len()).map(|log| self.log_set.position_before(log, gsn)).collect()
     }
 
-    /// For each log, where its records below `gsn` end, all of which are hardened: no record at or above it lies before that.
+    /// For each log, where its records below `gsn` end, all of which are hardened: no record at or
+    /// above it lies before that.
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`], or what stopped the log.
@@ -285,8 +296,9 @@ impl Log {
         self.log_set.set_room_aside();
     }
 
-    /// Inserts a synchronization that is about nothing else, of several logs, for everything up to `gsn`. There is room for it,
-    /// if need be beyond the limit of the log: it may be what has to happen before the log can become smaller.
+    /// Inserts a synchronization that is about nothing else, of several logs, for everything up to
+    /// `gsn`. There is room for it, if need be beyond the limit of the log: it may be what has to
+    /// happen before the log can become smaller.
     ///
     /// # Errors
     /// [`WalError::Full`] when not even the disk has room, [`WalError::Disk`].
@@ -294,24 +306,26 @@ impl Log {
         self.log_set.synchronize(gsn, &mut Vec::new())
     }
 
-    /// Whether [`Log::wait_hardened`] and the like need a synchronization. One log needs none, and several that are hardened
-    /// together insert them by themselves, one for all who wait.
+    /// Whether [`Log::wait_hardened`] and the like need a synchronization. One log needs none, and
+    /// several that are hardened together insert them by themselves, one for all who wait.
     pub fn needs_synchronizations(&self) -> bool {
         self.several.as_ref().is_some_and(|several| several.group.is_none())
     }
 
-    /// Blocks until everything up to and including `gsn` survives a crash. That is the GSN of a synchronization, at `own`
-    /// if the caller knows, or, where none is needed ([`Log::needs_synchronizations`]), of any record. The fast way for a
-    /// thread that has nothing else to do: it may do the flush itself.
+    /// Blocks until everything up to and including `gsn` survives a crash. That is the GSN of a
+    /// synchronization, at `own` if the caller knows, or, where none is needed
+    /// ([`Log::needs_synchronizations`]), of any record. The fast way for a thread that has nothing
+    /// else to do: it may do the flush itself.
     ///
     /// # Errors
-    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not; [`WalError::OutOfRange`] when there is no such record.
+    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not; [`WalError::OutOfRange`] when
+    /// there is no such record.
     pub fn wait_hardened(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         self.wait(gsn, own, Ask::Grouped)
     }
 
-    /// As [`Log::wait_hardened`], for what is no commit and what commits may have to wait for: it does not wait for the
-    /// company that [`crate::GroupCommit`] asks for.
+    /// As [`Log::wait_hardened`], for what is no commit and what commits may have to wait for: it
+    /// does not wait for the company that [`crate::GroupCommit`] asks for.
     ///
     /// # Errors
     /// As [`Log::wait_hardened`].
@@ -319,7 +333,8 @@ impl Log {
         self.wait(gsn, own, Ask::AtOnce)
     }
 
-    /// Asks for everything up to and including `gsn` to survive a crash; see [`Log::wait_hardened`]. Does not block.
+    /// Asks for everything up to and including `gsn` to survive a crash; see
+    /// [`Log::wait_hardened`]. Does not block.
     pub fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened {
         if let Some(group) = self.group() {
             if !self.is_hardened(gsn) {
@@ -343,7 +358,8 @@ impl Log {
             group.request(gsn);
             return group.wait(gsn, ask);
         }
-        // This thread may do the flush of one log itself; the daemons of the others are at work meanwhile.
+        // This thread may do the flush of one log itself; the daemons of the others are at work
+        // meanwhile.
         if let (Some((log, lsn)), others) = self.unhardened(gsn, own) {
             let shared = &self.streams[log].shared;
             let waited = shared.check_inserted(lsn).and_then(|()| shared.wait(lsn, ask));
@@ -356,9 +372,10 @@ impl Log {
         Ok(())
     }
 
-    /// What has to be hardened for everything up to `gsn` to survive a crash. With one log that is the record itself. With
-    /// several it is what of each has been inserted by now, which includes what a synchronization has noted; of the own log no
-    /// more than is known to be needed. The last of them is returned by itself, as the last byte of a log; the others have been
+    /// What has to be hardened for everything up to `gsn` to survive a crash. With one log that is
+    /// the record itself. With several it is what of each has been inserted by now, which includes
+    /// what a synchronization has noted; of the own log no more than is known to be needed. The
+    /// last of them is returned by itself, as the last byte of a log; the others have been
     /// requested.
     fn unhardened(&self, gsn: Gsn, own: Option<LogAddress>) -> (Option<(usize, Lsn)>, Vec<Part>) {
         let Some(several) = &self.several else { return (Some((0, Lsn::new(gsn.get()))), Vec::new()) };
@@ -381,8 +398,9 @@ impl Log {
         (last, parts.into_iter().map(request).collect())
     }
 
-    /// The calling thread is about to wait for something else than this log. Others' commits wait until what it has
-    /// inserted into rings in persistent memory is durable, which it sees to; in other logs nothing happens.
+    /// The calling thread is about to wait for something else than this log. Others' commits wait
+    /// until what it has inserted into rings in persistent memory is durable, which it sees to; in
+    /// other logs nothing happens.
     #[inline]
     pub fn before_blocking(&self) {
         match self.group() {
@@ -391,18 +409,20 @@ impl Log {
         }
     }
 
-    /// A warning for people, if hardened records survive less than a power cut, because of what a ring is made of.
+    /// A warning for people, if hardened records survive less than a power cut, because of what a
+    /// ring is made of.
     pub fn shortfall(&self) -> Option<String> {
         self.streams.iter().find_map(|log| log.shared.device.shortfall())
     }
 
-    /// Keeps everything from the log's present start on. A log that is held may grow up to its limit, and reservations then
-    /// get [`WalError::Full`].
+    /// Keeps everything from the log's present start on. A log that is held may grow up to its
+    /// limit, and reservations then get [`WalError::Full`].
     pub fn hold(&self) -> LogHold {
         LogHold::new(self.all().iter().map(|shared| StreamHold::new(Arc::clone(shared))).collect())
     }
 
-    /// Waits until all whole segments are in the archive, if there is one, or until it cannot be written.
+    /// Waits until all whole segments are in the archive, if there is one, or until it cannot be
+    /// written.
     pub fn await_archive(&self) {
         // The archive may have to wait for what this thread has inserted.
         self.before_blocking();
@@ -427,19 +447,21 @@ impl Log {
         self.log_set.latest()
     }
 
-    /// Sets disk space for `bytes` of records aside, so that flushing them cannot fail for want of space: in every log, as
-    /// which of them takes the records need not be known. Inserting does not use the reservation up: give it back with
-    /// [`Log::unreserve`] *after* the insertions it was for. The calling thread settles if it has to wait.
+    /// Sets disk space for `bytes` of records aside, so that flushing them cannot fail for want of
+    /// space: in every log, as which of them takes the records need not be known. Inserting does
+    /// not use the reservation up: give it back with [`Log::unreserve`] *after* the insertions it
+    /// was for. The calling thread settles if it has to wait.
     ///
     /// # Errors
-    /// [`WalError::Full`] when the log may not or cannot grow, [`WalError::Disk`] when the disk fails otherwise. The log
-    /// goes on working either way, and nothing is set aside.
+    /// [`WalError::Full`] when the log may not or cannot grow, [`WalError::Disk`] when the disk
+    /// fails otherwise. The log goes on working either way, and nothing is set aside.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         self.log_set.reservation.reserve(self.log_set.all(), bytes, || self.before_blocking())
     }
 
-    /// As [`Log::reserve`], even if the logs exceed their limits by it, as long as the disk has room.
+    /// As [`Log::reserve`], even if the logs exceed their limits by it, as long as the disk has
+    /// room.
     ///
     /// # Errors
     /// As [`Log::reserve`]; nothing is set aside then.
@@ -460,8 +482,9 @@ impl Log {
         self.log_set.reservation.unreserve_unused(self.log_set.all(), bytes);
     }
 
-    /// Lets the log grow beyond `max_bytes`, as long as the disk has room, or ends that: for what must be logged so that
-    /// the log can become smaller again. As often as it is lifted, it has to be put back.
+    /// Lets the log grow beyond `max_bytes`, as long as the disk has room, or ends that: for what
+    /// must be logged so that the log can become smaller again. As often as it is lifted, it has to
+    /// be put back.
     pub fn lift_limit(&self, lifted: bool) {
         self.all().iter().for_each(|shared| shared.segments.lift_limit(lifted));
     }
@@ -469,8 +492,8 @@ impl Log {
     /// Reads one hardened record.
     ///
     /// # Errors
-    /// [`WalError::OutOfRange`] when `place` is outside the hardened log, [`WalError::Corrupt`] when no valid record starts
-    /// there, [`WalError::Disk`].
+    /// [`WalError::OutOfRange`] when `place` is outside the hardened log, [`WalError::Corrupt`]
+    /// when no valid record starts there, [`WalError::Disk`].
     pub fn read(&self, place: LogAddress) -> Result<Record> {
         let Some(log) = self.streams.get(usize::from(place.log().get())) else {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: FIRST_LSN });
@@ -483,9 +506,9 @@ impl Log {
         ReadBack::new(&self.streams)
     }
 
-    /// Reads the records of all logs in the order of their GSNs, of each from the position given, which is the start of a
-    /// record, to where it is hardened at this moment. From the end or beyond there are none. That part of the log must not be
-    /// recycled meanwhile.
+    /// Reads the records of all logs in the order of their GSNs, of each from the position given,
+    /// which is the start of a record, to where it is hardened at this moment. From the end or
+    /// beyond there are none. That part of the log must not be recycled meanwhile.
     pub fn scan(&self, from: &[Lsn]) -> MergedScanner {
         MergedScanner::new(self.streams.iter().zip(from).map(|(log, from)| log.scan(*from)).collect())
     }
@@ -495,13 +518,14 @@ impl Log {
         self.stream(log).scan(from)
     }
 
-    /// Gives up the records below `gsn`, durably, and recycles the segments that hold nothing else. With one log, that is the
-    /// start of a hardened record, or the end of the hardened log. As long as the archive or a backup needs some of that, it is
-    /// put off.
+    /// Gives up the records below `gsn`, durably, and recycles the segments that hold nothing else.
+    /// With one log, that is the start of a hardened record, or the end of the hardened log. As
+    /// long as the archive or a backup needs some of that, it is put off.
     ///
     /// # Errors
-    /// [`WalError::OutOfRange`] when `gsn` is beyond the hardened log, [`WalError::Corrupt`] when no record starts there,
-    /// [`WalError::Disk`]. Nothing is lost by a failure; what could not be recycled is when the log is next opened.
+    /// [`WalError::OutOfRange`] when `gsn` is beyond the hardened log, [`WalError::Corrupt`] when
+    /// no record starts there, [`WalError::Disk`]. Nothing is lost by a failure; what could not be
+    /// recycled is when the log is next opened.
     pub fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
             self.streams[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
@@ -525,8 +549,9 @@ impl Log {
         self.streams.iter().map(Stream::extent).collect()
     }
 
-    /// The rings in persistent memory belong to this generation of the database from now on, durably: before the database
-    /// names it as the one that counts. See [`WalOptions::generation`].
+    /// The rings in persistent memory belong to this generation of the database from now on,
+    /// durably: before the database names it as the one that counts. See
+    /// [`WalOptions::generation`].
     pub fn stamp_rings(&self, generation: u64) {
         self.streams.iter().for_each(|log| log.shared.device.set_generation(generation));
     }
@@ -544,17 +569,20 @@ impl Log {
         sum
     }
 
-    /// What stopped the log: the failure of a write or sync. Everything but reading is refused then.
+    /// What stopped the log: the failure of a write or sync. Everything but reading is refused
+    /// then.
     pub fn failure(&self) -> Option<WalError> {
         self.streams.iter().find_map(Stream::failure)
     }
 
-    /// Hardens everything inserted before and stops the log's threads. What is not archived yet is when the log is open again.
-    /// Records inserted afterwards go nowhere. A ring in persistent memory is given up, with all it holds in the segments; its
-    /// region is free when the log has been dropped. Nothing happens the second time.
+    /// Hardens everything inserted before and stops the log's threads. What is not archived yet is
+    /// when the log is open again. Records inserted afterwards go nowhere. A ring in persistent
+    /// memory is given up, with all it holds in the segments; its region is free when the log has
+    /// been dropped. Nothing happens the second time.
     ///
     /// # Errors
-    /// [`WalError::Failed`] when not everything could be hardened; all threads have been stopped then, too.
+    /// [`WalError::Failed`] when not everything could be hardened; all threads have been stopped
+    /// then, too.
     pub fn close(&self) -> Result<()> {
         if let Some(several) = &self.several {
             several.close(|| self.latest());

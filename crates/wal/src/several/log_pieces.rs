@@ -1,8 +1,8 @@
 //! Several logs put together from their pieces: up to where they are one whole.
 //!
-//! What is there of one log may reach further than what is there of another, as after a crash: the archive gets segments of
-//! one log at a time, and a log that was left by a crash has not been cut. So the same rule holds as when logs are opened
-//! ([`crate::several::open`]).
+//! What is there of one log may reach further than what is there of another, as after a crash: the
+//! archive gets segments of one log at a time, and a log that was left by a crash has not been cut.
+//! So the same rule holds as when logs are opened ([`crate::several::open`]).
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, Lsn};
@@ -13,11 +13,13 @@ use crate::segments::log_pieces::LogChain;
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::SyncRecords;
 
-/// Up to which GSN `chains`, which are all logs of a database in their order, lack nothing: up to that of a synchronization,
-/// or up to `known` if it is higher. Reads all of them, one after the other, and shows each record to `visit`.
+/// Up to which GSN `chains`, which are all logs of a database in their order, lack nothing: up to
+/// that of a synchronization, or up to `known` if it is higher. Reads all of them, one after the
+/// other, and shows each record to `visit`.
 ///
 /// # Errors
-/// [`WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow; [`WalError::Disk`].
+/// [`WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow;
+/// [`WalError::Disk`].
 ///
 /// [`WalError::Corrupt`]: crate::WalError::Corrupt
 /// [`WalError::Disk`]: crate::WalError::Disk

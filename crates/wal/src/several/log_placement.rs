@@ -3,8 +3,8 @@
 use duramen_sync::cpu::CpuLocation;
 use duramen_types::LogId;
 
-/// One of `logs` for the processor in `location` of a machine with so many nodes that have processors. The logs are dealt out to
-/// the nodes in turn, and those of a node to its processors.
+/// One of `logs` for the processor in `location` of a machine with so many nodes that have
+/// processors. The logs are dealt out to the nodes in turn, and those of a node to its processors.
 pub fn log_of_cpu(location: CpuLocation, nodes: usize, logs: usize) -> LogId {
     let node = location.node % nodes.min(logs);
     let of_node = (logs - node).div_ceil(nodes);
@@ -17,8 +17,8 @@ mod tests {
 
     use super::*;
 
-    /// Where numbers of processors alternate between nodes, half of the logs got no records, and so did those of a node
-    /// without processors.
+    /// Where numbers of processors alternate between nodes, half of the logs got no records, and so
+    /// did those of a node without processors.
     #[test]
     fn every_log_has_processors_of_one_node() {
         for nodes in 1..5 {

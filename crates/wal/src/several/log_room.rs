@@ -1,4 +1,5 @@
-//! What whoever finds a log full can learn: what keeps it from being recycled, and how much room there would be without that.
+//! What whoever finds a log full can learn: what keeps it from being recycled, and how much room
+//! there would be without that.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, Lsn};
@@ -8,8 +9,8 @@ use crate::several::log::Log;
 use crate::stream::inner::StreamInner;
 
 impl Log {
-    /// Whether the limit of their bytes would let every log set `bytes` aside if it kept nothing below `gsn`, and `returned` bytes of
-    /// those set aside were given back.
+    /// Whether the limit of their bytes would let every log set `bytes` aside if it kept nothing
+    /// below `gsn`, and `returned` bytes of those set aside were given back.
     pub fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool {
         let returned = returned.saturating_add(self.unpromised());
         let has_room = |(shared, from): (&Arc<StreamInner>, Lsn)| {
@@ -32,7 +33,8 @@ impl Log {
         least.saturating_sub(self.unpromised())
     }
 
-    /// What keeps a log that has no room for `bytes` from being recycled as far as it was asked for.
+    /// What keeps a log that has no room for `bytes` from being recycled as far as it was asked
+    /// for.
     pub fn retainer(&self, bytes: u64) -> Option<Retainer> {
         let unpromised = self.unpromised();
         let is_full = |shared: &StreamInner| {
@@ -52,7 +54,8 @@ impl Log {
         self.all().iter().map(|shared| of(shared)).sum()
     }
 
-    /// Has the archive look what there is to do: what is in a ring in persistent memory is archived when it is in the segments.
+    /// Has the archive look what there is to do: what is in a ring in persistent memory is archived
+    /// when it is in the segments.
     pub fn call_archive(&self) {
         for shared in self.all().iter().filter(|shared| shared.archiver.is_some()) {
             // A log that has failed tells its users so.

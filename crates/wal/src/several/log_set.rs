@@ -77,7 +77,8 @@ impl LogSet {
         (0..self.shared.len()).map(|log| self.now(log)).max().expect("there is a log")
     }
 
-    /// A position in this log before which all records have GSNs below `gsn`: a mark, or in a single log what the GSN says.
+    /// A position in this log before which all records have GSNs below `gsn`: a mark, or in a
+    /// single log what the GSN says.
     pub(crate) fn position_before(&self, log: usize, gsn: Gsn) -> Lsn {
         let mark = || self.gsn_index[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
         let position = self.space(log).clock().map_or(gsn.get(), |_| mark());
@@ -113,7 +114,8 @@ impl LogSet {
         Inserted { log, lsn, end, gsn }
     }
 
-    /// Inserts a record without tails, behind which others come in all logs: a commit, of logs that share a floor.
+    /// Inserts a record without tails, behind which others come in all logs: a commit, of logs that
+    /// share a floor.
     pub(crate) fn insert_commit(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         let inserted = self.insert(log, record, None);
         let is_raised = self.clock(usize::from(log.get())).raise_all(next(inserted.gsn));
@@ -121,8 +123,8 @@ impl LogSet {
         inserted
     }
 
-    /// Sees to it that no other log has a record up to `gsn` behind the tail that is noted here. Takes no lock: the caller
-    /// may have the turn of its own log.
+    /// Sees to it that no other log has a record up to `gsn` behind the tail that is noted here.
+    /// Takes no lock: the caller may have the turn of its own log.
     fn note_tails(&self, own: usize, gsn: Gsn, bytes: &mut [u8], tails: &mut Vec<Lsn>) {
         if !self.clock(own).raise_all(next(gsn)) {
             for log in (0..self.shared.len()).filter(|log| *log != own) {
@@ -131,8 +133,8 @@ impl LogSet {
                 }
             }
         }
-        // A tail is looked at when it is known that the clock is beyond: what got its place before it went there, whoever has
-        // raised it, is seen then.
+        // A tail is looked at when it is known that the clock is beyond: what got its place before
+        // it went there, whoever has raised it, is seen then.
         fence(Ordering::SeqCst);
         for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
             let tail = if log == own { Lsn::ZERO } else { self.space(log).end() };
@@ -150,7 +152,8 @@ impl LogSet {
         }
     }
 
-    /// A GSN that no record of this log which starts before `lsn` exceeds. All of that has been inserted.
+    /// A GSN that no record of this log which starts before `lsn` exceeds. All of that has been
+    /// inserted.
     pub(crate) fn bound(&self, log: usize, lsn: Lsn) -> Gsn {
         let behind = self.gsn_index[log].lock().iter().find(|(_, at)| **at >= lsn.get()).map(|(gsn, _)| Gsn::new(*gsn));
         behind.unwrap_or_else(|| Gsn::new(self.now(log).get() - 1))
@@ -164,8 +167,9 @@ impl LogSet {
         }
     }
 
-    /// Inserts a synchronization that is about nothing else, with a GSN higher than `after`. A full log has room for it, or
-    /// may exceed its limit: until pages are written and commits are acknowledged it does not become smaller.
+    /// Inserts a synchronization that is about nothing else, with a GSN higher than `after`. A full
+    /// log has room for it, or may exceed its limit: until pages are written and commits are
+    /// acknowledged it does not become smaller.
     pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
         let bytes = record_bytes(self.tail()) as u64;
         let mut room = self.room.lock();

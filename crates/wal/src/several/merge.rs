@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::format::record::RecordRef;
 use crate::segments::scan::Scanner;
 
-/// Reads the records of one or more logs in the order of their GSNs, each lent until the next call. Records of different
-/// logs with the same GSN depend on nothing in each other.
+/// Reads the records of one or more logs in the order of their GSNs, each lent until the next call.
+/// Records of different logs with the same GSN depend on nothing in each other.
 #[derive(Debug)]
 pub struct MergedScanner {
     scanners: Vec<Scanner>,

@@ -1,4 +1,5 @@
-//! The log, of one stream or of several as one: what is complete across them, and how they are opened and merged.
+//! The log, of one stream or of several as one: what is complete across them, and how they are
+//! opened and merged.
 
 pub(crate) mod archiving;
 pub(crate) mod commit_rounds;

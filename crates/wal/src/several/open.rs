@@ -1,16 +1,19 @@
 //! Opening a log: how far each of its streams reaches, and up to which GSN all of them are whole.
 //!
 //! First the end of each is found (`recover.rs`). Then comes what only several logs need: of all
-//! synchronizations that have been read, the one with the highest GSN is looked for whose tails lie within the logs as found.
-//! Up to that GSN no log lacks anything; behind it one may, so each log is cut there. What is cut off was acknowledged to
-//! nobody: who acknowledges waits until all logs are hardened up to their tails.
+//! synchronizations that have been read, the one with the highest GSN is looked for whose tails lie
+//! within the logs as found. Up to that GSN no log lacks anything; behind it one may, so each log
+//! is cut there. What is cut off was acknowledged to nobody: who acknowledges waits until all logs
+//! are hardened up to their tails.
 //!
 //! # A crash while the logs are being cut
-//! may leave one log cut and another not. The tail that a synchronization notes of another log may lie a little behind that
-//! log's last record up to the GSN; so, once that log is cut, the synchronization may look as if it lacked something. And what
-//! is left behind the cut was hardened, and would prove damage in a log that is not being cut. Therefore the decision is
-//! made durable first: [`FoundLog::cut`] tells the GSN, and before [`FoundLog::open`] the caller has to make durable that
-//! the logs are complete up to it and being cut, and to give that back as [`Known`] should opening be repeated.
+//! may leave one log cut and another not. The tail that a synchronization notes of another log may
+//! lie a little behind that log's last record up to the GSN; so, once that log is cut, the
+//! synchronization may look as if it lacked something. And what is left behind the cut was
+//! hardened, and would prove damage in a log that is not being cut. Therefore the decision is made
+//! durable first: [`FoundLog::cut`] tells the GSN, and before [`FoundLog::open`] the caller has to
+//! make durable that the logs are complete up to it and being cut, and to give that back as
+//! [`Known`] should opening be repeated.
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, Mutex, parallel};
@@ -34,8 +37,9 @@ use crate::stream::inner::Common;
 /// What is known about the logs of a database before they are opened; nothing, by default.
 #[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
-    /// For each log, a position from which it is read: the end of a record. All before it is complete. With one log there is
-    /// a record. Without positions, logs are read from their starts.
+    /// For each log, a position from which it is read: the end of a record. All before it is
+    /// complete. With one log there is a record. Without positions, logs are read from their
+    /// starts.
     pub from: &'a [Lsn],
     /// For each log, an earlier position, and a GSN below all records from there on.
     pub earlier: (Gsn, &'a [Lsn]),
@@ -104,20 +108,24 @@ impl Order {
 }
 
 impl Log {
-    /// Opens a log of one stream: finds its end and removes what a crash has left behind it. `from` is the LSN of a record
-    /// known to be hardened (a checkpoint), from which the log is read; without it, it is read from its start. Afterwards
-    /// [`Log::extents`] tells where the log ends, and everything before is hardened.
+    /// Opens a log of one stream: finds its end and removes what a crash has left behind it. `from`
+    /// is the LSN of a record known to be hardened (a checkpoint), from which the log is read;
+    /// without it, it is read from its start. Afterwards [`Log::extents`] tells where the log ends,
+    /// and everything before is hardened.
     ///
-    /// A log that has lost hardened records is refused if that can be told from what is left. It cannot when nothing was
-    /// inserted after them; a caller that knows how far the log was hardened compares its end with that.
+    /// A log that has lost hardened records is refused if that can be told from what is left. It
+    /// cannot when nothing was inserted after them; a caller that knows how far the log was
+    /// hardened compares its end with that.
     ///
     /// # Errors
-    /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: it is not there, or not that log.
-    /// - [`WalError::MissingSegment`], [`WalError::Corrupt`]: hardened records are lost. A log that merely ends in the
-    ///   middle of a record, as after a crash, is in order.
-    /// - [`WalError::RingNeeded`], [`WalError::WrongRing`], [`WalError::Region`]: the end of the log is in persistent memory,
-    ///   and it is not there, or not what is there.
-    /// - [`WalError::InvalidOption`], also for several streams: these may have to be cut, see [`Log::find`].
+    /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: it is not
+    ///   there, or not that log.
+    /// - [`WalError::MissingSegment`], [`WalError::Corrupt`]: hardened records are lost. A log that
+    ///   merely ends in the middle of a record, as after a crash, is in order.
+    /// - [`WalError::RingNeeded`], [`WalError::WrongRing`], [`WalError::Region`]: the end of the
+    ///   log is in persistent memory, and it is not there, or not what is there.
+    /// - [`WalError::InvalidOption`], also for several streams: these may have to be cut, see
+    ///   [`Log::find`].
     /// - [`WalError::Disk`], [`WalError::System`].
     pub fn open(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Self> {
         if options.logs > 1 {
@@ -129,8 +137,9 @@ impl Log {
         Self::find(disk, options, database, &known, None)?.open()
     }
 
-    /// Finds the logs in `disk` and how far they are whole. Changes nothing but what makes durable what is there already.
-    /// Logs are read by so many threads at the same time; without a number, by some if they are large.
+    /// Finds the logs in `disk` and how far they are whole. Changes nothing but what makes durable
+    /// what is there already. Logs are read by so many threads at the same time; without a number,
+    /// by some if they are large.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -305,8 +314,9 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
         let synchronizations = &reading.order.synchronizations;
         let again = || Scanner::hardened(Arc::clone(&reading.found.files), reading.from, reading.end.end);
         complete = complete.max(synchronizations.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
-        // What was complete before is so still, or it has got lost. Only of the very synchronization that is known to have been
-        // met can that be said: another may be older and have noted tails that nobody has waited for.
+        // What was complete before is so still, or it has got lost. Only of the very
+        // synchronization that is known to have been met can that be said: another may be older and
+        // have noted tails that nobody has waited for.
         let short = synchronizations.stated_is_short_of(&ends);
         if let Some(short) = short.filter(|_| !known.is_cutting) {
             let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);

@@ -1,4 +1,5 @@
-//! Reading the records of a transaction from its latest on, as they name each other, in any number of logs.
+//! Reading the records of a transaction from its latest on, as they name each other, in any number
+//! of logs.
 
 use duramen_types::{LogAddress, LogId, Lsn};
 
@@ -8,8 +9,9 @@ use crate::format::record::RecordRef;
 use crate::segments::scan::BackScanner;
 use crate::stream::Stream;
 
-/// Reads hardened records in no order at all, and fast if each lies before the one read last of its log: the log is read in parts
-/// of up to a megabyte, and a part is kept until a record lies outside. What is read must not be recycled meanwhile.
+/// Reads hardened records in no order at all, and fast if each lies before the one read last of its
+/// log: the log is read in parts of up to a megabyte, and a part is kept until a record lies
+/// outside. What is read must not be recycled meanwhile.
 #[derive(Debug)]
 pub struct ReadBack<'l> {
     streams: &'l [Stream],

@@ -1,22 +1,26 @@
 //! Disk space set aside in all logs of a database at once.
 //!
-//! Which log takes a record need not be known when space is set aside for it, so it is set aside in each. To do that, log by
-//! log, for every transaction would be an atomic operation for each log, on lines that all processors write to, and two
-//! to give it back. So there is a balance, which is set aside in every log and promised to nobody, and transactions take from
-//! that. It is shared out to *shards*. Of one log, about each processor has a shard; of several, there are as many as logs, and a
-//! thread uses the one of the processors whose log is its own where logs are for processors ([`crate::log_of_cpu`]).
+//! Which log takes a record need not be known when space is set aside for it, so it is set aside in
+//! each. To do that, log by log, for every transaction would be an atomic operation for each log,
+//! on lines that all processors write to, and two to give it back. So there is a balance, which is
+//! set aside in every log and promised to nobody, and transactions take from that. It is shared out
+//! to *shards*. Of one log, about each processor has a shard; of several, there are as many as
+//! logs, and a thread uses the one of the processors whose log is its own where logs are for
+//! processors ([`crate::log_of_cpu`]).
 //!
 //! - What is given back and has not been used goes to the balance of a shard.
-//! - What has become records has moved the end of a log; it is given back to the logs, later: they count it as set aside until
-//!   they are told.
+//! - What has become records has moved the end of a log; it is given back to the logs, later: they
+//!   count it as set aside until they are told.
 //!
-//! A shard that has too little is filled from the logs, and what is too much goes back to them, if nobody else is about that.
-//! Who finds a log full first gives back to the logs all that nobody is promised: space is refused when there is none, and not
-//! because some lies on a shard. For that, space moves between shards and logs with a lock held, which is of no concern to
-//! those who take from a shard or give back to it.
+//! A shard that has too little is filled from the logs, and what is too much goes back to them, if
+//! nobody else is about that. Who finds a log full first gives back to the logs all that nobody is
+//! promised: space is refused when there is none, and not because some lies on a shard. For that,
+//! space moves between shards and logs with a lock held, which is of no concern to those who take
+//! from a shard or give back to it.
 //!
-//! Filling a shard may mean to wait for somebody else who does so, or to make a segment. Commits of others must not wait for
-//! that too, so who fills one has resolved before ([`crate::Log::before_blocking`]).
+//! Filling a shard may mean to wait for somebody else who does so, or to make a segment. Commits of
+//! others must not wait for that too, so who fills one has resolved before
+//! ([`crate::Log::before_blocking`]).
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, cpu, thread};
@@ -26,7 +30,8 @@ use crate::options::WalOptions;
 use crate::several::log_placement::log_of_cpu;
 use crate::stream::inner::StreamInner;
 
-/// Most bytes that a shard is filled with at a time, beyond what is needed: what two or three transactions at work set aside.
+/// Most bytes that a shard is filled with at a time, beyond what is needed: what two or three
+/// transactions at work set aside.
 const BALANCE: u64 = 256 << 10;
 
 /// LogSet, shards are filled at a time with no more than this part of what a log may have.
@@ -161,7 +166,8 @@ impl LogReservation {
         reserve(logs, bytes)
     }
 
-    /// Sets `bytes` aside in all of `logs` and fills no shard: a log may be about to exceed its limit for them.
+    /// Sets `bytes` aside in all of `logs` and fills no shard: a log may be about to exceed its
+    /// limit for them.
     pub(crate) fn reserve_exactly(
         &self,
         logs: &[Arc<impl Limited>],

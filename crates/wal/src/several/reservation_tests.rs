@@ -111,9 +111,10 @@ mod models {
         }
     }
 
-    /// Each of two threads sets 2 bytes aside, inserts a record of 1 and gives both bytes back. There is room for all that is
-    /// set aside and 1 byte that is counted twice: nobody is refused. Nothing is behind the limit, and at the end what no
-    /// record has taken can be set aside, not more.
+    /// Each of two threads sets 2 bytes aside, inserts a record of 1 and gives both bytes back.
+    /// There is room for all that is set aside and 1 byte that is counted twice: nobody is refused.
+    /// Nothing is behind the limit, and at the end what no record has taken can be set aside, not
+    /// more.
     fn nobody_is_refused_what_there_is(shards: [usize; 2], step: u64) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 5 };

@@ -34,8 +34,9 @@ impl StreamHold {
         self.shared.segments.retention.note_backed_up();
     }
 
-    /// Copies the log from `from`, the start of a record that is held, up to `end`, the end of a hardened record, into its
-    /// empty directory in `disk`, durably. `progress` is told how many bytes have been copied, now and then.
+    /// Copies the log from `from`, the start of a record that is held, up to `end`, the end of a
+    /// hardened record, into its empty directory in `disk`, durably. `progress` is told how many
+    /// bytes have been copied, now and then.
     pub(crate) fn copy_to(&self, disk: &dyn Disk, from: Lsn, end: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
         let (files, start) = (&self.shared.files, self.shared.segments.start());
         let hardened = self.shared.destage()?;

@@ -1,6 +1,6 @@
-//! The background threads: the flush daemon, the preallocator that makes segments ahead of need, and the
-//! notifier that wakes tasks and calls functions when what they wait for is hardened; and, if there
-//! is an archive, the archiver. (Several logs have one archiver for all: see
+//! The background threads: the flush daemon, the preallocator that makes segments ahead of need,
+//! and the notifier that wakes tasks and calls functions when what they wait for is hardened; and,
+//! if there is an archive, the archiver. (Several logs have one archiver for all: see
 //! [`crate::several::archiving`].)
 //!
 //! They are several, because making a segment takes much longer than a flush that somebody waits

@@ -395,7 +395,8 @@ impl Fill for Small<'_> {
     fn fill(self, lsn: Lsn) {
         let Self { shared, bytes, record } = self;
         let (gsn, durable) = (Gsn::new(lsn.get()), shared.space.durable());
-        // SAFETY: the insertion design has handed the space to this thread alone, and there is room.
+        // SAFETY: the insertion design has handed the space to this thread alone, and there is
+        // room.
         unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, bytes, &record, gsn, durable) };
     }
 }

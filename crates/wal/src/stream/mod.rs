@@ -1,5 +1,5 @@
-//! One stream of records, in service: its shared state, its background threads, and requests to harden it. Here: making,
-//! reading and recycling it.
+//! One stream of records, in service: its shared state, its background threads, and requests to
+//! harden it. Here: making, reading and recycling it.
 
 pub(crate) mod archiver;
 pub(crate) mod copy;
@@ -48,7 +48,8 @@ impl Stream {
         if recover::has_segments(disk, identity.log)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
         }
-        // What an interrupted creation has left, spares, is removed when the log is first opened, or used up before.
+        // What an interrupted creation has left, spares, is removed when the log is first opened,
+        // or used up before.
         disk.create_directory(&directory(identity.log))?;
         disk.sync_directory("")?;
         let geometry = Geometry { segment_bytes: options.segment_bytes };
@@ -67,7 +68,8 @@ impl Stream {
         common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
-        // A name or a length that is seen need not be durable yet, if the process that gave it has ended since.
+        // A name or a length that is seen need not be durable yet, if the process that gave it has
+        // ended since.
         found.files.sync()?;
         found.home.disk().sync_directory(&directory(found.files.identity.log))?;
         let shared = StreamInner::new(
@@ -137,16 +139,18 @@ impl Stream {
         scanner.read(lsn, start, durable)?.ok_or(WalError::OutOfRange { lsn, start, end: durable })
     }
 
-    /// Reads the records from `from`, which is the start of one, to where the log is hardened at this moment. What is in a ring
-    /// in persistent memory is de-staged before; if the log has failed, the scan ends where that has got to.
+    /// Reads the records from `from`, which is the start of one, to where the log is hardened at
+    /// this moment. What is in a ring in persistent memory is de-staged before; if the log has
+    /// failed, the scan ends where that has got to.
     pub(crate) fn scan(&self, from: Lsn) -> Scanner {
         self.shared.device.harden_released(self.shared.tail());
         let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
         Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
 
-    /// Makes `lsn`, the start of a hardened record (or the end of the hardened log), the start of the log, durably, and
-    /// recycles the segments that lie wholly below it, as soon as no archive and no backup needs them.
+    /// Makes `lsn`, the start of a hardened record (or the end of the hardened log), the start of
+    /// the log, durably, and recycles the segments that lie wholly below it, as soon as no archive
+    /// and no backup needs them.
     pub(crate) fn recycle_below(&self, lsn: Lsn) -> Result<()> {
         let Extent { start, durable, .. } = self.extent();
         let lsn = if planted!(RecycleTooEarly) { durable } else { lsn };
@@ -208,7 +212,8 @@ impl Stream {
         self.shared.failure().filter(|failure| !matches!(failure, WalError::Closed))
     }
 
-    /// Hardens everything inserted before and stops the log's threads. Nothing happens the second time.
+    /// Hardens everything inserted before and stops the log's threads. Nothing happens the second
+    /// time.
     pub(crate) fn close(&self) -> Result<()> {
         let was_closed = matches!(self.shared.failure(), Some(WalError::Closed));
         let Extent { durable, end, .. } = self.extent();

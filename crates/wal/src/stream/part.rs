@@ -1,5 +1,5 @@
-//! A request to harden everything up to a position, as something to wait for: by a thread, by a task, or by a function to be
-//! called.
+//! A request to harden everything up to a position, as something to wait for: by a thread, by a
+//! task, or by a function to be called.
 
 use std::fmt::Debug;
 use std::task::{Context, Poll, Waker};

@@ -59,7 +59,8 @@ pub fn reader(disk: &SimDisk, database: Option<[u8; 16]>) -> Result<LogReader> {
 /// Identity of the database in all tests.
 pub const DATABASE: [u8; 16] = *b"a test database!";
 
-/// A small log without background work on segments, so that one thread's operations are always the same.
+/// A small log without background work on segments, so that one thread's operations are always the
+/// same.
 pub fn options(insert: InsertDesign) -> WalOptions {
     WalOptions {
         logs: 1,

@@ -1,4 +1,5 @@
-//! A workload of pages whose changes go to any log, with power cuts at every operation, of the disk and of the memories.
+//! A workload of pages whose changes go to any log, with power cuts at every operation, of the disk
+//! and of the memories.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub const DESIGNS: [InsertDesign; 5] = [
     InsertDesign::Delegated,
 ];
 
-/// What a workload knows: which changes of pages it has logged, in order, and what has been acknowledged.
+/// What a workload knows: which changes of pages it has logged, in order, and what has been
+/// acknowledged.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// GSN and page of each change, and how many changes of its page there were before.
@@ -63,7 +65,8 @@ pub fn change(page: usize, version: u64, after: Gsn, size: usize, payload: &mut 
     NewRecord { page: PageId::new(page as u64 + 1), after, ..record(1, payload) }
 }
 
-/// Changes pages through random logs, and synchronizes now and then, until an error or for `steps` steps.
+/// Changes pages through random logs, and synchronizes now and then, until an error or for `steps`
+/// steps.
 pub fn work(logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> Result<()> {
     let mut payload = Vec::new();
     for _ in 0..steps {
@@ -178,8 +181,8 @@ pub struct Sweep {
     pub steps: u64,
 }
 
-/// Cuts the power at those operations; what each choice leaves is opened (with the power cut once more meanwhile),
-/// checked, worked on, and cut off and opened again.
+/// Cuts the power at those operations; what each choice leaves is opened (with the power cut once
+/// more meanwhile), checked, worked on, and cut off and opened again.
 pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
     let Sweep { design, count, domain, seed, stride, .. } = sweep;
     let world = World::new(seed, domain, count.into());
@@ -234,7 +237,8 @@ fn recover(sweep: Sweep, crash_at: u64, mut image: World, mut history: History) 
     image.crash();
     drop(logs);
     let image = image.crash_image(&CrashChoice::Random(crash_at));
-    // What was cut is behind a checkpoint by now, which this test does not have: it keeps saying so.
+    // What was cut is behind a checkpoint by now, which this test does not have: it keeps saying
+    // so.
     history.is_cutting = true;
     let logs = reopen(&image, &mut history).map_err(|error| format!("again: {error}"))?;
     check(&logs, &mut history).map_err(|what| format!("again: {what}"))?;

@@ -1,4 +1,5 @@
-//! What logs stand on: a disk, and for logs that end in rings in persistent memory a memory for each. All have the same power.
+//! What logs stand on: a disk, and for logs that end in rings in persistent memory a memory for
+//! each. All have the same power.
 
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_pmem::{Domain, Power, SimMemory, Source, Survivors};
@@ -81,7 +82,8 @@ impl World {
         self.memories.iter().for_each(SimMemory::crash);
     }
 
-    /// Whether the power is off. A ring tells nobody, so what is acknowledged then, nobody has heard.
+    /// Whether the power is off. A ring tells nobody, so what is acknowledged then, nobody has
+    /// heard.
     pub fn is_off(&self) -> bool {
         self.disk.crashed_in().is_some() || self.memories.iter().any(SimMemory::is_off)
     }

@@ -1,7 +1,7 @@
 //! Writes the rows of one portion.
 //!
-//! Row `portion N` (N a big-endian u64) of the `meta` table, little-endian: number of the portion's rows that are there
-//! u64, state u64 (0 being loaded, 1 complete).
+//! Row `portion N` (N a big-endian u64) of the `meta` table, little-endian: number of the portion's
+//! rows that are there u64, state u64 (0 being loaded, 1 complete).
 
 use std::ops::Range;
 
@@ -79,7 +79,8 @@ impl<'l, S: Store> Loader<'l, S> {
     }
 
     fn flush(&mut self, complete: bool) -> Result<()> {
-        // Once another loader has failed, rows are dropped: what was written of the portion stays a beginning of it.
+        // Once another loader has failed, rows are dropped: what was written of the portion stays a
+        // beginning of it.
         if !self.shared.stopped() {
             let (bytes, batch, meta) = (&self.bytes, &self.batch, self.meta);
             let mut progress = [0; 16];

@@ -1,8 +1,8 @@
 //! The row that says how big a population is and whether it is complete.
 //!
-//! Row `population` of the table `WORKLOAD_meta`, little-endian: format version u32, state u32 (0 being populated, 1
-//! complete), the parameters of the workload, u64 each. It is written before the first row of the population and once
-//! more after the last: a population that was cut off shows.
+//! Row `population` of the table `WORKLOAD_meta`, little-endian: format version u32, state u32 (0
+//! being populated, 1 complete), the parameters of the workload, u64 each. It is written before the
+//! first row of the population and once more after the last: a population that was cut off shows.
 
 use std::fmt;
 
@@ -84,7 +84,8 @@ impl<P: Parameters> Marker<P> {
         Ok(Self { scale, complete })
     }
 
-    /// Reads the marker; `None` when the database holds no tables of the workload, or no population was begun.
+    /// Reads the marker; `None` when the database holds no tables of the workload, or no population
+    /// was begun.
     ///
     /// # Errors
     /// The engine's; [`Error::Damaged`] when the marker makes no sense.

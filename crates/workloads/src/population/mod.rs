@@ -1,9 +1,9 @@
 //! Populates databases: many threads, resumable, watched.
 //!
-//! A population consists of portions that can be loaded side by side. The rows of a portion come in an order that is
-//! always the same, with values that are always the same, and are written in batches, one transaction each. Each batch
-//! also notes in the workload's `meta` table how many rows of the portion there are: the loading of a portion that was
-//! cut off goes on behind them.
+//! A population consists of portions that can be loaded side by side. The rows of a portion come in
+//! an order that is always the same, with values that are always the same, and are written in
+//! batches, one transaction each. Each batch also notes in the workload's `meta` table how many
+//! rows of the portion there are: the loading of a portion that was cut off goes on behind them.
 
 mod loader;
 mod marker;

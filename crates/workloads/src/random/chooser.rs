@@ -13,7 +13,8 @@ pub enum Chooser {
         /// How many there are.
         count: u64,
     },
-    /// The skew of the TPC-C and TATP specifications: NURand(`a`, `first`, `first` + `count` - 1), less `first`.
+    /// The skew of the TPC-C and TATP specifications: NURand(`a`, `first`, `first` + `count` - 1),
+    /// less `first`.
     NonUniform {
         /// What the specification calls the first of them.
         first: u64,

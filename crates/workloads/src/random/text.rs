@@ -7,7 +7,8 @@ const ALPHANUMERIC: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst
 
 /// Fills `text` with letters, digits and two more characters, all equally likely.
 pub(crate) fn fill_alphanumeric(rng: &mut StdRng, text: &mut [u8]) {
-    // Ten characters from each random number: populations consist of such strings for the most part.
+    // Ten characters from each random number: populations consist of such strings for the most
+    // part.
     for piece in text.chunks_mut(10) {
         let mut bits: u64 = rng.random();
         for place in piece {

@@ -1,13 +1,15 @@
 //! Zipfian ranks.
 //!
-//! Rejection-inversion (W. Hörmann, G. Derflinger: *Rejection-inversion to generate variates from monotone discrete
-//! distributions*, TOMACS 1996): exact for every exponent, in constant time, and without the table or the sum over all
-//! ranks that other methods need, so that the number of ranks may change at any time.
+//! Rejection-inversion (W. Hörmann, G. Derflinger: *Rejection-inversion to generate variates from
+//! monotone discrete distributions*, TOMACS 1996): exact for every exponent, in constant time, and
+//! without the table or the sum over all ranks that other methods need, so that the number of ranks
+//! may change at any time.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Ranks from 0 to `count` - 1; rank `k` comes up with a probability in proportion to 1 / (k + 1)^`theta`.
+/// Ranks from 0 to `count` - 1; rank `k` comes up with a probability in proportion to 1 / (k +
+/// 1)^`theta`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Zipf {
     count: u64,

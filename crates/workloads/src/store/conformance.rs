@@ -1,4 +1,5 @@
-//! What every [`Store`] must pass before its figures mean anything. The checks panic at the first difference.
+//! What every [`Store`] must pass before its figures mean anything. The checks panic at the first
+//! difference.
 
 use std::ops::ControlFlow;
 
@@ -195,9 +196,9 @@ fn check_lost_updates<S: Store>(store: &S) -> Result<()> {
     txn.commit()
 }
 
-/// Checks that transactions that each read what another one writes behave as if they had run one after another, phantoms
-/// included: whoever finds a place empty takes it, so that no place is ever taken twice. Engines that offer snapshot
-/// isolation only fail this.
+/// Checks that transactions that each read what another one writes behave as if they had run one
+/// after another, phantoms included: whoever finds a place empty takes it, so that no place is ever
+/// taken twice. Engines that offer snapshot isolation only fail this.
 ///
 /// # Panics
 /// When transactions are not serializable.

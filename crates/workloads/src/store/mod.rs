@@ -1,17 +1,18 @@
 //! What a workload asks of an engine.
 //!
-//! The workloads are written once, against these traits, and compiled for each engine: [`Store`] is an open database,
-//! [`Connection`] what one client has of it (threads may take turns), [`Transaction`] a unit of work. Everything is dispatched statically.
-//! The implementation for Duramen is in `duramen.rs`; other engines implement the traits in a crate of their own, and
+//! The workloads are written once, against these traits, and compiled for each engine: [`Store`] is
+//! an open database, [`Connection`] what one client has of it (threads may take turns),
+//! [`Transaction`] a unit of work. Everything is dispatched statically. The implementation for
+//! Duramen is in `duramen.rs`; other engines implement the traits in a crate of their own, and
 //! prove with [`conformance`] that they keep the promises.
 //!
 //! What every implementation promises:
-//! - Transactions are serializable (but see [`Access::ReadCommitted`]), and a commit is durable when it returns, unless
-//!   the database was opened otherwise. An engine that offers less must say so with its figures; what all workloads need
-//!   is that no update is lost.
+//! - Transactions are serializable (but see [`Access::ReadCommitted`]), and a commit is durable
+//!   when it returns, unless the database was opened otherwise. An engine that offers less must say
+//!   so with its figures; what all workloads need is that no update is lost.
 //! - A transaction that is dropped is rolled back.
-//! - After an error other than a retryable one nobody uses the transaction again but to drop it; after a retryable one
-//!   ([`crate::Error::is_retryable`]) the same work is begun anew.
+//! - After an error other than a retryable one nobody uses the transaction again but to drop it;
+//!   after a retryable one ([`crate::Error::is_retryable`]) the same work is begun anew.
 //! - Keys are ordered as byte strings.
 
 pub mod conformance;
@@ -51,8 +52,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// The engine's.
     fn connect(&self) -> Result<Self::Connection>;
 
-    /// Called when a population is complete: brings the files to rest, so that the work left over from loading is not
-    /// measured. Engines without such a notion do nothing.
+    /// Called when a population is complete: brings the files to rest, so that the work left over
+    /// from loading is not measured. Engines without such a notion do nothing.
     ///
     /// # Errors
     /// The engine's.
@@ -74,8 +75,9 @@ pub enum Access {
     ReadWrite,
     /// Reads only.
     ReadOnly,
-    /// Reads only, each row as it was committed last; two reads may differ. For what the specifications allow to be less
-    /// than serializable, and for audits, while nobody writes: an engine that locks need not keep locks on what was read.
+    /// Reads only, each row as it was committed last; two reads may differ. For what the
+    /// specifications allow to be less than serializable, and for audits, while nobody writes: an
+    /// engine that locks need not keep locks on what was read.
     ReadCommitted,
 }
 
@@ -101,11 +103,12 @@ pub trait Transaction: Sized {
     /// The store's handle to a table.
     type Table;
 
-    /// Calls `read` with the row under `key` and returns what it returns; `None` when there is no such row.
+    /// Calls `read` with the row under `key` and returns what it returns; `None` when there is no
+    /// such row.
     fn get<R>(&mut self, table: &Self::Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>>;
 
-    /// As [`Transaction::get`], for a row that the transaction is going to change: where engines lock, it is locked for
-    /// writing at once.
+    /// As [`Transaction::get`], for a row that the transaction is going to change: where engines
+    /// lock, it is locked for writing at once.
     fn get_for_update<R>(
         &mut self,
         table: &Self::Table,
@@ -125,7 +128,8 @@ pub trait Transaction: Sized {
     /// Removes a row; false when the key is not there.
     fn delete(&mut self, table: &Self::Table, key: &[u8]) -> Result<bool>;
 
-    /// Calls `visit` with the rows of `range` in its order, until it breaks or the range's limit is reached.
+    /// Calls `visit` with the rows of `range` in its order, until it breaks or the range's limit is
+    /// reached.
     fn scan(
         &mut self,
         table: &Self::Table,
@@ -133,8 +137,8 @@ pub trait Transaction: Sized {
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()>;
 
-    /// Reads the row under `key` for update, lets `change` alter it, and writes it back; returns what `change` returns,
-    /// `None` when there is no such row.
+    /// Reads the row under `key` for update, lets `change` alter it, and writes it back; returns
+    /// what `change` returns, `None` when there is no such row.
     fn modify<R>(
         &mut self,
         table: &Self::Table,
@@ -148,18 +152,21 @@ pub trait Transaction: Sized {
         Ok(Some(result))
     }
 
-    /// Makes the changes take effect; they are durable on return unless the database was opened otherwise.
+    /// Makes the changes take effect; they are durable on return unless the database was opened
+    /// otherwise.
     fn commit(self) -> Result<()>;
 
     /// Takes the changes back.
     fn abort(self) -> Result<()>;
 
-    /// As [`Transaction::commit`], but where the engine can tell later that the changes are durable it need not wait.
+    /// As [`Transaction::commit`], but where the engine can tell later that the changes are durable
+    /// it need not wait.
     fn commit_later(self) -> Result<Pending> {
         self.commit().map(|()| Pending::default())
     }
 
-    /// As [`Transaction::abort`], but where the engine can tell later that what was read may be acted on it need not wait.
+    /// As [`Transaction::abort`], but where the engine can tell later that what was read may be
+    /// acted on it need not wait.
     fn abort_later(self) -> Result<Pending> {
         self.abort().map(|()| Pending::default())
     }
@@ -188,7 +195,8 @@ pub trait Transaction: Sized {
 pub enum Acknowledge {
     /// When the call returns.
     OnReturn,
-    /// When the engine says so, while the thread does something else (flush pipelining; Aether, section 4).
+    /// When the engine says so, while the thread does something else (flush pipelining; Aether,
+    /// section 4).
     Later,
 }
 

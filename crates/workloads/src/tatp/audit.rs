@@ -23,7 +23,8 @@ pub(super) fn count_forwardings<S: Store>(store: &S) -> Result<u64> {
     Ok(count)
 }
 
-/// Checks all tables; `forwardings` is how many call forwardings there must be, where that is known.
+/// Checks all tables; `forwardings` is how many call forwardings there must be, where that is
+/// known.
 pub(super) fn audit<S: Store>(
     store: &S,
     scale: Scale,
@@ -102,7 +103,8 @@ fn check_index<T: Transaction>(
     Ok(())
 }
 
-/// Checks a table whose rows belong to subscribers: `holds` gets what the subscriber should have, and has.
+/// Checks a table whose rows belong to subscribers: `holds` gets what the subscriber should have,
+/// and has.
 fn check_kinds<T: Transaction>(
     txn: &mut T,
     table: &T::Table,

@@ -12,7 +12,8 @@ use crate::store::Store;
 
 /// Subscribers of one portion.
 const PORTION: u64 = 5_000;
-/// Rows of a subscriber on average, in quarters: subscriber, number, 2.5 access infos, 2.5 facilities, 3.75 forwardings.
+/// Rows of a subscriber on average, in quarters: subscriber, number, 2.5 access infos, 2.5
+/// facilities, 3.75 forwardings.
 const QUARTER_ROWS: u64 = 43;
 
 #[derive(Clone)]

@@ -1,8 +1,10 @@
-//! TATP, the Telecom Application Transaction Processing benchmark: the home location register of a mobile network.
+//! TATP, the Telecom Application Transaction Processing benchmark: the home location register of a
+//! mobile network.
 //!
-//! Seven very small transactions over four tables, four in five of them reads. Some inputs make a transaction find
-//! nothing or insert what is there; that is foreseen, and such transactions count (see [`crate::Done::declined`]).
-//! An index leads from a subscriber's number to its key; it is a table of its own.
+//! Seven very small transactions over four tables, four in five of them reads. Some inputs make a
+//! transaction find nothing or insert what is there; that is foreseen, and such transactions count
+//! (see [`crate::Done::declined`]). An index leads from a subscriber's number to its key; it is a
+//! table of its own.
 
 mod audit;
 mod load;
@@ -61,8 +63,9 @@ impl<T> Tables<T> {
 /// Which transactions are run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Mix {
-    /// The specification's: 35 % get subscriber data, 10 % get new destination, 35 % get access data, 2 % update
-    /// subscriber data, 14 % update location, 2 % insert and 2 % delete call forwarding.
+    /// The specification's: 35 % get subscriber data, 10 % get new destination, 35 % get access
+    /// data, 2 % update subscriber data, 14 % update location, 2 % insert and 2 % delete call
+    /// forwarding.
     #[default]
     Standard,
     /// Only get subscriber data: one read.
@@ -80,8 +83,8 @@ pub struct Tatp {
     forwardings: Arc<Forwardings>,
 }
 
-/// How many call forwardings there must be: those counted when the first session was opened, and what sessions that
-/// have ended did since.
+/// How many call forwardings there must be: those counted when the first session was opened, and
+/// what sessions that have ended did since.
 #[derive(Default, Debug)]
 struct Forwardings {
     counted: Mutex<Option<u64>>,
@@ -103,8 +106,8 @@ impl Forwardings {
 }
 
 impl Tatp {
-    /// TATP at `scale`. Subscribers are drawn from the specification's non-uniform distribution, or, if `skew` is
-    /// given, from a Zipfian one with this exponent, 0 being uniform.
+    /// TATP at `scale`. Subscribers are drawn from the specification's non-uniform distribution,
+    /// or, if `skew` is given, from a Zipfian one with this exponent, 0 being uniform.
     pub fn new(scale: Scale, mix: Mix, skew: Option<f64>) -> Self {
         let chooser = Chooser::with_skew(scale.chooser(), skew);
         Self { scale, mix, chooser, forwardings: Arc::default() }
@@ -141,10 +144,11 @@ impl<S: Store> Workload<S> for Tatp {
         Ok(Box::new(session::TatpSession::open(store, self.mix, self.chooser, self.forwardings.clone())?))
     }
 
-    /// Every subscriber, access info and special facility of the population is there, and nothing else, and says what
-    /// it said at first in all columns that no transaction changes; the others hold allowed values. The index and the
-    /// subscribers agree. Every call forwarding belongs to a special facility, and there are as many as the
-    /// transactions of this object's sessions must have left.
+    /// Every subscriber, access info and special facility of the population is there, and nothing
+    /// else, and says what it said at first in all columns that no transaction changes; the others
+    /// hold allowed values. The index and the subscribers agree. Every call forwarding belongs to a
+    /// special facility, and there are as many as the transactions of this object's sessions must
+    /// have left.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         population::audit(store, self.scale, |report| {
             audit::audit(store, self.scale, self.forwardings.expected(), report)

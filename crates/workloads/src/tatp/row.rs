@@ -8,7 +8,8 @@
 //! | `tatp_special_facility` | s_id u32, sf_type u8 | 8 bytes: is_active u8, error_cntrl u8, data_a u8, data_b 5 |
 //! | `tatp_call_forwarding` | s_id u32, sf_type u8, start_time u8 | 16 bytes: end_time u8, numberx 15 |
 //!
-//! Keys are big-endian, so that their byte order is their number order; rows are little-endian, without padding.
+//! Keys are big-endian, so that their byte order is their number order; rows are little-endian,
+//! without padding.
 
 /// Digits of a subscriber's number.
 pub const NUMBER_LEN: usize = 15;

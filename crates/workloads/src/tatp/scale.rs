@@ -9,7 +9,8 @@ use crate::random::Chooser;
 /// Number of subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
-    /// Subscribers, at least 1 and at most 2^31; the specification's populations are 100,000 and more.
+    /// Subscribers, at least 1 and at most 2^31; the specification's populations are 100,000 and
+    /// more.
     pub subscribers: u64,
 }
 

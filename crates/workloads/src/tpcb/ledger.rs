@@ -1,9 +1,10 @@
 //! The acknowledgement ledger: what clients were told is durable, kept outside the database.
 //!
-//! A client appends its record after its commit returned and before it starts its next transaction. Records are not
-//! synced: they need to survive the death of this process, not that of the machine, and the system's page cache does.
-//! The file is a plain array of 32-byte records, little-endian: sequence u64, account u64, delta i64, terminal u32,
-//! magic u32. A whole record never crosses a page of the cache; what a kill cuts off at the end was never acknowledged.
+//! A client appends its record after its commit returned and before it starts its next transaction.
+//! Records are not synced: they need to survive the death of this process, not that of the machine,
+//! and the system's page cache does. The file is a plain array of 32-byte records, little-endian:
+//! sequence u64, account u64, delta i64, terminal u32, magic u32. A whole record never crosses a
+//! page of the cache; what a kill cuts off at the end was never acknowledged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

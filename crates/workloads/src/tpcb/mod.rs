@@ -1,7 +1,7 @@
 //! TPC-B: branches, tellers and accounts of a bank, and a history of what was moved.
 //!
-//! Each transaction adds a random amount to one account, one teller and the teller's branch, and inserts a history
-//! row: small, all writes, and with one hot row for each branch.
+//! Each transaction adds a random amount to one account, one teller and the teller's branch, and
+//! inserts a history row: small, all writes, and with one hot row for each branch.
 
 mod audit;
 mod ledger;
@@ -69,8 +69,8 @@ pub struct Tpcb {
 }
 
 impl Tpcb {
-    /// TPC-B at `scale`. Tellers, and accounts within a branch, are drawn uniformly as specified, or, if `skew` is
-    /// given, from a Zipfian distribution with this exponent.
+    /// TPC-B at `scale`. Tellers, and accounts within a branch, are drawn uniformly as specified,
+    /// or, if `skew` is given, from a Zipfian distribution with this exponent.
     pub fn new(scale: Scale, skew: Option<f64>) -> Self {
         Self { scale, choosers: session::Choosers::new(scale, skew), ledger: None, last_acknowledged: Arc::default() }
     }
@@ -105,9 +105,10 @@ impl<S: Store> Workload<S> for Tpcb {
         Ok(Box::new(session::TpcbSession::open(store, self.choosers, client, ledger, last)?))
     }
 
-    /// Sums of accounts, tellers, branches and history are equal; so are each branch, its tellers and its history, each
-    /// teller and its history, each account and its history; the numbers of rows are right; every commit that a
-    /// session of this object saw acknowledged is in the history, and no terminal's history has a hole.
+    /// Sums of accounts, tellers, branches and history are equal; so are each branch, its tellers
+    /// and its history, each teller and its history, each account and its history; the numbers of
+    /// rows are right; every commit that a session of this object saw acknowledged is in the
+    /// history, and no terminal's history has a hole.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         let acknowledged = self.last_acknowledged.lock().clone();
         population::audit(store, self.scale, |report| audit::audit(store, self.scale, &acknowledged, report))

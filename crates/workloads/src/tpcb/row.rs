@@ -5,9 +5,9 @@
 //! | `tpcb_branch`, `tpcb_teller`, `tpcb_account` | id u64 | 100 bytes: id u64, branch u64, balance i64, filler |
 //! | `tpcb_history` | terminal u32, sequence u64 | 50 bytes: teller u64, branch u64, account u64, delta i64, time u64, filler |
 //!
-//! Keys are big-endian, so that their byte order is their number order; rows are little-endian. Rows repeat their id
-//! so that an audit notices a row under the wrong key. Sequences count a terminal's history rows from 1: unique without
-//! a counter that all clients would share.
+//! Keys are big-endian, so that their byte order is their number order; rows are little-endian.
+//! Rows repeat their id so that an audit notices a row under the wrong key. Sequences count a
+//! terminal's history rows from 1: unique without a counter that all clients would share.
 
 /// Bytes of a branch, teller or account row: the least that the specification allows.
 pub const BALANCE_ROW_LEN: usize = 100;

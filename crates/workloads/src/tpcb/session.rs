@@ -18,7 +18,8 @@ use crate::workload::{Done, Executed, Session};
 
 /// Largest amount moved by one transaction.
 const MOST_DELTA: i64 = 999_999;
-/// Share of transactions, in percent, whose account belongs to the teller's branch (when there are others).
+/// Share of transactions, in percent, whose account belongs to the teller's branch (when there are
+/// others).
 const LOCAL_PERCENT: u32 = 85;
 
 /// Inputs of one transaction.
@@ -31,7 +32,8 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Draws a teller of any branch, and an account: of the teller's branch in 85 % of the cases, else of another one.
+    /// Draws a teller of any branch, and an account: of the teller's branch in 85 % of the cases,
+    /// else of another one.
     pub(super) fn draw(choosers: &Choosers, rng: &mut StdRng) -> Self {
         let scale = choosers.scale;
         let teller = choosers.teller.draw(rng);
@@ -70,8 +72,8 @@ pub(super) struct TpcbSession<S: Store> {
     choosers: Choosers,
     inputs: Inputs,
     terminal: u32,
-    /// Sequence of the terminal's last committed transaction; the next one gets the number behind it, whether or
-    /// not attempts fail in between, so that a terminal's history has no holes.
+    /// Sequence of the terminal's last committed transaction; the next one gets the number behind
+    /// it, whether or not attempts fail in between, so that a terminal's history has no holes.
     sequence: u64,
     /// Sequence of its last acknowledged transaction.
     acknowledged: u64,
@@ -142,7 +144,8 @@ impl<S: Store> Session for TpcbSession<S> {
         let Inputs { teller, branch, account, delta } = self.inputs;
         let key = HistoryKey { terminal: self.terminal, sequence: self.sequence + 1 };
         let mut txn = self.connection.begin(Access::ReadWrite)?;
-        // The specification's order, which takes the most contended row, the branch, last among the balances.
+        // The specification's order, which takes the most contended row, the branch, last among the
+        // balances.
         let balance = add(&mut txn, &self.tables.account, "account", account, delta)?;
         add(&mut txn, &self.tables.teller, "teller", teller, delta)?;
         add(&mut txn, &self.tables.branch, "branch", branch, delta)?;
@@ -152,7 +155,8 @@ impl<S: Store> Session for TpcbSession<S> {
         }
         let pending = txn.commit_for(acknowledge)?;
         self.sequence = key.sequence;
-        // The transaction's answer to its terminal: nobody looks at it here, but it must have been computed.
+        // The transaction's answer to its terminal: nobody looks at it here, but it must have been
+        // computed.
         std::hint::black_box(balance);
         Ok(Executed { done: Done::committed(0), pending })
     }

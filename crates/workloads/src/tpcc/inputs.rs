@@ -80,8 +80,8 @@ impl NewOrder {
             line.i = choosers.item.draw(rng) as u32 + 1;
             line.quantity = rng.random_range(1..=10);
         }
-        // Lines are drawn one like the other, so any order of them is as likely; in this one, stocks are locked in the
-        // order of their keys and orders do not deadlock over them.
+        // Lines are drawn one like the other, so any order of them is as likely; in this one,
+        // stocks are locked in the order of their keys and orders do not deadlock over them.
         used.sort_unstable();
         if rng.random_range(0..100) == 0 {
             used[count - 1].i = choosers.scale.items as u32 + 1;

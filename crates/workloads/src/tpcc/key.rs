@@ -1,4 +1,5 @@
-//! Keys of TPC-C, byte for byte: numbers big-endian, so that their byte order is their number order.
+//! Keys of TPC-C, byte for byte: numbers big-endian, so that their byte order is their number
+//! order.
 //!
 //! | table | key |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | `tpcc_item` | i u32 |
 //! | `tpcc_stock` | w u32, i u32 |
 //!
-//! History rows have no key in the specification. Here the source is a terminal, which counts its rows from 1, or the
-//! population of a warehouse ([`loaded_history`]).
+//! History rows have no key in the specification. Here the source is a terminal, which counts its
+//! rows from 1, or the population of a warehouse ([`loaded_history`]).
 
 /// A name in an index key and in a row: zeros behind it.
 pub type Name = [u8; 16];
@@ -49,7 +50,8 @@ pub fn customer(w: u32, d: u8, c: u16) -> [u8; 7] {
     join([&w.to_be_bytes(), &[d], &c.to_be_bytes()])
 }
 
-/// Key of a customer in the index of last names; with an empty first name and customer 0 in front of all with this one.
+/// Key of a customer in the index of last names; with an empty first name and customer 0 in front
+/// of all with this one.
 #[inline]
 pub fn customer_name(w: u32, d: u8, last: &Name, first: &Name, c: u16) -> [u8; 39] {
     join([&w.to_be_bytes(), &[d], last, first, &c.to_be_bytes()])

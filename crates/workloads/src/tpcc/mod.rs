@@ -1,8 +1,9 @@
-//! TPC-C: a wholesale supplier with warehouses, districts and customers, that takes orders, payments and delivers.
+//! TPC-C: a wholesale supplier with warehouses, districts and customers, that takes orders,
+//! payments and delivers.
 //!
-//! Population, transactions and consistency conditions follow revision 5.11 of the specification. Clients have no think
-//! time; each is a terminal of one warehouse. The indexes that some transactions need, customers by last name and orders
-//! by customer, are tables of their own.
+//! Population, transactions and consistency conditions follow revision 5.11 of the specification.
+//! Clients have no think time; each is a terminal of one warehouse. The indexes that some
+//! transactions need, customers by last name and orders by customer, are tables of their own.
 
 mod audit;
 mod customer;
@@ -83,7 +84,8 @@ impl<T> Tables<T> {
 /// Which transactions are run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Mix {
-    /// The specification's: 45 % new orders, 43 % payments, 4 % each of order status, delivery and stock level.
+    /// The specification's: 45 % new orders, 43 % payments, 4 % each of order status, delivery and
+    /// stock level.
     #[default]
     Standard,
     /// Only new orders.
@@ -131,8 +133,9 @@ impl<S: Store> Workload<S> for Tpcc {
         Ok(Box::new(session::TpccSession::open(store, random::Choosers::new(self.scale), self.mix, client)?))
     }
 
-    /// The specification's consistency conditions 1 to 12 (clause 3.3.2); the indexes agree with their tables; every
-    /// stock has lost exactly what the order lines say; each terminal's history is without holes.
+    /// The specification's consistency conditions 1 to 12 (clause 3.3.2); the indexes agree with
+    /// their tables; every stock has lost exactly what the order lines say; each terminal's history
+    /// is without holes.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         population::audit(store, self.scale, |report| audit::audit(store, self.scale, report))
     }

@@ -1,7 +1,7 @@
 //! New-Order (clause 2.4.2): enters an order.
 //!
-//! Rows that many transactions want come last: first the customer, the items and the stocks, then the district, whose
-//! next order number is taken and released with the commit soon after.
+//! Rows that many transactions want come last: first the customer, the items and the stocks, then
+//! the district, whose next order number is taken and released with the commit soon after.
 
 use std::hint::black_box;
 
@@ -20,7 +20,8 @@ struct Priced {
     dist_info: [u8; 24],
 }
 
-/// Enters the order; false when one of its items does not exist: then the order must be rolled back.
+/// Enters the order; false when one of its items does not exist: then the order must be rolled
+/// back.
 pub(super) fn run<T: Transaction>(
     txn: &mut T,
     context: &mut Context<T::Table>,
@@ -87,8 +88,8 @@ pub(super) fn run<T: Transaction>(
     Ok(all_there)
 }
 
-/// Takes the line's quantity from the stock; returns the stock's information about the district, and whether it is of
-/// an original brand.
+/// Takes the line's quantity from the stock; returns the stock's information about the district,
+/// and whether it is of an original brand.
 #[inline]
 fn take_from_stock<T: Transaction>(
     txn: &mut T,

@@ -70,7 +70,8 @@ pub(super) fn digits<const N: usize>(rng: &mut StdRng) -> [u8; N] {
     digits
 }
 
-/// A text for an item or a stock: 26 to 50 characters, of which one in ten has "ORIGINAL" somewhere.
+/// A text for an item or a stock: 26 to 50 characters, of which one in ten has "ORIGINAL"
+/// somewhere.
 pub(super) fn brand(rng: &mut StdRng) -> Vec<u8> {
     let mut data = vec![0; rng.random_range(26..=50)];
     fill_alphanumeric(rng, &mut data);

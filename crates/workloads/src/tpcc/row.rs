@@ -1,9 +1,10 @@
-//! Rows of TPC-C. Each begins with the fields of a struct below, in their order, one behind the other without padding,
-//! numbers little-endian; a text of variable length follows where the specification has one. Rows of
-//! `tpcc_customer_name`, `tpcc_new_order` and `tpcc_order_customer` are empty: their keys say everything.
+//! Rows of TPC-C. Each begins with the fields of a struct below, in their order, one behind the
+//! other without padding, numbers little-endian; a text of variable length follows where the
+//! specification has one. Rows of `tpcc_customer_name`, `tpcc_new_order` and `tpcc_order_customer`
+//! are empty: their keys say everything.
 //!
-//! Money is in cents, rates (taxes, discounts) are in ten-thousandths, times in microseconds since 1970. Text is padded
-//! with zeros. A time or a carrier of 0 is the specification's null.
+//! Money is in cents, rates (taxes, discounts) are in ten-thousandths, times in microseconds
+//! since 1970. Text is padded with zeros. A time or a carrier of 0 is the specification's null.
 
 use crate::layout::layout;
 
@@ -152,7 +153,8 @@ layout! {
 }
 
 layout! {
-    /// A row of `tpcc_stock`; the information about ten districts, 24 bytes each, and 26 to 50 bytes of text follow.
+    /// A row of `tpcc_stock`; the information about ten districts, 24 bytes each, and 26 to 50
+    /// bytes of text follow.
     pub struct Stock {
         /// How many there are.
         pub quantity: i32,

@@ -1,4 +1,5 @@
-//! Stock-Level (clause 2.8.2): of the items in a district's last 20 orders, how many are low in stock?
+//! Stock-Level (clause 2.8.2): of the items in a district's last 20 orders, how many are low in
+//! stock?
 
 use std::hint::black_box;
 use std::ops::ControlFlow;

@@ -6,7 +6,8 @@ use crate::audit::AuditReport;
 use crate::error::Result;
 use crate::store::{Access, Connection, Store, Transaction, for_each};
 
-/// Checks every record; `inserted` says from which number on how many records were inserted, where that is known.
+/// Checks every record; `inserted` says from which number on how many records were inserted, where
+/// that is known.
 pub(super) fn audit<S: Store>(
     store: &S,
     scale: Scale,
@@ -20,7 +21,8 @@ pub(super) fn audit<S: Store>(
     for_each(&mut txn, &store.table(TABLE)?, |found, row| {
         count += 1;
         match check_row(row) {
-            // Every record number has one key, so that counting the records shows whether all are there.
+            // Every record number has one key, so that counting the records shows whether all are
+            // there.
             Some(number) if found == key(number) => {
                 populated += u64::from(number < scale.records);
                 new += u64::from(number >= first_new);

@@ -1,5 +1,6 @@
-//! YCSB, the Yahoo! Cloud Serving Benchmark (B. Cooper et al., SoCC 2010): single-record operations and short scans on
-//! one table of records of 1,000 bytes, in six mixes. Each operation is a transaction.
+//! YCSB, the Yahoo! Cloud Serving Benchmark (B. Cooper et al., SoCC 2010): single-record operations
+//! and short scans on one table of records of 1,000 bytes, in six mixes. Each operation is a
+//! transaction.
 
 mod audit;
 mod load;
@@ -38,7 +39,8 @@ pub enum Mix {
     D,
     /// 95 % scans of up to 100 records, 5 % inserts, popular records more often.
     E,
-    /// Half reads, half reads of a record that one field of is then updated, popular records more often.
+    /// Half reads, half reads of a record that one field of is then updated, popular records more
+    /// often.
     F,
 }
 
@@ -52,7 +54,8 @@ pub struct Ycsb {
 }
 
 impl Ycsb {
-    /// YCSB at `scale`. Records are drawn from a Zipfian distribution with the benchmark's exponent, 0.99, or `skew`.
+    /// YCSB at `scale`. Records are drawn from a Zipfian distribution with the benchmark's
+    /// exponent, 0.99, or `skew`.
     pub fn new(scale: Scale, mix: Mix, skew: Option<f64>) -> Self {
         Self { scale, mix, skew: skew.unwrap_or(STANDARD_SKEW), records: Arc::default() }
     }
@@ -90,8 +93,8 @@ impl<S: Store> Workload<S> for Ycsb {
         Ok(Box::new(session::YcsbSession::open(store, table, self.scale, self.mix, self.skew, self.records.clone())?))
     }
 
-    /// Every record of the population is there, and every one that this object's sessions inserted; no field of any
-    /// record is torn, mixed up or under a wrong key.
+    /// Every record of the population is there, and every one that this object's sessions inserted;
+    /// no field of any record is torn, mixed up or under a wrong key.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         population::audit(store, self.scale, |report| audit::audit(store, self.scale, self.records.inserted(), report))
     }

@@ -7,7 +7,8 @@ use super::row;
 use crate::error::Result;
 use crate::store::{Access, Store, transact};
 
-/// Numbers of inserted records. A number is given out once; clients that stop before they use it leave a hole.
+/// Numbers of inserted records. A number is given out once; clients that stop before they use it
+/// leave a hole.
 #[derive(Default, Debug)]
 pub(super) struct Records {
     /// The first number that this object has given out; `None` until somebody looked.
@@ -44,15 +45,17 @@ impl Records {
         self.inserted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// From which number on this object's clients inserted how many records; `None` when there was no client.
+    /// From which number on this object's clients inserted how many records; `None` when there was
+    /// no client.
     pub(super) fn inserted(&self) -> Option<(u64, u64)> {
         let first = *self.first.lock();
         first.map(|first| (first, self.inserted.load(Ordering::Relaxed)))
     }
 }
 
-/// A number at which there is no record, behind `records` and probably all others: found in steps that double, then by
-/// halving. Holes that clients left may end the search early, which costs inserts a second try and nothing else.
+/// A number at which there is no record, behind `records` and probably all others: found in steps
+/// that double, then by halving. Holes that clients left may end the search early, which costs
+/// inserts a second try and nothing else.
 fn find_end<S: Store>(store: &S, table: &S::Table, records: u64) -> Result<u64> {
     let mut connection = store.connect()?;
     let mut is_there = |number| {

@@ -1,8 +1,9 @@
 //! Keys and rows of YCSB, byte for byte.
 //!
-//! Key: `user` and 20 decimal digits, the scrambled record number: neighbours in number are none in the table. Row: ten
-//! fields of 100 bytes. A field begins with the record number u64 and a seed u64, little-endian; the rest follows from
-//! the seed, so that an audit notices a field that is torn or belongs to another record.
+//! Key: `user` and 20 decimal digits, the scrambled record number: neighbours in number are none in
+//! the table. Row: ten fields of 100 bytes. A field begins with the record number u64 and a seed
+//! u64, little-endian; the rest follows from the seed, so that an audit notices a field that is
+//! torn or belongs to another record.
 
 use crate::random::scramble;
 

@@ -57,7 +57,8 @@ impl<S: Store> YcsbSession<S> {
         Ok(Self { connection, table, scale, mix, zipf, records, inputs: Inputs::Read { number: 0 } })
     }
 
-    /// A record, popular ones more often; which ones are popular has nothing to do with where they are.
+    /// A record, popular ones more often; which ones are popular has nothing to do with where they
+    /// are.
     fn popular(&self, rng: &mut StdRng) -> u64 {
         scramble(self.zipf.draw(rng)) % self.scale.records
     }

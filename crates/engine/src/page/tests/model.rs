@@ -52,8 +52,8 @@ type Entry = (Vec<u8>, SlotFlags);
 
 /// Siblings from minus to plus infinity, and what they should contain.
 ///
-/// Of inner nodes, the separators between the siblings belong to the contents, each with the rightmost child of the
-/// node on its left.
+/// Of inner nodes, the separators between the siblings belong to the contents, each with the
+/// rightmost child of the node on its left.
 struct Row {
     ty: PageType,
     nodes: Vec<Page>,

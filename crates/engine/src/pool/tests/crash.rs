@@ -1,5 +1,5 @@
-//! Power cuts at any operation: what the log may have recycled is on disk, what the log may have lost is not, and no
-//! page is torn.
+//! Power cuts at any operation: what the log may have recycled is on disk, what the log may have
+//! lost is not, and no page is torn.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -102,11 +102,13 @@ fn pages_torn_in_place_are_restored_once() {
     assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 0);
 }
 
-/// A double-write area whose write failed can be read by the process that opens the disk next, but it is not on the medium:
-/// pages that are written in place from it must not be torn without a good copy.
+/// A double-write area whose write failed can be read by the process that opens the disk next, but
+/// it is not on the medium: pages that are written in place from it must not be torn without a good
+/// copy.
 #[test]
 fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
-    // A disk on which the area can be read that was to hold a second version of ten pages, and the log.
+    // A disk on which the area can be read that was to hold a second version of ten pages, and the
+    // log.
     let failed = || {
         let fixture = Fixture::new(64);
         fixture.create_pages(11);
@@ -140,7 +142,8 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
     }
 }
 
-/// The suite notices each defect. Defects are global to the process, so these run alone, one after another:
+/// The suite notices each defect. Defects are global to the process, so these run alone, one after
+/// another:
 ///
 /// ```sh
 /// RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \

@@ -151,8 +151,8 @@ fn changes_must_be_prepared() {
     fixture.pool.exclusive(PageId::new(1)).unwrap()[100] = 1;
 }
 
-/// Only pages that redo met were compared with the log: one that was read later could be from a future that the log had
-/// lost, and once the log had grown past that, nothing told the two apart.
+/// Only pages that redo met were compared with the log: one that was read later could be from a
+/// future that the log had lost, and once the log had grown past that, nothing told the two apart.
 #[test]
 fn pages_ahead_of_the_log_are_refused() {
     let fixture = Fixture::new(64);

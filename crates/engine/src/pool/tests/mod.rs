@@ -16,7 +16,8 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 use super::{Exclusive, FoundArea, Pool, PoolConfig, PoolError, WalRule};
 use crate::page::{self, PageBytes, PageType};
 
-/// A log that keeps nothing but which GSNs changed which page, and hardens no more than it is asked to.
+/// A log that keeps nothing but which GSNs changed which page, and hardens no more than it is asked
+/// to.
 #[derive(Default)]
 struct TestLog {
     next: AtomicU64,

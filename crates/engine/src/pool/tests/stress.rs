@@ -118,8 +118,8 @@ fn counts_are_exact_with_everything_in_memory() {
     run(2000, 3, 2, 4000);
 }
 
-/// Checkpoints, cleaning and changes at once: at no moment does the disk lack a change from before a page's bound, or
-/// have one that the log might lose.
+/// Checkpoints, cleaning and changes at once: at no moment does the disk lack a change from before
+/// a page's bound, or have one that the log might lose.
 #[test]
 fn checkpoints_see_correct_bounds() {
     const PAGES: u64 = 100;
@@ -172,7 +172,8 @@ fn checkpoints_see_correct_bounds() {
     fixture.pool.stop_cleaner();
 }
 
-/// The sort asked a frame for its page at each comparison, while others replaced pages: it found no order, and panicked.
+/// The sort asked a frame for its page at each comparison, while others replaced pages: it found no
+/// order, and panicked.
 #[test]
 fn frames_may_get_other_pages_while_they_are_sorted() {
     let fixture = Fixture::new(256);

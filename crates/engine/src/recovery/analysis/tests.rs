@@ -27,14 +27,16 @@ fn entry(txn: u64, state: TxnState, first: Gsn, last: LogAddress) -> TxnEntry {
     TxnEntry { txn: TxnId::new(txn), state, first, last }
 }
 
-/// What analysis finds that begins with these entries of a checkpoint, and reads the logs from these positions on.
+/// What analysis finds that begins with these entries of a checkpoint, and reads the logs from
+/// these positions on.
 fn analyzed(logs: &Log, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
     let [in_one_go, in_steps] = [u64::MAX, 1].map(|step| analyzed_in_steps(logs, table, from, step).0);
     assert_eq!(in_one_go, in_steps);
     in_one_go
 }
 
-/// The same, if all logs are read in steps of that many GSNs; and how many transactions were kept at most.
+/// The same, if all logs are read in steps of that many GSNs; and how many transactions were kept
+/// at most.
 fn analyzed_in_steps(logs: &Log, table: &[TxnEntry], from: &[Lsn], step: u64) -> (Vec<TxnEntry>, usize) {
     let mut analysis = Analysis {
         txns: table.iter().map(|entry| (entry.txn, *entry)).collect(),
@@ -124,9 +126,9 @@ fn logs_are_put_together_by_time() {
     }
 }
 
-/// A checkpoint looks at where the logs end one after the other. Of a transaction that wrote meanwhile, a record may then lie
-/// behind that place, and the next one, in another log, before it: analysis took the former for the latest, and undo did not
-/// take the latter back.
+/// A checkpoint looks at where the logs end one after the other. Of a transaction that wrote
+/// meanwhile, a record may then lie behind that place, and the next one, in another log, before it:
+/// analysis took the former for the latest, and undo did not take the latter back.
 #[test]
 fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     let logs = logs(2);
@@ -140,7 +142,8 @@ fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     assert_eq!(analyzed(&logs, &table, &from), table);
 }
 
-/// Logs by page: a transaction changes pages in one log and ends in another. All of them were kept until the logs had been read.
+/// Logs by page: a transaction changes pages in one log and ends in another. All of them were kept
+/// until the logs had been read.
 #[test]
 fn what_is_over_is_forgotten_at_each_step() {
     let logs = logs(2);

@@ -207,7 +207,8 @@ mod models {
         });
     }
 
-    /// Two logs whose records alternate, in windows of one record: each is repeated before the next.
+    /// Two logs whose records alternate, in windows of one record: each is repeated before the
+    /// next.
     #[test]
     fn windows_follow_each_other() {
         let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep: None };

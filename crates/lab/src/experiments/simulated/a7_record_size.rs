@@ -1,4 +1,5 @@
-//! A7 and A8: insertions by 64 threads of ever larger records, into the log buffer and into memory that stays in a cache.
+//! A7 and A8: insertions by 64 threads of ever larger records, into the log buffer and into memory
+//! that stays in a cache.
 
 use super::buffer::{DESIGNS, load, measure, named, setting};
 use super::machines::{Machine, NIAGARA, SERVER};

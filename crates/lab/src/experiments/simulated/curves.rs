@@ -16,8 +16,8 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// The sweeps of a workload on all machines: the paper's, four of it, and one of today. The first is for a database of
-    /// size `scale`, the others have `larger`.
+    /// The sweeps of a workload on all machines: the paper's, four of it, and one of today. The
+    /// first is for a database of size `scale`, the others have `larger`.
     pub(super) fn all(
         context: &Context<'_>,
         workload: &'static str,

@@ -76,15 +76,16 @@ impl Setup {
 
 const FLASH: Duration = Duration::from_micros(100);
 
-/// Early lock release and flush pipelining with different log buffers and a fast flash drive: the mutex, the paper's, and the
-/// newest.
+/// Early lock release and flush pipelining with different log buffers and a fast flash drive: the
+/// mutex, the paper's, and the newest.
 pub(super) const BUFFERS: [Setup; 3] = [
     Setup::on_files("mutex", CommitMode::Pipelined, InsertDesign::Mutex, FLASH),
     Setup::on_files("CD", CommitMode::Pipelined, InsertDesign::Hybrid, FLASH),
     Setup::on_files("reserved", CommitMode::Pipelined, InsertDesign::Reserved, FLASH),
 ];
 
-/// Where the processors' time went, in shares of what the threads' contexts had; what is left is idle.
+/// Where the processors' time went, in shares of what the threads' contexts had; what is left is
+/// idle.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(crate) struct Shares {
     /// Waiting for other threads at the log buffer, spinning or asleep.

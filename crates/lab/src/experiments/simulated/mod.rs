@@ -1,4 +1,5 @@
-//! Experiments on a simulated machine, which only the machine build (`--cfg duramen_machine`) can run.
+//! Experiments on a simulated machine, which only the machine build (`--cfg duramen_machine`) can
+//! run.
 
 pub(super) mod a10_slots;
 pub(super) mod a11_components;

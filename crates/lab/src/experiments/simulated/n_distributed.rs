@@ -1,4 +1,5 @@
-//! N1 to N8: many logs in persistent memory beside one log in files, on the four sockets of the paper.
+//! N1 to N8: many logs in persistent memory beside one log in files, on the four sockets of the
+//! paper.
 
 use std::time::Duration;
 

@@ -304,8 +304,8 @@ impl NvmRing {
         self.set_state(State::InUse);
     }
 
-    /// GsnIndex a blank region as a ring, durably, before anything else is put into it: from then on
-    /// it is not blank.
+    /// GsnIndex a blank region as a ring, durably, before anything else is put into it: from then
+    /// on it is not blank.
     fn claim(&self) {
         let mut magic = [0; 8];
         self.region.read(0, &mut magic);

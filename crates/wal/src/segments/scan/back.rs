@@ -1,8 +1,10 @@
-//! Reading single records, each of which lies before the one read last: the way a transaction's records name each other.
+//! Reading single records, each of which lies before the one read last: the way a transaction's
+//! records name each other.
 //!
-//! To read each record by itself would be one operation of the device for each. So what is read is a window that *ends* behind the
-//! record, and the records before it are most likely in it. A window is small at first and doubles as long as the next record is near
-//! the window before; where records are far apart, only their own blocks are read.
+//! To read each record by itself would be one operation of the device for each. So what is read is
+//! a window that *ends* behind the record, and the records before it are most likely in it. A
+//! window is small at first and doubles as long as the next record is near the window before; where
+//! records are far apart, only their own blocks are read.
 
 use duramen_io::AlignedBuf;
 use duramen_sync::Arc;
@@ -20,7 +22,8 @@ const LEAST: u64 = 2 * BLOCK;
 /// Bytes of the largest window.
 const MOST: u64 = 1 << 20;
 
-/// Bytes of the largest windows of several logs together, if none has less than [`LEAST_OF_SEVERAL`].
+/// Bytes of the largest windows of several logs together, if none has less than
+/// [`LEAST_OF_SEVERAL`].
 const LEAST_OF_SEVERAL: u64 = 64 << 10;
 
 /// Reads records backwards, through a window.
@@ -51,12 +54,13 @@ impl BackScanner {
         end <= self.scanner.window_start + self.scanner.window_len as u64
     }
 
-    /// Reads the record at `lsn`, in a log that starts at `start` and is hardened, and in its segments, up to `durable`. `None` at
-    /// the end of the log.
+    /// Reads the record at `lsn`, in a log that starts at `start` and is hardened, and in its
+    /// segments, up to `durable`. `None` at the end of the log.
     pub(crate) fn read(&mut self, lsn: Lsn, start: Lsn, durable: Lsn) -> Result<Option<RecordRef<'_>>> {
         let has_it = self.has(lsn);
         self.scanner.position = lsn.get();
-        // What a window has behind the end that was hardened then is not to be trusted: `has` looks at that end.
+        // What a window has behind the end that was hardened then is not to be trusted: `has` looks
+        // at that end.
         if !has_it {
             self.scanner.end = End::Hardened(durable.get());
             self.size = next_size(lsn.get(), self.window(), self.size, self.most);
@@ -98,7 +102,8 @@ impl BackScanner {
     }
 }
 
-/// How many bytes to read for a record at `lsn`, after a window of `size` bytes that begins at `before`.
+/// How many bytes to read for a record at `lsn`, after a window of `size` bytes that begins at
+/// `before`.
 fn next_size(lsn: u64, before: Option<u64>, size: u64, most: u64) -> u64 {
     let is_near = before.is_some_and(|before| lsn < before && before - lsn <= most / 4);
     if is_near { (2 * size).min(most) } else { LEAST }

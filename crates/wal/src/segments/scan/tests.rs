@@ -17,8 +17,8 @@ fn small(number: u64) -> usize {
     (number * number % 601) as usize
 }
 
-/// Some that go on in the next window; a few so far that they are read again instead of put together; one that is longer than a
-/// window.
+/// Some that go on in the next window; a few so far that they are read again instead of put
+/// together; one that is longer than a window.
 fn mixed(number: u64) -> usize {
     match number % 97 {
         _ if number == 1_000 => 3 * HEADROOM,

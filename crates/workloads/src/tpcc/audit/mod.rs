@@ -1,5 +1,5 @@
-//! The consistency conditions of TPC-C: the specification's (clause 3.3.2), and those of the indexes, the stocks and
-//! the numbers of rows.
+//! The consistency conditions of TPC-C: the specification's (clause 3.3.2), and those of the
+//! indexes, the stocks and the numbers of rows.
 
 mod district;
 mod history;

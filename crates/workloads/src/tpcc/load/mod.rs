@@ -1,5 +1,5 @@
-//! Populates a TPC-C database by clause 4.3.3. The items are the first portion, each district is one (the first of a
-//! warehouse with the warehouse), and so is the stock of each warehouse.
+//! Populates a TPC-C database by clause 4.3.3. The items are the first portion, each district is
+//! one (the first of a warehouse with the warehouse), and so is the stock of each warehouse.
 
 mod district;
 
@@ -42,7 +42,8 @@ impl<S: Store> Population<S> for CompanyPopulation<S::Table> {
     fn rows(&self, portion: u64) -> u64 {
         match portion.checked_sub(1).map(|portion| portion % WAREHOUSE_PORTIONS) {
             None | Some(0) => self.scale.items,
-            // Customer, name, history, order, its index, three in ten new orders, ten lines on average.
+            // Customer, name, history, order, its index, three in ten new orders, ten lines on
+            // average.
             Some(_) => self.scale.customers * 153 / 10 + 1,
         }
     }
