@@ -1,18 +1,19 @@
-//! Archiving several logs, by one thread.
+//! Archiving several logs with one thread.
 //!
-//! After a crash, recovery cuts logs behind the GSN up to which none of them lacks anything
-//! ([`crate::several::open`]), also where a record is hardened in its own log. What it cuts off
-//! must not be in the archive: other records come in its place. So a segment is copied when the
-//! logs are *complete* up to whatever begins in it: a synchronization with so high a GSN is
-//! hardened, with all logs up to its tails, and no cut comes before that any more. Where
-//! transactions commit, one has been as a rule when the segment is full, or is soon; if not, one is
-//! inserted, for all segments that are due.
+//! After a crash, recovery cuts the logs behind the GSN up to which none of them lacks a record
+//! ([`crate::several::open`]). The cut also removes records that are hardened in their own log.
+//! Such records must not be in the archive, because other records will take their place. So a
+//! segment is copied only when the logs are *complete* up to every record that begins in it: a sync
+//! record with a high enough GSN is hardened, with all logs up to its tails, and no later cut can
+//! come before that GSN. Where transactions commit, such a sync record usually exists when the
+//! segment is full, or soon after. Otherwise the archiver inserts one for all segments that are
+//! due.
 //!
 //! # Waiting
-//! The thread waits for the logs to be hardened as a commit does, with no lock. Whoever waits for
-//! the archive to get on holds none of the log's locks. A full log has room for synchronizations
-//! ([`LogSet::synchronize`]). The thread is stopped before the logs are, so that it inserts nothing
-//! into logs that are being closed.
+//! The thread waits for the logs to be hardened as a committer does, and holds no lock. A thread
+//! that waits for the archive to make progress holds none of the log's locks. A full log has space
+//! for sync records ([`LogSet::synchronize`]). The thread stops before the logs do, so that it
+//! inserts nothing into logs that are being closed.
 
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex};
@@ -31,9 +32,9 @@ use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
 use duramen_sync::clock::Instant;
 
-/// How long commits are given to make the logs complete. A synchronization that is inserted instead
-/// goes to the first log, which has a part that is not archived then, though it may be quiet
-/// otherwise.
+/// How long the archiver waits for commits to make the logs complete. After that it inserts a sync
+/// record into the first log. That log then has a part that is not archived, even if it is
+/// otherwise idle.
 const COMPANY: Duration = Duration::from_millis(10);
 
 /// The archiving of several logs.
@@ -50,11 +51,12 @@ struct Worker {
     group: Option<Arc<CommitRounds>>,
 }
 
-/// Of a log: its next segment, by number, and up to which GSN the logs have to be complete for it.
+/// For a log: the number of its next segment, and the GSN up to which the logs have to be complete
+/// before it is copied.
 type Needed = Option<(u64, Gsn)>;
 
 impl Archiving {
-    /// Of these logs, if they are archived.
+    /// Creates the archiving of these logs, if they are archived.
     pub(crate) fn of(
         logs: &Arc<LogSet>,
         complete: &Arc<DurableGsn>,
@@ -77,19 +79,19 @@ impl Archiving {
         Ok(())
     }
 
-    /// Stops the thread and waits for that: at most for a segment and for the logs to be hardened.
-    /// Nothing happens the second time.
+    /// Stops the thread and waits for it to end. This takes at most the time to copy one segment
+    /// and to harden the logs. A second call does nothing.
     pub(crate) fn stop(&self) {
         self.worker.event().stop();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panic there has been reported on its thread; the first log has failed, which users
-            // see.
+            // The thread has reported its own panic. The first log has failed, and its users get
+            // the error.
             let _ = thread.join();
         }
     }
 
-    /// Waits until everything that can be archived is, or the archive fails.
+    /// Waits until everything that can be archived has been archived, or until the archive fails.
     pub(crate) fn await_all(&self) {
         let (worker, event) = (&*self.worker, self.worker.event());
         let is_at_work = |shared: &Arc<StreamInner>| shared.archiver_at_work().is_some();
@@ -97,7 +99,7 @@ impl Archiving {
             event.wake();
             thread::sleep(LOOK);
         }
-        // The thread may not have come to it yet.
+        // The thread may not have recycled yet.
         worker.logs.all().iter().for_each(|shared| shared.recycle_archived());
     }
 }
@@ -126,23 +128,23 @@ impl Worker {
         }
     }
 
-    /// Copies the next segment of each of these logs, once all are complete up to `gsn`; returns
-    /// whether that has succeeded.
+    /// Copies the next segment of each of these logs, once all logs are complete up to `gsn`;
+    /// returns whether all copies have succeeded.
     fn archive(&self, due: &[(&StreamInner, Gsn)], gsn: Gsn) -> bool {
         if let Err(error) = self.complete_up_to(gsn) {
-            // If it is the logs that have failed, their users are told so.
+            // If the logs themselves have failed, their users get that error.
             let concerned = due.iter().filter(|_| !self.has_failed());
             concerned.for_each(|(shared, _)| shared.cannot_archive(error.clone()));
             return false;
         }
-        // Each of them, whatever becomes of the others: whoever waits for the archive is told by
-        // its own log.
+        // Every log is archived, even if the copy of another one fails: a thread that waits for the
+        // archive gets the outcome from its own log.
         let archived = due.iter().filter(|(shared, _)| !self.event().is_stopped() && shared.archive_next());
         archived.count() == due.len()
     }
 
-    /// The logs that have a segment to be copied, and up to which GSN all of them have to be
-    /// complete before that.
+    /// Returns the logs that have a segment to copy, each with the GSN up to which all logs have to
+    /// be complete before that.
     fn due(&self, needed: &mut [Needed]) -> Vec<(&StreamInner, Gsn)> {
         if self.has_failed() {
             return Vec::new();
@@ -154,8 +156,8 @@ impl Worker {
             if !archiver.is_due(shared.space.durable()) {
                 return None;
             }
-            // Looked up once, or every attempt to copy the segment would need another
-            // synchronization.
+            // Looked up once. Otherwise every attempt to copy the segment would need another sync
+            // record.
             let known = needed[log].filter(|(segment, _)| *segment == number);
             let (_, gsn) = *needed[log].insert(known.unwrap_or_else(|| (number, self.logs.bound(log, end))));
             Some((&**shared, gsn))
@@ -163,7 +165,7 @@ impl Worker {
         due.collect()
     }
 
-    /// Blocks until the logs are complete up to `gsn`, or the thread is to end.
+    /// Blocks until the logs are complete up to `gsn`, or until the thread has to end.
     fn complete_up_to(&self, gsn: Gsn) -> Result<()> {
         if planted!(ArchivedIncomplete) {
             return Ok(());
@@ -183,7 +185,8 @@ impl Worker {
         let last = |shared: &StreamInner| Lsn::new(shared.space.end().get() - 1);
         let asked: Vec<(&StreamInner, Lsn)> = self.logs.all().iter().map(|shared| (&**shared, last(shared))).collect();
         asked.iter().try_for_each(|(shared, lsn)| shared.request(*lsn))?;
-        // Transactions may be waiting for the archive: it does not wait for company.
+        // Transactions may be waiting for the archive, so the archiver does not wait for a group of
+        // commits.
         asked.iter().try_for_each(|(shared, lsn)| shared.wait(*lsn, Ask::AtOnce))?;
         self.complete.note(inserted.gsn);
         Ok(())

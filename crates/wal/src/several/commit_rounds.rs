@@ -1,40 +1,42 @@
-//! CommitRounds commit over several logs whose rings are in persistent memory (Wang and Johnson,
-//! *Scalable Logging through Emerging Non-Volatile Memory*, section 4.1).
+//! Shared commit rounds: group commit across several logs whose rings lie in persistent memory
+//! (Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory*, section 4.1).
 //!
-//! A commit there is an ordinary record. What makes the logs whole up to it after a crash, and
-//! tells when it is hardened, is one *round* for all who commit meanwhile, in which nobody looks at
-//! all logs but who is at it:
+//! In these logs a commit is an ordinary record. One *round* serves all concurrent committers: it
+//! makes the logs complete up to their commits and determines when they are hardened. Only the
+//! thread that advances the round reads the state of all logs:
 //!
-//! 1. A synchronization of all logs is inserted ([`crate::several::log_set`]), with a GSN above
-//!    those of all records so far, and fenced. It notes where each log ends, its tail. All records
-//!    up to its GSN lie before the tails, in every log.
-//! 2. The round waits until each log is released up to its tail, and then until every thread that
-//!    is dirty then has fenced ([`crate::device::nvm::passive`]). Who has been seen clean is not
-//!    looked at again: what it inserts later lies behind the tails. Idle threads are clean. (In the
-//!    paper the same is done for the least GSN that all threads have reached; but recovery needs
-//!    whatever is before the tails, also what has a higher GSN than the synchronization.)
-//! 3. Everything before the tails is hardened, the synchronization included, and whoever waits for
-//!    something up to its GSN is told.
+//! 1. The round inserts a sync record for all logs ([`crate::several::log_set`]), with a GSN above
+//!    the GSNs of all records so far, and fences it. The sync record notes the end of each log, its
+//!    tail. In every log, all records up to its GSN lie before the tail.
+//! 2. The round waits until each log is released up to its tail. It then waits until every thread
+//!    that is dirty at that moment has fenced ([`crate::device::nvm::passive`]). The round does not
+//!    check a thread again once it has found the thread clean, because the later records of that
+//!    thread lie behind the tails. Idle threads are clean. (The paper uses the least GSN that all
+//!    threads have reached. Here recovery needs every record before the tails, including records
+//!    with higher GSNs than the sync record.)
+//! 3. Everything before the tails is hardened, including the sync record. The round wakes all
+//!    waiters for GSNs up to its own.
 //!
-//! Nobody's commit writes to memory that all share, and no thread has to be woken for a round:
-//! whoever looks whether a commit is hardened takes it a step further, if nobody is at it and the
-//! last look is not too recent. The *daemon* sleeps as long as others do that. It sees to rounds
-//! when nobody looks, because all who wait sleep, or are tasks or functions to be called.
+//! No commit writes to memory that all threads share, and a round needs no thread to be woken. A
+//! thread that checks whether its commit is hardened also advances the round, unless another thread
+//! is advancing it or the last check is too recent. The *daemon* sleeps while committers advance
+//! rounds. It advances them itself when no committer does, because all waiters are parked threads,
+//! tasks or functions to be called.
 //!
-//! Behind volatile caches it is always so. Behind durable ones records are durable when they are
-//! released, and no thread is ever dirty; a round is then about the synchronization alone, which
-//! each commit would have to be else.
+//! Logs behind volatile caches always use rounds. Behind durable caches, records are durable when
+//! they are released, and no thread is ever dirty. A round then only replaces the sync record that
+//! each commit would otherwise have to be.
 //!
 //! # Stragglers
-//! Threads fence when they commit, when they roll back, and before they wait for something else
-//! than the log. One that has still not fenced when a round has lasted for [`DRAIN_AFTER`] is a
-//! straggler: then all processors are drained, for all logs at once, and the round is over. As long
-//! as it inserts nothing more it does not count.
+//! Threads fence when they commit, when they roll back, and before they wait for anything other
+//! than the log. A thread that has not fenced when a round has lasted for [`DRAIN_AFTER`] is a
+//! straggler. The round then drains all processors, for all logs at once, and ends. A drained
+//! straggler no longer counts as dirty until it inserts again.
 //!
 //! # Locks
-//! Who takes a round further has `rounds` locked, and comes with no other lock of the log.
-//! Inserting the synchronization may wait for room in its log's ring, which the daemon of that log
-//! makes without this lock. `waiters` is a leaf.
+//! The thread that advances a round holds the lock of `rounds`, and acquires it while holding no
+//! other lock of the log. Inserting the sync record may wait for space in the ring of its log; the
+//! daemon of that log frees space without the lock of `rounds`. `waiters` is a leaf.
 
 use std::time::Duration;
 
@@ -58,37 +60,37 @@ use crate::stats::WalStats;
 use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
 
-/// A round that has lasted so long waits for a straggler. Most transactions commit in less.
+/// A round that has lasted this long waits for a straggler. Most transactions commit in less time.
 const DRAIN_AFTER: Duration = Duration::from_micros(500);
 
-/// From one look at a round to the next, for all threads log_set: each look takes lines from the
-/// caches of those who insert.
+/// Minimum time between two checks of a round, across all threads: each check takes cache lines
+/// from the threads that insert.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(5);
 
-/// How long a thread waits without sleeping.
+/// How long a thread waits before it parks.
 const SPIN_LIMIT: Duration = Duration::from_micros(60);
 
-/// How long the daemon sleeps from one look to the next when nobody else looks, and when others do.
+/// How long the daemon sleeps between two checks, when no committer checks and when committers do.
 const TICK: Duration = Duration::from_micros(100);
 const LONG_TICK: Duration = Duration::from_millis(1);
 
-/// Several logs that are hardened log_set.
+/// Several logs that harden commits in shared rounds.
 #[derive(Debug)]
 pub(crate) struct CommitRounds {
     logs: Arc<LogSet>,
     passive: Arc<Passive>,
     complete: Arc<DurableGsn>,
-    /// Before this time, in nanoseconds, a look at the round is too early.
+    /// A check of the round before this time, in nanoseconds, is too early.
     next_look: CachePadded<AtomicU64>,
     rounds: CachePadded<Mutex<Rounds>>,
     waiters: CachePadded<Mutex<Waiters<Gsn>>>,
-    /// What threads have asked for that have no cell.
+    /// The highest GSN requested by threads without a cell.
     requested: CachePadded<AtomicU64>,
-    /// Whether the daemon looks for work by itself.
+    /// Whether the daemon will find new work without being woken.
     signal: WorkSignal,
     /// Wakes the daemon.
     event: WakeEvent,
-    /// One of the logs has failed, or they are closed: there is nothing to wait for.
+    /// A log has failed, or the logs are closed: there is nothing to wait for.
     is_over: AtomicBool,
     daemon: Mutex<Option<JoinHandle<()>>>,
 }
@@ -96,19 +98,20 @@ pub(crate) struct CommitRounds {
 #[derive(Debug, Default)]
 struct Rounds {
     present: Option<Round>,
-    /// Looks taken.
+    /// The number of checks so far.
     looks: u64,
 }
 
-/// Everything up to a GSN on its way to being hardened.
+/// A round: it hardens everything up to a GSN.
 #[derive(Debug)]
 pub(crate) struct Round {
     gsn: Gsn,
-    /// Behind the last record up to the GSN in each log, or further.
+    /// For each log, a position at or behind the end of its last record up to the GSN.
     tails: Vec<Lsn>,
-    /// Logs that were not released so far when they were looked at last.
+    /// Logs that were not released up to their tails at the last check.
     unreleased: Vec<usize>,
-    /// Once all are: since when, and the threads that were behind when they were looked at last.
+    /// Set once all logs are released: the time when that was found, and the threads that were
+    /// behind at the last check.
     behind: Option<(Instant, Vec<Behind>)>,
 }
 
@@ -118,27 +121,28 @@ impl Round {
         Self { gsn, tails, unreleased: (0..logs).collect(), behind: None }
     }
 
-    /// Whether every log is released up to its tail, as `released` tells.
+    /// Returns whether every log is released up to its tail. `released` returns the released
+    /// position of a log.
     pub(crate) fn is_released(&mut self, released: impl Fn(usize) -> Lsn) -> bool {
         self.unreleased.retain(|log| released(*log) < self.tails[*log]);
         self.unreleased.is_empty()
     }
 
-    /// Whether everything is durable; all logs have been found released.
+    /// Returns whether everything is durable. All logs have been found released.
     pub(crate) fn is_durable(&mut self, passive: &Passive) -> bool {
         let (_, behind) = self.behind.get_or_insert_with(|| (Instant::now(), passive.behind()));
         behind.retain(|behind| passive.is_behind(behind));
         behind.is_empty()
     }
 
-    /// Whether it has been waiting for threads for too long.
+    /// Returns whether the round has waited too long for threads to fence.
     fn has_stalled(&self) -> bool {
         self.behind.as_ref().is_some_and(|(since, _)| since.elapsed() >= DRAIN_AFTER)
     }
 }
 
 impl CommitRounds {
-    /// Logs that share this, complete up to where that says.
+    /// Creates the rounds of `logs`, which share `passive` and are durable up to `complete`.
     pub(crate) fn new(logs: Arc<LogSet>, passive: Arc<Passive>, complete: Arc<DurableGsn>) -> Self {
         Self {
             logs,
@@ -167,35 +171,35 @@ impl CommitRounds {
         Ok(())
     }
 
-    /// Ends all waiting: the logs are about to be stopped. Nothing happens the second time.
+    /// Ends all waiting, because the logs are about to stop. A second call does nothing.
     pub(crate) fn stop(&self) {
         self.end();
         self.event.stop();
         if let Some(daemon) = self.daemon.lock().take() {
-            // A panic there has been reported on its thread.
+            // The thread has reported its own panic.
             let _ = daemon.join();
         }
-        // Who is taking a round further has tasks and functions to pass on to the first log, which
-        // is there as yet.
+        // A thread that is advancing a round may still pass tasks and functions to the first log,
+        // which still exists at this point.
         drop(self.rounds.lock());
     }
 
-    /// Counts that are the same for all logs, and requests.
+    /// Adds the counts that all logs share, and the number of requests, to `sum`.
     pub(crate) fn count(&self, sum: &mut WalStats) {
         (sum.drains, sum.drain_signals, sum.fences) = self.passive.counts();
         sum.waits_for_logs += self.passive.requests();
     }
 
-    // ----- who commits -----
+    // ----- the committer's side -----
 
-    /// Makes what the calling thread has inserted durable. It commits, or is about to wait for
-    /// something else than the logs.
+    /// Makes the calling thread's records durable. The thread is committing, or is about to wait
+    /// for something other than the logs.
     #[inline]
     pub(crate) fn fence(&self) {
         self.passive.fence(|log| self.region(log));
     }
 
-    /// The calling thread asks for everything up to `gsn` to be hardened.
+    /// Requests that everything up to `gsn` be hardened, and fences the calling thread's records.
     pub(crate) fn request(&self, gsn: Gsn) {
         self.fence();
         if !self.passive.request(gsn) {
@@ -204,7 +208,7 @@ impl CommitRounds {
         self.see_to_daemon();
     }
 
-    /// The caller has made known that there is something to harden.
+    /// Wakes the daemon if it would miss the work that the caller has just published.
     fn see_to_daemon(&self) {
         if self.signal.claim() {
             self.event.wake();
@@ -238,7 +242,7 @@ impl CommitRounds {
         }
     }
 
-    /// Takes the present round further, or begins one if `wanted` is to be hardened.
+    /// Advances the present round, or begins one if `wanted` is not hardened yet.
     fn look(&self, rounds: &mut Rounds, wanted: Gsn) {
         rounds.looks += 1;
         if self.logs.all().iter().any(|log| log.space.has_failed()) {
@@ -260,7 +264,7 @@ impl CommitRounds {
         let released = |log: usize| {
             let shared = &self.logs.all()[log];
             shared.insertion.collect(&shared.space);
-            // Nothing is in a log that has failed.
+            // A log that has failed holds nothing to harden.
             shared.space.released_in_order().unwrap_or(Lsn::ZERO)
         };
         if round.is_released(released) && (round.is_durable(&self.passive) || round.has_stalled() && self.drain()) {
@@ -279,13 +283,13 @@ impl CommitRounds {
         Ok(Round::new(inserted.gsn, tails))
     }
 
-    /// Makes everything durable that is released; returns whether the system can do that.
+    /// Makes all released records durable; returns whether the system supports that.
     fn drain(&self) -> bool {
         reach(Probe::StragglersDrained);
         self.passive.drain(self.regions(), || ()).is_some()
     }
 
-    /// Ends the present round: what it is about is hardened.
+    /// Ends the present round: everything before its tails is hardened.
     fn complete(&self, rounds: &mut Rounds) {
         let Some(Round { gsn, tails, .. }) = rounds.present.take() else { return };
         for (log, tail) in self.logs.all().iter().zip(&tails) {
@@ -301,7 +305,7 @@ impl CommitRounds {
         self.tell(|_| true);
     }
 
-    /// Tells those who wait for what `is_over` says is hardened, or never will be.
+    /// Wakes the waiters whose GSN `is_over` accepts, because it is hardened or never will be.
     fn tell(&self, is_over: impl Fn(Gsn) -> bool) {
         let (threads, foreign) = self.waiters.lock().take(is_over);
         threads.iter().for_each(|parker| parker.unpark());
@@ -333,7 +337,7 @@ impl CommitRounds {
         }
     }
 
-    /// Up to where it has to be seen to that everything is hardened, if it is not.
+    /// Returns the GSN up to which the daemon has to harden, if anything is left to harden.
     fn wanted(&self, rounds: &Rounds) -> Option<Gsn> {
         let queued = self.waiters.lock().last();
         let begun = rounds.present.as_ref().map(|round| round.gsn);
@@ -346,7 +350,7 @@ impl CommitRounds {
 impl Hardens for CommitRounds {
     type Position = Gsn;
 
-    /// Takes the round further if not.
+    /// Advances the round if `gsn` is not resolved.
     fn is_ready(&self, gsn: Gsn) -> bool {
         self.is_resolved(gsn) || {
             self.look_if_due(gsn);
@@ -366,7 +370,7 @@ impl Hardens for CommitRounds {
     }
 
     fn wait(&self, gsn: Gsn, _: Ask) -> Result<()> {
-        // It may have inserted something since.
+        // The thread may have inserted records since its request.
         self.fence();
         let mut backoff = Backoff::new();
         let mut began = None;

@@ -1,5 +1,5 @@
-//! What a round takes for hardened survives every power cut, with threads that insert into two logs
-//! meanwhile.
+//! Everything that a round considers hardened survives every power cut, while threads insert into
+//! two logs.
 
 use super::*;
 
@@ -10,8 +10,8 @@ use crate::test_support::what_is_sure;
 const LEN: u64 = 4096;
 const RECORD: u64 = 8;
 
-/// Two logs of one record each in simulated memory, and threads that know what they have made
-/// durable.
+/// Two logs of one record each in simulated memory, and threads that track which of their records
+/// they have made durable.
 struct Two {
     passive: Passive,
     regions: [Region; 2],
@@ -48,7 +48,8 @@ impl Two {
         Round::new(Gsn::new(1), tails)
     }
 
-    /// Looks at the round; checks what it takes for hardened, and returns whether it does.
+    /// Advances the round and checks that everything it considers hardened is durable; returns
+    /// whether the round is hardened.
     fn look(&self, round: &mut Round) -> bool {
         let released = |log: usize| Lsn::new(self.released[log].load(Ordering::Acquire));
         let is_hardened = round.is_released(released) && round.is_durable(&self.passive);
@@ -126,7 +127,8 @@ mod models {
     use super::*;
     use crate::test_support::model;
 
-    /// One thread commits in a log and begins in the other, and a round looks meanwhile, twice.
+    /// One thread commits in one log and begins to insert into the other; meanwhile a round is
+    /// checked twice.
     fn insert_and_harden() {
         model(3, || {
             let two = Two::new();
@@ -149,7 +151,8 @@ mod models {
         insert_and_harden();
     }
 
-    /// A bug is there for the whole process: with `--cfg duramen_planted` too, alone.
+    /// A planted bug affects the whole process. This test therefore runs alone, also with `--cfg
+    /// duramen_planted`.
     #[cfg(duramen_planted)]
     #[test]
     fn forgetting_others_is_noticed() {

@@ -1,5 +1,5 @@
-//! What is known about several logs by GSN: up to where all of them are hardened, and where in each
-//! of them a GSN is.
+//! Two facts about several logs by GSN: the GSN up to which all of them are hardened, and the
+//! position of a GSN in each log.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use duramen_types::Gsn;
 
 use crate::options::WalOptions;
 
-/// Up to which GSN all logs are known to be hardened.
+/// The GSN up to which all logs are known to be hardened.
 #[derive(Debug)]
 pub(crate) struct DurableGsn(AtomicU64);
 
@@ -17,8 +17,7 @@ impl DurableGsn {
         Self(AtomicU64::new(gsn.get()))
     }
 
-    /// Takes note of a synchronization at `gsn` that has been hardened, with all logs up to their
-    /// tails.
+    /// Notes that the sync record at `gsn` has been hardened, with all logs up to its tails.
     pub(crate) fn note(&self, gsn: Gsn) {
         if self.get() < gsn {
             self.0.fetch_max(gsn.get(), Ordering::AcqRel);
@@ -30,17 +29,17 @@ impl DurableGsn {
     }
 }
 
-/// Positions in a log by GSN: records behind the LSN have a higher GSN than the key, those before
-/// do not.
+/// The GSN index of a log, which maps GSNs to LSNs. Records behind the LSN have higher GSNs than
+/// the key; records before it do not.
 pub(crate) type GsnIndex = BTreeMap<u64, u64>;
 
-/// Bytes from one mark to the next: recycling gives up segments, and recovery starts to read, at a
-/// mark.
+/// Returns the number of bytes between two entries of the GSN index. Recycling discards segments up
+/// to an entry, and recovery starts to read at one.
 pub(crate) fn index_step(options: &WalOptions) -> u64 {
     (options.segment_bytes / 16).clamp(4 << 10, 256 << 10)
 }
 
-/// The GSN behind this.
+/// Returns the next higher GSN.
 pub(crate) fn next(gsn: Gsn) -> Gsn {
     Gsn::new(gsn.get() + 1)
 }

@@ -1,4 +1,4 @@
-//! A request to harden, as its user has it: what it asks of each log.
+//! The handle of a request to harden: what the request needs of each log.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,37 +13,37 @@ use crate::several::commit_rounds::CommitRounds;
 use crate::several::complete::DurableGsn;
 use crate::stream::part::Part;
 
-/// A request to harden the log up to and including one record: [`Hardened::wait`] for it, or await
-/// it in an async program. Dropping it does not take the request back.
+/// A request to harden the log up to and including one record. Call [`Hardened::wait`], or await
+/// the request in an async program. Dropping the handle does not cancel the request.
 #[derive(Debug)]
 #[must_use = "the record is hardened only when this says so"]
 pub struct Hardened(Request);
 
 #[derive(Debug)]
 enum Request {
-    /// One log has to do it, or several on their own.
+    /// One log hardens the record, or several logs do so independently.
     Parts(Parts),
-    /// Several logs that are hardened log_set.
+    /// Several logs that harden commits in shared rounds.
     Rounds(Part<CommitRounds>),
 }
 
 #[derive(Debug)]
 struct Parts {
     first: Part,
-    /// In several logs, what else has to be hardened.
+    /// With several logs: the other parts that have to be hardened.
     others: Vec<Part>,
-    /// In several logs: what is complete when all of it is.
+    /// With several logs: the GSN that is durable when all parts are hardened.
     complete: Option<(Reference<DurableGsn>, Gsn)>,
 }
 
 impl Hardened {
-    /// The parts, which have been requested, of a request; several logs are complete up to a GSN
-    /// when all of them are hardened.
+    /// Combines parts that have been requested into one request. Several logs are complete up to
+    /// the GSN when all parts are hardened.
     pub(crate) fn of_parts(first: Part, others: Vec<Part>, complete: Option<(Reference<DurableGsn>, Gsn)>) -> Self {
         Self(Request::Parts(Parts { first, others, complete }))
     }
 
-    /// A request that has been made of logs that are hardened log_set.
+    /// Returns the handle of a request made to logs with shared commit rounds.
     pub(crate) fn of_rounds(group: Reference<CommitRounds>, gsn: Gsn) -> Self {
         Self(Request::Rounds(Part::requested(group, gsn)))
     }
@@ -51,8 +51,8 @@ impl Hardened {
     /// Blocks until the record is hardened.
     ///
     /// # Errors
-    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not be; [`WalError::OutOfRange`]
-    /// when there is no such record.
+    /// [`WalError::Failed`] or [`WalError::Closed`] when the record will not be hardened;
+    /// [`WalError::OutOfRange`] when there is no such record.
     ///
     /// [`WalError::Failed`]: crate::WalError::Failed
     /// [`WalError::Closed`]: crate::WalError::Closed
@@ -64,11 +64,11 @@ impl Hardened {
         }
     }
 
-    /// Has `call` called with the outcome: on a thread of the log that does nothing else, or at
-    /// once on this one when there is nothing to wait for. Calls are made one after the other, and
-    /// so are the wakers of tasks: one that takes its time delays the others, and one that waits
-    /// until another is made, or a task is woken, waits for ever. Closing or dropping the log waits
-    /// for the call that is being made. One that panics harms nobody but itself.
+    /// Calls `call` with the outcome. If there is nothing to wait for, this thread makes the call
+    /// at once; otherwise a dedicated thread of the log makes it. That thread makes all calls and
+    /// wakes all tasks one after the other. So a slow call delays the others, and a call that waits
+    /// for another call, or for a task to be woken, waits for ever. Closing or dropping the log
+    /// waits for the call in progress. A call that panics affects no other call.
     pub fn on_ready(self, call: impl FnOnce(Result<()>) + Send + 'static) {
         match self.0 {
             Request::Parts(parts) => parts.on_ready(call),
@@ -76,7 +76,7 @@ impl Hardened {
         }
     }
 
-    /// Whether [`Hardened::wait`] would return at once, for better or worse.
+    /// Returns whether [`Hardened::wait`] would return at once, with success or with an error.
     pub fn is_ready(&self) -> bool {
         match &self.0 {
             Request::Parts(parts) => parts.first.is_ready() && parts.others.iter().all(Part::is_ready),
@@ -98,7 +98,7 @@ impl Future for Hardened {
 
 impl Parts {
     fn wait(&self) -> Result<()> {
-        // Several logs are flushed side by side, by their daemons.
+        // The daemons of several logs flush in parallel.
         self.first.wait(if self.others.is_empty() { Ask::SelfFlushing } else { Ask::Requested })?;
         self.others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
         self.note();
@@ -118,8 +118,8 @@ impl Parts {
             }
             Some(next) => std::mem::replace(&mut self.first, next),
         };
-        // One log after the other: the call is made when the last of them is ready, whatever their
-        // order.
+        // Waits for one log after the other. The call is made when the last of them is ready,
+        // whatever their order.
         first.on_ready(Box::new(move |outcome| match outcome {
             Ok(()) => self.on_ready(call),
             Err(error) => call(Err(error)),
@@ -135,7 +135,7 @@ impl Parts {
     fn poll(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
         let mut outcome = self.first.poll(context);
         for part in &mut self.others {
-            // Each of them, so that each wakes the task.
+            // Polls every part, so that every part wakes the task.
             outcome = match (outcome, part.poll(context)) {
                 (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
                 (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),

@@ -6,32 +6,33 @@ use duramen_types::{LogId, Lsn};
 use crate::error::Result;
 use crate::stream::copy::StreamHold;
 
-/// Keeps an open log from being recycled until it is dropped. It may grow up to its limit, and
-/// reservations then get [`WalError::Full`](crate::WalError::Full).
+/// Keeps an open log from being recycled until the hold is dropped. The log may grow up to its
+/// limit; reservations then fail with [`WalError::Full`](crate::WalError::Full).
 #[derive(Debug)]
 pub struct LogHold(Vec<StreamHold>);
 
 impl LogHold {
-    /// Of each log one.
+    /// Combines one hold of each log.
     pub(crate) fn new(holds: Vec<StreamHold>) -> Self {
         Self(holds)
     }
 
-    /// What is below these positions, one of each log, need not be kept any more.
+    /// Ends the hold on everything below these positions, one for each log.
     pub fn keep_from(&self, from: &[Lsn]) {
         self.0.iter().zip(from).for_each(|(hold, lsn)| hold.keep_from(*lsn));
     }
 
-    /// The owner has got on with what the logs are held for: whoever waits for room in them goes on
-    /// waiting.
+    /// Notes that the owner of the hold has made progress. Threads that wait for space in the logs
+    /// then continue to wait.
     pub fn note_progress(&self) {
         self.0.iter().for_each(StreamHold::note_progress);
     }
 
-    /// Copies each log from its position in `from`, the start of a record that is held, up to that
-    /// in `to`, the end of a hardened record ([`crate::Log::ends_before`]), into its empty
-    /// directory in `disk`, durably. `progress` is told how many bytes have been copied, now and
-    /// then. The copies are logs that begin with `from`; nobody can go on with them.
+    /// Copies each log into its empty directory in `disk`, durably. The copy of a log begins at its
+    /// position in `from`, the start of a record that is held, and ends at its position in `to`,
+    /// the end of a hardened record ([`crate::Log::ends_before`]). From time to time, `progress`
+    /// receives the number of bytes copied so far. Each copy is a log that begins at its position
+    /// in `from`; no log can be continued from it.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`](crate::WalError::OutOfRange), [`WalError::Disk`](crate::WalError::Disk), or what stopped the

@@ -1,36 +1,36 @@
-//! The log: one stream of records, or several that work as one (Aether, section 7; Scalable logging
-//! through NVM, section 3).
+//! The log: one stream of records, or several streams that act as one (Aether, section 7; Scalable
+//! logging through NVM, section 3).
 //!
-//! Each stream is a [`Stream`] with buffer, flush daemon and segments of its own; where there are
-//! several, each is called a log. What makes them one is time: every record has a GSN, by which
-//! records of different logs are ordered (`clock.rs`), and a log's records are in the order of
-//! their GSNs.
+//! Each stream is a [`Stream`] with its own buffer, flush daemon and segments. Where there are
+//! several streams, each one is called a log. Time makes them one: every record has a GSN, which
+//! orders the records of different logs (`clock.rs`), and the records of one log are in GSN order.
 //!
-//! # Synchronization
-//! After a crash one log may have lost its last records and another not; what depends on a lost
-//! record must not survive. A record's GSN is higher than that of everything it depends on, so a
-//! database is whole if it has, of each log, exactly the records up to some GSN. To know one after
-//! a crash, a commit and whatever else is acted on outside is a *synchronization*
-//! ([`Log::insert_synchronized`]): with the GSN `g` at hand the inserter raises the clocks of all
-//! other logs beyond `g` and then notes where each of them ends, its tail. All records up to `g`
-//! lie before these tails, and no later one gets a GSN so low. The tails are part of the record. It
-//! is acknowledged when every log is hardened up to its tail.
+//! # Sync records
+//! A crash may cost one log its last records and spare those of another log. A record that depends
+//! on a lost record must not survive. The GSN of a record is higher than the GSN of every record
+//! that it depends on. So a database is consistent if it has, of each log, exactly the records up
+//! to one common GSN. To make such a GSN known after a crash, a commit inserts a *sync record*
+//! ([`Log::insert_synchronized`]), and so does every other operation whose result leaves the
+//! database. With its own GSN `g` at hand, the inserting thread raises the clocks of all other logs
+//! beyond `g`. It then notes the current end of each log, the *tail* of that log. All records up to
+//! `g` lie before these tails, and no later record gets a GSN of `g` or less. The sync record
+//! contains the tails. It is acknowledged when every log is hardened up to its tail.
 //!
-//! Opening finds the end of each log and then the synchronization with the highest GSN whose tails
-//! all lie within the logs found; each log is cut behind that GSN (`open.rs`). Everything
-//! acknowledged is before the cut, and nothing before the cut lacks anything. (The papers' recovery
-//! takes the last complete synchronization of each log and cuts each log at the highest timestamp
-//! among them; here that is one GSN for all logs.)
+//! Opening a database finds the end of each log. It then finds the sync record with the highest GSN
+//! whose tails all lie within the logs as found, and cuts each log behind that GSN (`open.rs`).
+//! Every acknowledged record lies before the cut, and every record that it depends on lies there
+//! too. (Recovery in the papers takes the last complete sync record of each log and cuts each log
+//! at the highest timestamp among them. Here, one GSN cuts all logs.)
 //!
-//! # Hardened together
-//! Where the logs end in rings behind volatile caches, or by
-//! [`WalOptions::shared_synchronizations`], commits are not synchronizations. Their clocks share a
-//! floor, which a commit raises beyond its GSN, and one synchronization after the other is inserted
-//! for all who wait: see [`crate::several::commit_rounds`].
+//! # Shared commit rounds
+//! Where the logs end in rings behind volatile caches, or with
+//! [`WalOptions::shared_synchronizations`], a commit is not a sync record. The clocks then share a
+//! floor, which a commit raises beyond its GSN. One sync record at a time is inserted on behalf of
+//! all waiting committers: see [`crate::several::commit_rounds`].
 //!
 //! # One log
-//! needs none of this. A database's only log has the LSN for its GSN, no clock, no
-//! synchronizations, and the bytes on disk that it always had.
+//! A log of one stream needs no sync records and no clock: the LSN of a record is its GSN. Its
+//! format on disk contains nothing that serves several logs.
 
 use std::path::Path;
 
@@ -64,31 +64,31 @@ use crate::stream::copy::StreamHold;
 use crate::stream::inner::{Common, StreamInner};
 use crate::stream::part::{Hardens, Part};
 
-/// A write-ahead log, of one or more streams. StreamInner by reference between threads.
+/// A write-ahead log of one or more streams. Threads share it by reference.
 ///
-/// Dropping it stops its threads without hardening anything, like a crash; see [`Log::close`].
+/// Dropping the log stops its threads and hardens nothing, like a crash; see [`Log::close`].
 #[derive(Debug)]
 pub struct Log {
     streams: Box<[Stream]>,
     log_set: Arc<LogSet>,
-    /// What it takes for several to be one.
+    /// The state that makes several streams one log.
     several: Option<Several>,
 }
 
-/// How far several logs are one, and what makes them so.
+/// The state that several logs share: what is durable across them, and the threads that serve them.
 #[derive(Debug)]
 struct Several {
     complete: References<DurableGsn>,
-    /// If they are hardened log_set.
+    /// Present if the logs harden commits in shared rounds.
     group: Option<References<CommitRounds>>,
-    /// If they are archived.
+    /// Present if the logs are archived.
     archiving: Option<Archiving>,
     waits: CachePadded<AtomicU64>,
     own_waits: AtomicU64,
 }
 
 impl Several {
-    /// Adds what has been waited for to the sum of what the logs have counted.
+    /// Adds the counts of waits to `sum`, the counts of the logs.
     fn count_waits(&self, sum: &mut WalStats) {
         sum.waits_for_logs = self.waits.load(Ordering::Relaxed);
         sum.waits_for_own_log = self.own_waits.load(Ordering::Relaxed);
@@ -97,18 +97,18 @@ impl Several {
         }
     }
 
-    /// Hardens what is hardened together, and stops.
+    /// Hardens the records that shared commit rounds harden, and stops the threads.
     fn close(&self, latest: impl FnOnce() -> Gsn) {
         self.archiving.iter().for_each(Archiving::stop);
         if let Some(group) = &self.group {
-            // Those who wait for what has been inserted are told so. The outcome is that of the
-            // logs.
+            // Notifies all waiters of records inserted so far. The logs report the outcome.
             let _ = group.wait(Gsn::new(latest().get() - 1), Ask::AtOnce);
         }
         self.stop();
     }
 
-    /// Stops the threads, before those of the logs: they may insert synchronizations.
+    /// Stops the threads. They stop before the threads of the logs, because they may insert sync
+    /// records.
     fn stop(&self) {
         self.archiving.iter().for_each(Archiving::stop);
         self.group.iter().for_each(|group| group.stop());
@@ -116,9 +116,10 @@ impl Several {
 }
 
 impl Log {
-    /// Makes an empty log in the subdirectory `log` of `disk`, and `log1` and so on if it has
-    /// several streams; it is durable when this returns. Whoever opens or creates a log sees to it
-    /// that nobody else does ([`Disk::lock`]). `database` is mixed into every checksum.
+    /// Creates an empty log in the subdirectory `log` of `disk`, and in `log1` and so on if it has
+    /// several streams. The log is durable when this function returns. The caller ensures that no
+    /// other process opens or creates the same log ([`Disk::lock`]). `database` enters every
+    /// checksum.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`],
@@ -138,8 +139,8 @@ impl Log {
         Self::new(streams, Gsn::ZERO, Vec::new())
     }
 
-    /// Checks, before anything is made, that the regions which are there for the rings of a new log
-    /// can be taken.
+    /// Checks that a new log can take the existing regions for its rings. The check comes before
+    /// anything is created.
     ///
     /// # Errors
     /// [`WalError::Region`], [`WalError::WrongRing`].
@@ -148,7 +149,7 @@ impl Log {
         let LogDevice::Nvm(nvm) = &options.device else { return Ok(()) };
         for log in (0..options.logs).map(LogId::new) {
             let nvm = nvm.of_log(log)?;
-            // A file without length is what an interrupted creation has left.
+            // An interrupted creation leaves a file of length zero.
             let is_there =
                 |path: &Path| path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0);
             if matches!(&nvm.source, Source::File(path) if is_there(path)) {
@@ -159,7 +160,7 @@ impl Log {
         Ok(())
     }
 
-    /// Of these, which are complete up to a GSN.
+    /// Combines `streams`, which are durable up to `complete`, into one log.
     pub(crate) fn new(streams: Vec<Stream>, complete: Gsn, gsn_index: Vec<GsnIndex>) -> Result<Self> {
         let log_set =
             Arc::new(LogSet::new(streams.iter().map(|stream| Arc::clone(&stream.shared)).collect(), gsn_index));
@@ -188,7 +189,7 @@ impl Log {
         Ok(log)
     }
 
-    /// How many streams it has.
+    /// Returns the number of streams.
     #[inline]
     pub fn count(&self) -> u16 {
         self.streams.len() as u16
@@ -202,12 +203,12 @@ impl Log {
         self.log_set.all()
     }
 
-    /// Bytes that the logs count as set aside and nobody is promised.
+    /// Returns the bytes that the logs count as reserved and that no transaction holds.
     pub(crate) fn unpromised(&self) -> u64 {
         self.log_set.reservation.unpromised()
     }
 
-    /// Gives the logs back what nobody is promised.
+    /// Returns to the logs the bytes that no transaction holds.
     #[cfg(test)]
     pub(crate) fn give_back(&self) {
         self.log_set.reservation.give_back(self.all());
@@ -217,9 +218,9 @@ impl Log {
         self.several.as_ref()?.group.as_ref()
     }
 
-    /// Inserts a record into `log`. Its GSN is higher than `record.after` and than those of all
-    /// earlier records of the log. Never fails: on a log that has failed the record goes nowhere,
-    /// and hardening it reports the failure. Blocks while the buffer is full.
+    /// Inserts a record into `log`. Its GSN is higher than `record.after` and than the GSNs of all
+    /// earlier records of the log. Insertion never fails: a log that has failed discards the
+    /// record, and hardening the record reports the failure. Blocks while the buffer is full.
     ///
     /// # Panics
     /// When the payload is longer than [`Log::max_payload`], or uses the log's own flag.
@@ -231,12 +232,12 @@ impl Log {
         }
     }
 
-    /// As [`Log::insert`], and makes it a synchronization of all logs: [`Log::wait_hardened`] for
-    /// it has everything up to its GSN survive any crash, whatever log it is in; and whatever is
-    /// inserted afterwards, into any log, has a higher GSN. Where other logs ended goes to `tails`,
-    /// if somebody wants to know; with one log, where the record is. Logs that are hardened
-    /// together insert synchronizations by themselves: there this is one only if somebody wants to
-    /// know.
+    /// Inserts as [`Log::insert`] does, and makes the record a sync record of all logs. Once
+    /// [`Log::wait_hardened`] returns for this record, everything up to its GSN survives any crash,
+    /// in every log. Every record inserted afterwards, into any log, has a higher GSN. If the
+    /// caller passes `tails`, it receives the end of each other log; with one log, it receives the
+    /// position of the record. Logs with shared commit rounds insert their own sync records: there,
+    /// this record is one only if the caller passes `tails`.
     pub fn insert_synchronized(&self, log: LogId, record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
         let mut noted = Vec::new();
         let inserted = match &self.several {
@@ -253,13 +254,13 @@ impl Log {
         inserted
     }
 
-    /// For each log, a position before which all records have GSNs below `gsn`.
+    /// Returns, for each log, a position before which all records have GSNs below `gsn`.
     pub fn positions_before(&self, gsn: Gsn) -> Vec<Lsn> {
         (0..self.streams.len()).map(|log| self.log_set.position_before(log, gsn)).collect()
     }
 
-    /// For each log, where its records below `gsn` end, all of which are hardened: no record at or
-    /// above it lies before that.
+    /// Returns, for each log, the end of its records below `gsn`. All of these are hardened, and no
+    /// record at or above `gsn` lies before that end.
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`], or what stopped the log.
@@ -276,7 +277,7 @@ impl Log {
         self.positions_before(gsn).into_iter().enumerate().map(end).collect()
     }
 
-    /// Every record below this GSN survives a crash, as far as is known.
+    /// Returns a GSN such that every record below it is known to survive a crash.
     #[inline]
     fn hardened_below(&self) -> Gsn {
         match &self.several {
@@ -285,20 +286,20 @@ impl Log {
         }
     }
 
-    /// Whether everything up to and including `gsn` survives a crash, as far as is known.
+    /// Returns whether everything up to and including `gsn` is known to survive a crash.
     #[inline]
     pub fn is_hardened(&self, gsn: Gsn) -> bool {
         gsn < self.hardened_below()
     }
 
-    /// Sets room for [`Log::synchronize`] aside, as far as there is room.
+    /// Reserves disk space for [`Log::synchronize`], as far as there is any.
     pub fn set_room_aside(&self) {
         self.log_set.set_room_aside();
     }
 
-    /// Inserts a synchronization that is about nothing else, of several logs, for everything up to
-    /// `gsn`. There is room for it, if need be beyond the limit of the log: it may be what has to
-    /// happen before the log can become smaller.
+    /// Inserts, into several logs, a sync record that carries no other payload, for everything up
+    /// to `gsn`. There is space for it, beyond the limit of the log if necessary: the log may be
+    /// unable to shrink before the sync record is hardened.
     ///
     /// # Errors
     /// [`WalError::Full`] when not even the disk has room, [`WalError::Disk`].
@@ -306,26 +307,26 @@ impl Log {
         self.log_set.synchronize(gsn, &mut Vec::new())
     }
 
-    /// Whether [`Log::wait_hardened`] and the like need a synchronization. One log needs none, and
-    /// several that are hardened together insert them by themselves, one for all who wait.
+    /// Returns whether [`Log::wait_hardened`] and similar calls need a sync record. One log needs
+    /// none. Logs with shared commit rounds insert their own, one for all waiting committers.
     pub fn needs_synchronizations(&self) -> bool {
         self.several.as_ref().is_some_and(|several| several.group.is_none())
     }
 
-    /// Blocks until everything up to and including `gsn` survives a crash. That is the GSN of a
-    /// synchronization, at `own` if the caller knows, or, where none is needed
-    /// ([`Log::needs_synchronizations`]), of any record. The fast way for a thread that has nothing
-    /// else to do: it may do the flush itself.
+    /// Blocks until everything up to and including `gsn` survives a crash. `gsn` belongs to a sync
+    /// record, at `own` if the caller has its address. Where no sync record is needed
+    /// ([`Log::needs_synchronizations`]), `gsn` may belong to any record. This call is the fastest
+    /// for a thread that has no other work, because the thread may perform the flush itself.
     ///
     /// # Errors
-    /// [`WalError::Failed`] or [`WalError::Closed`] when it will not; [`WalError::OutOfRange`] when
-    /// there is no such record.
+    /// [`WalError::Failed`] or [`WalError::Closed`] when the record will not be hardened;
+    /// [`WalError::OutOfRange`] when there is no such record.
     pub fn wait_hardened(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         self.wait(gsn, own, Ask::Grouped)
     }
 
-    /// As [`Log::wait_hardened`], for what is no commit and what commits may have to wait for: it
-    /// does not wait for the company that [`crate::GroupCommit`] asks for.
+    /// Waits as [`Log::wait_hardened`] does, for records that are not commits but may delay
+    /// commits. It does not wait for a group to form as [`crate::GroupCommit`] configures it.
     ///
     /// # Errors
     /// As [`Log::wait_hardened`].
@@ -333,8 +334,8 @@ impl Log {
         self.wait(gsn, own, Ask::AtOnce)
     }
 
-    /// Asks for everything up to and including `gsn` to survive a crash; see
-    /// [`Log::wait_hardened`]. Does not block.
+    /// Requests that everything up to and including `gsn` be hardened; see [`Log::wait_hardened`].
+    /// Does not block.
     pub fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened {
         if let Some(group) = self.group() {
             if !self.is_hardened(gsn) {
@@ -343,7 +344,7 @@ impl Log {
             return Hardened::of_rounds(group.take(), gsn);
         }
         let (last, others) = self.unhardened(gsn, own);
-        // Position zero, where nothing is missing: it is before everything that any log holds.
+        // Nothing is missing: use position zero, which lies before every record of every log.
         let (log, lsn) = last.unwrap_or((0, Lsn::ZERO));
         let last = Part::request(&self.streams[log].shared, lsn);
         let complete = self.several.as_ref().map(|several| (several.complete.take(), gsn));
@@ -358,8 +359,8 @@ impl Log {
             group.request(gsn);
             return group.wait(gsn, ask);
         }
-        // This thread may do the flush of one log itself; the daemons of the others are at work
-        // meanwhile.
+        // This thread may flush one log itself. The daemons of the other logs flush at the same
+        // time.
         if let (Some((log, lsn)), others) = self.unhardened(gsn, own) {
             let shared = &self.streams[log].shared;
             let waited = shared.check_inserted(lsn).and_then(|()| shared.wait(lsn, ask));
@@ -372,11 +373,11 @@ impl Log {
         Ok(())
     }
 
-    /// What has to be hardened for everything up to `gsn` to survive a crash. With one log that is
-    /// the record itself. With several it is what of each has been inserted by now, which includes
-    /// what a synchronization has noted; of the own log no more than is known to be needed. The
-    /// last of them is returned by itself, as the last byte of a log; the others have been
-    /// requested.
+    /// Returns what has to be hardened so that everything up to `gsn` survives a crash. With one
+    /// log, this is the record itself. With several logs, it is everything that each other log
+    /// contains now, which includes the tails in the sync record, and of the own log only the part
+    /// known to be needed. One part is returned separately, as the position of its last byte, and
+    /// is not requested yet; the others have been requested.
     fn unhardened(&self, gsn: Gsn, own: Option<LogAddress>) -> (Option<(usize, Lsn)>, Vec<Part>) {
         let Some(several) = &self.several else { return (Some((0, Lsn::new(gsn.get()))), Vec::new()) };
         several.waits.fetch_add(1, Ordering::Relaxed);
@@ -398,9 +399,9 @@ impl Log {
         (last, parts.into_iter().map(request).collect())
     }
 
-    /// The calling thread is about to wait for something else than this log. Others' commits wait
-    /// until what it has inserted into rings in persistent memory is durable, which it sees to; in
-    /// other logs nothing happens.
+    /// Must be called before the calling thread waits for anything other than this log. Where rings
+    /// in persistent memory are fenced by threads, the commits of other threads wait until the
+    /// records of this thread are durable; this call fences them. In other logs it does nothing.
     #[inline]
     pub fn before_blocking(&self) {
         match self.group() {
@@ -409,22 +410,22 @@ impl Log {
         }
     }
 
-    /// A warning for people, if hardened records survive less than a power cut, because of what a
-    /// ring is made of.
+    /// Returns a warning for the operator if hardened records might not survive a power cut,
+    /// because of the memory that a ring lies in.
     pub fn shortfall(&self) -> Option<String> {
         self.streams.iter().find_map(|log| log.shared.device.shortfall())
     }
 
-    /// Keeps everything from the log's present start on. A log that is held may grow up to its
-    /// limit, and reservations then get [`WalError::Full`].
+    /// Keeps everything from the present start of the log on. A held log may grow up to its limit;
+    /// reservations then fail with [`WalError::Full`].
     pub fn hold(&self) -> LogHold {
         LogHold::new(self.all().iter().map(|shared| StreamHold::new(Arc::clone(shared))).collect())
     }
 
-    /// Waits until all whole segments are in the archive, if there is one, or until it cannot be
-    /// written.
+    /// Waits until all whole segments are in the archive, if there is one, or until the archive
+    /// cannot be written.
     pub fn await_archive(&self) {
-        // The archive may have to wait for what this thread has inserted.
+        // The archiver may have to wait for records that this thread has inserted.
         self.before_blocking();
         match &self.several {
             Some(several) => several.archiving.iter().for_each(Archiving::await_all),
@@ -432,59 +433,61 @@ impl Log {
         }
     }
 
-    /// Why the latest segment could not be copied to the archive. The log keeps it and tries again.
+    /// Returns why the latest segment could not be copied to the archive. The log keeps the segment
+    /// and retries.
     pub fn archive_failure(&self) -> Option<WalError> {
         self.all().iter().find_map(|shared| shared.archiver.as_ref().and_then(Archiver::failure))
     }
 
-    /// No record from now on, in any log, gets a GSN below this.
+    /// Returns a GSN below which no log will insert a record from now on.
     pub fn earliest(&self) -> Gsn {
         (0..self.streams.len()).map(|log| self.log_set.now(log)).min().expect("there is a log")
     }
 
-    /// The GSN of every record inserted by now is below this.
+    /// Returns a GSN that is higher than the GSN of every record inserted so far.
     pub fn latest(&self) -> Gsn {
         self.log_set.latest()
     }
 
-    /// Sets disk space for `bytes` of records aside, so that flushing them cannot fail for want of
-    /// space: in every log, as which of them takes the records need not be known. Inserting does
-    /// not use the reservation up: give it back with [`Log::unreserve`] *after* the insertions it
-    /// was for. The calling thread settles if it has to wait.
+    /// Reserves disk space for `bytes` of records, so that flushing them cannot fail for lack of
+    /// space. The space is reserved in every log, because the caller need not choose the log in
+    /// advance. Insertion does not consume the reservation: return it with [`Log::unreserve`]
+    /// *after* the insertions that it covers. If the calling thread has to wait, it first calls
+    /// [`Log::before_blocking`].
     ///
     /// # Errors
     /// [`WalError::Full`] when the log may not or cannot grow, [`WalError::Disk`] when the disk
-    /// fails otherwise. The log goes on working either way, and nothing is set aside.
+    /// fails otherwise. In both cases the log continues to work and nothing is reserved.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         self.log_set.reservation.reserve(self.log_set.all(), bytes, || self.before_blocking())
     }
 
-    /// As [`Log::reserve`], even if the logs exceed their limits by it, as long as the disk has
-    /// room.
+    /// Reserves as [`Log::reserve`] does, and lets the logs exceed their limits as long as the disk
+    /// has space.
     ///
     /// # Errors
-    /// As [`Log::reserve`]; nothing is set aside then.
+    /// As [`Log::reserve`]; nothing is reserved then.
     pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
         self.before_blocking();
         self.log_set.reservation.reserve_exactly(self.log_set.all(), bytes, |lifted| self.lift_limit(lifted))
     }
 
-    /// Gives `bytes` that [`Log::reserve`] set aside back.
+    /// Returns `bytes` that [`Log::reserve`] reserved.
     #[inline]
     pub fn unreserve(&self, bytes: u64) {
         self.log_set.reservation.unreserve(self.log_set.all(), bytes);
     }
 
-    /// As [`Log::unreserve`], of bytes that no record has taken.
+    /// Returns reserved bytes as [`Log::unreserve`] does, if no record has taken them.
     #[inline]
     pub fn unreserve_unused(&self, bytes: u64) {
         self.log_set.reservation.unreserve_unused(self.log_set.all(), bytes);
     }
 
-    /// Lets the log grow beyond `max_bytes`, as long as the disk has room, or ends that: for what
-    /// must be logged so that the log can become smaller again. As often as it is lifted, it has to
-    /// be put back.
+    /// Lets the log grow beyond `max_bytes`, as long as the disk has space, or restores the limit.
+    /// Callers lift the limit to insert records that allow the log to shrink. Each call that lifts
+    /// the limit needs a call that restores it.
     pub fn lift_limit(&self, lifted: bool) {
         self.all().iter().for_each(|shared| shared.segments.lift_limit(lifted));
     }
@@ -501,31 +504,31 @@ impl Log {
         log.read(place.lsn()).map_err(|error| error.in_log(place.log()))
     }
 
-    /// For reading the records of transactions, the latest first.
+    /// Returns a reader for the records of transactions, the latest record first.
     pub fn read_back(&self) -> ReadBack<'_> {
         ReadBack::new(&self.streams)
     }
 
-    /// Reads the records of all logs in the order of their GSNs, of each from the position given,
-    /// which is the start of a record, to where it is hardened at this moment. From the end or
-    /// beyond there are none. That part of the log must not be recycled meanwhile.
+    /// Reads the records of all logs in GSN order. In each log the scan begins at the given
+    /// position, the start of a record, and stops at the current hardened end. A position at or
+    /// beyond the end yields no records. That part of the log must not be recycled during the scan.
     pub fn scan(&self, from: &[Lsn]) -> MergedScanner {
         MergedScanner::new(self.streams.iter().zip(from).map(|(log, from)| log.scan(*from)).collect())
     }
 
-    /// As [`Log::scan`], of one log.
+    /// Reads as [`Log::scan`] does, from one log.
     pub fn scan_one(&self, log: LogId, from: Lsn) -> Scanner {
         self.stream(log).scan(from)
     }
 
-    /// Gives up the records below `gsn`, durably, and recycles the segments that hold nothing else.
-    /// With one log, that is the start of a hardened record, or the end of the hardened log. As
-    /// long as the archive or a backup needs some of that, it is put off.
+    /// Discards the records below `gsn`, durably, and recycles the segments that hold nothing else.
+    /// With one log, `gsn` is the start of a hardened record or the end of the hardened log.
+    /// Segments that the archive or a backup still needs are recycled later.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] when `gsn` is beyond the hardened log, [`WalError::Corrupt`] when
-    /// no record starts there, [`WalError::Disk`]. Nothing is lost by a failure; what could not be
-    /// recycled is when the log is next opened.
+    /// no record starts there, [`WalError::Disk`]. A failure loses nothing; the next opening of the
+    /// log recycles the segments that this call could not recycle.
     pub fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
             self.streams[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
@@ -534,29 +537,30 @@ impl Log {
         Ok(())
     }
 
-    /// Longest payload that a record can have, in bytes.
+    /// Returns the longest payload that a record can have, in bytes.
     pub fn max_payload(&self) -> usize {
         self.streams[0].shared.max_payload - self.log_set.tail()
     }
 
-    /// Bytes that a record with a payload of `payload` bytes takes at most.
+    /// Returns the maximum size, in bytes, of a record with a payload of `payload` bytes.
     pub fn record_bytes(&self, payload: usize) -> u64 {
         record_bytes(payload + self.log_set.tail()) as u64
     }
 
-    /// Where each log stands.
+    /// Returns the start, the durable position and the end of each log.
     pub fn extents(&self) -> Vec<Extent> {
         self.streams.iter().map(Stream::extent).collect()
     }
 
-    /// The rings in persistent memory belong to this generation of the database from now on,
-    /// durably: before the database names it as the one that counts. See
+    /// Assigns the rings in persistent memory to this generation of the database, durably. Call
+    /// this before the database records the generation as the current one. See
     /// [`WalOptions::generation`].
     pub fn stamp_rings(&self, generation: u64) {
         self.streams.iter().for_each(|log| log.shared.device.set_generation(generation));
     }
 
-    /// Counts since the logs were opened, of all log_set. The LSNs are those of the first log.
+    /// Returns the counts since the logs were opened, summed over all logs. The LSNs are those of
+    /// the first log.
     pub fn stats(&self) -> WalStats {
         let mut sum = self.streams[0].stats();
         self.streams[1..].iter().for_each(|log| sum.add(&log.stats()));
@@ -569,20 +573,21 @@ impl Log {
         sum
     }
 
-    /// What stopped the log: the failure of a write or sync. Everything but reading is refused
-    /// then.
+    /// Returns the failure of a write or sync that stopped the log. A stopped log refuses every
+    /// operation except reading.
     pub fn failure(&self) -> Option<WalError> {
         self.streams.iter().find_map(Stream::failure)
     }
 
-    /// Hardens everything inserted before and stops the log's threads. What is not archived yet is
-    /// when the log is open again. Records inserted afterwards go nowhere. A ring in persistent
-    /// memory is given up, with all it holds in the segments; its region is free when the log has
-    /// been dropped. Nothing happens the second time.
+    /// Hardens everything inserted before this call and stops the threads of the log. Segments that
+    /// are not archived yet are archived when the log is next open. Records inserted afterwards are
+    /// discarded. The log writes the contents of a ring in persistent memory to the segments and
+    /// releases the ring; its region is free once the log has been dropped. A second call does
+    /// nothing.
     ///
     /// # Errors
-    /// [`WalError::Failed`] when not everything could be hardened; all threads have been stopped
-    /// then, too.
+    /// [`WalError::Failed`] when not everything could be hardened; all threads have been stopped in
+    /// that case too.
     pub fn close(&self) -> Result<()> {
         if let Some(several) = &self.several {
             several.close(|| self.latest());

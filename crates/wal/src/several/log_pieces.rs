@@ -1,8 +1,8 @@
-//! Several logs put together from their pieces: up to where they are one whole.
+//! Several logs, each assembled from pieces: up to which GSN they are complete.
 //!
-//! What is there of one log may reach further than what is there of another, as after a crash: the
-//! archive gets segments of one log at a time, and a log that was left by a crash has not been cut.
-//! So the same rule holds as when logs are opened ([`crate::several::open`]).
+//! As after a crash, the pieces of one log may reach further than the pieces of another. The
+//! archive receives the segments of one log at a time, and nothing has cut a log that a crash has
+//! left. So the same rule applies as when logs are opened ([`crate::several::open`]).
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, Lsn};
@@ -13,9 +13,9 @@ use crate::segments::log_pieces::LogChain;
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::SyncRecords;
 
-/// Up to which GSN `chains`, which are all logs of a database in their order, lack nothing: up to
-/// that of a synchronization, or up to `known` if it is higher. Reads all of them, one after the
-/// other, and shows each record to `visit`.
+/// Returns the GSN up to which `chains` lack no record. `chains` are all logs of a database, in
+/// order. The GSN is that of a sync record, or `known` if that is higher. Reads all logs, one after
+/// the other, and passes each record to `visit`.
 ///
 /// # Errors
 /// [`WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow;

@@ -1,10 +1,11 @@
-//! Which log is whose, where logs are for processors.
+//! The assignment of logs to processors.
 
 use duramen_sync::cpu::CpuLocation;
 use duramen_types::LogId;
 
-/// One of `logs` for the processor in `location` of a machine with so many nodes that have
-/// processors. The logs are dealt out to the nodes in turn, and those of a node to its processors.
+/// Returns the log, out of `logs`, of the processor at `location`, on a machine with `nodes` nodes
+/// that have processors. The logs are dealt out to the nodes in turn, and the logs of a node to its
+/// processors.
 pub fn log_of_cpu(location: CpuLocation, nodes: usize, logs: usize) -> LogId {
     let node = location.node % nodes.min(logs);
     let of_node = (logs - node).div_ceil(nodes);
@@ -17,8 +18,8 @@ mod tests {
 
     use super::*;
 
-    /// Where numbers of processors alternate between nodes, half of the logs got no records, and so
-    /// did those of a node without processors.
+    /// Regression: on machines whose processor numbers alternate between nodes, half of the logs
+    /// got no records. The logs of a node without processors got none either.
     #[test]
     fn every_log_has_processors_of_one_node() {
         for nodes in 1..5 {

@@ -1,5 +1,4 @@
-//! What whoever finds a log full can learn: what keeps it from being recycled, and how much room
-//! there would be without that.
+//! Diagnosis of a full log: what prevents its recycling, and how much space recycling would free.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, Lsn};
@@ -9,8 +8,8 @@ use crate::several::log::Log;
 use crate::stream::inner::StreamInner;
 
 impl Log {
-    /// Whether the limit of their bytes would let every log set `bytes` aside if it kept nothing
-    /// below `gsn`, and `returned` bytes of those set aside were given back.
+    /// Returns whether every log could reserve `bytes` within its limit if it kept nothing below
+    /// `gsn` and if `returned` reserved bytes were returned.
     pub fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool {
         let returned = returned.saturating_add(self.unpromised());
         let has_room = |(shared, from): (&Arc<StreamInner>, Lsn)| {
@@ -19,22 +18,22 @@ impl Log {
         self.all().iter().zip(self.positions_before(gsn)).all(has_room)
     }
 
-    /// Bytes that the log with most of them has behind `gsn`.
+    /// Returns the number of bytes behind `gsn` in the log that has most of them.
     pub fn bytes_from(&self, gsn: Gsn) -> u64 {
         let from = self.positions_before(gsn);
         let bytes = self.all().iter().zip(&from).map(|(shared, from)| shared.space.end().get() - from.get());
         bytes.max().unwrap_or_default()
     }
 
-    /// Bytes that are set aside for those who have asked for them.
+    /// Returns the bytes that callers hold reserved.
     pub fn set_aside(&self) -> u64 {
-        // One of them has room for synchronizations besides.
+        // One of the logs has reserved space for sync records in addition.
         let least = self.all().iter().map(|shared| shared.segments.reserved()).min().unwrap_or_default();
         least.saturating_sub(self.unpromised())
     }
 
-    /// What keeps a log that has no room for `bytes` from being recycled as far as it was asked
-    /// for.
+    /// Returns what prevents a log without space for `bytes` from being recycled as far as
+    /// requested.
     pub fn retainer(&self, bytes: u64) -> Option<Retainer> {
         let unpromised = self.unpromised();
         let is_full = |shared: &StreamInner| {
@@ -45,7 +44,7 @@ impl Log {
         full.filter_map(|shared| shared.segments.retention.retainer()).next()
     }
 
-    /// A number that grows while the archive and backups get on.
+    /// Returns a number that grows as long as the archive and backups make progress.
     pub fn retainers_progress(&self) -> u64 {
         let of = |shared: &StreamInner| {
             let archived = shared.archiver.as_ref().map_or(0, |archiver| archiver.parts());
@@ -54,11 +53,11 @@ impl Log {
         self.all().iter().map(|shared| of(shared)).sum()
     }
 
-    /// Has the archive look what there is to do: what is in a ring in persistent memory is archived
-    /// when it is in the segments.
+    /// Makes the archiver check for work, after de-staging: it archives records in a ring in
+    /// persistent memory only once they are in the segments.
     pub fn call_archive(&self) {
         for shared in self.all().iter().filter(|shared| shared.archiver.is_some()) {
-            // A log that has failed tells its users so.
+            // The users of a log that has failed get the error elsewhere.
             let _ = shared.destage();
             shared.call_archiver();
         }
@@ -73,7 +72,7 @@ mod tests {
     use crate::address::FIRST_LSN;
     use crate::options::WalOptions;
 
-    /// What is said about room is what a reservation meets.
+    /// The reported space agrees with the outcome of a reservation.
     #[test]
     fn there_is_as_much_room_as_is_said() {
         const SEGMENT: u64 = 64 << 10;

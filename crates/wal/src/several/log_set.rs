@@ -1,4 +1,4 @@
-//! Inserting into one of several logs, and synchronizing all of them.
+//! Inserting into one of several logs, and inserting sync records across all of them.
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, CachePadded, Mutex};
@@ -13,22 +13,22 @@ use crate::several::complete::{GsnIndex, index_step, next};
 use crate::several::reservation::LogReservation;
 use crate::stream::inner::StreamInner;
 
-/// The log that synchronizations go to that are not about anything else.
+/// The log that takes sync records without any other payload.
 const OF_SYNCHRONIZATIONS: LogId = LogId::ZERO;
 
-/// Disk space set aside for them, for when the log is full, in bytes.
+/// Disk space reserved for these sync records in case the log is full, in bytes.
 const ROOM: u64 = 32 << 10;
 
-/// Several logs as those see them who insert.
+/// Several logs, as inserting threads use them.
 #[derive(Debug)]
 pub(crate) struct LogSet {
     shared: Box<[Arc<StreamInner>]>,
-    /// For each log, some of its places.
+    /// For each log, the positions of some of its records by GSN.
     gsn_index: Box<[CachePadded<Mutex<GsnIndex>>]>,
     pub(crate) synchronizations: CachePadded<AtomicU64>,
-    /// Disk space in all of them.
+    /// Reserved disk space in all logs.
     pub(crate) reservation: LogReservation,
-    /// What is left of the room for synchronizations.
+    /// The unused part of the space reserved for sync records.
     room: Mutex<u64>,
 }
 
@@ -44,7 +44,7 @@ impl LogSet {
         }
     }
 
-    /// All of them.
+    /// Returns all logs.
     pub(crate) fn all(&self) -> &[Arc<StreamInner>] {
         &self.shared
     }
@@ -57,7 +57,7 @@ impl LogSet {
         self.space(log).clock().expect("each of several logs has a clock")
     }
 
-    /// Bytes of the tails in a synchronization. A single log has none.
+    /// Returns the size, in bytes, of the tails in a sync record. A single log has none.
     pub(crate) fn tail(&self) -> usize {
         match self.shared.len() {
             1 => 0,
@@ -65,27 +65,27 @@ impl LogSet {
         }
     }
 
-    /// The lowest GSN that a record of this log may get from now on.
+    /// Returns the lowest GSN that a record of this log may get from now on.
     pub(crate) fn now(&self, log: usize) -> Gsn {
         let space = self.space(log);
         let end = space.end();
         space.clock().map_or(Gsn::new(end.get()), |clock| clock.now(end))
     }
 
-    /// The GSN of every record inserted by now is below this.
+    /// Returns a GSN that is higher than the GSN of every record inserted so far.
     pub(crate) fn latest(&self) -> Gsn {
         (0..self.shared.len()).map(|log| self.now(log)).max().expect("there is a log")
     }
 
-    /// A position in this log before which all records have GSNs below `gsn`: a mark, or in a
-    /// single log what the GSN says.
+    /// Returns a position in this log before which all records have GSNs below `gsn`: an entry of
+    /// the GSN index or, in a single log, the GSN itself.
     pub(crate) fn position_before(&self, log: usize, gsn: Gsn) -> Lsn {
         let mark = || self.gsn_index[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
         let position = self.space(log).clock().map_or(gsn.get(), |_| mark());
         Lsn::new(position).max(self.shared[log].segments.start())
     }
 
-    /// The log has been recycled below this position.
+    /// Drops the GSN index entries below this position, up to which the log has been recycled.
     pub(crate) fn forget_marks(&self, log: usize, position: Lsn) {
         let mut gsn_index = self.gsn_index[log].lock();
         while gsn_index.len() > 1 && gsn_index.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
@@ -93,7 +93,7 @@ impl LogSet {
         }
     }
 
-    /// Inserts a record, which is a synchronization if somebody wants to know the tails.
+    /// Inserts a record, which is a sync record if the caller passes `tails`.
     pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
         assert!(record.flags & FLAG_SYNCHRONIZES == 0, "the flag is the log's own");
         let number = usize::from(log.get());
@@ -114,8 +114,8 @@ impl LogSet {
         Inserted { log, lsn, end, gsn }
     }
 
-    /// Inserts a record without tails, behind which others come in all logs: a commit, of logs that
-    /// share a floor.
+    /// Inserts a commit record without tails, for logs that share a floor. Every record inserted
+    /// later, in any log, has a higher GSN.
     pub(crate) fn insert_commit(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         let inserted = self.insert(log, record, None);
         let is_raised = self.clock(usize::from(log.get())).raise_all(next(inserted.gsn));
@@ -123,8 +123,8 @@ impl LogSet {
         inserted
     }
 
-    /// Sees to it that no other log has a record up to `gsn` behind the tail that is noted here.
-    /// Takes no lock: the caller may have the turn of its own log.
+    /// Ensures that no other log has a record up to `gsn` behind the tail noted here. Takes no
+    /// lock, because the caller may hold the insertion lock of its own log.
     fn note_tails(&self, own: usize, gsn: Gsn, bytes: &mut [u8], tails: &mut Vec<Lsn>) {
         if !self.clock(own).raise_all(next(gsn)) {
             for log in (0..self.shared.len()).filter(|log| *log != own) {
@@ -133,8 +133,9 @@ impl LogSet {
                 }
             }
         }
-        // A tail is looked at when it is known that the clock is beyond: what got its place before
-        // it went there, whoever has raised it, is seen then.
+        // This thread reads a tail only after it has found the clock beyond `gsn`. So the tail
+        // covers every record that got its LSN before the clock was raised, no matter which thread
+        // raised it.
         fence(Ordering::SeqCst);
         for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
             let tail = if log == own { Lsn::ZERO } else { self.space(log).end() };
@@ -143,7 +144,7 @@ impl LogSet {
         }
     }
 
-    /// Remembers a place now and then.
+    /// Adds the record to the GSN index if an entry is due.
     #[inline]
     fn mark(&self, log: usize, gsn: Gsn, lsn: Lsn, end: Lsn) {
         let step = index_step(&self.shared[0].options);
@@ -152,14 +153,14 @@ impl LogSet {
         }
     }
 
-    /// A GSN that no record of this log which starts before `lsn` exceeds. All of that has been
-    /// inserted.
+    /// Returns a GSN that no record of this log exceeds if it starts before `lsn`. All of these
+    /// records have been inserted.
     pub(crate) fn bound(&self, log: usize, lsn: Lsn) -> Gsn {
         let behind = self.gsn_index[log].lock().iter().find(|(_, at)| **at >= lsn.get()).map(|(gsn, _)| Gsn::new(*gsn));
         behind.unwrap_or_else(|| Gsn::new(self.now(log).get() - 1))
     }
 
-    /// Sets disk space for synchronizations aside, as far as there is any.
+    /// Reserves disk space for sync records, as far as there is any.
     pub(crate) fn set_room_aside(&self) {
         let mut room = self.room.lock();
         if self.tail() > 0 && *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
@@ -167,9 +168,9 @@ impl LogSet {
         }
     }
 
-    /// Inserts a synchronization that is about nothing else, with a GSN higher than `after`. A full
-    /// log has room for it, or may exceed its limit: until pages are written and commits are
-    /// acknowledged it does not become smaller.
+    /// Inserts a sync record without any other payload, with a GSN higher than `after`. A full log
+    /// has reserved space for it, or may exceed its limit: the log cannot shrink until pages are
+    /// written and commits are acknowledged.
     pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
         let bytes = record_bytes(self.tail()) as u64;
         let mut room = self.room.lock();
@@ -198,7 +199,7 @@ impl LogSet {
         Ok(inserted)
     }
 
-    /// Sets disk space aside in the log that takes synchronizations.
+    /// Reserves disk space in the log that takes sync records.
     fn reserve_for_synchronization(&self, bytes: u64) -> Result<()> {
         match self.shared[0].reserve(bytes) {
             Err(WalError::Full { .. }) => {

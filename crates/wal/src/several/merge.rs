@@ -1,4 +1,4 @@
-//! Reading several logs in the order of their records' GSNs.
+//! Reading several logs in the GSN order of their records.
 
 use duramen_types::Gsn;
 
@@ -6,14 +6,15 @@ use crate::error::Result;
 use crate::format::record::RecordRef;
 use crate::segments::scan::Scanner;
 
-/// Reads the records of one or more logs in the order of their GSNs, each lent until the next call.
-/// Records of different logs with the same GSN depend on nothing in each other.
+/// Reads the records of one or more logs in GSN order. Each record is borrowed until the next call.
+/// Records of different logs with the same GSN do not depend on each other.
 #[derive(Debug)]
 pub struct MergedScanner {
     scanners: Vec<Scanner>,
-    /// For each scanner, the GSN of the record it has given last, which is still to be lent.
+    /// For each scanner, the GSN of the record that it returned last and that has not been lent
+    /// yet.
     heads: Vec<Option<Gsn>>,
-    /// Which of them has lent a record since: it goes on first.
+    /// The scanner whose record is lent: it advances first.
     lent: Option<usize>,
     started: bool,
 }
@@ -24,7 +25,7 @@ impl MergedScanner {
         Self { scanners, heads, lent: None, started: false }
     }
 
-    /// The next record, or `None` at the end.
+    /// Returns the next record, or `None` at the end.
     ///
     /// # Errors
     /// As [`Scanner::next`].

@@ -1,5 +1,5 @@
-//! The log, of one stream or of several as one: what is complete across them, and how they are
-//! opened and merged.
+//! The log, which consists of one stream or of several streams that act as one. This folder tracks
+//! which records are durable across the streams, opens them, and merges them.
 
 pub(crate) mod archiving;
 pub(crate) mod commit_rounds;

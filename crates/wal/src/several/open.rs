@@ -1,19 +1,20 @@
-//! Opening a log: how far each of its streams reaches, and up to which GSN all of them are whole.
+//! Opening a log: finding the end of each of its streams, and the GSN up to which all of them are
+//! complete.
 //!
-//! First the end of each is found (`recover.rs`). Then comes what only several logs need: of all
-//! synchronizations that have been read, the one with the highest GSN is looked for whose tails lie
-//! within the logs as found. Up to that GSN no log lacks anything; behind it one may, so each log
-//! is cut there. What is cut off was acknowledged to nobody: who acknowledges waits until all logs
-//! are hardened up to their tails.
+//! The first step finds the end of each log (`recover.rs`). Several logs need a second step. Among
+//! all sync records that were read, it selects the one with the highest GSN whose tails lie within
+//! the logs as found. Up to that GSN no log lacks a record. Behind it a log may lack some, so each
+//! log is cut there. No acknowledged record is cut off, because a commit is acknowledged only when
+//! all logs are hardened up to their tails.
 //!
-//! # A crash while the logs are being cut
-//! may leave one log cut and another not. The tail that a synchronization notes of another log may
-//! lie a little behind that log's last record up to the GSN; so, once that log is cut, the
-//! synchronization may look as if it lacked something. And what is left behind the cut was
-//! hardened, and would prove damage in a log that is not being cut. Therefore the decision is made
-//! durable first: [`FoundLog::cut`] tells the GSN, and before [`FoundLog::open`] the caller has to
-//! make durable that the logs are complete up to it and being cut, and to give that back as
-//! [`Known`] should opening be repeated.
+//! # A crash during the cut
+//! Such a crash may leave one log cut and another one uncut. The tail that a sync record notes of
+//! another log may lie a little behind that log's last record up to the GSN. Once that log is cut,
+//! the sync record may look incomplete. Besides, the records behind the cut were hardened; in a log
+//! that is not being cut, they would prove damage. Therefore the decision becomes durable first:
+//! [`FoundLog::cut`] returns the GSN, and before [`FoundLog::open`] the caller makes two facts
+//! durable: the logs are complete up to this GSN, and they are being cut there. If opening is
+//! repeated, the caller passes both facts as [`Known`].
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, Mutex, parallel};
@@ -34,22 +35,23 @@ use crate::several::log::Log;
 use crate::stream::Stream;
 use crate::stream::inner::Common;
 
-/// What is known about the logs of a database before they are opened; nothing, by default.
+/// Facts about the logs of a database that the caller has before opening them; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
-    /// For each log, a position from which it is read: the end of a record. All before it is
-    /// complete. With one log there is a record. Without positions, logs are read from their
-    /// starts.
+    /// For each log, the position where reading starts: the end of a record. Everything before it
+    /// is complete. With one log, a record starts there. Without positions, logs are read from
+    /// their starts.
     pub from: &'a [Lsn],
-    /// For each log, an earlier position, and a GSN below all records from there on.
+    /// A GSN and, for each log, an earlier position; all records of that log from the position on
+    /// have higher GSNs.
     pub earlier: (Gsn, &'a [Lsn]),
-    /// The logs are complete up to here.
+    /// The logs are complete up to this GSN.
     pub complete: Gsn,
-    /// They were being cut behind that.
+    /// The logs were being cut behind that GSN.
     pub is_cutting: bool,
 }
 
-/// The logs of a database as they have been found.
+/// The logs of a database as found on disk.
 #[derive(Debug)]
 pub struct FoundLog {
     options: WalOptions,
@@ -63,38 +65,38 @@ struct FoundStream {
     found: Found,
     ring: Option<FoundRing>,
     end: End,
-    /// Where records with a higher GSN than the complete one begin.
+    /// Where the records begin whose GSNs are higher than the complete GSN.
     cut: Lsn,
     /// The highest GSN.
     last: Gsn,
     gsn_index: GsnIndex,
 }
 
-/// What reading one log shows.
+/// The result of reading one log.
 #[derive(Debug)]
 struct Reading {
     found: Found,
     ring: Option<FoundRing>,
-    /// Where it has been read from.
+    /// Where reading started.
     from: Lsn,
     end: End,
     order: Order,
 }
 
-/// What the records of one of several logs say of their order. With one log nobody asks.
+/// The order of the records of one log among several. A single log does not need it.
 #[derive(Debug)]
 struct Order {
     /// The highest GSN.
     last: Gsn,
-    /// The first record whose GSN is not higher than those before.
+    /// The first record whose GSN is not higher than the GSNs before it.
     disorder: Option<Lsn>,
     gsn_index: GsnIndex,
-    /// What the one says that is known to have been met is kept.
+    /// The sync records of the log. The one at the GSN known to be complete is always kept.
     synchronizations: SyncRecords,
 }
 
 impl Order {
-    /// Takes note of the next record, and of where it lies if a mark is due.
+    /// Notes the GSN of the next record, and its position if a GSN index entry is due.
     fn note(&mut self, record: &RecordRef<'_>, step: u64) {
         if record.gsn <= self.last {
             self.disorder = self.disorder.or(Some(record.lsn));
@@ -108,23 +110,23 @@ impl Order {
 }
 
 impl Log {
-    /// Opens a log of one stream: finds its end and removes what a crash has left behind it. `from`
-    /// is the LSN of a record known to be hardened (a checkpoint), from which the log is read;
-    /// without it, it is read from its start. Afterwards [`Log::extents`] tells where the log ends,
-    /// and everything before is hardened.
+    /// Opens a log of one stream: finds its end and removes what a crash has left behind the end.
+    /// `from` is the LSN of a record known to be hardened (a checkpoint), where reading starts;
+    /// without it, reading starts at the start of the log. Afterwards [`Log::extents`] returns the
+    /// end of the log, and everything before it is hardened.
     ///
-    /// A log that has lost hardened records is refused if that can be told from what is left. It
-    /// cannot when nothing was inserted after them; a caller that knows how far the log was
-    /// hardened compares its end with that.
+    /// This function refuses a log that has lost hardened records if the remaining records prove
+    /// the loss. They do not prove it when nothing was inserted after the lost records. A caller
+    /// that has recorded how far the log was hardened compares its end with that position.
     ///
     /// # Errors
-    /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: it is not
-    ///   there, or not that log.
+    /// - [`WalError::NoLog`], [`WalError::WrongDatabase`], [`WalError::WrongVersion`]: the log does
+    ///   not exist, or is another log.
     /// - [`WalError::MissingSegment`], [`WalError::Corrupt`]: hardened records are lost. A log that
-    ///   merely ends in the middle of a record, as after a crash, is in order.
+    ///   merely ends in the middle of a record, as after a crash, is valid.
     /// - [`WalError::RingNeeded`], [`WalError::WrongRing`], [`WalError::Region`]: the end of the
-    ///   log is in persistent memory, and it is not there, or not what is there.
-    /// - [`WalError::InvalidOption`], also for several streams: these may have to be cut, see
+    ///   log is in persistent memory, and the ring there is missing or is another ring.
+    /// - [`WalError::InvalidOption`], also for several streams, which may have to be cut: see
     ///   [`Log::find`].
     /// - [`WalError::Disk`], [`WalError::System`].
     pub fn open(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Self> {
@@ -137,9 +139,9 @@ impl Log {
         Self::find(disk, options, database, &known, None)?.open()
     }
 
-    /// Finds the logs in `disk` and how far they are whole. Changes nothing but what makes durable
-    /// what is there already. Logs are read by so many threads at the same time; without a number,
-    /// by some if they are large.
+    /// Finds the logs in `disk` and determines how far they are complete. Changes nothing, except
+    /// that it may make durable what is already there. `threads` threads read the logs in parallel;
+    /// with `None`, large logs get several threads.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -175,7 +177,7 @@ impl Log {
         let is_cutting = known.is_cutting && count > 1;
         let found = FoundLog { options: options.clone(), logs, complete, is_cutting };
         if found.cut().is_some() {
-            // What counts as complete from now on must not get lost.
+            // Records that count as complete from now on must not be lost.
             for (number, log) in found.logs.iter().enumerate() {
                 log.end.make_durable(&log.found.files).map_err(|error| error.in_log(LogId::new(number as u16)))?;
             }
@@ -185,13 +187,14 @@ impl Log {
 }
 
 impl FoundLog {
-    /// The GSN behind which the logs are cut when they are opened, if they are.
+    /// Returns the GSN behind which opening cuts the logs, if it cuts them.
     pub fn cut(&self) -> Option<Gsn> {
         let is_cut = self.logs.iter().any(|log| log.cut < log.end.end);
         (is_cut || self.is_cutting).then_some(self.complete)
     }
 
-    /// Opens them: removes what is behind the cut, or what a crash has left behind their ends.
+    /// Opens the logs: removes what lies behind the cut, or what a crash has left behind their
+    /// ends.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -212,7 +215,7 @@ impl FoundLog {
 }
 
 impl FoundStream {
-    /// Removes what is not to be in the log any more and brings it into service.
+    /// Removes the part behind the cut or the end, and starts the stream.
     fn start(mut self, options: &WalOptions, is_cut: bool, common: &Common) -> Result<Stream> {
         let files = &self.found.files;
         if is_cut {
@@ -225,7 +228,7 @@ impl FoundStream {
     }
 }
 
-/// Reads all logs, each by one thread.
+/// Reads all logs. One thread reads a whole log.
 fn read_all(
     disk: &Arc<dyn Disk>,
     options: &WalOptions,
@@ -269,7 +272,7 @@ fn read_all(
     Ok(readings.into_iter().map(|(_, reading)| reading).collect())
 }
 
-/// Reads one log from where it is known to its end.
+/// Reads one log from its known position to its end.
 fn read(
     disk: &Arc<dyn Disk>,
     options: &WalOptions,
@@ -299,14 +302,14 @@ fn read(
     if let Some(lsn) = order.disorder {
         return Err(found.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not grow"));
     }
-    // Where a log has been cut already, its ring may not know of that yet.
+    // If the log has been cut already, its ring may still hold the end before the cut.
     if let Some(ring) = ring.as_ref().filter(|_| !known.is_cutting) {
         ring.check_end(end.end)?;
     }
     Ok(Reading { found, ring, from, end, order })
 }
 
-/// Up to which GSN no log lacks anything.
+/// Returns the GSN up to which no log lacks a record.
 fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
     let ends: Vec<Lsn> = readings.iter().map(|reading| reading.end.end).collect();
     let mut complete = known.complete;
@@ -314,9 +317,9 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
         let synchronizations = &reading.order.synchronizations;
         let again = || Scanner::hardened(Arc::clone(&reading.found.files), reading.from, reading.end.end);
         complete = complete.max(synchronizations.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
-        // What was complete before is so still, or it has got lost. Only of the very
-        // synchronization that is known to have been met can that be said: another may be older and
-        // have noted tails that nobody has waited for.
+        // The logs are still complete up to a GSN that was complete before, or records have been
+        // lost. Only the sync record that is known to have been met proves a loss. Another one may
+        // be older and may have noted tails that no committer has waited for.
         let short = synchronizations.stated_is_short_of(&ends);
         if let Some(short) = short.filter(|_| !known.is_cutting) {
             let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
@@ -327,7 +330,7 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
     Ok(complete)
 }
 
-/// Where the first record with a GSN above `gsn` starts. There is one.
+/// Returns the start of the first record with a GSN above `gsn`. There is one.
 fn first_after(found: &Found, gsn_index: &GsnIndex, from: Lsn, gsn: Gsn) -> Result<Lsn> {
     let mark = gsn_index.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
     let mut scanner = Scanner::to_first_invalid(Arc::clone(&found.files), from.max(Lsn::new(mark)));

@@ -1,5 +1,5 @@
-//! Reading the records of a transaction from its latest on, as they name each other, in any number
-//! of logs.
+//! Reading the records of a transaction backwards from its latest record. Each record holds the
+//! address of the one before it, in any log.
 
 use duramen_types::{LogAddress, LogId, Lsn};
 
@@ -9,13 +9,13 @@ use crate::format::record::RecordRef;
 use crate::segments::scan::BackScanner;
 use crate::stream::Stream;
 
-/// Reads hardened records in no order at all, and fast if each lies before the one read last of its
-/// log: the log is read in parts of up to a megabyte, and a part is kept until a record lies
-/// outside. What is read must not be recycled meanwhile.
+/// Reads hardened records in any order. Reading is fast if each record lies before the one last
+/// read from the same log: the log is read in parts of up to a megabyte, and a part is kept until a
+/// record lies outside it. The records must not be recycled during the reading.
 #[derive(Debug)]
 pub struct ReadBack<'l> {
     streams: &'l [Stream],
-    /// Of each log, once it has been needed.
+    /// For each log, its scanner, created on first use.
     scanners: Box<[Option<BackScanner>]>,
 }
 
@@ -24,7 +24,7 @@ impl<'l> ReadBack<'l> {
         Self { streams, scanners: streams.iter().map(|_| None).collect() }
     }
 
-    /// Reads one record, which is lent until the next call.
+    /// Reads one record, which is borrowed until the next call.
     ///
     /// # Errors
     /// As [`crate::Log::read`].

@@ -1,26 +1,27 @@
-//! Disk space set aside in all logs of a database at once.
+//! Log reservations: disk space reserved in all logs at once.
 //!
-//! Which log takes a record need not be known when space is set aside for it, so it is set aside in
-//! each. To do that, log by log, for every transaction would be an atomic operation for each log,
-//! on lines that all processors write to, and two to give it back. So there is a balance, which is
-//! set aside in every log and promised to nobody, and transactions take from that. It is shared out
-//! to *shards*. Of one log, about each processor has a shard; of several, there are as many as
-//! logs, and a thread uses the one of the processors whose log is its own where logs are for
-//! processors ([`crate::log_of_cpu`]).
+//! A transaction reserves space before it chooses the log that takes the record, so the space is
+//! reserved in each log. If every transaction did that log by log, it would execute one atomic
+//! operation per log to reserve and two to return the space, on cache lines that all processors
+//! write to. Instead there is a balance: space that is reserved in every log and that no
+//! transaction holds. Transactions take from the balance. It is divided into *shards*. A single log
+//! has about one shard per processor. Several logs have as many shards as logs; where logs are
+//! assigned to processors, a thread uses the shard of the processors that share its log
+//! ([`crate::log_of_cpu`]).
 //!
-//! - What is given back and has not been used goes to the balance of a shard.
-//! - What has become records has moved the end of a log; it is given back to the logs, later: they
-//!   count it as set aside until they are told.
+//! - Returned space that no record has used goes to the balance of a shard.
+//! - Returned space that has become records has already moved the end of a log. It is returned to
+//!   the logs later; until then they count it as reserved.
 //!
-//! A shard that has too little is filled from the logs, and what is too much goes back to them, if
-//! nobody else is about that. Who finds a log full first gives back to the logs all that nobody is
-//! promised: space is refused when there is none, and not because some lies on a shard. For that,
-//! space moves between shards and logs with a lock held, which is of no concern to those who take
-//! from a shard or give back to it.
+//! The logs refill a shard that has too little, and take back what a shard has in excess, unless
+//! another thread is doing so. A thread that finds a log full first returns to the logs all space
+//! that no transaction holds. So a reservation fails only when there is no space left, and never
+//! because space lies in another shard. A lock protects the movement of space between shards and
+//! logs. Threads that take from a shard or return to it do not need that lock.
 //!
-//! Filling a shard may mean to wait for somebody else who does so, or to make a segment. Commits of
-//! others must not wait for that too, so who fills one has resolved before
-//! ([`crate::Log::before_blocking`]).
+//! Filling a shard may wait for another thread that fills one, or for a new segment. The commits of
+//! other threads must not wait too, so a thread calls [`crate::Log::before_blocking`] before it
+//! fills a shard.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, cpu, thread};
@@ -30,22 +31,22 @@ use crate::options::WalOptions;
 use crate::several::log_placement::log_of_cpu;
 use crate::stream::inner::StreamInner;
 
-/// Most bytes that a shard is filled with at a time, beyond what is needed: what two or three
-/// transactions at work set aside.
+/// Most bytes, beyond the immediate need, that one refill adds to a shard: as much as two or three
+/// active transactions reserve.
 const BALANCE: u64 = 256 << 10;
 
-/// LogSet, shards are filled at a time with no more than this part of what a log may have.
+/// One refill of every shard together takes at most this fraction of what a log may have.
 const SHARE: u64 = 32;
 
-/// Most shards of one log.
+/// Maximum number of shards of a single log.
 const MOST: usize = 64;
 
-/// A log that disk space can be set aside in.
+/// A log in which disk space can be reserved.
 pub(crate) trait Limited {
-    /// As [`crate::Log::reserve`], of one log.
+    /// Reserves as [`crate::Log::reserve`] does, in one log.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
-    /// As [`crate::Log::unreserve`], of one log.
+    /// Returns space as [`crate::Log::unreserve`] does, in one log.
     fn unreserve(&self, bytes: u64);
 }
 
@@ -59,11 +60,11 @@ impl Limited for StreamInner {
     }
 }
 
-/// What is set aside in all logs.
+/// The space reserved in all logs.
 #[derive(Debug)]
 pub(crate) struct LogReservation {
     shards: Box<[CachePadded<Shard>]>,
-    /// Held while the logs are told or asked.
+    /// Held while space moves between shards and logs.
     refill: Mutex<()>,
     step: u64,
 }
@@ -75,10 +76,10 @@ struct Shard {
 }
 
 impl LogReservation {
-    /// For so many logs with these options.
+    /// Creates the shards for `logs` logs with these options.
     pub(crate) fn new(options: &WalOptions, logs: usize) -> Self {
         let share = options.max_bytes / SHARE;
-        // Not so many that they are filled again and again.
+        // Fewer shards, so that refills are not too frequent.
         let worth_it = usize::try_from(2 * share / BALANCE).map_or(MOST, |most| most.clamp(1, MOST));
         let shards = if logs == 1 { thread::available_parallelism().clamp(1, worth_it) } else { logs };
         Self::with_shards(shards, BALANCE.min(share / shards as u64))
@@ -93,25 +94,26 @@ impl LogReservation {
         &self.shards[usize::from(log.get())]
     }
 
-    /// Bytes that the logs count as set aside and nobody is promised.
+    /// Returns the bytes that the logs count as reserved and that no transaction holds.
     pub(crate) fn unpromised(&self) -> u64 {
         let of = |shard: &Shard| shard.balance.load(Ordering::Relaxed) + shard.used.load(Ordering::Relaxed);
         self.shards.iter().map(|shard| of(shard)).sum()
     }
 
-    /// Sets `bytes` aside in all of `logs`. Calls `before_blocking` first if that may mean to wait.
+    /// Reserves `bytes` in all of `logs`. Calls `before_blocking` first if the reservation may
+    /// block.
     #[inline]
     pub(crate) fn reserve(&self, logs: &[Arc<impl Limited>], bytes: u64, before_blocking: impl FnOnce()) -> Result<()> {
         self.reserve_from(self.here(), logs, bytes, before_blocking)
     }
 
-    /// Gives back `bytes` that have become records, or may have.
+    /// Returns `bytes` that have become records, or may have.
     #[inline]
     pub(crate) fn unreserve(&self, logs: &[Arc<impl Limited>], bytes: u64) {
         self.take_back_used(self.here(), logs, bytes);
     }
 
-    /// Gives back `bytes` that no record has taken.
+    /// Returns `bytes` that no record has taken.
     #[inline]
     pub(crate) fn unreserve_unused(&self, logs: &[Arc<impl Limited>], bytes: u64) {
         self.take_back(self.here(), logs, bytes);
@@ -134,7 +136,8 @@ impl LogReservation {
 
     #[inline]
     fn take_back_used(&self, shard: &Shard, logs: &[Arc<impl Limited>], bytes: u64) {
-        // Release: who tells the logs then sees where they end.
+        // Release: the thread that returns these bytes to the logs then sees the new ends of the
+        // logs.
         let used = shard.used.fetch_add(bytes, Ordering::Release) + bytes;
         if used > self.step
             && let Some(_refill) = self.refill.try_lock()
@@ -166,15 +169,15 @@ impl LogReservation {
         reserve(logs, bytes)
     }
 
-    /// Sets `bytes` aside in all of `logs` and fills no shard: a log may be about to exceed its
-    /// limit for them.
+    /// Reserves `bytes` in all of `logs` and fills no shard: a log may be about to exceed its limit
+    /// for these bytes.
     pub(crate) fn reserve_exactly(
         &self,
         logs: &[Arc<impl Limited>],
         bytes: u64,
         lift_limit: impl Fn(bool),
     ) -> Result<()> {
-        // Who fills a shard meanwhile is not to exceed it.
+        // A thread that fills a shard at the same time must not exceed the limit.
         let _refill = self.refill.lock();
         self.clear(logs);
         lift_limit(true);
@@ -183,14 +186,14 @@ impl LogReservation {
         reserved
     }
 
-    /// Gives the logs all back that nobody is promised.
+    /// Returns to the logs all space that no transaction holds.
     #[cold]
     pub(crate) fn give_back(&self, logs: &[Arc<impl Limited>]) {
         let _refill = self.refill.lock();
         self.clear(logs);
     }
 
-    /// As [`LogReservation::give_back`], for who has `refill` locked.
+    /// Does the work of [`LogReservation::give_back`] for a caller that holds the lock of `refill`.
     fn clear(&self, logs: &[Arc<impl Limited>]) {
         for shard in &self.shards {
             tell(logs, &shard.balance);
@@ -209,7 +212,7 @@ impl LogReservation {
 }
 
 impl Shard {
-    /// Takes `bytes` from the balance, if it has as many.
+    /// Takes `bytes` from the balance, if it has that many.
     #[inline]
     fn take(&self, bytes: u64) -> bool {
         let mut left = self.balance.load(Ordering::Relaxed);
@@ -223,7 +226,8 @@ impl Shard {
     }
 }
 
-/// Gives the logs back what they count as set aside and nobody is promised: all of `bytes`.
+/// Returns all of `bytes` to the logs, which count them as reserved although no transaction holds
+/// them.
 fn tell(logs: &[Arc<impl Limited>], bytes: &AtomicU64) {
     let bytes = bytes.swap(0, Ordering::Acquire);
     if bytes > 0 {
@@ -231,7 +235,7 @@ fn tell(logs: &[Arc<impl Limited>], bytes: &AtomicU64) {
     }
 }
 
-/// Sets `bytes` aside in each of `logs`, or in none.
+/// Reserves `bytes` in each of `logs`, or in none of them.
 fn reserve<L: Limited>(logs: &[Arc<L>], bytes: u64) -> Result<()> {
     let refused = |(number, log): (usize, &Arc<L>)| Some((number, log.reserve(bytes).err()?));
     match logs.iter().enumerate().find_map(refused) {

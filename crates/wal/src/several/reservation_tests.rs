@@ -6,14 +6,14 @@ mod real {
 
     use crate::{Log, NewRecord, WalError, WalOptions};
 
-    /// Three logs of at most eight segments each, and what they can hold.
+    /// Three logs of at most eight segments each, and their capacity.
     fn logs() -> (Log, u64) {
         let (segment_bytes, ring_bytes) = (64 << 10, 64 << 10);
         let options = WalOptions { segment_bytes, ring_bytes, max_bytes: 8 * segment_bytes, ..WalOptions::default() };
         let options = WalOptions { spare_segments: 0, ..options };
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
         let logs = Log::create(&disk, &WalOptions { logs: 3, ..options.clone() }, [7; 16]).unwrap();
-        // All but the headers of the segments, less where the log starts.
+        // All segments without their headers, minus the start of the log.
         let capacity = 8 * (segment_bytes - 4096) - (logs.extents()[0].end.get() - 4096);
         (logs, capacity)
     }
@@ -82,7 +82,7 @@ mod models {
     use crate::error::{Result, WalError};
     use crate::test_support::model;
 
-    /// What [`crate::segments::pool::Segments`] counts, with a limit that stays.
+    /// The counters of [`crate::segments::pool::Segments`], with a constant limit.
     struct Counters {
         end: AtomicU64,
         reserved: AtomicU64,
@@ -111,10 +111,10 @@ mod models {
         }
     }
 
-    /// Each of two threads sets 2 bytes aside, inserts a record of 1 and gives both bytes back.
-    /// There is room for all that is set aside and 1 byte that is counted twice: nobody is refused.
-    /// Nothing is behind the limit, and at the end what no record has taken can be set aside, not
-    /// more.
+    /// Each of two threads reserves 2 bytes, inserts a record of 1 byte and returns both bytes.
+    /// There is space for all reserved bytes and for 1 byte that is counted twice, so no
+    /// reservation fails. Nothing exceeds the limit. At the end, exactly the space that no record
+    /// has taken can be reserved.
     fn nobody_is_refused_what_there_is(shards: [usize; 2], step: u64) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 5 };
@@ -139,7 +139,8 @@ mod models {
         });
     }
 
-    /// One thread turns a byte of two into a record; the other one takes both, if it gets them.
+    /// One thread turns one of two bytes into a record; the other thread reserves both bytes, if it
+    /// can.
     fn what_records_have_taken_is_not_promised(shards: [usize; 2]) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 2 };
@@ -183,7 +184,7 @@ mod models {
         nobody_is_refused_what_there_is([0, 1], 1);
     }
 
-    /// Shelves that are never filled with more than is needed.
+    /// Shards that are never filled with more than is needed.
     #[test]
     fn threads_with_empty_shelves_are_refused_nothing_there_is() {
         nobody_is_refused_what_there_is([0, 1], 0);
