@@ -151,8 +151,8 @@ mod models {
         insert_and_harden();
     }
 
-    /// A planted bug affects the whole process. This test therefore runs alone, also with `--cfg
-    /// duramen_planted`.
+    /// A planted bug affects the whole process, so this test, which needs `--cfg duramen_planted`,
+    /// runs alone.
     #[cfg(duramen_planted)]
     #[test]
     fn forgetting_others_is_noticed() {

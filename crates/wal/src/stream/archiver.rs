@@ -1,4 +1,4 @@
-//! What an open log does to be archived: see [`crate::segments::archive`].
+//! The archiving of an open log: see [`crate::segments::archive`].
 
 use duramen_sync::thread;
 
@@ -17,7 +17,7 @@ impl StreamInner {
         }
     }
 
-    /// What the thread does that archives a database's only log.
+    /// Runs the thread that archives a database's only log.
     pub(crate) fn archive(&self) {
         let Some(archiver) = &self.archiver else { return };
         while !archiver.event().is_stopped() {
@@ -29,8 +29,8 @@ impl StreamInner {
         }
     }
 
-    /// Copies the next segment, which is due, and recycles what may be then; returns whether that
-    /// has succeeded.
+    /// Copies the next segment, which is due, and recycles the segments that may then be recycled;
+    /// returns whether the copy has succeeded.
     pub(crate) fn archive_next(&self) -> bool {
         let Some(archiver) = &self.archiver else { return true };
         let copied = archiver.copy_next();
@@ -47,7 +47,7 @@ impl StreamInner {
         }
     }
 
-    /// Takes note of why the next segment cannot be archived at present.
+    /// Notes why the next segment cannot be archived at present.
     pub(crate) fn cannot_archive(&self, reason: WalError) {
         self.segments.retention.archive_failed(Some(reason.to_string()));
         if let Some(archiver) = &self.archiver {
@@ -55,41 +55,42 @@ impl StreamInner {
         }
     }
 
-    /// Recycles what has been archived.
+    /// Recycles the segments that have been archived.
     pub(crate) fn recycle_archived(&self) {
         let Some(archiver) = &self.archiver else { return };
         self.segments.retention.archived(archiver.admits());
         self.recycle_admitted();
     }
 
-    /// Recycles what nothing keeps any more.
+    /// Recycles the segments that nothing holds any more.
     pub(crate) fn recycle_admitted(&self) {
         if self.space.has_failed() {
             return;
         }
         match self.segments.recycle_admitted() {
-            // It is tried again with the next segment that is archived, and at the next checkpoint.
+            // Recycling is retried with the next segment that is archived, and at the next
+            // checkpoint.
             Err(error) if error.is_passing() => {}
             Err(error) => self.fail(error),
             Ok(()) => {}
         }
     }
 
-    /// The archiver, if it has something to do that it can do as far as is known.
+    /// Returns the archiver if it has work that it can do as far as is known.
     pub(crate) fn archiver_at_work(&self) -> Option<&Archiver> {
         let archiver = self.archiver.as_ref()?;
         let is_at_work = archiver.is_due(self.space.durable()) && archiver.failure().is_none();
         (is_at_work && !self.space.has_failed()).then_some(archiver)
     }
 
-    /// Waits until everything that can be archived is, or the archive fails; of a database's only
-    /// log.
+    /// Waits until everything that can be archived has been archived, or until the archive fails.
+    /// For a database's only log.
     pub(crate) fn await_archive(&self) {
         while let Some(archiver) = self.archiver_at_work() {
             archiver.event().wake();
             thread::sleep(LOOK);
         }
-        // The archiver may not have come to it yet.
+        // The archiver may not have recycled yet.
         self.recycle_archived();
     }
 }

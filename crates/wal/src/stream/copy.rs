@@ -10,7 +10,7 @@ use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name};
 use crate::segments::files::copy_range;
 use crate::stream::inner::StreamInner;
 
-/// Keeps an open log from being recycled until it is dropped.
+/// Keeps an open log from being recycled until the hold is dropped.
 #[derive(Debug)]
 pub(crate) struct StreamHold {
     shared: Arc<StreamInner>,
@@ -18,25 +18,26 @@ pub(crate) struct StreamHold {
 }
 
 impl StreamHold {
-    /// Keeps everything from the log's present start on.
+    /// Holds everything from the log's present start on.
     pub(crate) fn new(shared: Arc<StreamInner>) -> Self {
         Self { hold: shared.segments.hold(), shared }
     }
 
-    /// What is below `lsn` need not be kept any more.
+    /// Ends the hold on everything below `lsn`.
     pub(crate) fn keep_from(&self, lsn: Lsn) {
         self.shared.segments.retention.move_hold(self.hold, lsn);
         self.shared.recycle_admitted();
     }
 
-    /// Its owner has got on with what it is for: whoever waits for room in the log goes on waiting.
+    /// Notes that the owner of the hold has made progress. Threads that wait for space in the log
+    /// then continue to wait.
     pub(crate) fn note_progress(&self) {
         self.shared.segments.retention.note_backed_up();
     }
 
     /// Copies the log from `from`, the start of a record that is held, up to `end`, the end of a
-    /// hardened record, into its empty directory in `disk`, durably. `progress` is told how many
-    /// bytes have been copied, now and then.
+    /// hardened record, into its empty directory in `disk`, durably. From time to time, `progress`
+    /// receives the number of bytes copied so far.
     pub(crate) fn copy_to(&self, disk: &dyn Disk, from: Lsn, end: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
         let (files, start) = (&self.shared.files, self.shared.segments.start());
         let hardened = self.shared.destage()?;
@@ -48,7 +49,7 @@ impl StreamHold {
         disk.sync_directory("")?;
         let geometry = files.geometry;
         let mut copied = 0;
-        // To the end of the last block, and one block at least.
+        // Up to the end of the last block, and at least one block.
         let first = from.get() / BLOCK * BLOCK;
         let behind = end.get().next_multiple_of(BLOCK).max(first + BLOCK).min(files.limit());
         for (from_lsn, to_lsn) in files.pieces(first, behind) {
@@ -57,7 +58,7 @@ impl StreamHold {
             copy.set_len(geometry.segment_bytes)?;
             SegmentHeader::of_copy(&files.identity, number, from, geometry.segment_bytes).write(&*copy)?;
             let (file, offset) = (files.file_at(from_lsn)?, geometry.offset(from_lsn));
-            // What is being written behind the end is none of the copy's.
+            // Bytes that are being written behind the end do not belong to the copy.
             let kept = offset + end.get().saturating_sub(from_lsn);
             copy_range(&*file, &*copy, offset..offset + (to_lsn - from_lsn), kept, |bytes| {
                 copied += bytes;

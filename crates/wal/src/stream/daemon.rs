@@ -1,10 +1,10 @@
-//! The background threads: the flush daemon, the preallocator that makes segments ahead of need,
-//! and the notifier that wakes tasks and calls functions when what they wait for is hardened; and,
-//! if there is an archive, the archiver. (Several logs have one archiver for all: see
-//! [`crate::several::archiving`].)
+//! The background threads of a log: the flush daemon; the segment preallocator, which creates
+//! segments ahead of need; the notifier, which wakes tasks and calls functions when the records
+//! that they wait for are hardened; and, if there is an archive, the archiver. (Several logs share
+//! one archiver: see [`crate::several::archiving`].)
 //!
-//! They are several, because making a segment takes much longer than a flush that somebody waits
-//! for, and nobody knows how long the notifier takes, or the archive.
+//! They are separate threads because creating a segment takes much longer than a flush that a
+//! committer waits for, and because the time that the notifier or the archive takes is unbounded.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::error::{Result, WalError};
 use crate::group_commit::policy::Due;
 use crate::stream::inner::{FailOnPanic, StreamInner};
 
-/// How long the daemon sleeps between looks at a record that others wait for and that is still
-/// being filled in: its thread has been descheduled.
+/// How long the daemon sleeps between checks of a record that others wait for and that is still
+/// being filled in. The thread that fills it in has been descheduled.
 const FILL_WAIT: Duration = Duration::from_micros(50);
 
 /// The running background threads.
@@ -27,7 +27,7 @@ pub(crate) struct Daemons {
 }
 
 impl Daemons {
-    /// Starts them.
+    /// Starts the threads.
     pub(crate) fn start(shared: &Arc<StreamInner>) -> Result<Self> {
         let daemons = Self { handles: Mutex::new(Vec::new()) };
         let start = || -> Result<()> {
@@ -53,8 +53,9 @@ impl Daemons {
         Ok(())
     }
 
-    /// Stops them and waits for that, or, if called by something that the notifier runs, for the
-    /// others. The log has failed or is closed. Nothing happens the second time.
+    /// Stops the threads and waits for them to end. If a function that the notifier runs calls
+    /// this, it waits for the other threads only. The log has failed or is closed. A second call
+    /// does nothing.
     pub(crate) fn stop(&self, shared: &StreamInner) {
         shared.daemon.stop();
         shared.segments.hurry();
@@ -65,7 +66,8 @@ impl Daemons {
         }
         let handles = std::mem::take(&mut *self.handles.lock());
         for handle in handles.into_iter().filter(|handle| !is_current(handle)) {
-            // A panic there has been reported on its thread; the log has failed, which users see.
+            // The thread has reported its own panic. The log has failed, and its users get the
+            // error.
             let _ = handle.join();
         }
     }
@@ -94,7 +96,8 @@ fn flush_loop(shared: &StreamInner) {
     }
 }
 
-/// Ends when it has told everybody: nobody comes any more when it is told to stop.
+/// The loop ends when it has notified all waiters. No new waiters arrive after the notifier has
+/// been told to stop.
 fn notify_loop(shared: &StreamInner) {
     loop {
         let is_stopped = shared.notifier.is_stopped();

@@ -1,4 +1,4 @@
-//! What the users of a log and its background threads share.
+//! The state that the users of a log share with its background threads.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -40,35 +40,37 @@ pub(crate) struct StreamInner {
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
-    /// The device takes records unsealed.
+    /// Whether the device takes records unsealed.
     unsealed: bool,
-    /// Besides, there is no clock: small records may take the quick way.
+    /// The device takes records unsealed and there is no clock: small records may take the fast
+    /// path.
     quick: bool,
     ring: Ring,
     pub(crate) device: Box<dyn Device>,
-    /// If the log is archived.
+    /// Present if the log is archived.
     pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
 }
 
-/// Pause after the system has refused to open a segment that is to be written to.
+/// Pause after the system has refused to open a segment for writing.
 const REFUSED: Duration = Duration::from_millis(1);
 
-/// What the streams of a log have in common. A log with one stream needs no clock: there the LSN of
-/// a record is its GSN.
+/// The state that the streams of a log have in common. A log with one stream needs no clock: there
+/// the LSN of a record is its GSN.
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// What threads know to be durable, if that is left to them.
+    /// What each thread has made durable; present if the threads themselves fence their records.
     passive: Option<Arc<Passive>>,
-    /// If the log is archived.
+    /// Present if the log is archived.
     archive: Option<Arc<ArchiveInUse>>,
-    /// Of several streams: no record from now on gets a GSN below the first. Their clocks share a
-    /// floor if the streams are hardened together.
+    /// With several streams: the GSN below which no further record may get its GSN, and the floor
+    /// that their clocks share if they harden commits in shared rounds.
     clocks: Option<(Gsn, Option<CommonFloor>)>,
 }
 
 impl Common {
-    /// For streams with these options, whose further records may not get GSNs below `floor`.
+    /// Creates the common state of streams with these options. Their further records may not get
+    /// GSNs below `floor`.
     pub(crate) fn new(options: &WalOptions, floor: Gsn) -> Result<Self> {
         let are_several = options.logs > 1;
         let passive = Passive::of(options, !are_several);
@@ -77,15 +79,15 @@ impl Common {
         Ok(Self { passive, archive, clocks })
     }
 
-    /// The clock of a stream that ends at `end`.
+    /// Returns the clock of a stream that ends at `end`, if it needs one.
     fn clock(&self, end: Lsn) -> Option<Clock> {
         self.clocks.as_ref().map(|(floor, common)| Clock::new(end, *floor).with_common(common.clone()))
     }
 }
 
 impl StreamInner {
-    /// A log in `files` that is to go on at `end`, in the `ring` in persistent memory that has been
-    /// found if it is to have one.
+    /// Opens the log in `files`, which continues at `end`. If its device is a ring in persistent
+    /// memory, `ring` is the ring that has been found.
     pub(crate) fn new(
         home: Arc<OpenFiles>,
         options: WalOptions,
@@ -139,18 +141,18 @@ impl StreamInner {
         })
     }
 
-    /// What the device works on.
+    /// Returns the part of the log that the device works on.
     pub(crate) fn tail(&self) -> Tail<'_> {
         Tail { ring: &self.ring, space: &self.space, insertion: &self.insertion }
     }
 
-    /// Inserts a record into a database's only log; returns where it starts and ends.
+    /// Inserts a record into a database's only log; returns the start and the end of the record.
     #[inline]
     pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
         let _log = cost::scope(Category::Log);
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
         let kinds = [kind, flags];
-        // Branches, and no value that tells which one: see `try_insert_small`.
+        // Branches, rather than a value that selects the path: see `try_insert_small`.
         let lsn = if payload.len() > SMALL_PAYLOAD || !self.quick {
             self.insert_any(kinds, txn, page, prev, payload, false)
         } else if let Some(lsn) = self.try_insert_small(kinds, txn, page, prev, payload) {
@@ -162,12 +164,12 @@ impl StreamInner {
         (lsn, lsn.advance(record_bytes(payload.len()) as u64))
     }
 
-    /// Inserts a small record, unless anything stands in the way. A flush will seal it.
+    /// Inserts a small record if the fast path is free. A flush will seal the record.
     ///
-    /// Nothing here calls a function before all is done, and the fields are handed over in
-    /// registers. Both save writing registers to memory; an atomic operation waits for all that has
-    /// been written before. Nor are fields that have just been written read two at once, as the
-    /// compiler sees fit to do; that takes as long as all the rest.
+    /// This function calls no other function before it has finished its work, and the caller passes
+    /// the fields in registers. Both avoid spilling registers to memory: an atomic operation waits
+    /// for all earlier writes. The code also avoids reading two freshly written fields with one
+    /// load, which the compiler would otherwise choose; such a load takes as long as all the rest.
     #[inline(never)]
     fn try_insert_small(
         &self,
@@ -183,7 +185,7 @@ impl StreamInner {
         self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record })
     }
 
-    /// Inserts any record. It has been `tried` as a small one before.
+    /// Inserts any record. `tried` says that the fast path for small records has been tried before.
     #[cold]
     fn insert_any(
         &self,
@@ -199,9 +201,9 @@ impl StreamInner {
         self.insert_completed(record, 0, tried, |_, _| {}).0
     }
 
-    /// Inserts any record into one of several logs. When its place and GSN are known, `complete`
-    /// gets the GSN and gives the record its last `tail` bytes of payload. Returns where it starts
-    /// and ends, and its GSN.
+    /// Inserts any record into one of several logs. Once the LSN and GSN of the record are known,
+    /// `complete` gets the GSN and fills the last `tail` bytes of the payload. Returns the start
+    /// and the end of the record, and its GSN.
     pub(crate) fn insert_in_time(
         &self,
         record: NewRecord<'_>,
@@ -232,10 +234,10 @@ impl StreamInner {
         (lsn, lsn.advance(bytes), gsn.get())
     }
 
-    /// Fills a record in that a flush will seal.
+    /// Fills in a record that a flush will seal.
     ///
     /// # Safety
-    /// As for [`Device::fill`], of a device that takes records unsealed.
+    /// As for [`Device::fill`]; the device takes records unsealed.
     #[inline(always)]
     unsafe fn fill_unsealed<const MAX_PAYLOAD: usize>(
         &self,
@@ -245,20 +247,20 @@ impl StreamInner {
         gsn: Gsn,
         durable: Lsn,
     ) {
-        // SAFETY: the space is the caller's, the flusher touches nothing behind what has been
-        // released, and there is room, so what lay there before is on the device.
+        // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
+        // There is room, so the bytes that lay here before are on the device.
         let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
         encode::<MAX_PAYLOAD>(space, record, lsn, gsn, durable);
         filled(record, space);
     }
 
-    /// Sets disk space for `bytes` of records aside.
+    /// Reserves disk space for `bytes` of records.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
         self.segments.reserve(bytes, || self.space.end(), || self.device.fence())
     }
 
-    /// Flushes what is released; returns whether that was anything. The caller has the right to
-    /// (see [`CommitQueue`]).
+    /// Flushes the released part; returns whether there was anything to flush. The caller has the
+    /// right to flush (see [`CommitQueue`]).
     pub(crate) fn flush(&self) -> bool {
         if self.space.has_failed() {
             return false;
@@ -267,8 +269,8 @@ impl StreamInner {
         self.device.flush(self.tail(), &|| self.write_out())
     }
 
-    /// Writes to the segments what can be; returns whether that was anything. The device says who
-    /// may.
+    /// Writes everything that can be written to the segments; returns whether there was anything.
+    /// The device determines which thread may call this.
     fn write_out(&self) -> bool {
         match self.device.write_out(self.tail(), &self.segments) {
             Ok(progress) => {
@@ -279,7 +281,7 @@ impl StreamInner {
                 progress
             }
             Err(error) if error.is_passing() => {
-                // Whoever waits for the flush waits until a file can be opened.
+                // Threads that wait for the flush wait until a file can be opened.
                 thread::sleep(REFUSED);
                 false
             }
@@ -290,20 +292,20 @@ impl StreamInner {
         }
     }
 
-    /// Stops the log for good. The first reason stays.
+    /// Stops the log permanently. The first reason stays.
     pub(crate) fn fail(&self, reason: WalError) {
-        // Before the flag: who sees the flag finds the reason.
+        // Set before the flag, so that a thread that sees the flag finds the reason.
         let _ = self.failure.set(reason);
         self.space.fail();
         self.queue.wake_resolved(&self.space);
     }
 
-    /// What stopped the log.
+    /// Returns the reason why the log stopped.
     pub(crate) fn failure(&self) -> Option<WalError> {
         self.failure.get().cloned()
     }
 
-    /// The error that users of a stopped log get.
+    /// Returns the error for users of a stopped log.
     pub(crate) fn refusal(&self) -> WalError {
         match self.failure() {
             Some(WalError::Closed) | None => WalError::Closed,
@@ -311,7 +313,7 @@ impl StreamInner {
         }
     }
 
-    /// Asks for everything up to `lsn` to be hardened some time, if it is not.
+    /// Requests that everything up to `lsn` be hardened, if it is not.
     pub(crate) fn request(&self, lsn: Lsn) -> Result<()> {
         if !self.is_resolved(lsn) {
             self.device.fence();
@@ -340,12 +342,12 @@ impl StreamInner {
         if lsn < end { Ok(()) } else { Err(WalError::OutOfRange { lsn, start: self.segments.start(), end }) }
     }
 
-    /// The outcome of waiting for `lsn`, which is resolved.
+    /// Returns the outcome of waiting for `lsn`, which is resolved.
     pub(crate) fn outcome(&self, lsn: Lsn) -> Result<()> {
         if self.space.hardened() > lsn { Ok(()) } else { Err(self.refusal()) }
     }
 
-    /// Whether waiting for `lsn` is over.
+    /// Returns whether waiting for `lsn` is over.
     pub(crate) fn is_resolved(&self, lsn: Lsn) -> bool {
         is_resolved(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || {
             self.device.look(self.tail());
@@ -353,11 +355,11 @@ impl StreamInner {
         }
     }
 
-    /// Writes everything that is hardened by now to the segments; returns up to where they hold the
-    /// log.
+    /// Writes everything that is hardened at this moment to the segments; returns the position up
+    /// to which they hold the log.
     ///
     /// # Errors
-    /// What stopped the log.
+    /// The reason why the log stopped.
     pub(crate) fn destage(&self) -> Result<Lsn> {
         let hardened = self.device.destage(self.tail(), &|| {
             let _guard = FailOnPanic(self);
@@ -368,7 +370,8 @@ impl StreamInner {
     }
 }
 
-/// Fails the log when a thread that works for others panics, so that nobody waits for it for ever.
+/// Fails the log when a thread that works for others panics, so that no thread waits for it for
+/// ever.
 pub(crate) struct FailOnPanic<'a>(pub(crate) &'a StreamInner);
 
 impl Drop for FailOnPanic<'_> {
@@ -382,8 +385,8 @@ impl Drop for FailOnPanic<'_> {
     }
 }
 
-/// A small record on its way into the buffer. What is filled in is not beyond where `Space` has
-/// looked for room.
+/// A small record to fill into the buffer. The filled part does not extend beyond the space that
+/// `Space` has found free.
 struct Small<'a> {
     shared: &'a StreamInner,
     bytes: usize,
@@ -401,7 +404,7 @@ impl Fill for Small<'_> {
     }
 }
 
-/// A record of any kind on its way into the buffer.
+/// A record of any kind to fill into the buffer.
 struct Any<'a, C> {
     shared: &'a StreamInner,
     bytes: u64,
@@ -425,8 +428,8 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
             complete(gsn.get(), &mut completed[record.payload.len()..]);
             record.payload = &completed;
         }
-        // SAFETY: the insertion design has handed the space to this thread alone, and there is
-        // room, as `durable_if_room` says.
+        // SAFETY: the insertion design has handed the space to this thread alone, and
+        // `durable_if_room` has found room.
         unsafe {
             if shared.unsealed {
                 shared.fill_unsealed::<MAX_RECORD_BYTES>(lsn, bytes as usize, &record, gsn.get(), durable);

@@ -1,5 +1,5 @@
-//! One stream of records, in service: its shared state, its background threads, and requests to
-//! harden it. Here: making, reading and recycling it.
+//! One open stream of records: its shared state, its background threads, and requests to harden it.
+//! This file creates, reads and recycles the stream.
 
 pub(crate) mod archiver;
 pub(crate) mod copy;
@@ -27,9 +27,9 @@ use crate::stats::{Extent, WalStats};
 use crate::stream::daemon::Daemons;
 use crate::stream::inner::{Common, StreamInner};
 
-/// One stream of records: a log by itself, or one of several that are one.
+/// One stream of records: a log by itself, or one of the streams of a log.
 ///
-/// Dropping it stops its threads without hardening anything, like a crash; see [`Stream::close`].
+/// Dropping the stream stops its threads and hardens nothing, like a crash; see [`Stream::close`].
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) shared: References<StreamInner>,
@@ -37,7 +37,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Makes an empty log; it is durable when this returns.
+    /// Creates an empty log; it is durable when this function returns.
     pub(crate) fn create(
         home: Arc<OpenFiles>,
         options: WalOptions,
@@ -48,8 +48,8 @@ impl Stream {
         if recover::has_segments(disk, identity.log)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
         }
-        // What an interrupted creation has left, spares, is removed when the log is first opened,
-        // or used up before.
+        // An interrupted creation leaves spare segments. The log uses them up, or removes them when
+        // it is first opened.
         disk.create_directory(&directory(identity.log))?;
         disk.sync_directory("")?;
         let geometry = Geometry { segment_bytes: options.segment_bytes };
@@ -60,7 +60,7 @@ impl Stream {
         Self::start_threads(shared)
     }
 
-    /// Brings a log into service that has been found, and has nothing behind `end`.
+    /// Opens a log that has been found and that has nothing behind `end`.
     pub(crate) fn start(
         options: WalOptions,
         found: &Found,
@@ -68,8 +68,8 @@ impl Stream {
         common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
-        // A name or a length that is seen need not be durable yet, if the process that gave it has
-        // ended since.
+        // If the process that set a visible name or length has ended since, that name or length
+        // need not be durable yet.
         found.files.sync()?;
         found.home.disk().sync_directory(&directory(found.files.identity.log))?;
         let shared = StreamInner::new(
@@ -101,13 +101,13 @@ impl Stream {
         Inserted { log: LogId::ZERO, lsn, end, gsn: Gsn::new(lsn.get()) }
     }
 
-    /// Where it starts, up to where it is hardened, and where the next record goes.
+    /// Returns the start, the hardened end, and the position of the next record.
     pub(crate) fn extent(&self) -> Extent {
         let StreamInner { segments, space, .. } = &**self.shared;
         Extent { start: segments.start(), durable: space.hardened(), end: space.end() }
     }
 
-    /// The part of the log that can be read, if `lsn` lies in it.
+    /// Returns the readable part of the log, if `lsn` lies in it.
     fn readable(&self, lsn: Lsn) -> Result<Extent> {
         let extent @ Extent { start, durable, .. } = self.extent();
         if lsn < start || lsn >= durable {
@@ -125,12 +125,13 @@ impl Stream {
         record.ok_or(WalError::OutOfRange { lsn, start, end: durable })
     }
 
-    /// For [`Stream::read_back`], of one of `logs` logs.
+    /// Returns a scanner for [`Stream::read_back`], for one of `logs` logs.
     pub(crate) fn back_scanner(&self, logs: u16) -> BackScanner {
         BackScanner::new(Arc::clone(&self.shared.files), logs)
     }
 
-    /// As [`Stream::read`], for records each of which lies before the one read last.
+    /// Reads as [`Stream::read`] does; fast for records each of which lies before the one read
+    /// last.
     pub(crate) fn read_back<'s>(&self, scanner: &'s mut BackScanner, lsn: Lsn) -> Result<RecordRef<'s>> {
         let Extent { start, durable, .. } = self.readable(lsn)?;
         if !scanner.has(lsn) {
@@ -139,18 +140,18 @@ impl Stream {
         scanner.read(lsn, start, durable)?.ok_or(WalError::OutOfRange { lsn, start, end: durable })
     }
 
-    /// Reads the records from `from`, which is the start of one, to where the log is hardened at
-    /// this moment. What is in a ring in persistent memory is de-staged before; if the log has
-    /// failed, the scan ends where that has got to.
+    /// Reads the records from `from`, the start of a record, to the present hardened end of the
+    /// log. The contents of a ring in persistent memory are de-staged first. If the log has failed,
+    /// the scan ends at the de-staged position.
     pub(crate) fn scan(&self, from: Lsn) -> Scanner {
         self.shared.device.harden_released(self.shared.tail());
         let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
         Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
 
-    /// Makes `lsn`, the start of a hardened record (or the end of the hardened log), the start of
-    /// the log, durably, and recycles the segments that lie wholly below it, as soon as no archive
-    /// and no backup needs them.
+    /// Makes `lsn` the start of the log, durably; `lsn` is the start of a hardened record, or the
+    /// end of the hardened log. Recycles the segments that lie wholly below it, as soon as no
+    /// archive and no backup needs them.
     pub(crate) fn recycle_below(&self, lsn: Lsn) -> Result<()> {
         let Extent { start, durable, .. } = self.extent();
         let lsn = if planted!(RecycleTooEarly) { durable } else { lsn };
@@ -158,18 +159,18 @@ impl Stream {
             return Ok(());
         }
         if lsn != durable
-            // The next recovery depends on it: better to find out now.
+            // The next recovery depends on this record: it is better to find damage now.
             && let Err(error) = self.read(lsn)
         {
-            // Unless somebody has recycled more meanwhile.
+            // Unless another thread has recycled more in the meantime.
             return if lsn < self.extent().start { Ok(()) } else { Err(error) };
         }
-        // The start of the log lies in the segments.
+        // The start of the log has to lie in the segments.
         self.shared.destage()?;
         self.shared.segments.recycle_below(lsn)
     }
 
-    /// Counts since the log was opened, and where it stands.
+    /// Returns the counts since the log was opened, and its present extent.
     pub(crate) fn stats(&self) -> WalStats {
         let shared = &*self.shared;
         shared.insertion.collect(&shared.space);
@@ -207,13 +208,13 @@ impl Stream {
         }
     }
 
-    /// What stopped the log: the failure of a write or sync.
+    /// Returns the failure of a write or sync that stopped the log.
     pub(crate) fn failure(&self) -> Option<WalError> {
         self.shared.failure().filter(|failure| !matches!(failure, WalError::Closed))
     }
 
-    /// Hardens everything inserted before and stops the log's threads. Nothing happens the second
-    /// time.
+    /// Hardens everything inserted before this call and stops the log's threads. A second call does
+    /// nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let was_closed = matches!(self.shared.failure(), Some(WalError::Closed));
         let Extent { durable, end, .. } = self.extent();

@@ -1,5 +1,5 @@
-//! A request to harden everything up to a position, as something to wait for: by a thread, by a
-//! task, or by a function to be called.
+//! A request to harden everything up to a position. A thread or a task can wait for it, or a
+//! function is called when it is done.
 
 use std::fmt::Debug;
 use std::task::{Context, Poll, Waker};
@@ -12,21 +12,21 @@ use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::Wake;
 use crate::stream::inner::StreamInner;
 
-/// What hardens everything up to a position when it has been asked to.
+/// A component that hardens everything up to a position on request.
 pub(crate) trait Hardens: Debug + Send + Sync + 'static {
-    /// Where it can be asked to harden up to.
+    /// The type of the positions that can be requested.
     type Position: Copy + Debug + Send;
 
-    /// Whether waiting for `at` is over.
+    /// Returns whether waiting for `at` is over.
     fn is_ready(&self, at: Self::Position) -> bool;
 
-    /// Queues somebody to be told; gives them back when there is nothing to wait for any more.
+    /// Queues a waiter; returns the waiter if there is nothing left to wait for.
     fn queue(&self, at: Self::Position, wake: Wake) -> Option<Wake>;
 
-    /// Blocks until waiting for `at` is over, and returns what became of it.
+    /// Blocks until waiting for `at` is over, and returns the outcome.
     fn wait(&self, at: Self::Position, ask: Ask) -> Result<()>;
 
-    /// What became of waiting for `at`, which is over.
+    /// Returns the outcome of waiting for `at`, which is over.
     fn outcome(&self, at: Self::Position) -> Result<()>;
 }
 
@@ -50,26 +50,26 @@ impl Hardens for StreamInner {
     }
 }
 
-/// The part of a request that one log has to do, or several that do it together.
+/// The part of a request that concerns one log, or several logs with shared commit rounds.
 #[derive(Debug)]
 pub(crate) struct Part<T: Hardens = StreamInner> {
     of: Reference<T>,
     at: T::Position,
-    /// What the queue wakes, once this has been polled.
+    /// The waker that the queue calls, once this part has been polled.
     task: Option<Arc<Mutex<Waker>>>,
-    /// The request made no sense.
+    /// Set if the request was invalid.
     refused: Option<WalError>,
 }
 
 impl Part {
-    /// Asks a log.
+    /// Requests that a log be hardened up to and including `lsn`.
     pub(crate) fn request(shared: &References<StreamInner>, lsn: Lsn) -> Self {
         Self { refused: shared.request(lsn).err(), ..Self::requested(shared.take(), lsn) }
     }
 }
 
 impl<T: Hardens> Part<T> {
-    /// A request that has been made.
+    /// Returns the part of a request that has been made.
     pub(crate) fn requested(of: Reference<T>, at: T::Position) -> Self {
         Self { of, at, task: None, refused: None }
     }
@@ -92,7 +92,7 @@ impl<T: Hardens> Part<T> {
         self.refused.is_some() || planted!(AcknowledgeBeforeFlush) || self.of.is_ready(self.at)
     }
 
-    /// Of a request that is ready.
+    /// Returns the outcome of a request that is ready.
     fn outcome(&self) -> Result<()> {
         match &self.refused {
             Some(error) => Err(error.clone()),
@@ -101,10 +101,10 @@ impl<T: Hardens> Part<T> {
         }
     }
 
-    /// Sees to it that the task of `context` is woken if it has to wait.
+    /// Ensures that the task of `context` is woken if it has to wait.
     pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
         if let Some(task) = &self.task {
-            // Wakers are cloned and dropped without the lock: that is code of others.
+            // Wakers are cloned and dropped without the lock, because that runs foreign code.
             let waker = context.waker().clone();
             let previous = std::mem::replace(&mut *task.lock(), waker);
             drop(previous);
@@ -114,7 +114,7 @@ impl<T: Hardens> Part<T> {
                 self.task = Some(new);
             }
         }
-        // After the waker has been put in place: it is then called for whatever comes later.
+        // Checked after the waker is in place: a later change then calls the waker.
         if self.is_ready() { Poll::Ready(self.outcome()) } else { Poll::Pending }
     }
 }
