@@ -1,5 +1,5 @@
-//! Group commit: the queue of committers, the requests in it, and the flush that serves many of
-//! them at once.
+//! Group commit: the queue of committers, their requests, and the flush that serves many of them at
+//! once.
 
 pub(crate) mod policy;
 pub(crate) mod queue;

@@ -1,16 +1,17 @@
-//! The group commit policy: when a flush is due, and whether a thread that has to wait starts it.
+//! The group commit policy: when a flush is due, and whether a waiting thread starts the flush.
 //!
-//! Everything here is a function of plain values; the [queue](crate::group_commit::queue) supplies them.
+//! Everything here is a function of plain values, which the [queue](crate::group_commit::queue)
+//! supplies.
 //!
 //! # Rules
 //! A flush is due when X requests wait, L bytes are unflushed or the oldest request is T old,
-//! whichever comes first (Aether, section 4.1). [`GroupCommit`] has the three limits.
+//! whichever comes first (Aether, section 4.1). [`GroupCommit`] contains the three limits.
 //!
-//! With X = 1, the default, X follows the number of committers. While few commit at once, a flush
-//! is due as soon as the device is free. From [`GROUP_THRESHOLD`] committers on, a flush waits for
-//! a group: one flush then serves several times as many commits, and the processors execute
-//! transactions meanwhile. How large the group is and how long the flush waits depend on what the
-//! committers do while they wait:
+//! With X = 1, the default, the group size follows the number of committers. While few threads
+//! commit at once, a flush is due as soon as the device is free. From [`GROUP_THRESHOLD`]
+//! committers on, a flush waits for a group: one flush then serves several times as many commits,
+//! and the processors execute transactions meanwhile. The group size and the waiting time depend on
+//! what the committers do while they wait:
 //!
 //! | committers | the flush waits for | but at most for |
 //! |---|---|---|
@@ -19,12 +20,12 @@
 //! | the same, and a self-flushing waiter flushed last | the next self-flushing waiter | 4 flush times |
 //!
 //! # Self-flushing waiters
-//! If the daemon flushes, a thread that has to wait costs two thread switches, which can take as
-//! long as the write. So such a thread flushes by itself
-//! - if it is the only waiter, and there is no group to wait for; or
-//! - if it has left commits of several sessions in flight, waits for one of them because it has
-//!   nothing else to do, and at least a quarter of the committers have asked for a flush.
-//!   (Otherwise the first of many threads that all come to wait would flush for itself alone.)
+//! If the daemon flushes, a waiting thread costs two thread switches, which can take as long as the
+//! write. So such a thread flushes by itself
+//! - if it is the only waiter and no group is forming; or
+//! - if it has commits of several sessions in flight, waits for one of them because it has no other
+//!   work, and at least a quarter of the committers have requested a flush. (Otherwise the first of
+//!   many threads that begin to wait would flush for itself alone.)
 
 use std::time::Duration;
 
@@ -33,29 +34,29 @@ use duramen_sync::clock::Instant;
 use crate::group_commit::requests::Ask;
 use crate::options::GroupCommit;
 
-/// From so many committers on, a flush waits for a group.
+/// The group-commit threshold: from this number of committers on, a flush waits for a group.
 pub(crate) const GROUP_THRESHOLD: usize = 8;
 
-/// One in so many committers has asked for a flush when a self-flushing waiter starts it.
+/// A self-flushing waiter starts a flush when one in this many committers has requested one.
 const SELF_FLUSH_SHARE: usize = 4;
 
-/// One in so many committers may post a request that nobody has collected while the daemon waits
-/// for a group.
+/// While the daemon waits for a group, one in this many committers may post a request that is not
+/// collected.
 const UNCOLLECTED_SHARE: usize = 4;
 
-/// What should be done.
+/// The decision of the policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Due {
-    /// Flush.
+    /// Flush now.
     Now,
-    /// Decide again after this time, or when something has changed.
+    /// Decide again after this time, or when the state changes.
     In(Duration),
-    /// Nothing, until something changes.
+    /// Do nothing until the state changes.
     Never,
 }
 
 impl Due {
-    /// When somebody should look, if this was decided `now`.
+    /// Returns the time of the next decision, if this one was made at `now`.
     pub(crate) fn at(self, now: Instant) -> Option<Instant> {
         match self {
             Self::Now => Some(now),
@@ -65,23 +66,24 @@ impl Due {
     }
 }
 
-/// What the last flushes tell about the next one.
+/// The committer estimate: a prediction for the next flush from the last ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Estimate {
-    /// About how many commit at present: those served by a flush and those that waited for the next
-    /// one when it ended.
+    /// The approximate number of present committers: those served by a flush, and those that waited
+    /// for the next flush when it ended.
     pub(crate) committers: usize,
-    /// Most of them are blocked threads.
+    /// Whether most of them are blocked threads.
     pub(crate) are_blocked: bool,
-    /// About how long a flush takes.
+    /// The approximate duration of a flush.
     pub(crate) flush_time: Duration,
-    /// A self-flushing waiter made the last flush of a group.
+    /// Whether a self-flushing waiter made the last flush of a group.
     pub(crate) self_flushed: bool,
 }
 
 impl Estimate {
-    /// A flush has served so many requests, `blocked` of them of blocked threads, and left
-    /// `waiting` ones; `took` is its time, if it has moved the durable position.
+    /// Updates the estimate after a flush. It has served `served` requests, `blocked` of them from
+    /// blocked threads, and left `waiting` requests. `took` is its duration, if it has moved the
+    /// durable position.
     pub(crate) fn update(&mut self, served: usize, blocked: usize, waiting: usize, took: Option<Duration>) {
         if let Some(took) = took.filter(|_| served > 0) {
             self.are_blocked = 2 * blocked > served;
@@ -95,22 +97,23 @@ impl Estimate {
 /// The queue at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// A flush is running.
+    /// Whether a flush is running.
     pub(crate) is_flushing: bool,
-    /// Bytes inserted and not flushed. Of no interest during a flush.
+    /// Bytes inserted and not flushed. Not used during a flush.
     pub(crate) unflushed: u64,
-    /// Requests that no flush has begun for.
+    /// Requests for which no flush has begun.
     pub(crate) requests: usize,
-    /// Those of them whose threads are blocked until they are served, and cannot be served by
-    /// self-flushing waiters.
+    /// How many of them block a thread until they are served. Self-flushing waiters are not
+    /// counted.
     pub(crate) blocked: usize,
-    /// The age of the oldest of them.
+    /// The age of the oldest of these requests.
     pub(crate) oldest: Option<Duration>,
-    /// Somebody must not wait for a group: it commits nothing, or waits for room in the buffer.
+    /// Whether a waiter must not wait for a group, because it commits nothing or waits for space in
+    /// the buffer.
     pub(crate) has_priority: bool,
-    /// All waiters that are not told yet.
+    /// All waiters that have not been notified yet.
     pub(crate) waiters: usize,
-    /// Self-flushing waiters among them. They are asleep and cannot flush.
+    /// The self-flushing waiters among them. They are parked and cannot flush.
     pub(crate) sleeping_self_flushers: usize,
     pub(crate) estimate: Estimate,
 }
@@ -120,7 +123,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct Policy(pub(crate) GroupCommit);
 
 impl Policy {
-    /// What should be done now.
+    /// Returns what should be done now.
     pub(crate) fn due(&self, now: &Snapshot) -> Due {
         if now.is_flushing {
             return Due::Never;
@@ -136,13 +139,13 @@ impl Policy {
         }
     }
 
-    /// The number of requests that a flush waits for, and how long it waits for them.
+    /// Returns the number of requests that a flush waits for, and how long it waits for them.
     fn group(&self, now: &Snapshot) -> (usize, Duration) {
         let Estimate { committers, are_blocked, flush_time, self_flushed } = now.estimate;
         if !self.waits_for_group(now) {
             return (self.0.transactions, self.0.time);
         }
-        // No thread may depend on a self-flushing waiter that is itself asleep.
+        // No thread may depend on a self-flushing waiter that is itself parked.
         let is_left_to_waiters = self_flushed && now.sleeping_self_flushers == 0 && now.blocked == 0;
         let (enough, flushes) = match (are_blocked, is_left_to_waiters) {
             (true, _) => (committers * 3 / 4, 2),
@@ -152,8 +155,8 @@ impl Policy {
         (enough, self.0.time.min(flush_time * flushes))
     }
 
-    /// Whether so many commit at once that a flush waits for a group whose size follows their
-    /// number.
+    /// Returns whether enough threads commit at once that a flush waits for a group whose size
+    /// follows the number of committers.
     pub(crate) fn waits_for_group(&self, now: &Snapshot) -> bool {
         self.is_adaptive() && now.estimate.committers >= GROUP_THRESHOLD
     }
@@ -162,8 +165,9 @@ impl Policy {
         self.0.transactions == 1
     }
 
-    /// What comes of `ask` under this policy: nobody waits long for a group of adaptive size, and
-    /// nobody flushes for a group of fixed size.
+    /// Returns what this policy makes of `ask`. A group of adaptive size delays a waiter only
+    /// briefly, so `AtOnce` becomes `Grouped`. No waiter flushes for a group of fixed size, so
+    /// `SelfFlushing` becomes `Requested`.
     pub(crate) fn admit(&self, ask: Ask) -> Ask {
         match ask {
             Ask::AtOnce if self.is_adaptive() => Ask::Grouped,
@@ -172,7 +176,7 @@ impl Policy {
         }
     }
 
-    /// Whether a thread that has to wait starts a flush now; `ask` has been admitted.
+    /// Returns whether a waiting thread starts a flush now; `ask` has been admitted.
     pub(crate) fn flushes_itself(&self, now: &Snapshot, ask: Ask) -> bool {
         let is_called_for = match ask {
             Ask::AtOnce => true,
@@ -184,8 +188,9 @@ impl Policy {
         is_called_for && !now.is_flushing
     }
 
-    /// How many requests may be posted that nobody has collected. Somebody collects them in time:
-    /// whoever flushes does so at the end, and the daemon at the time that it `is_scheduled` for.
+    /// Returns how many requests may be posted without being collected. They are collected in time:
+    /// a flushing thread collects them when its flush ends, and the daemon does at the time for
+    /// which it `is_scheduled`.
     pub(crate) fn uncollected(&self, now: &Snapshot, is_scheduled: bool) -> usize {
         match self.is_adaptive() {
             true if now.is_flushing => usize::MAX,

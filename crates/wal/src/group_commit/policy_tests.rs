@@ -1,4 +1,4 @@
-//! Tables: a state of the queue, and what the policy decides.
+//! Tables of queue states and the decisions of the policy for them.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn policy(transactions: usize, bytes: usize, time: u32) -> Policy {
     Policy(GroupCommit { transactions, bytes, time: time * MS })
 }
 
-/// No group is waited for: X is 1, and few commit.
+/// No flush waits for a group: X is 1, and few threads commit.
 fn few() -> Snapshot {
     Snapshot { estimate: Estimate { committers: GROUP_THRESHOLD - 1, ..threads().estimate }, ..Snapshot::default() }
 }
@@ -21,7 +21,7 @@ fn threads() -> Snapshot {
     Snapshot { estimate, ..Snapshot::default() }
 }
 
-/// Sixteen sessions of threads that go on; a flush takes 10 ms.
+/// Sixteen sessions of threads that do not block; a flush takes 10 ms.
 fn sessions() -> Snapshot {
     Snapshot { estimate: Estimate { are_blocked: false, ..threads().estimate }, ..Snapshot::default() }
 }
@@ -31,7 +31,7 @@ fn self_flushed() -> Snapshot {
     Snapshot { estimate: Estimate { self_flushed: true, ..sessions().estimate }, ..Snapshot::default() }
 }
 
-/// With so many requests, the first of which is so many milliseconds old.
+/// Adds `requests` requests, the first of which is `age` milliseconds old.
 fn asked(base: Snapshot, requests: usize, age: u32) -> Snapshot {
     Snapshot { requests, oldest: Some(age * MS), ..base }
 }
@@ -130,7 +130,7 @@ fn a_waiter_flushes_if_nobody_can_do_it_better() {
         (adaptive, Grouped, flushing(few()), false),
         (adaptive, Grouped, waited_for(few()), false),
         (adaptive, SelfFlushing, waited_for(few()), false),
-        // In a group, for a quarter of it.
+        // In a group, once a quarter of it has made requests.
         (adaptive, SelfFlushing, asked(sessions(), 4, 0), true),
         (adaptive, SelfFlushing, asked(sessions(), 3, 0), false),
         (adaptive, SelfFlushing, asked(threads(), 4, 0), true),
@@ -181,8 +181,8 @@ fn requests_are_posted_unseen_if_somebody_will_collect_them() {
 #[test]
 fn the_estimate_grows_at_once_and_shrinks_slowly() {
     let mut estimate = Estimate::default();
-    // Served, those of them that were blocked, waiting, milliseconds; committers, whether they are
-    // blocked, microseconds.
+    // Requests served, how many of them blocked a thread, requests waiting, milliseconds;
+    // committers, whether they are blocked, microseconds.
     for (served, blocked, waiting, took, committers, are_blocked, flush_time) in [
         (0, 0, 0, None, 1, false, 0),
         (6, 4, 10, Some(8), 16, true, 1000),

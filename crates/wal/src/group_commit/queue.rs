@@ -1,30 +1,33 @@
 //! The commit queue: it collects requests to harden the log, has one thread at a time flush for all
-//! of them, and wakes those whose records are durable.
+//! of them, and wakes the waiters whose records are durable.
 //!
 //! # Flushing
 //! At most one thread flushes at a time ([`State::is_flushing`]): the daemon, or a thread that has
-//! to wait anyway ([`CommitQueue::wait`]). The [policy](crate::group_commit::policy) decides who
-//! and when. All others wait until their position is durable, and are not woken before. The flush
-//! in progress serves those who ask for what it writes; the next one serves the others.
+//! to wait anyway ([`CommitQueue::wait`]). The [policy](crate::group_commit::policy) decides which
+//! thread flushes, and when. All other threads wait until their position is durable, and are not
+//! woken before. The flush in progress serves the requests for the records that it writes; the next
+//! one serves the others.
 //!
 //! # Wake-ups
-//! There is one protocol for everybody who wants something of the queue:
-//! 1. A committer that goes on posts its request without the lock ([`PendingCounters::post`]). If
-//!    the [protocol of posts](crate::group_commit::work_signal) says that somebody will look in
-//!    time, that is all.
-//! 2. Otherwise, and if it waits, it takes the lock, collects what has been posted if that matters,
-//!    and changes the state.
-//! 3. Every thread that has changed what may be due leaves by [`CommitQueue::unlock`], which asks
-//!    the policy what is due. If something is due before the daemon looks by itself, the daemon is
-//!    scheduled and woken. Then it says how much may be posted until somebody looks: whoever
-//!    flushes looks when the flush ends, and the daemon at the time that it is scheduled for.
+//! All users of the queue follow one protocol:
+//! 1. A committer that does not wait posts its request without the lock
+//!    ([`PendingCounters::post`]). If the [protocol of posts](crate::group_commit::work_signal)
+//!    says that some thread will look in time, nothing else is needed.
+//! 2. Otherwise, or if the committer waits, it takes the lock, collects the posted requests if they
+//!    matter, and changes the state.
+//! 3. Every thread whose change may make a flush due releases the lock by [`CommitQueue::unlock`],
+//!    which evaluates the policy. If something is due before the next scheduled check of the
+//!    daemon, `unlock` schedules and wakes the daemon. It then sets how much may be posted until
+//!    the next check: a flushing thread checks when its flush ends, and the daemon checks at its
+//!    scheduled time.
 //!
-//! A waiter queues, and a flusher ends its flush, under the same lock: a waiter that queues before
-//! the flush ends is seen there, one that comes afterwards sees the new durable position.
+//! A waiter queues, and a flusher ends its flush, under the same lock. The flusher sees a waiter
+//! that queues before the flush ends. A waiter that queues afterwards sees the new durable
+//! position.
 //!
-//! Threads are unparked by whoever ends the flush. Wakers of tasks and functions to be called are
-//! code that is not the log's, and the *notifier*, a thread that does nothing else, runs them: they
-//! may take their time, and may even drop the log.
+//! The thread that ends a flush unparks the waiting threads. Wakers of tasks and functions to be
+//! called are foreign code. The *notifier*, a thread that does nothing else, runs them: they may
+//! take long, and may even drop the log.
 
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
@@ -53,53 +56,53 @@ pub(crate) struct CommitQueue {
 #[derive(Debug, Default)]
 struct State {
     waiters: Waiters<Lsn>,
-    /// Those whom the notifier has to tell.
+    /// The waiters that the notifier has to notify.
     to_notify: Vec<Wake>,
-    /// Some thread flushes.
+    /// Whether a thread is flushing.
     is_flushing: bool,
-    /// When the flush in progress, or the last one, began, and what was hardened then.
+    /// When the flush in progress, or the last one, began, and the hardened position at that time.
     began: Option<(Instant, Lsn)>,
     estimate: Estimate,
     /// Requests that no flush has begun for.
     requests: Requests,
-    /// Those that the flush in progress is for.
+    /// Requests that the flush in progress is for.
     in_flush: Requests,
-    /// The earliest time at which a request may have been posted that is not collected yet, if any
-    /// may.
+    /// The earliest time at which an uncollected request may have been posted, if there may be any.
     posted_since: Option<Instant>,
-    /// When the daemon will look what is due, if it will: it sleeps until then, is about to be
-    /// woken, or flushes, which it began at that time, and will look afterwards.
+    /// When the daemon will next decide what is due, if that is scheduled. The daemon sleeps until
+    /// then, is about to be woken, or is flushing; in that case this is the time when the flush
+    /// began, and the daemon will decide after it.
     daemon_looks: Option<Instant>,
     waits: u64,
     inline_flushes: u64,
 }
 
 impl State {
-    /// Whether the flush in progress writes the record at `lsn`, for all that is known.
+    /// Returns whether the flush in progress writes the record at `lsn`, as far as is known.
     fn is_in_flush(&self, space: &Space, lsn: Lsn) -> bool {
         self.is_flushing && space.in_flush() > lsn
     }
 
-    /// Where a request for the record at `lsn` belongs.
+    /// Returns the requests to which a request for the record at `lsn` belongs.
     fn requests_at(&mut self, space: &Space, lsn: Lsn) -> &mut Requests {
         if self.is_in_flush(space, lsn) { &mut self.in_flush } else { &mut self.requests }
     }
 
-    /// Takes note of requests that were posted. Of those in one stripe only the highest position is
-    /// known: if the flush in progress does not serve that, none of them is counted as served by
-    /// it.
+    /// Adds requests that were posted. Only the highest position of the requests in one stripe is
+    /// known: if the flush in progress does not serve that position, none of them counts as served
+    /// by it.
     fn collect(&mut self, space: &Space, posted: impl Iterator<Item = (usize, Lsn)>) {
         let since = self.posted_since.take();
         for (count, highest) in posted {
-            // With waiters even if they are resolved: where that needs no flush, it takes one to
-            // wake those who have queued.
+            // If there are waiters, even resolved requests are added. Where records are hardened
+            // without a flush, only a flush wakes the waiters that have queued.
             if self.is_in_flush(space, highest) || !is_resolved(space, highest) || self.waiters.len() > 0 {
                 self.requests_at(space, highest).add_posted(count, highest, since);
             }
         }
     }
 
-    /// The state, as far as the policy is concerned with it.
+    /// Returns the part of the state that the policy needs.
     fn snapshot(&self, space: &Space, now: Instant) -> Snapshot {
         let unflushed = || space.end().get() - space.durable().get();
         Snapshot {
@@ -127,45 +130,46 @@ impl State {
         self.is_flushing = false;
         let mut served = std::mem::take(&mut self.in_flush);
         if self.requests.count > 0 && is_resolved(space, self.requests.highest) {
-            // They came before it was known what the flush writes.
+            // These requests arrived before it was known what the flush writes.
             served.join(std::mem::take(&mut self.requests));
         }
         if served.count > 0 && !is_resolved(space, served.highest) {
             reach(Probe::FlushCameTooEarly);
-            // Inserted, but its release still waits for a thread that is filling in: part of the
-            // next flush.
+            // The record is inserted, but its release still waits for a thread that is filling in
+            // an earlier one. It belongs to the next flush.
             return self.requests.join(served);
         }
         let took = self.began.filter(|(_, hardened)| space.hardened() > *hardened).map(|(began, _)| began.elapsed());
         self.estimate.update(served.count, served.blocked, self.requests.count, took);
     }
 
-    /// Takes those out who need not wait any more; returns the threads among them, and whether
-    /// there is news for the notifier.
+    /// Removes the waiters that need not wait any more; returns the threads among them, and whether
+    /// there is work for the notifier.
     fn take_resolved(&mut self, space: &Space) -> (Vec<Arc<Parker>>, bool) {
         let (threads, foreign) = self.waiters.take(|lsn| is_resolved(space, lsn));
         let has_news = !foreign.is_empty();
-        // Under the lock: once the log has failed and this has been called, nobody comes any more.
+        // Under the lock: once the log has failed and this function has been called, no new waiters
+        // arrive.
         self.to_notify.extend(foreign);
         (threads, has_news)
     }
 }
 
 impl CommitQueue {
-    /// An empty queue; the daemon and the notifier sleep at these events.
+    /// Creates an empty queue; the daemon and the notifier wait for these events.
     pub(crate) fn new(policy: GroupCommit, daemon: Arc<WakeEvent>, notifier: Arc<WakeEvent>) -> Self {
         let (pending, state) = (PendingCounters::default(), Mutex::default());
         Self { policy: Policy(policy), daemon, notifier, pending, state }
     }
 
-    /// How often somebody had to wait, and how often a waiter flushed by itself.
+    /// Returns how often a waiter had to wait, and how often a waiter flushed by itself.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.waits, state.inline_flushes)
     }
 
-    /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes
-    /// durable what is released.
+    /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes the
+    /// released records durable.
     pub(crate) fn wait(&self, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
         let ask = self.policy.admit(ask);
         let is_self_flushing = ask == Ask::SelfFlushing;
@@ -182,8 +186,8 @@ impl CommitQueue {
                 state.collect(space, self.pending.collect());
             }
             let now = state.snapshot(space, Instant::now());
-            // A thread whose record was not written after many tries leaves it to the daemon, which
-            // sleeps between its own.
+            // A thread whose record was not written after many attempts leaves it to the daemon,
+            // which sleeps between its own attempts.
             if !backoff.is_long() && self.policy.flushes_itself(&now, ask) {
                 state.begin_flush(space, is_self_flushing && self.policy.waits_for_group(&now));
                 state.inline_flushes += 1;
@@ -192,7 +196,8 @@ impl CommitQueue {
                 reach(Probe::FlushedByCommitter);
                 self.end_flush(space);
                 if !is_resolved(space, lsn) {
-                    // Inserted, but its release waits for a thread that is still filling in.
+                    // The record is inserted, but its release waits for a thread that is still
+                    // filling in an earlier one.
                     backoff.snooze();
                 }
                 continue;
@@ -208,7 +213,7 @@ impl CommitQueue {
         }
     }
 
-    /// Asks for everything up to `lsn` to be hardened some time.
+    /// Requests that everything up to `lsn` be hardened, without waiting for it.
     pub(crate) fn request(&self, space: &Space, lsn: Lsn) {
         if self.pending.post(lsn) {
             let mut state = self.state.lock();
@@ -217,8 +222,8 @@ impl CommitQueue {
         }
     }
 
-    /// Queues somebody to be told; gives them back when there is nothing to wait for any more. The
-    /// request has been made.
+    /// Queues a waiter; returns the waiter if there is nothing left to wait for. The request has
+    /// been made.
     pub(crate) fn queue(&self, space: &Space, lsn: Lsn, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
         if !planted!(QueuedUnseen) && is_resolved(space, lsn) {
@@ -229,8 +234,8 @@ impl CommitQueue {
         None
     }
 
-    /// What the daemon should do now. On [`Due::Now`] it has the right to flush, and
-    /// [`CommitQueue::end_flush`] must follow.
+    /// Returns what the daemon should do now. On [`Due::Now`] the daemon has the right to flush,
+    /// and [`CommitQueue::end_flush`] must follow.
     pub(crate) fn due(&self, space: &Space) -> Due {
         let mut state = self.lock_to_decide(space);
         if space.has_failed() {
@@ -248,24 +253,25 @@ impl CommitQueue {
         due
     }
 
-    /// Ends a flush: wakes those it has satisfied. If the daemon has flushed, it must go on to
-    /// [`CommitQueue::due`].
+    /// Ends a flush: wakes the waiters that it has served. If the daemon has flushed, it must then
+    /// call [`CommitQueue::due`].
     pub(crate) fn end_flush(&self, space: &Space) {
         let mut state = if planted!(LeftUnseen) { self.state.lock() } else { self.lock_to_decide(space) };
         state.end_flush(space);
-        // Afterwards: requests that are counted as served by now, perhaps without a flush, have
-        // their waiters woken here.
+        // Called after `end_flush`: it may have counted requests as served without a flush, and
+        // their waiters are woken here.
         let resolved = state.take_resolved(space);
-        // The daemon is woken before those who may take this thread's processor.
+        // The daemon is woken before the waiters, which may take this thread's processor.
         self.unlock(state, space);
         self.wake(resolved);
     }
 
-    /// Takes the lock, and note of all that has been posted. A request that is posted from now on
-    /// has to be collected by its publisher, until the lock is given back.
+    /// Takes the lock and collects everything that has been posted. Until the lock is released, the
+    /// publisher of a new request has to collect it.
     ///
     /// For threads that may lower the number of requests that can be posted. A publisher that acts
-    /// does not, so it collects without withdrawing, which would only draw others to the lock.
+    /// does not lower it, so it collects without withdrawing; withdrawing would only draw other
+    /// publishers to the lock.
     fn lock_to_decide(&self, space: &Space) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         self.pending.signal.withdraw();
@@ -273,8 +279,8 @@ impl CommitQueue {
         state
     }
 
-    /// Gives the lock back: has the daemon look in time, and says how many requests may be posted
-    /// until somebody looks.
+    /// Releases the lock: schedules the daemon in time, and sets how many requests may be posted
+    /// until the next check.
     fn unlock(&self, mut state: MutexGuard<'_, State>, space: &Space) {
         let now = Instant::now();
         let snapshot = state.snapshot(space, now);
@@ -292,7 +298,7 @@ impl CommitQueue {
         }
     }
 
-    /// Wakes all who need not wait any more, because the log has failed.
+    /// Wakes all waiters, because the log has failed.
     pub(crate) fn wake_resolved(&self, space: &Space) {
         let resolved = self.state.lock().take_resolved(space);
         self.wake(resolved);
@@ -305,19 +311,19 @@ impl CommitQueue {
         }
     }
 
-    /// Has the notifier tell somebody who did not wait here.
+    /// Has the notifier notify waiters that did not wait in this queue.
     pub(crate) fn notify(&self, wakes: Vec<Wake>) {
         self.state.lock().to_notify.extend(wakes);
         self.wake((Vec::new(), true));
     }
 
-    /// Those whom the notifier has to tell by now.
+    /// Takes the waiters that the notifier has to notify now.
     pub(crate) fn take_to_notify(&self) -> Vec<Wake> {
         std::mem::take(&mut self.state.lock().to_notify)
     }
 }
 
-/// Whether waiting for `lsn` has come to an end, one way or the other.
+/// Returns whether waiting for `lsn` has ended, with success or with failure.
 pub(crate) fn is_resolved(space: &Space, lsn: Lsn) -> bool {
     space.hardened() > lsn || space.has_failed()
 }

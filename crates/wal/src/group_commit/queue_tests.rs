@@ -26,7 +26,7 @@ fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
     queue.state.lock().daemon_looks.is_some()
 }
 
-/// With so many committers, one request may be posted in each stripe while the daemon waits for a
+/// With this many committers, one request may be posted in each stripe while the daemon waits for a
 /// group.
 const UNCOLLECTED: usize = 4 * STRIPES;
 
@@ -85,7 +85,7 @@ mod native {
         let (queue, space) = fixture(policy);
         let lsn = insert(&space);
         queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
-        // Behind a flush that somebody else makes, and that cannot serve it.
+        // Behind a flush of another thread, which cannot serve the record.
         let lsn = space.turn(false).acquire(1, 1);
         queue.state.lock().requests.add(lsn, Ask::AtOnce);
         for _ in 0..2 {
@@ -108,7 +108,7 @@ mod native {
         assert!(!end_flush(&queue, &space));
     }
 
-    /// Has so many commit at once that a flush waits for a group.
+    /// Makes so many requests at once that flushes wait for a group.
     fn group(queue: &CommitQueue, space: &Space) {
         (0..2 * GROUP_THRESHOLD).for_each(|_| queue.request(space, insert(space)));
         serve(queue, space);
@@ -119,7 +119,7 @@ mod native {
         queue.state.lock().estimate.committers
     }
 
-    /// Ends a flush that makes everything durable, and that took some time.
+    /// Ends a flush that has made everything durable and has taken a while.
     fn serve(queue: &CommitQueue, space: &Space) {
         let mut state = queue.state.lock();
         if !state.is_flushing {
@@ -145,7 +145,7 @@ mod native {
         }
     }
 
-    /// Requests of a fourth of the group, and the last of them.
+    /// Makes the requests of a fourth of the group; returns the last of their positions.
     fn fourth(queue: &CommitQueue, space: &Space) -> Lsn {
         let asks = (0..GROUP_THRESHOLD / 2).map(|_| {
             let lsn = insert(space);
@@ -165,17 +165,17 @@ mod native {
         assert_eq!(queue.counts(), (1, 1));
         assert!(queue.state.lock().estimate.self_flushed);
         queue.state.lock().estimate.flush_time = Duration::from_secs(3600);
-        // The daemon flushes only if no self-flushing waiter comes for long ...
+        // The daemon flushes only if no self-flushing waiter arrives for a long time ...
         (0..4).for_each(|_| {
             fourth(&queue, &space);
         });
         assert!(matches!(queue.due(&space), Due::In(_)));
-        // ... or can come, ...
+        // ... or none can arrive, ...
         queue.state.lock().waiters.self_flushers = 1;
         assert_eq!(queue.due(&space), Due::Now);
         queue.state.lock().waiters.self_flushers = 0;
         serve(&queue, &space);
-        // ... or if it was none who flushed last.
+        // ... or if the last flush was not made by one.
         (0..4).for_each(|_| {
             fourth(&queue, &space);
         });
@@ -198,7 +198,7 @@ mod native {
         while queue.counts().0 == 0 {
             thread::yield_now();
         }
-        // It has queued when it has given the lock back.
+        // The waiter has queued when it has released the lock.
         assert_eq!(queue.state.lock().waiters.self_flushers, 1);
         space.set_durable(space.released());
         queue.end_flush(space);
@@ -255,7 +255,7 @@ mod native {
         space.set_in_flush(space.durable());
         assert!(end_flush(&queue, &space));
         assert_eq!(collected(), 11);
-        // A group that the daemon waits for.
+        // The daemon waits for a group.
         serve(&queue, &space);
         queue.state.lock().estimate.committers = 4 * UNCOLLECTED;
         queue.request(&space, insert(&space));
@@ -306,7 +306,8 @@ mod native {
         assert_eq!(looks(), began, "it flushes, and looks afterwards");
     }
 
-    /// In a persistent buffer, a record is hardened by who releases it, which wakes nobody.
+    /// In a persistent buffer, the thread that releases a record hardens it, and wakes no other
+    /// thread.
     #[test]
     fn who_has_queued_is_woken_though_no_flush_was_needed() {
         for looks in ["who flushes", "the daemon"] {
@@ -359,8 +360,8 @@ mod native {
         space.set_durable(released);
     }
 
-    /// Threads block, post requests, have functions called and flush for each other; none of them
-    /// is forgotten.
+    /// Threads block, post requests, register functions to be called and flush for each other;
+    /// every waiter is served.
     #[test]
     fn nobody_is_forgotten_among_many() {
         const EACH: usize = 20_000;
@@ -481,7 +482,7 @@ mod loom_models {
         }
     }
 
-    /// Two committers, one of which may flush for itself while the other queues; the daemon serves
+    /// Two committers. One of them may flush for itself while the other queues; the daemon serves
     /// the rest.
     #[test]
     fn every_committer_is_woken() {
@@ -491,8 +492,8 @@ mod loom_models {
         );
     }
 
-    /// Two self-flushing waiters of a group: the one that asks last may flush for both, and the
-    /// daemon may come before.
+    /// Two self-flushing waiters of a group: the last one to make its request may flush for both,
+    /// unless the daemon flushes first.
     #[test]
     fn every_self_flushing_waiter_goes_on() {
         two_beside_the_daemon(
@@ -508,13 +509,13 @@ mod loom_models {
         );
     }
 
-    /// Two threads harden a record each, by `harden`, and the daemon serves the rest.
+    /// Two threads harden one record each with `harden`, and the daemon serves the rest.
     fn two_beside_the_daemon(prepare: fn(&mut State), harden: fn(&CommitQueue, &Space, Lsn)) {
         model(move || {
             let shared = Arc::new(fixture(policy()));
             prepare(&mut shared.0.state.lock());
-            // Both records are there before anyone waits: that releases come in order has its own
-            // model.
+            // Both records are inserted before a thread waits. The order of releases has a model of
+            // its own.
             let lsns = [insert(&shared.1), insert(&shared.1)];
             let threads = lsns.map(|lsn| {
                 let shared = Arc::clone(&shared);
@@ -529,13 +530,13 @@ mod loom_models {
                 thread::spawn("daemon", move || daemon(&shared.0, &shared.1, lsns[1])).unwrap()
             };
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            // The daemon sleeps for good when they did not need it: it is woken once more.
+            // The daemon sleeps for ever if the threads did not need it, so it is woken once more.
             shared.0.daemon.wake();
             flusher.join().unwrap();
         });
     }
 
-    /// A request that nobody waits for is served too.
+    /// A request without a waiter is served too.
     #[test]
     fn a_request_reaches_the_daemon() {
         model(|| {
@@ -562,8 +563,8 @@ mod loom_models {
         thread::spawn(name, move || work(&shared.0, &shared.1, lsns)).unwrap()
     }
 
-    /// A request that is posted while a committer flushes for itself, and that nobody waits for, is
-    /// served too.
+    /// A request that is posted while a committer flushes for itself is served too, even without a
+    /// waiter.
     #[test]
     fn a_request_posted_during_a_flush_is_served() {
         model(|| {
@@ -581,15 +582,15 @@ mod loom_models {
             shared.0.request(&shared.1, lsns[1]);
             committer.join().unwrap();
             if shared.1.durable() > lsns[1] {
-                // The daemon may sleep for good.
+                // The daemon may otherwise sleep for ever.
                 shared.0.daemon.wake();
             }
             flusher.join().unwrap();
         });
     }
 
-    /// Of a group's requests, which the daemon waits for, some are posted and left to it: all of
-    /// them are served.
+    /// The daemon waits for the requests of a group. Some of them are posted and left to the
+    /// daemon; all of them are served.
     #[test]
     fn requests_of_a_group_reach_the_daemon() {
         model(|| {
@@ -605,8 +606,8 @@ mod loom_models {
         });
     }
 
-    /// Who has queued is told even if its record is hardened, by a release into a persistent
-    /// buffer, while a flush ends.
+    /// A queued waiter is notified even if a release into a persistent buffer hardens its record
+    /// while a flush ends.
     #[test]
     fn a_release_while_a_flush_ends_wakes_who_has_queued() {
         model(|| {
@@ -632,8 +633,9 @@ mod loom_models {
         });
     }
 
-    /// Who has requested and goes on to wait is served whichever of the two the daemon sees; the
-    /// one who does not wait is called exactly once.
+    /// A thread that makes a request and then waits is served, no matter which of the two the
+    /// daemon sees. The function of the other request, which has no waiting thread, is called
+    /// exactly once.
     #[test]
     fn waiting_after_a_request_makes_no_second_one() {
         use duramen_sync::atomic::{AtomicUsize, Ordering};
@@ -665,8 +667,8 @@ mod loom_models {
         });
     }
 
-    /// The notifier hears of everybody who is queued before the log fails, and ends when it is told
-    /// to stop.
+    /// The notifier gets every waiter that queues before the log fails, and ends when it is told to
+    /// stop.
     #[test]
     fn the_notifier_leaves_nobody_out() {
         use duramen_sync::atomic::{AtomicUsize, Ordering};
@@ -710,7 +712,7 @@ mod loom_models {
         });
     }
 
-    /// Failure wakes those, too, whose records the flush that fails was writing.
+    /// A failure also wakes the waiters whose records the failing flush was writing.
     #[test]
     fn failure_of_a_flush_wakes_those_it_was_for() {
         model(|| {
@@ -736,7 +738,7 @@ mod loom_models {
         });
     }
 
-    /// Failure wakes those who wait.
+    /// A failure wakes all waiters.
     #[test]
     fn failure_wakes_everyone() {
         model(|| {

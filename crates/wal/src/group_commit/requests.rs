@@ -1,54 +1,55 @@
-//! Requests to harden the log, as far as group commit is concerned with them: how many, how far,
-//! since when.
+//! Requests to harden the log, as group commit counts them: their number, their highest position,
+//! and the time of the first one.
 
 use duramen_sync::clock::Instant;
 use duramen_types::Lsn;
 
-/// What a waiter wants of the queue.
+/// What a waiter needs from the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
-    /// A flush for a group of commits, as the policy says.
+    /// A flush for a group of commits, when the policy says so.
     Grouped,
-    /// A flush as soon as possible: no commit, but something that commits may have to wait for.
+    /// A flush as soon as possible. The waiter does not commit, but commits may have to wait for
+    /// it.
     AtOnce,
-    /// Nothing: [`crate::group_commit::queue::CommitQueue::request`] has been called.
+    /// Nothing more: [`crate::group_commit::queue::CommitQueue::request`] has been called.
     Requested,
-    /// Nothing, as before. The thread may have left other commits in flight, too, and can flush for
-    /// all of them.
+    /// Nothing more, as with `Requested`. The thread may have other commits in flight too, and can
+    /// flush for all of them.
     SelfFlushing,
 }
 
-/// Some requests together.
+/// The sum of several requests.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub(crate) count: usize,
-    /// Those of them that block a thread.
+    /// How many of them block a thread.
     pub(crate) blocked: usize,
     /// The highest position among them.
     pub(crate) highest: Lsn,
-    /// When the first of them came.
+    /// When the first of them arrived.
     pub(crate) first: Option<Instant>,
-    /// One of them cannot wait for a group.
+    /// Whether one of them cannot wait for a group.
     pub(crate) has_priority: bool,
 }
 
 impl Requests {
-    /// One more, for the record at `lsn`.
+    /// Adds a request for the record at `lsn`.
     pub(crate) fn add(&mut self, lsn: Lsn, ask: Ask) {
         self.blocked += usize::from(ask == Ask::Grouped);
         self.has_priority |= ask == Ask::AtOnce;
         self.add_posted(1, lsn, None);
     }
 
-    /// So many more that block no thread, for records up to `highest`. They came after `since`;
-    /// now, if that is `None`.
+    /// Adds `count` requests that block no thread, for records up to `highest`. They arrived after
+    /// `since`, or now if that is `None`.
     pub(crate) fn add_posted(&mut self, count: usize, highest: Lsn, since: Option<Instant>) {
         self.count += count;
         self.highest = self.highest.max(highest);
         self.first.get_or_insert_with(|| since.unwrap_or_else(Instant::now));
     }
 
-    /// `earlier` ones join them.
+    /// Adds the `earlier` requests to these.
     pub(crate) fn join(&mut self, earlier: Self) {
         self.count += earlier.count;
         self.blocked += earlier.blocked;

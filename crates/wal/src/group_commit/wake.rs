@@ -1,4 +1,4 @@
-//! Those who wait for the log, and how they are told.
+//! The waiters for the log, and how they are notified.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,34 +8,34 @@ use std::task::Waker;
 use duramen_sync::thread::Parker;
 use duramen_sync::{Arc, Mutex};
 
-/// How a waiter is told.
+/// How a waiter is notified.
 pub(crate) enum Wake {
-    /// A thread is unparked.
+    /// Unpark a thread.
     Thread(Arc<Parker>),
-    /// A thread is unparked that could flush by itself if it did not sleep.
+    /// Unpark a self-flushing waiter: a thread that could flush by itself if it were not parked.
     SelfFlusher(Arc<Parker>),
-    /// A task is woken.
+    /// Wake a task.
     Task(Arc<Mutex<Waker>>),
-    /// A function is called.
+    /// Call a function.
     Call(Box<dyn FnOnce() + Send>),
 }
 
 impl Wake {
-    /// Tells the waiter. A panic of code that is not the log's ends here: others wait for the
-    /// thread that calls this.
+    /// Notifies the waiter. A panic of foreign code ends here, because others wait for the calling
+    /// thread.
     pub(crate) fn tell(self) {
         let told = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Thread(parker) | Self::SelfFlusher(parker) => parker.unpark(),
             Self::Task(task) => {
-                // Not called under the lock: it may run the task, which takes it. The task may end
-                // with its waker here.
+                // Called without the lock: the waker may run the task, which takes the lock. The
+                // task may end here, and its waker with it.
                 let waker = std::mem::replace(&mut *task.lock(), Waker::noop().clone());
                 waker.wake();
             }
             Self::Call(call) => call(),
         }));
         if let Err(payload) = told {
-            // Whose destructor may panic, too.
+            // The destructor of the payload may panic, too.
             std::mem::forget(payload);
         }
     }
@@ -52,12 +52,12 @@ impl fmt::Debug for Wake {
     }
 }
 
-/// Those who wait, by what they wait for and in the order in which they came.
+/// The waiters, ordered by the position that they wait for and then by arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters<P> {
     waiting: BTreeMap<(P, u64), Wake>,
     came: u64,
-    /// Those of them that are [`Wake::SelfFlusher`]s.
+    /// How many waiters are [`Wake::SelfFlusher`]s.
     pub(crate) self_flushers: usize,
 }
 
@@ -72,13 +72,13 @@ impl<P: Ord + Copy> Waiters<P> {
         self.waiting.len()
     }
 
-    /// The furthest position that somebody waits for.
+    /// Returns the furthest position that a waiter waits for.
     pub(crate) fn last(&self) -> Option<P> {
         self.waiting.last_key_value().map(|((position, _), _)| *position)
     }
 
-    /// Takes those out, from the first on, for whom `is_over` says so: threads, and wakers and
-    /// functions that are not the log's code.
+    /// Removes waiters, from the lowest position on, as long as `is_over` accepts the position.
+    /// Returns threads and foreign code (wakers and functions) separately.
     pub(crate) fn take(&mut self, is_over: impl Fn(P) -> bool) -> (Vec<Arc<Parker>>, Vec<Wake>) {
         let (mut threads, mut foreign) = (Vec::new(), Vec::new());
         while let Some(first) = self.waiting.first_entry().filter(|first| is_over(first.key().0)) {

@@ -1,23 +1,24 @@
-//! The wake-up protocol between threads that publish work without a lock and the attendant, who
-//! does it.
+//! The wake-up protocol between threads that publish work without a lock and the attendant, the
+//! thread that does the work.
 //!
-//! Most published work changes nothing: the attendant is busy and looks again anyway, or it has set
-//! itself a time and waits for more. If each publisher took a lock or woke somebody, threads would
-//! spend more time on that than on the log buffer. So the attendant says how much unseen work it
+//! Most published work needs no action: the attendant is busy and will look again anyway, or it has
+//! set a timer and is collecting more work. If each publisher took a lock or woke a thread, that
+//! would cost more time than the log buffer itself. So the attendant states how much unseen work it
 //! will find by itself, and a publisher acts only if there is more.
 //!
 //! # Protocol
-//! 1. A publisher makes its work known where the attendant will look: in [`PendingCounters`], or in
-//!    memory of its own.
-//! 2. It asks [`WorkSignal::is_unattended`]. If so, it has to act: it does the attendant's work, or
-//!    wakes the attendant ([`WorkSignal::claim`]).
-//! 3. The attendant calls [`WorkSignal::attend`] as soon as it is certain to look later, and says
+//! 1. A publisher puts its work where the attendant will look: in [`PendingCounters`], or in memory
+//!    of its own.
+//! 2. The publisher calls [`WorkSignal::is_unattended`]. If that returns true, the publisher has to
+//!    act: it does the attendant's work, or wakes the attendant ([`WorkSignal::claim`]).
+//! 3. The attendant calls [`WorkSignal::attend`] as soon as it is certain to look later, and states
 //!    how much may be published until then.
-//! 4. Before it relies on a look, to decide something or to sleep, it calls
-//!    [`WorkSignal::withdraw`], and looks afterwards. (If it finds work without withdrawing, it
-//!    need not: see [`WorkSignal::look`].)
+//! 4. Before the attendant relies on a look, to decide something or to sleep, it calls
+//!    [`WorkSignal::withdraw`], and looks afterwards. (An attendant that finds work without
+//!    withdrawing need not withdraw: see [`WorkSignal::look`].)
 //!
-//! Both sides write, execute a sequentially consistent fence, and read what the other side writes:
+//! Each side writes, executes a sequentially consistent fence, and reads what the other side
+//! writes:
 //!
 //! | publisher | attendant |
 //! |---|---|
@@ -25,58 +26,63 @@
 //! | fence | fence |
 //! | read `attended` | look for work |
 //!
-//! One of the fences comes first. If it is the publisher's, the attendant finds the work; if it is
-//! the attendant's, the publisher finds that nobody attends. So no work is unseen by both.
+//! One of the fences comes first. If the publisher's fence is first, the attendant finds the work.
+//! If the attendant's fence is first, the publisher finds that there is no attendant. So at least
+//! one side sees the work.
 //!
-//! Two use this. In the [commit queue](crate::group_commit::queue) the lock of the queue makes its holder the attendant, and
-//! publishers who have to act take the lock. In a [shared commit round](crate::several::commit_rounds) the
-//! attendant is a daemon, which publishers have to wake.
+//! Two components use this protocol. In the [commit queue](crate::group_commit::queue), the holder
+//! of the queue lock is the attendant, and publishers that have to act take the lock. In a [shared
+//! commit round](crate::several::commit_rounds), a daemon is the attendant, and publishers that
+//! have to act wake it.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::{CachePadded, Striped};
 use duramen_types::Lsn;
 
-/// How much work may be published that the attendant has not seen. See the module's header.
+/// How much work may be published that the attendant has not seen. See the module header.
 #[derive(Debug, Default)]
 pub(crate) struct WorkSignal {
-    /// A line of its own: all publishers read it, and it seldom changes.
+    /// On its own cache line: all publishers read it, and it seldom changes.
     attended: CachePadded<AtomicUsize>,
 }
 
 impl WorkSignal {
-    /// Whether the caller, who has just published work, has to act; so many pieces are unseen.
+    /// Returns whether the caller, which has just published work, has to act. `unseen` pieces of
+    /// work are unseen.
     pub(crate) fn is_unattended(&self, unseen: usize) -> bool {
-        // Pairs with the one in `withdraw`.
+        // Pairs with the fence in `withdraw`.
         fence(Ordering::SeqCst);
         unseen > self.attended.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller, who has just published work, has to wake the attendant: it is the first
-    /// to find that nobody attends.
+    /// Returns whether the caller, which has just published work, has to wake the attendant,
+    /// because the caller is the first to find that nothing attends.
     pub(crate) fn claim(&self) -> bool {
         self.is_unattended(1) && self.attended.swap(usize::MAX, Ordering::AcqRel) == 0
     }
 
-    /// Whether the attendant has to look: it attends, or has been woken since it withdrew.
+    /// Returns whether the attendant has to look: it attends, or has been woken since it withdrew.
     pub(crate) fn is_attended(&self) -> bool {
         self.attended.load(Ordering::Acquire) > 0
     }
 
-    /// The attendant will look later; until then so many pieces of work may be published unseen.
+    /// Declares that the attendant will look later. Until then, `pieces` pieces of work may be
+    /// published unseen.
     pub(crate) fn attend(&self, pieces: usize) {
         if self.attended.load(Ordering::Relaxed) != pieces {
             self.attended.store(pieces, Ordering::Release);
         }
     }
 
-    /// From now on work is found by a following look, or its publisher acts.
+    /// Ends attendance: from now on, a later look finds the published work, or its publisher acts.
     pub(crate) fn withdraw(&self) {
         self.attend(0);
-        // Pairs with the one in `is_unattended`.
+        // Pairs with the fence in `is_unattended`.
         fence(Ordering::SeqCst);
     }
 
-    /// What `work` finds. If that is nothing, the attendant has withdrawn and may sleep.
+    /// Returns the work that `work` finds. If there is none, the attendant has withdrawn and may
+    /// sleep.
     pub(crate) fn look<T>(&self, work: impl Fn() -> Option<T>) -> Option<T> {
         work().or_else(|| {
             self.withdraw();
@@ -89,23 +95,23 @@ impl WorkSignal {
     }
 }
 
-/// A power of two.
+/// The number of stripes, a power of two.
 pub(crate) const STRIPES: usize = if cfg!(duramen_loom) { 2 } else { 32 };
 
-/// Requests to harden the log that nobody has collected, counted in stripes. Few threads use each,
-/// so its cache line stays with them. A stripe knows how many requests were posted and the highest
-/// position among them, and nothing else.
+/// Requests to harden the log that have not been collected yet, counted in stripes. Few threads use
+/// each stripe, so its cache line stays with them. A stripe holds the number of posted requests and
+/// the highest position among them, and nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCounters {
     stripes: Striped<Stripe, STRIPES>,
-    /// How many may be pending in each stripe.
+    /// Limits the number of pending requests in each stripe.
     pub(crate) signal: WorkSignal,
 }
 
 #[derive(Debug, Default)]
 struct Stripe {
     count: AtomicUsize,
-    /// The highest position that has been asked for here, ever.
+    /// The highest position ever requested in this stripe.
     highest: AtomicU64,
 }
 
@@ -114,13 +120,12 @@ impl PendingCounters {
     pub(crate) fn post(&self, lsn: Lsn) -> bool {
         let (_, stripe) = self.stripes.own();
         stripe.highest.fetch_max(lsn.get(), Ordering::Relaxed);
-        // Release: whoever collects the count finds the position.
+        // Release: the thread that collects the count finds the position.
         let pending = stripe.count.fetch_add(1, Ordering::Release) + 1;
         self.signal.is_unattended(pending)
     }
 
-    /// Collects what has been posted: how many requests, and the highest position, stripe by
-    /// stripe.
+    /// Collects the posted requests: their number and highest position, for each stripe.
     pub(crate) fn collect(&self) -> impl Iterator<Item = (usize, Lsn)> {
         let has_some = |stripe: &&Stripe| stripe.count.load(Ordering::Relaxed) > 0;
         self.stripes.iter().filter(has_some).map(|stripe| {

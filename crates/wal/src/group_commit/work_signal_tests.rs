@@ -56,7 +56,7 @@ mod native {
                     if signal.claim() {
                         event.wake();
                     }
-                    // Now and then the attendant finds everything, and sleeps.
+                    // From time to time the attendant finds all work done, and sleeps.
                     if piece % 64 == 0 {
                         thread::sleep(Duration::from_micros(50));
                     }
@@ -79,8 +79,8 @@ mod native {
         publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
     }
 
-    /// Of requests that are posted while an attendant attends, withdraws and collects, each is
-    /// collected once, by the attendant or by its publisher.
+    /// Each request that is posted while an attendant attends, withdraws and collects is collected
+    /// once, by the attendant or by its publisher.
     #[test]
     fn every_post_is_collected_once() {
         const EACH: usize = 50_000;
@@ -101,8 +101,8 @@ mod native {
             pending.signal.withdraw();
             collected += collect(&pending);
         }
-        // The attendant ends withdrawn: whatever it has not found has been collected by a
-        // publisher.
+        // The attendant has withdrawn at the end, so the publishers have collected every request
+        // that it has not found.
         collected += publishers.into_iter().map(|publisher| publisher.join().unwrap()).sum::<usize>();
         assert_eq!(collected, 3 * EACH);
         assert_eq!(collect(&pending), 0);
@@ -141,8 +141,8 @@ mod loom_models {
         });
     }
 
-    /// Step 3: what is published while the attendant looks is found when it looks again, as it says
-    /// that it will.
+    /// Step 3: work that is published while the attendant looks is found when the attendant looks
+    /// again, as it has declared.
     #[test]
     fn models_attend_and_look_again() {
         model(3, || {
@@ -163,7 +163,8 @@ mod loom_models {
         });
     }
 
-    /// Two stripes hold no more than is attended, each, but for what publishers act for.
+    /// Each of two stripes holds no more requests than are attended, except those for which
+    /// publishers act.
     #[test]
     fn models_attend_a_limited_number() {
         model(3, || {
@@ -178,7 +179,7 @@ mod loom_models {
         });
     }
 
-    /// Steps 2 and 4 where the publisher wakes the attendant, which sleeps when it finds nothing. A
+    /// Steps 2 and 4 where the publisher wakes the attendant, which sleeps when it finds no work. A
     /// lost wake-up is a deadlock, which loom reports.
     #[test]
     fn models_wake_an_attendant_that_sleeps() {
