@@ -1,5 +1,5 @@
-//! The log device `file`: the buffer is ordinary memory, and a flush to the segments hardens what
-//! is in it.
+//! The log device `file`: the buffer is ordinary memory, and a flush to the segments hardens its
+//! records.
 
 use duramen_types::{Gsn, Lsn};
 
@@ -10,7 +10,7 @@ use crate::error::{Result, WalError};
 use crate::format::record::NewRecord;
 use crate::segments::pool::Segments;
 
-/// The segments alone.
+/// The device that consists of the segments alone.
 #[derive(Debug)]
 pub(crate) struct FileDevice(pub(super) Flusher);
 
@@ -24,7 +24,7 @@ impl Device for FileDevice {
     }
 
     unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees the contract of `Flusher::fill`.
         unsafe { self.0.fill(tail, lsn, record, gsn, durable) };
     }
 
@@ -44,14 +44,15 @@ impl Device for FileDevice {
         tail.space.durable()
     }
 }
-/// A buffer in ordinary memory for a log that ends at `end`, with the beginning of its last block.
+/// Creates a buffer in ordinary memory for a log that ends at `end`, and fills in the beginning of
+/// the last block of the log.
 pub(super) fn buffer(bytes: usize, block: &[u8], end: Lsn) -> Result<Ring> {
     let ring = Ring::new(bytes).map_err(|error| WalError::System {
         what: format!("{bytes} bytes of memory for the log buffer"),
         reason: format!("{error}; ask for a smaller one"),
     })?;
     let start = Lsn::new(end.get() - block.len() as u64);
-    // SAFETY: nobody else has the ring yet.
+    // SAFETY: no other thread has the ring yet.
     unsafe { ring.bytes_mut(start, block.len()) }.copy_from_slice(block);
     Ok(ring)
 }

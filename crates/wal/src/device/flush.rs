@@ -1,22 +1,22 @@
 //! Writing the released part of the log buffer to the segments.
 //!
-//! A flush writes from the block in which the durable part ends to the released end, whole blocks.
-//! Full blocks go straight from the ring. The last block is usually not full: what is released of
-//! it goes through a scratch block, padded with zeros, since other threads are filling in the rest
-//! of it in the ring. The next flush writes that block again; should that write be torn, the
-//! sectors before the durable end are the same in both versions.
+//! A flush writes whole blocks, from the block in which the durable part ends to the released end.
+//! Full blocks go directly from the ring. The last block is usually not full, and other threads are
+//! filling in the rest of it in the ring. So the released part of the last block goes through a
+//! scratch block, padded with zeros. The next flush writes that block again. If that write is torn,
+//! the sectors before the durable end are the same in both versions.
 //!
-//! In a log whose records are not sealed when they are inserted ([`Sealing`]), it seals them
-//! before: it computes their checksums and writes them into the ring. A flush covers whole records,
-//! and each record is new in one flush only, so each is sealed once, and what is written again of a
-//! block is sealed already. Nobody else looks at those bytes of the ring: who inserts has finished
-//! with them, and reading is done from the segments.
+//! If insertion does not seal records ([`Sealing`]), the flush seals them before it writes: it
+//! computes their checksums and writes them into the ring. A flush covers whole records, and each
+//! record is new in exactly one flush. So each record is sealed once, and the part of a block that
+//! is written again is already sealed. No other thread accesses those bytes of the ring: the
+//! inserting thread has finished with them, and readers read the segments.
 //!
-//! A buffer in persistent memory is written out when it fills up: then it is about de-staging, not
-//! about commits.
+//! A buffer in persistent memory is written out when it fills up. There a flush serves de-staging,
+//! not commits.
 //!
-//! The durable position moves only when everything below it is on the device, and only to where the
-//! released part ended when the flush began, which is the end of a record.
+//! The durable position moves only when everything below it is on the device. It moves only to the
+//! end of the released part at the start of the flush, which is the end of a record.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
@@ -32,11 +32,11 @@ use crate::options::Sealing;
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
 
-/// Up to so many bytes go out in one durable write; more are written in parts of this size,
-/// followed by a sync.
+/// Up to this many bytes are written in one durable write. Larger amounts are written in parts of
+/// this size, followed by a sync.
 const WRITE_BYTES: u64 = 1 << 20;
 
-/// Writes the log buffer out.
+/// Writes the log buffer to the segments.
 #[derive(Debug)]
 pub(crate) struct Flusher {
     files: Arc<SegmentFiles>,
@@ -50,7 +50,7 @@ impl Flusher {
         Self { files, sealing, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Whether records are sealed when they are flushed, and no sooner.
+    /// Returns whether records are sealed when they are flushed, and not before.
     pub(crate) fn seals_at_flush(&self) -> bool {
         self.sealing == Sealing::AtFlush
     }
@@ -60,8 +60,8 @@ impl Flusher {
     /// # Safety
     /// As for [`crate::device::Device::fill`].
     pub(crate) unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn) {
-        // SAFETY: the space is the caller's, the flusher touches nothing behind what has been
-        // released, and there is room, so what lay there before is on the device.
+        // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
+        // There is room, so the bytes that lay here before are on the device.
         let space = unsafe { tail.ring.bytes_mut(lsn, record_bytes(record.payload.len())) };
         encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, durable);
         filled(record, space);
@@ -81,27 +81,27 @@ impl Flusher {
         seal(records, &self.files.identity, from);
     }
 
-    /// Flushes and bytes written.
+    /// Returns the number of flushes and of bytes written.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.flushes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Makes everything below `to`, which is released, durable in the segments, and tells so;
-    /// returns whether there was anything. `written` comes before the space is used again. One
-    /// thread at a time. After an error that passes, nothing has been written, and it can be tried
-    /// again.
+    /// Makes everything below `to`, which is released, durable in the segments, and publishes the
+    /// new durable position; returns whether there was anything to write. `written` is called
+    /// before the space is reused. One thread at a time may flush. After a transient error nothing
+    /// has been written, and the caller can retry.
     pub(crate) fn flush(&self, tail: Tail<'_>, segments: &Segments, to: Lsn, written: impl FnOnce()) -> Result<bool> {
         let Tail { ring, space, .. } = tail;
         let from = space.durable();
-        // After `to` has been looked at: on a log that has failed, space is released that was never
+        // Checked after `to` has been read: a log that has failed releases space that was never
         // filled in.
         if from == to || space.has_failed() {
             return Ok(false);
         }
         space.set_in_flush(to);
         if self.seals_at_flush() {
-            // SAFETY: everything below `to` is released, so nobody fills it in any more; nobody
-            // reuses it before it is durable; and nobody but a flush reads the ring.
+            // SAFETY: everything below `to` is released, so no thread fills it in any more; no
+            // thread reuses it before it is durable; and only a flush reads the ring.
             let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
             self.seal(fresh, from);
         }
@@ -118,15 +118,15 @@ impl Flusher {
     /// Writes `[from, to)`, which is stable, to the segments, durably.
     pub(crate) fn write(&self, ring: &Ring, segments: &Segments, from: u64, to: u64) -> Result<()> {
         let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
-        // Nothing to do for what was inserted under a reservation.
+        // Does nothing for records that were inserted under a log reservation.
         segments.ensure(end, to - from)?;
-        // All of them before anything is written: a file that cannot be opened at this moment does
-        // no harm.
+        // All files are opened before anything is written, so that a file that cannot be opened at
+        // this moment does no harm.
         let pieces = self.files.pieces(start, end).map(|piece| Ok((piece, self.files.file_at(piece.0)?)));
         let pieces = pieces.collect::<Result<Vec<_>>>()?;
-        // SAFETY: everything below `to` is released, so nobody fills it in any more, and nobody
-        // reuses it before it is durable; the part of the first block below `from` is kept too (see
-        // `space`).
+        // SAFETY: everything below `to` is released, so no thread fills it in any more, and no
+        // thread reuses it before it is durable. The part of the first block below `from` is kept
+        // too (see `space`).
         let stable = unsafe { ring.bytes(Lsn::new(start), (to - start) as usize) };
         let (blocks, rest) = stable.split_at((full - start) as usize);
         let mut scratch = None;

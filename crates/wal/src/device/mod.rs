@@ -1,31 +1,32 @@
-//! The log device: what makes the records in the log buffer durable.
+//! The log device, which makes the records in the log buffer durable.
 //!
-//! [`Device`] is the seam between one log ([`crate::stream`]) and its device, which works on the
-//! [`Tail`] of that log. With the device `file` the buffer is ordinary memory, and a flush to the
-//! segments hardens records. With the device `nvm` the buffer lies in persistent memory and records
-//! are hardened without a flush; the segments are written when the buffer fills up (*de-staging*).
-//! With both, space in the buffer is used again only when the segments hold what was in it.
+//! [`Device`] is the interface between one log ([`crate::stream`]) and its device, which works on
+//! the [`Tail`] of that log. With the device `file` the buffer is ordinary memory, and a flush to
+//! the segments hardens records. With the device `nvm` the buffer lies in persistent memory and
+//! records are hardened without a flush; the segments are written when the buffer fills up
+//! (*de-staging*). With both devices, space in the buffer is reused only when the segments hold its
+//! contents.
 //!
-//! What the operations promise when they return:
+//! The guarantees of each operation when it returns:
 //!
 //! - [`Device::fill`]: the caller may release the record. With `file` the record is in the buffer.
-//!   With `nvm` it is durable, or, behind volatile caches, durable after a fence of this thread.
-//! - [`Device::fence`]: no commit waits for the calling thread's earlier records.
+//!   With `nvm` it is durable; behind volatile caches it becomes durable with the next fence of
+//!   this thread.
+//! - [`Device::fence`]: no commit waits for earlier records of the calling thread.
 //! - [`Device::look`]: `Space::hardened` is up to date.
 //! - [`Device::wait`]: one record and all before it are hardened, or the log has failed. With
 //!   `file` the thread waits for a flush, with `nvm` for the threads that inserted the records.
-//! - [`Device::harden_released`]: everything released is hardened, if a flush is not needed for
-//!   that.
-//! - [`Device::flush`]: requests that nobody waits for in person have made progress, and so have
-//!   insertions that wait for room.
+//! - [`Device::harden_released`]: everything released is hardened, if that needs no flush.
+//! - [`Device::flush`]: requests without a waiting thread have made progress, and so have
+//!   insertions that wait for space.
 //! - [`Device::write_out`]: the segments hold more, and `Space::durable` says so, if anything could
-//!   be written. With `file` that is all that is released, with `nvm` all that is hardened.
+//!   be written. With `file` this is everything released, with `nvm` everything hardened.
 //! - [`Device::destage`]: the segments hold everything that was hardened before the call.
-//! - [`Device::give_up`]: the segments alone are the log, if they hold everything.
+//! - [`Device::give_up`]: the segments alone form the log, if they hold everything.
 //!
-//! One thread at a time calls `write_out`: with `file` the commit queue sees to that, with `nvm` a
-//! lock of the device. Where a flush seals records ([`Device::takes_unsealed`]), insertions do not
-//! pass through this seam: the log puts records straight into the buffer.
+//! One thread at a time calls `write_out`: with `file` the commit queue ensures that, with `nvm` a
+//! lock of the device. Where a flush seals records ([`Device::takes_unsealed`]), insertions bypass
+//! this interface: the log writes records directly into the buffer.
 
 mod file;
 pub(crate) mod flush;
@@ -51,7 +52,7 @@ use crate::options::{GroupCommit, WalOptions};
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
 
-/// The end of one log in memory, as its device sees it.
+/// The end of one log in memory, as its device accesses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail<'a> {
     pub(crate) ring: &'a Ring,
@@ -60,95 +61,96 @@ pub(crate) struct Tail<'a> {
 }
 
 impl Tail<'_> {
-    /// Brings `Space::released` up to date, if the insertion design leaves that to its readers.
+    /// Updates `Space::released`, if the insertion design leaves that to readers.
     pub(crate) fn collect(&self) {
         self.insertion.collect(self.space);
     }
 }
 
-/// The device of one log. The defaults are those of a device that hardens records by flushes alone.
+/// The device of one log. The default methods are those of a device that hardens records by flushes
+/// alone.
 pub(crate) trait Device: Debug + Send + Sync {
-    /// Writes the buffer to the segments.
+    /// Returns the flusher, which writes the buffer to the segments.
     fn writer(&self) -> &Flusher;
 
-    /// How `Space` knows what is hardened.
+    /// Returns how `Space` learns what is hardened.
     fn hardening(&self) -> Hardening {
         Hardening::Flushed
     }
 
-    /// When the daemon and the committers flush.
+    /// Returns the limits that decide when the daemon and the committers flush.
     fn group_commit(&self, options: &WalOptions) -> GroupCommit {
         options.group_commit
     }
 
-    /// Whether a record may be put into the buffer without a checksum, instead of by
+    /// Returns whether a record may be written into the buffer without a checksum, instead of by
     /// [`Device::fill`].
     fn takes_unsealed(&self) -> bool {
         false
     }
 
-    /// Fills `record` in at `lsn`. The log is `durable` so far.
+    /// Fills `record` in at `lsn`. The log is durable up to `durable`.
     ///
     /// # Safety
-    /// The space of the record has been handed out to the caller alone and has not been released,
+    /// The space of the record has been allocated to the caller alone and has not been released,
     /// and there is room for it.
     unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn);
 
-    /// Makes what the calling thread has inserted durable, if that is left to it: it commits, or is
-    /// about to wait for something else than the log.
+    /// Makes the calling thread's records durable, if the threads do that themselves. The thread is
+    /// committing, or is about to wait for anything other than the log.
     fn fence(&self) {}
 
-    /// Brings `Space::hardened` up to date, where that is left to its readers.
+    /// Updates `Space::hardened`, where readers have to do that.
     fn look(&self, _tail: Tail<'_>) {}
 
-    /// Blocks until waiting for `lsn` is over. `for_flush` waits until a flush has brought that
-    /// about.
+    /// Blocks until waiting for `lsn` is over. `for_flush` waits until a flush has achieved that.
     fn wait(&self, tail: Tail<'_>, lsn: Lsn, for_flush: &dyn Fn());
 
-    /// Hardens what is released of one of several logs that are hardened together, without the
-    /// others, of which it learns only when somebody commits.
+    /// Hardens the released part of one log among several with shared commit rounds, without the
+    /// other logs. Otherwise such a log learns what is hardened only when a thread commits.
     fn harden_released(&self, _tail: Tail<'_>) {}
 
-    /// Does the daemon's work, for it or for a thread that flushes in its place; returns whether
-    /// there was any. `write_out` calls [`Device::write_out`] and deals with its outcome.
+    /// Does the daemon's work, for the daemon or for a thread that flushes in its place; returns
+    /// whether there was any work. `write_out` calls [`Device::write_out`] and handles its outcome.
     fn flush(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> bool;
 
-    /// Writes to the segments what can be written; returns whether there was anything. After an
-    /// error that passes nothing has been written, and the caller can try again.
+    /// Writes everything that can be written to the segments; returns whether there was anything.
+    /// After a transient error nothing has been written, and the caller can retry.
     fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool>;
 
-    /// Writes everything that is hardened by now to the segments, unless the log fails; returns up
-    /// to where they should hold the log then. `write_out` is as for [`Device::flush`].
+    /// Writes everything that is hardened at this moment to the segments, unless the log fails;
+    /// returns the position up to which they should then hold the log. `write_out` is as for
+    /// [`Device::flush`].
     fn destage(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> Lsn;
 
-    /// Gives the ring up, if there is one and the segments hold everything; returns whether they
-    /// need not name it any more. The log has been stopped.
+    /// Releases the ring, if there is one and the segments hold everything; returns whether the
+    /// segments need not name it any more. The log has been stopped.
     fn give_up(&self, _tail: Tail<'_>) -> bool {
         false
     }
 
-    /// The device belongs to this generation from now on; see [`WalOptions::generation`].
+    /// Assigns the device to this generation; see [`WalOptions::generation`].
     fn set_generation(&self, _generation: u64) {}
 
-    /// A warning, if hardened records survive less than a power cut.
+    /// Returns a warning if hardened records might not survive a power cut.
     fn shortfall(&self) -> Option<String> {
         None
     }
 
-    /// What threads know to be durable, if that is left to them.
+    /// Returns what each thread has made durable, if the threads fence their own records.
     fn passive(&self) -> Option<&Arc<Passive>> {
         None
     }
 
-    /// The persistent memory of the buffer.
+    /// Returns the persistent memory of the buffer.
     fn region(&self) -> Option<&Region> {
         None
     }
 }
 
-/// The device of the log in `files`, which goes on at `end`, and memory for its buffer: the ring
-/// that has been `found`, if there is one. `passive` is what [`Passive::of`] says; this is a
-/// database's `only` log, or one of several.
+/// Creates the device of the log in `files`, which continues at `end`, and the memory for its
+/// buffer: the ring that has been `found`, if there is one. `passive` is the result of
+/// [`Passive::of`]. `only` says whether this is a database's only log or one of several.
 pub(crate) fn start(
     options: &WalOptions,
     files: &Arc<SegmentFiles>,

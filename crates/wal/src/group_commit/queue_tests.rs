@@ -633,8 +633,8 @@ mod loom_models {
         });
     }
 
-    /// A thread that makes a request and then waits is served, no matter which of the two the
-    /// daemon sees. The function of the other request, which has no waiting thread, is called
+    /// A thread that makes a request and then waits is served, whether the daemon sees the request
+    /// or the waiter. The function of the other request, which has no waiting thread, is called
     /// exactly once.
     #[test]
     fn waiting_after_a_request_makes_no_second_one() {

@@ -1,5 +1,6 @@
-//! The log device `nvm`: the buffer is a ring in persistent memory, which is durable itself. See
-//! [`ring`] for what is in it, and [`passive`] for what is hardened where caches are volatile.
+//! The log device `nvm`: the buffer is a ring in persistent memory, which is itself durable.
+//! [`ring`] describes its contents, and [`passive`] determines what is hardened where caches are
+//! volatile.
 
 pub(crate) mod open;
 pub(crate) mod passive;
@@ -27,12 +28,12 @@ use crate::options::{GroupCommit, Sealing, WalOptions};
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
 
-/// Records up to this size are made on the stack.
+/// Records up to this size, in bytes, are built on the stack.
 const STACK_BYTES: usize = 512;
 
-/// How long a waiter gives others to fill in and to fence what is before its own record. Then it
-/// drains processors, or, if a record is still being filled in, whose thread has been descheduled,
-/// sleeps so long.
+/// How long a waiter lets other threads fill in and fence the records before its own. After that it
+/// drains processors. If a record is still being filled in, because its thread has been
+/// descheduled, the waiter sleeps for this long instead.
 const PATIENCE: Duration = Duration::from_micros(60);
 
 /// A ring in use, and the segments behind it.
@@ -41,19 +42,19 @@ pub(crate) struct NvmDevice {
     ring: NvmRing,
     log: LogId,
     writer: Flusher,
-    /// The right to de-stage.
+    /// The lock that a thread holds while it de-stages.
     destaging: Mutex<()>,
-    /// Where caches are volatile, or if the log is hardened together with others.
+    /// Present where caches are volatile, or if the log shares commit rounds with others.
     passive: Option<Arc<Passive>>,
-    /// The threads' cells, if there are any, are about this log only. Several logs are hardened
-    /// together: see [`crate::several::commit_rounds`].
+    /// Whether the threads' cells, if there are any, concern this log only. Several logs share
+    /// commit rounds: see [`crate::several::commit_rounds`].
     only: bool,
     stalled: Stalled,
 }
 
 impl NvmDevice {
     /// Makes the ring that has been `found` the buffer of the log in `files`, which ends at `end`.
-    /// `block` is the part of the log's last block before that. The rest is as for
+    /// `block` is the part of the log's last block before `end`. The other arguments are as for
     /// [`crate::device::start`].
     pub(crate) fn take(
         found: FoundRing,
@@ -69,7 +70,7 @@ impl NvmDevice {
         let device = Self {
             ring,
             log: files.identity.log,
-            // What is released is hardened: it has to be whole.
+            // Released records count as hardened, so they have to be complete.
             writer: Flusher::new(Arc::clone(files), Sealing::AtInsertion),
             destaging: Mutex::new(()),
             passive,
@@ -90,8 +91,8 @@ impl NvmDevice {
         self.passive.as_deref().filter(|_| self.only)
     }
 
-    /// Makes all that is released hardened, though threads that have inserted it have not seen to
-    /// that.
+    /// Hardens everything that is released, even if the threads that inserted it have not fenced
+    /// it.
     fn drain(&self, tail: Tail<'_>) {
         let Some(passive) = self.passive.as_deref().filter(|_| self.ring.streams()) else { return };
         let released = || {
@@ -103,7 +104,8 @@ impl NvmDevice {
         tail.space.set_hardened(drained.unwrap_or(Lsn::ZERO));
     }
 
-    /// Whether waiting for `lsn` is over, once what has been put off is looked at.
+    /// Returns whether waiting for `lsn` is over, after an update of the hardened position if
+    /// necessary.
     fn is_resolved(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
         is_resolved(tail.space, lsn) || {
             self.look(tail);
@@ -122,15 +124,15 @@ impl Device for NvmDevice {
     }
 
     fn group_commit(&self, options: &WalOptions) -> GroupCommit {
-        // Nobody waits for company. Bytes are for de-staging.
+        // No committer waits for a group. The limit of bytes serves de-staging.
         GroupCommit { transactions: 1, bytes: options.ring_bytes / 2, time: Duration::ZERO }
     }
 
     unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, _durable: Lsn) {
         let (bytes, hardened) = (record_bytes(record.payload.len()), tail.space.hardened());
         if !self.ring.streams() {
-            // SAFETY: the caller's word, and whoever de-stages reads nothing behind what has been
-            // released.
+            // SAFETY: the caller guarantees the contract of `fill`, and a thread that de-stages
+            // reads nothing behind the released end.
             unsafe { self.writer.fill(tail, lsn, record, gsn, hardened) };
             self.ring.stored(lsn, bytes);
             return;
@@ -216,7 +218,7 @@ impl Device for NvmDevice {
     }
 
     fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool> {
-        // What others have streamed can be read when it is durable.
+        // Records that other threads have streamed can be read once they are durable.
         let to = tail.space.hardened();
         self.writer.flush(tail, segments, to, || self.ring.set_destaged(to))
     }
@@ -233,7 +235,7 @@ impl Device for NvmDevice {
 
     fn give_up(&self, tail: Tail<'_>) -> bool {
         let durable = tail.space.durable();
-        // Somebody may have been told of a commit while the log was being closed.
+        // A commit may have been acknowledged while the log was being closed.
         let is_destaged = tail.space.hardened() == durable && tail.space.released() == durable;
         if is_destaged {
             self.ring.set_clean();

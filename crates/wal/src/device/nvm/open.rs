@@ -1,4 +1,5 @@
-//! The ring of a log that is opened: what it holds is brought to the segments first.
+//! The ring of a log that is being opened. The contents of the ring are first written to the
+//! segments.
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
@@ -13,7 +14,7 @@ use crate::segments::files::SegmentFiles;
 use crate::segments::pool::{Limits, Segments};
 use crate::segments::recover::Found;
 
-/// A ring, and what has been found in it.
+/// A ring and the state found in it.
 #[derive(Debug)]
 pub(crate) struct FoundRing {
     pub(super) ring: NvmRing,
@@ -21,7 +22,7 @@ pub(crate) struct FoundRing {
 }
 
 impl FoundRing {
-    /// The ring for a new log, if it is to have one.
+    /// Opens the ring for a new log, if its device is a ring.
     pub(crate) fn for_new(options: &WalOptions, identity: &Identity) -> Result<Option<Self>> {
         let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
         let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, false)?;
@@ -29,8 +30,8 @@ impl FoundRing {
         Ok(Some(Self { ring, found }))
     }
 
-    /// The ring for the log that has been found, if it is to have one; what it holds of the log is
-    /// in the segments when this returns.
+    /// Opens the ring for the log that has been found, if its device is a ring. When this function
+    /// returns, the segments hold the part of the log that is in the ring.
     pub(crate) fn find(
         disk: &Arc<dyn Disk>,
         options: &WalOptions,
@@ -47,8 +48,8 @@ impl FoundRing {
         let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, exists)?;
         let in_ring = ring.find(identity, found.ring)?;
         if let Some((from, to)) = in_ring.tail {
-            // It is brought to the segments again if the power goes off soon, and must not be less
-            // then.
+            // If the power fails soon, opening writes this part to the segments again. The part
+            // must not be shorter then.
             ring.make_durable(from, to);
         }
         let this = Self { ring, found: in_ring };
@@ -57,19 +58,20 @@ impl FoundRing {
         {
             let limits = limits(options, Some(&this));
             let segments = Segments::new(Arc::clone(&found.home), Arc::clone(&found.files), found.start, limits);
-            // What is in the ring has been acknowledged: it must find room.
+            // The records in the ring have been acknowledged, so there must be space for them.
             segments.lift_limit(true);
             let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
             let last = found.files.span().map(|(_, last)| last);
             writer.write(&this.ring.buffer(), &segments, from.get(), to.get())?;
-            // A segment that is made takes the place of a spare with its number.
+            // A newly created segment takes the place of the spare with its number.
             found.spares.retain(|spare| Some(*spare) <= last || !found.files.has(*spare));
         }
         Ok(Some(this))
     }
 
-    /// Has the ring hold nothing, before the log is cut somewhere in the segments: what the ring
-    /// holds now would otherwise be brought there again, should the cutting be interrupted.
+    /// Empties the ring before the log is cut at a position in the segments. If the cut is
+    /// interrupted, opening would otherwise write the present contents of the ring to the segments
+    /// again.
     pub(crate) fn empty(&mut self, files: &SegmentFiles) -> Result<()> {
         if let Some((from, to)) = self.found.tail
             && from < to
@@ -80,7 +82,8 @@ impl FoundRing {
         Ok(())
     }
 
-    /// Refuses a ring that does not reach as far as the segments do: it is not as it was left.
+    /// Refuses a ring whose end differs from the end of the segments: it is not in the state in
+    /// which the log left it.
     pub(crate) fn check_end(&self, end: Lsn) -> Result<()> {
         match self.found.tail {
             Some((_, to)) if to != end => Err(self.ring.refuse(format!(
@@ -91,7 +94,7 @@ impl FoundRing {
     }
 }
 
-/// The bounds on segments, if the end of the log is in this ring.
+/// Returns the limits on segments, given the `ring` that the end of the log lies in.
 pub(crate) fn limits(options: &WalOptions, ring: Option<&FoundRing>) -> Limits {
     Limits {
         max_bytes: options.max_bytes,

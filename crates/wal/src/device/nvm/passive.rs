@@ -1,32 +1,34 @@
-//! Passive group commit: what is hardened in rings in persistent memory when caches are volatile,
-//! without a barrier for each record (Wang and Johnson, *Scalable Logging through Emerging
-//! Non-Volatile Memory*, section 4.1).
+//! Passive group commit: it determines what is hardened in rings in persistent memory behind
+//! volatile caches, without a barrier for each record (Wang and Johnson, *Scalable Logging through
+//! Emerging Non-Volatile Memory*, section 4.1).
 //!
 //! Records are streamed past the caches. They are durable when the processor has drained its
-//! write-combining buffers, which a thread sees to, for its own records, when it commits or is
-//! about to wait for something, as for a lock, a latch or a page from disk. A commit is hardened
-//! when everything before it is durable, records of other threads included: in its log, or, with
-//! several, up to its GSN in all of them ([`crate::several::commit_rounds`]). The threads' side is
-//! the same, and is here. One log's GSNs are its LSNs.
+//! write-combining buffers. A thread drains them for its own records when it commits or is about to
+//! wait for something, such as a lock, a latch or a page from disk. A commit is hardened when every
+//! record before it is durable, including the records of other threads: every record before it in
+//! its log or, with several logs, every record up to its GSN in all of them
+//! ([`crate::several::commit_rounds`]). The threads' side is the same in both cases, and is here.
+//! The GSNs of a single log are its LSNs.
 //!
-//! Each thread has a cell. `dgsn` is the GSN below which all of its records are durable; its
-//! highest bit says that it has inserted more since (*dirty*). A thread sets the bit before it
-//! streams its first record, and clears it after a fence. So for whoever wants to know what is
-//! hardened: it looks first at what is released, and at the cells then. All that is released has
-//! been streamed by threads that had set their bits before; each of them is either found dirty, or
-//! has fenced since. In a database's only log the least `dgsn` of those that are dirty bounds what
-//! is hardened ([`Passive::bound`]). GSNs of records that a thread inserts into different logs are
-//! in no order; there it is those that are dirty who have to fence once more, which `fences` tells
-//! ([`Passive::behind`]). Threads that are clean do not count, however long they have been idle.
+//! Each thread has a cell. `dgsn` is the GSN below which all of its records are durable; the
+//! highest bit says that the thread has inserted more since (*dirty*). A thread sets the bit before
+//! it streams its first record, and clears it after a fence. A thread that determines what is
+//! hardened first reads the released position, and then the cells. Every released record has been
+//! streamed by a thread that had set its bit before. The reader finds each of these threads either
+//! dirty or fenced since. In a database's only log, the least `dgsn` of the dirty threads bounds
+//! what is hardened ([`Passive::bound`]). In several logs, the GSNs of the records that one thread
+//! inserts into different logs are in no order. There each dirty thread has to fence once more, and
+//! `fences` shows whether it has ([`Passive::behind`]). Clean threads do not count, however long
+//! they have been idle.
 //!
 //! # Stragglers
-//! A thread that stays dirty holds the others back: it runs a long transaction, sleeps, or has
-//! ended. After a while who waits drains the buffers of all processors instead
-//! ([`duramen_pmem::drain_processors`]): everything that was released before is durable then,
-//! whoever has inserted it, in whatever log. A straggler that inserts nothing more must not be
-//! drained again. Its cell counts the beginnings and ends of its insertions (`work`): if the count
-//! was even before the draining and is still the same, it has nothing that is not durable. Only its
-//! owner writes to `dgsn` and `work`; whoever drains writes to `drained_work`.
+//! A thread that stays dirty delays the others: it runs a long transaction, sleeps, or has ended.
+//! After a while, a waiter drains the buffers of all processors instead
+//! ([`duramen_pmem::drain_processors`]). Then every record that was released before is durable, in
+//! all logs and from all threads. A straggler that inserts nothing more must not cause another
+//! draining. Its cell counts the beginnings and ends of its insertions (`work`). If the count was
+//! even before the draining and is still the same, all records of the thread are durable. Only its
+//! owner writes to `dgsn` and `work`; the draining thread writes to `drained_work`.
 
 use std::time::Duration;
 
@@ -38,24 +40,24 @@ use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::options::{LogDevice, WalOptions};
 
-/// Threads that may share rings without a fence for each record.
+/// Maximum number of threads that may share rings without a fence for each record.
 const MAX_THREADS: usize = 1024;
 
-/// When nothing has been hardened for so long that could be, the daemon drains processors. Most
-/// transactions commit sooner.
+/// The daemon drains processors when nothing has been hardened for this long although there are
+/// records to harden. Most transactions commit sooner.
 const STALLED: Duration = Duration::from_micros(100);
 
-/// Bit of `dgsn`: the thread has inserted more since.
+/// Bit of `dgsn`: the thread has inserted records since.
 const DIRTY: u64 = 1 << 63;
 /// No `work` has this value.
 const NEVER: u64 = u64::MAX;
 
-/// What each thread knows to be durable.
+/// What each thread has made durable.
 #[derive(Debug)]
 pub(crate) struct Passive {
-    /// By the numbers of threads.
+    /// A hash table of cells, keyed by thread number.
     places: Box<[Place]>,
-    /// In the order in which threads came.
+    /// In the order in which threads have registered.
     cells: Box<[CachePadded<Cell>]>,
     used: AtomicUsize,
     registering: Mutex<()>,
@@ -65,7 +67,8 @@ pub(crate) struct Passive {
     signals: AtomicU64,
 }
 
-/// Where the cell of a thread is. Places collide, and the next one is tried.
+/// An entry of the hash table: where the cell of a thread is. After a collision, the next entry is
+/// tried.
 #[derive(Debug, Default)]
 struct Place {
     /// Number of the thread, plus one.
@@ -82,15 +85,15 @@ struct Cell {
     drained_work: AtomicU64,
     /// Fences of the thread that have made something durable.
     fences: AtomicU64,
-    /// A bit for each log that it has inserted into since the last of them. The owner's alone, as
-    /// is the count.
+    /// A bit for each log that the thread has inserted into since its last fence. Only the owner
+    /// accesses this field and writes the count.
     logs: AtomicU64,
-    /// Requests of the thread to harden something, and the highest GSN among them.
+    /// The number of requests of the thread to harden records, and the highest GSN among them.
     requests: AtomicU64,
     requested: AtomicU64,
 }
 
-/// A thread that held others up, and how often it had fenced by then.
+/// A thread that delayed others, and its number of fences at that time.
 #[derive(Debug)]
 pub(crate) struct Behind {
     cell: usize,
@@ -100,20 +103,21 @@ pub(crate) struct Behind {
 /// A thread that is inserting a record.
 #[derive(Debug)]
 pub(crate) struct Writing<'a> {
-    /// Without one, each record is fenced.
+    /// Without a cell, the thread fences each record.
     cell: Option<&'a Cell>,
 }
 
 impl Passive {
-    /// If it is left to threads to know what is durable, in a database's `only` log, or in several
-    /// logs that are hardened together.
+    /// Creates the cells if the threads fence their own records: in a database's `only` log, or in
+    /// several logs that share commit rounds.
     pub(crate) fn of(options: &WalOptions, only: bool) -> Option<Arc<Self>> {
         let LogDevice::Nvm(nvm) = &options.device else { return None };
         let is_passive = nvm.domain == Domain::VolatileCache || options.shared_synchronizations && !only;
         is_passive.then(|| Arc::new(Self::new(MAX_THREADS, nvm.drain)))
     }
 
-    /// For so many threads in the course of time; those that come later fence each record.
+    /// Creates cells for `threads` threads over the lifetime of the log; threads that come later
+    /// fence each record.
     pub(crate) fn new(threads: usize, drain_by: DrainBy) -> Self {
         let cell = || Cell {
             dgsn: AtomicU64::new(0),
@@ -136,31 +140,33 @@ impl Passive {
         }
     }
 
-    /// Times that all processors were drained, signals that took, and times that a thread fenced.
+    /// Returns how often all processors were drained, how many signals that took, and how often a
+    /// thread fenced.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let fences = self.cells().iter().map(|cell| cell.fences.load(Ordering::Relaxed)).sum();
         (self.drains.load(Ordering::Relaxed), self.signals.load(Ordering::Relaxed), fences)
     }
 
-    /// Requests to harden that [`Passive::request`] has counted.
+    /// Returns the number of requests to harden that [`Passive::request`] has counted.
     pub(crate) fn requests(&self) -> u64 {
         self.cells().iter().map(|cell| cell.requests.load(Ordering::Relaxed)).sum()
     }
 
-    /// Those in use.
+    /// Returns the cells in use.
     fn cells(&self) -> &[CachePadded<Cell>] {
         &self.cells[..self.used.load(Ordering::Acquire)]
     }
 
-    // ----- what the owner of a cell does -----
+    // ----- the owner of a cell -----
 
-    /// The calling thread is about to stream the record of `gsn` to this log's ring, and to release
-    /// it afterwards.
+    /// Marks the calling thread as dirty before it streams the record of `gsn` to the ring of this
+    /// log. The thread releases the record afterwards.
     #[inline]
     pub(crate) fn begin(&self, gsn: Gsn, log: LogId) -> Writing<'_> {
         let cell = self.cell(true);
         if let Some(cell) = cell {
-            // Nobody else writes these. Who finds the record released finds them, too.
+            // Only this thread writes these fields. A thread that finds the record released finds
+            // them, too.
             cell.work.store(cell.work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             cell.logs.store(cell.logs.load(Ordering::Relaxed) | 1 << log.get(), Ordering::Relaxed);
             let dgsn = cell.dgsn.load(Ordering::Relaxed);
@@ -171,17 +177,18 @@ impl Passive {
         Writing { cell }
     }
 
-    /// The record has been streamed.
+    /// Ends the writing of a record that has been streamed.
     #[inline]
     pub(crate) fn end(&self, writing: Writing<'_>, region: &Region) {
         match writing.cell {
-            // Release: the record has been streamed before.
+            // Release: the record has been streamed before this store.
             Some(cell) => cell.work.store(cell.work.load(Ordering::Relaxed) + 1, Ordering::Release),
             None => region.fence(),
         }
     }
 
-    /// Makes what the calling thread has inserted durable; `region` is where the ring of a log is.
+    /// Makes the calling thread's records durable. `region` returns the memory of the ring of a
+    /// log.
     pub(crate) fn fence<'r>(&self, region: impl Fn(LogId) -> &'r Region) {
         let Some(cell) = self.cell(false) else { return };
         let dgsn = cell.dgsn.load(Ordering::Relaxed);
@@ -192,15 +199,15 @@ impl Passive {
                 logs &= logs - 1;
             }
             cell.logs.store(0, Ordering::Relaxed);
-            // Release: the fence comes before. Who finds a later record released finds this count,
-            // too.
+            // Release: the fence comes before this store. A thread that finds a later record
+            // released finds this count, too.
             cell.fences.store(cell.fences.load(Ordering::Relaxed) + 1, Ordering::Release);
             cell.dgsn.store(dgsn & !DIRTY, Ordering::Release);
         }
     }
 
-    /// Takes note that the calling thread asks for everything up to `gsn` to be hardened; returns
-    /// whether it has a cell to note it in.
+    /// Notes that the calling thread requests that everything up to `gsn` be hardened; returns
+    /// whether the thread has a cell for the note.
     pub(crate) fn request(&self, gsn: Gsn) -> bool {
         let Some(cell) = self.cell(true) else { return false };
         cell.requests.store(cell.requests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -210,13 +217,13 @@ impl Passive {
         true
     }
 
-    /// The highest GSN that [`Passive::request`] has noted.
+    /// Returns the highest GSN that [`Passive::request`] has noted.
     pub(crate) fn requested(&self) -> Gsn {
         let requested = self.cells().iter().map(|cell| cell.requested.load(Ordering::Acquire));
         Gsn::new(requested.max().unwrap_or(0))
     }
 
-    /// The calling thread's cell, if it has one or can be given one.
+    /// Returns the calling thread's cell, if it has one or can be given one.
     #[inline]
     fn cell(&self, wanted: bool) -> Option<&Cell> {
         let owner = thread::id().wrapping_add(1);
@@ -230,7 +237,7 @@ impl Passive {
         if wanted { self.register(owner) } else { None }
     }
 
-    /// The places where a thread may be, one after the other.
+    /// Returns the entries of the hash table where a thread may be, in probing order.
     fn place_of(&self, owner: u64) -> impl Iterator<Item = &Place> {
         let mask = self.places.len() - 1;
         let first = (owner.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
@@ -245,23 +252,23 @@ impl Passive {
         let place = self.place_of(owner).find(|place| place.owner.load(Ordering::Relaxed) == 0)?;
         place.cell.store(number, Ordering::Relaxed);
         place.owner.store(owner, Ordering::Release);
-        // Before the thread's first record is released.
+        // Stored before the thread's first record is released.
         self.used.store(number + 1, Ordering::Release);
         Some(cell)
     }
 
-    // ----- what others make of the cells -----
+    // ----- other threads -----
 
-    /// Everything below is durable, of what was `released` before the call, in a database's only
-    /// log.
+    /// Returns the position below which everything is durable, given what was `released` before the
+    /// call, in a database's only log.
     pub(crate) fn bound(&self, released: Lsn) -> Lsn {
         let dirty = self.cells().iter().filter_map(|cell| cell.dirty_from());
         let bound = dirty.map(Gsn::get).min().filter(|_| !planted!(OwnFenceOnly));
         Lsn::new(bound.map_or(released.get(), |bound| bound.min(released.get())))
     }
 
-    /// The threads that may have a record that is not durable, of what was released before the
-    /// call, in any log.
+    /// Returns the threads that may have a record that was released before the call and is not
+    /// durable, in any log.
     pub(crate) fn behind(&self) -> Vec<Behind> {
         let behind = |(cell, its): (usize, &CachePadded<Cell>)| {
             let is_other = || its.logs.load(Ordering::Relaxed) & 1 == 0;
@@ -272,16 +279,16 @@ impl Passive {
         self.cells().iter().enumerate().filter_map(behind).collect()
     }
 
-    /// Whether one that [`Passive::behind`] has found is so still: it has not fenced since, nor
-    /// been drained.
+    /// Returns whether a thread that [`Passive::behind`] has found is still behind: it has not
+    /// fenced since, and has not been drained.
     pub(crate) fn is_behind(&self, &Behind { cell, fences }: &Behind) -> bool {
         let cell = &self.cells[cell];
         cell.dirty_from().is_some() && cell.fences.load(Ordering::Acquire) == fences
     }
 
-    /// Makes everything durable that has been released when `look` is called; returns what that
-    /// says, or `None` if the system does not support it. These are the regions of all logs. Some
-    /// ten microseconds.
+    /// Makes everything durable that has been released when `look` is called; returns the result of
+    /// `look`, or `None` if the system does not support draining. `regions` are the regions of all
+    /// logs. Takes some ten microseconds.
     pub(crate) fn drain<'r, T>(
         &self,
         regions: impl IntoIterator<Item = &'r Region>,
@@ -301,7 +308,7 @@ impl Passive {
         Some(looked)
     }
 
-    /// As [`Passive::drain`], for one of several logs only.
+    /// Drains as [`Passive::drain`] does, for only one of several logs.
     pub(crate) fn drain_one<T>(&self, region: &Region, look: impl FnOnce() -> T) -> Option<T> {
         let looked = look();
         self.drain_processors([region]).then_some(looked)
@@ -320,28 +327,30 @@ impl Passive {
 }
 
 impl Cell {
-    /// The GSN below which all of the thread's records are durable, unless all of them are.
+    /// Returns the GSN below which all of the thread's records are durable, or `None` if all of
+    /// them are.
     #[inline]
     fn dirty_from(&self) -> Option<Gsn> {
-        // First: that of a thread that has begun to insert since is odd, or another.
+        // `dgsn` is read before `work`: the `work` of a thread that has begun to insert since is
+        // odd, or differs.
         let dgsn = self.dgsn.load(Ordering::Acquire);
         let is_drained = || self.work.load(Ordering::Acquire) == self.drained_work.load(Ordering::Acquire);
         (dgsn & DIRTY != 0 && !is_drained()).then_some(Gsn::new(dgsn & !DIRTY))
     }
 }
 
-/// What the daemon saw when it looked last.
+/// The state at the daemon's last check.
 #[derive(Debug, Default)]
 pub(crate) struct Stalled {
-    /// Everything below was hardened ...
+    /// Everything below this position was hardened ...
     at: AtomicU64,
-    /// ... since this time, in nanoseconds, and nothing else.
+    /// ... since this time, in nanoseconds, and nothing else was.
     since: AtomicU64,
 }
 
 impl Stalled {
-    /// Whether nobody has hardened anything for long, though there is something to harden. For the
-    /// daemon.
+    /// Returns whether nothing has been hardened for long although there are records to harden.
+    /// Only the daemon calls this.
     pub(crate) fn look(&self, hardened: Lsn, released: Lsn) -> bool {
         let now = Instant::now().nanos();
         let (at, since) = (self.at.load(Ordering::Relaxed), self.since.load(Ordering::Relaxed));

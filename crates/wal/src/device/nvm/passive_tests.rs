@@ -8,7 +8,7 @@ use crate::test_support::what_is_sure;
 const LEN: u64 = 4096;
 const RECORD: u64 = 8;
 
-/// A log of words in simulated memory, released in order.
+/// A log of words in simulated memory, which are released in order.
 struct Log {
     passive: Passive,
     region: Region,
@@ -27,13 +27,13 @@ impl Log {
         Lsn::new(self.released.load(Ordering::Acquire))
     }
 
-    /// Inserts record `number`; it is released if all before it is.
+    /// Inserts record `number` and releases it if all records before it are released.
     fn insert(&self, number: u64) {
         let lsn = number * RECORD;
         let writing = self.passive.begin(Gsn::new(lsn), LogId::ZERO);
         self.region.stream(lsn, &[&(number + 1).to_ne_bytes()]);
         self.passive.end(writing, &self.region);
-        // Who comes too early leaves it: nobody is told that it is released.
+        // A record that comes too early is not released, and no thread takes it for released.
         let _ = self.released.compare_exchange(lsn, lsn + RECORD, Ordering::AcqRel, Ordering::Relaxed);
     }
 
@@ -45,7 +45,7 @@ impl Log {
         self.passive.drain([&self.region], || self.released()).unwrap()
     }
 
-    /// Everything that is hardened survives every power cut.
+    /// Checks that every hardened record survives every power cut.
     fn check(&self, hardened: Lsn) {
         let region = what_is_sure(&self.memory, LEN);
         for number in 0..hardened.get() / RECORD {
@@ -121,14 +121,14 @@ mod one_by_one {
             });
         }
         on_another_thread(&log, |log| log.insert(4));
-        // Numbers of threads may be those of threads that have ended.
+        // A new thread may have the number of a thread that has ended.
         let bound = log.passive.bound(log.released());
         log.check(bound);
     }
 }
 
-/// Every interleaving of threads that insert, commit, look and drain: what is taken for hardened
-/// survives.
+/// Every interleaving of threads that insert, commit, look and drain: every record that counts as
+/// hardened survives.
 #[cfg(duramen_loom)]
 mod models {
     use super::*;
@@ -155,7 +155,8 @@ mod models {
         insert_and_commit();
     }
 
-    /// A bug is there for the whole process: with `--cfg duramen_planted` too, alone.
+    /// A planted bug affects the whole process, so this test, which needs `--cfg duramen_planted`,
+    /// runs alone.
     #[cfg(duramen_planted)]
     #[test]
     fn forgetting_others_is_noticed() {

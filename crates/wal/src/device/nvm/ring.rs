@@ -1,12 +1,12 @@
 //! The log device `nvm`: the log buffer in persistent memory, so that a commit needs no system
 //! call.
 //!
-//! A record is hardened when it and all before it lie in the ring, durably. With durable caches
-//! whoever inserts makes what it has filled in durable before it releases it, so the released part
-//! of the log *is* the hardened part. With volatile caches that would be a barrier for each record;
-//! [`crate::device::nvm::passive`] has the protocol that needs one for each commit. Segments are
-//! written when the ring fills up, by big sequential writes (*de-staging*), and their space is then
-//! used again.
+//! A record is hardened when it and all records before it lie in the ring, durably. With durable
+//! caches, the inserting thread makes its record durable before it releases the record, so the
+//! released part of the log *is* the hardened part. With volatile caches that would cost a barrier
+//! for each record; the protocol in [`crate::device::nvm::passive`] needs one for each commit.
+//! Large sequential writes bring the ring to the segments when it fills up (*de-staging*), and its
+//! space is then reused.
 //!
 //! ```text
 //! page 0, the header:
@@ -23,27 +23,30 @@
 //! page 1 and following: the ring. The byte of an LSN lies at `lsn mod ring_bytes`
 //! ```
 //!
-//! Numbers are little-endian. The three words from 128 on change by themselves, each in one piece.
+//! Numbers are little-endian. The three words from offset 128 on change independently, each
+//! atomically.
 //!
 //! # The ring belongs to the log
-//! While it is in use, it may hold the only copy of hardened records. So the headers of the
-//! segments name it, and the log is not opened without it; and a ring in use is not given to
-//! another log. When the log is closed in order, everything is de-staged and both are free.
+//! While the ring is in use, it may hold the only copy of hardened records. So the headers of the
+//! segments name it, and the log does not open without it; and a ring in use is not given to
+//! another log. When the log is closed in order, everything is de-staged and both the log and the
+//! ring are free.
 //!
-//! A region that has no header is only taken if all of it is zero: anything else may be somebody's.
+//! A region without a header is taken only if all of it is zero, because anything else may be
+//! another program's data.
 //!
 //! # Recovery
-//! The log goes on in the ring from the de-staged position, up to the first position that holds no
-//! valid record. That part is made durable, since it may not be if only the process has ended, and
-//! written to the segments, from the beginning of its first block, which the ring has kept; from
-//! then on recovery reads one log, from files. A crash meanwhile changes nothing: it is done again.
-//! Then everything behind the end is erased in the ring, since whole records may lie behind a hole,
-//! durably, before the de-staged position moves; so it is never in front of what could pass for a
-//! record.
+//! In the ring, the log continues from the de-staged position to the first position that holds no
+//! valid record. Opening makes that part durable, because it may not be durable if only the process
+//! has ended. It then writes the part to the segments, from the beginning of its first block, which
+//! the ring has kept. From then on recovery reads one log, from files. A crash in between changes
+//! nothing: opening repeats these steps. Then everything behind the end in the ring is erased,
+//! durably, because whole records may lie behind a hole. The de-staged position moves only after
+//! that, so it never lies in front of bytes that could pass for a record.
 //!
-//! A valid record behind the end that says that the log was hardened beyond the end when it was
-//! filled in (its backlog, see [`crate::format::record`]) proves damage, and the log refuses to
-//! open.
+//! A record states how far the log was hardened when the record was filled in (its backlog, see
+//! [`crate::format::record`]). A valid record behind the end whose statement lies beyond the end
+//! proves damage, and the log refuses to open.
 
 use duramen_pmem::{Domain, DrainBy, Drained, Mode, Region, RegionOptions, drain_processors};
 use duramen_sync::{Arc, clock};
@@ -54,17 +57,17 @@ use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, Header, Identity, decode, is_intact};
 use crate::options::NvmOptions;
 
-/// Where the ring begins in the region.
+/// Offset of the ring in the region.
 const RING: u64 = BLOCK_SIZE as u64;
 const MAGIC: [u8; 8] = *b"DURAMRNG";
 const VERSION: u32 = 1;
-/// Bytes of the part of the header that is written once.
+/// Size, in bytes, of the part of the header that is written once.
 const FIXED: usize = 64;
 const DESTAGED: u64 = 128;
 const STATE: u64 = 136;
 const GENERATION: u64 = 144;
 
-/// Bytes that the whole region has.
+/// Returns the size of the whole region in bytes.
 pub(crate) const fn region_bytes(ring_bytes: usize) -> u64 {
     RING + ring_bytes as u64
 }
@@ -76,11 +79,11 @@ pub(crate) struct NvmRing {
     ring_bytes: u64,
     streams: bool,
     drain: DrainBy,
-    /// That of the log's owner when the ring was opened.
+    /// The generation of the log's owner when the ring was opened.
     generation: u64,
 }
 
-/// What the ring is for.
+/// The state of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Blank,
@@ -88,18 +91,18 @@ enum State {
     Clean,
 }
 
-/// What is found in a ring.
+/// The state found in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    /// The ring's number.
+    /// The number of the ring.
     pub(crate) number: u64,
-    /// The end of the log that the ring holds, from its de-staged position, if anything has to be
-    /// de-staged.
+    /// The part of the log that the ring holds, from the de-staged position to the end, if anything
+    /// has to be de-staged.
     pub(crate) tail: Option<(Lsn, Lsn)>,
 }
 
 impl NvmRing {
-    /// Opens the region; it `exists` if it belongs to a log already.
+    /// Opens the region. `exists` says that it already belongs to a log.
     pub(crate) fn open(options: &NvmOptions, ring_bytes: usize, generation: u64, exists: bool) -> Result<Self> {
         let region = Region::open(
             &options.source,
@@ -123,22 +126,22 @@ impl NvmRing {
         })
     }
 
-    /// The ring as the log's buffer.
+    /// Returns the ring as the buffer of the log.
     pub(crate) fn buffer(&self) -> Ring {
         Ring::in_region(Arc::clone(&self.region), RING, self.ring_bytes as usize)
     }
 
-    /// Bytes of the ring.
+    /// Returns the size of the ring in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.ring_bytes
     }
 
-    /// A warning, if what is in the ring does not survive a power cut.
+    /// Returns a warning if the contents of the ring do not survive a power cut.
     pub(crate) fn shortfall(&self) -> Option<String> {
         self.region.shortfall()
     }
 
-    /// The error that the ring is not to be used, for this reason.
+    /// Returns the error that refuses the ring for this reason.
     pub(crate) fn refuse(&self, reason: String) -> WalError {
         WalError::WrongRing { location: self.region.location().to_owned(), reason }
     }
@@ -149,25 +152,25 @@ impl NvmRing {
 
     // ----- while the log is open -----
 
-    /// Whether records are to be made elsewhere and brought by [`NvmRing::put`], past the caches.
+    /// Returns whether records are built elsewhere and copied by [`NvmRing::put`], past the caches.
     #[inline]
     pub(crate) fn streams(&self) -> bool {
         self.streams
     }
 
-    /// Streams a record to its place. It is durable after a fence of this thread, or when all
-    /// processors have been drained.
+    /// Streams a record to its position in the ring. The record is durable after a fence of this
+    /// thread, or when all processors have been drained.
     #[inline]
     pub(crate) fn put(&self, lsn: Lsn, record: &[u8]) {
         self.region.stream(self.at(lsn), &[record]);
     }
 
-    /// The memory that it lies in.
+    /// Returns the memory region of the ring.
     pub(crate) fn region(&self) -> &Region {
         &self.region
     }
 
-    /// A record of `len` bytes has been stored in its place: makes it durable.
+    /// Makes a record of `len` bytes durable that has been stored at its position in the ring.
     pub(crate) fn stored(&self, lsn: Lsn, len: usize) {
         self.region.wrote_bytes(self.at(lsn), len);
         if !planted!(RingFenceDropped) {
@@ -175,25 +178,25 @@ impl NvmRing {
         }
     }
 
-    /// The log below `lsn` is in the segments.
+    /// Records, durably, that the segments hold the log below `lsn`.
     pub(crate) fn set_destaged(&self, lsn: Lsn) {
         self.region.store_word(DESTAGED, lsn.get().to_le());
         self.region.persist(DESTAGED, 8);
     }
 
-    /// Everything has been de-staged, and nothing will be inserted any more.
+    /// Marks the ring as clean: everything has been de-staged, and nothing more will be inserted.
     pub(crate) fn set_clean(&self) {
         self.set_state(State::Clean);
     }
 
-    /// The ring belongs to this generation from now on.
+    /// Assigns the ring to this generation, durably.
     pub(crate) fn set_generation(&self, generation: u64) {
         self.region.store_word(GENERATION, generation.to_le());
         self.region.persist(GENERATION, 8);
     }
 
-    /// Whether the ring is of the generation that counts, or of the next. One that is not was put
-    /// back: what was hardened since is not in it.
+    /// Returns whether the ring belongs to the current generation or to the next one. A ring of an
+    /// older generation was restored from a copy and lacks the records that were hardened since.
     fn is_of_generation(&self) -> bool {
         let (found, named) = (self.found_generation(), self.generation);
         named == 0 || found == named || found == named.saturating_add(1) || planted!(GenerationIgnored)
@@ -210,8 +213,8 @@ impl NvmRing {
 
     // ----- when it is opened -----
 
-    /// What the ring holds of the log of `identity`, whose segments name the ring `expected`, or
-    /// none if that is zero. Changes nothing.
+    /// Returns what the ring holds of the log of `identity`. The segments of that log name the ring
+    /// `expected`, or no ring if that is zero. Changes nothing.
     pub(crate) fn find(&self, identity: &Identity, expected: u64) -> Result<Found> {
         let missing = |what: String| {
             let other = format!("the end of the log is in another ring, with the number {expected:016x}; {what}");
@@ -251,28 +254,28 @@ impl NvmRing {
                 let end = self.end_of_records(identity, header.destaged)?;
                 Ok(Found { number: header.number, tail: Some((header.destaged, end)) })
             }
-            // Given up, or taken just before the segments could name it.
+            // The ring was released, or it was taken just before the segments could name it.
             (_, true) => Ok(Found { number: header.number, tail: None }),
         }
     }
 
-    /// Makes durable what has been found of the log in `[from, to)`. It can be seen, but if the
-    /// process has ended and the power has not, it may be in a cache, or have been streamed and not
+    /// Makes the part of the log found in `[from, to)` durable. It is readable. But if the process
+    /// has ended and the power has not failed, it may be in a cache, or have been streamed and not
     /// fenced.
     pub(crate) fn make_durable(&self, from: Lsn, to: Lsn) {
-        // Whether processors can be drained makes no difference: who has ended runs on none of
-        // them.
+        // It makes no difference whether processors can be drained: a process that has ended runs
+        // on none of them.
         let _: Drained = drain_processors([&*self.region], self.drain);
         self.region.persist(self.at(from), (to.get() - from.get()) as usize);
     }
 
-    /// Makes the ring that of the log of `identity`, which ends at `end` and is in the segments up
-    /// to there. `block` is the part of the log's last block before the end. `found` is what was in
-    /// the ring.
+    /// Assigns the ring to the log of `identity`. That log ends at `end`, and the segments hold it
+    /// up to there. `block` is the part of the log's last block before the end. `found` is the
+    /// state found in the ring.
     pub(crate) fn take(&self, identity: &Identity, found: &Found, end: Lsn, block: &[u8]) {
         let kept = end.get() - block.len() as u64;
         self.claim();
-        // What the ring holds from its de-staged position on is erased only when that position has
+        // The contents from the de-staged position on are erased only after that position has
         // moved.
         let held = found.tail.map_or(kept, |(from, _)| from.get() / RING * RING);
         self.erase(end.get(), held + self.ring_bytes);
@@ -296,7 +299,7 @@ impl NvmRing {
         let mut found = [0; FIXED];
         self.region.read(0, &mut found);
         if found != fixed {
-            // The header is no ring's while it changes.
+            // While the header changes, it is not the header of a ring.
             self.set_state(State::Blank);
             self.region.store(0, &[&fixed]);
             self.region.persist(0, FIXED);
@@ -304,7 +307,7 @@ impl NvmRing {
         self.set_state(State::InUse);
     }
 
-    /// GsnIndex a blank region as a ring, durably, before anything else is put into it: from then
+    /// Marks a blank region as a ring, durably, before anything else is written into it: from then
     /// on it is not blank.
     fn claim(&self) {
         let mut magic = [0; 8];
@@ -337,7 +340,7 @@ impl NvmRing {
             _ => return Err(self.refuse(not_a_ring())),
         };
         if state == State::Blank && (fixed[..8] == MAGIC || self.is_blank()) {
-            // Or the ring was being taken when the power went off.
+            // Or the power failed while the ring was being taken.
             return Ok(None);
         }
         if state == State::Blank || fixed[..8] != MAGIC {
@@ -371,17 +374,17 @@ impl NvmRing {
         }))
     }
 
-    /// Whether all of it is zero.
+    /// Returns whether the whole region is zero.
     fn is_blank(&self) -> bool {
         static ZEROS: [u8; RING as usize] = [0; RING as usize];
-        // SAFETY: the log is not open yet, so nobody writes to the region.
+        // SAFETY: the log is not open yet, so no thread writes to the region.
         let all = unsafe { self.region.bytes(0, region_bytes(self.ring_bytes as usize) as usize) };
         all.chunks(ZEROS.len()).all(|block| *block == ZEROS[..block.len()])
     }
 
-    /// Where the records end that follow each other from `from`.
+    /// Returns the end of the contiguous records that begin at `from`.
     fn end_of_records(&self, identity: &Identity, from: Lsn) -> Result<Lsn> {
-        // The ring holds what is not de-staged, and the block in which that begins.
+        // The ring holds the part that is not de-staged, and the block in which that part begins.
         let limit = from.get() / RING * RING + self.ring_bytes;
         let mut end = from;
         while let Some(record) = self.record_at(identity, end, limit) {
@@ -399,10 +402,10 @@ impl NvmRing {
         Ok(end)
     }
 
-    /// The record at `lsn`, if a valid one that ends before `limit` is there.
+    /// Returns the record at `lsn`, if there is a valid one that ends before `limit`.
     fn record_at(&self, identity: &Identity, lsn: Lsn, limit: u64) -> Option<crate::format::record::RecordRef<'_>> {
         let left = usize::try_from(limit.checked_sub(lsn.get())?).ok()?;
-        // SAFETY: the log is not open yet, so nobody writes to the ring.
+        // SAFETY: the log is not open yet, so no thread writes to the ring.
         let bytes = unsafe { self.region.bytes(self.at(lsn), left.min(HEADER_BYTES)) };
         let header = Header::at(bytes).filter(|header| header.is_in_place(identity, lsn))?;
         let length = header.length().filter(|length| *length <= left)?;
@@ -429,7 +432,7 @@ fn not_a_ring() -> String {
         .to_owned()
 }
 
-/// A number for a new ring. It need only be different.
+/// Returns a number for a new ring. The number only has to differ from others.
 fn new_number(identity: &Identity) -> u64 {
     let seeds = [clock::wall_micros(), clock::Instant::now().nanos(), identity.seed_at(Lsn::ZERO)];
     let mixed = seeds.into_iter().fold(0_u64, |mix, seed| {
