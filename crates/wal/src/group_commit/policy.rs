@@ -16,7 +16,7 @@
 //! | committers | the flush waits for | but at most for |
 //! |---|---|---|
 //! | blocked threads | three quarters of them | 2 flush times |
-//! | threads that go on (flush pipelining) | half of them: the other half keeps the processors busy | 4 flush times |
+//! | threads that do not block (flush pipelining) | half of them: the other half keeps the processors busy | 4 flush times |
 //! | the same, and a self-flushing waiter flushed last | the next self-flushing waiter | 4 flush times |
 //!
 //! # Self-flushing waiters

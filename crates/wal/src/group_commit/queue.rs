@@ -63,7 +63,7 @@ struct State {
     /// When the flush in progress, or the last one, began, and the hardened position at that time.
     began: Option<(Instant, Lsn)>,
     estimate: Estimate,
-    /// Requests that no flush has begun for.
+    /// Requests for which no flush has begun.
     requests: Requests,
     /// Requests that the flush in progress is for.
     in_flush: Requests,
@@ -258,8 +258,8 @@ impl CommitQueue {
     pub(crate) fn end_flush(&self, space: &Space) {
         let mut state = if planted!(LeftUnseen) { self.state.lock() } else { self.lock_to_decide(space) };
         state.end_flush(space);
-        // Called after `end_flush`: it may have counted requests as served without a flush, and
-        // their waiters are woken here.
+        // Called after `State::end_flush`, which may have counted requests as served without a
+        // flush. Their waiters are woken here.
         let resolved = state.take_resolved(space);
         // The daemon is woken before the waiters, which may take this thread's processor.
         self.unlock(state, space);
@@ -311,7 +311,7 @@ impl CommitQueue {
         }
     }
 
-    /// Has the notifier notify waiters that did not wait in this queue.
+    /// Passes waiters that did not wait in this queue to the notifier.
     pub(crate) fn notify(&self, wakes: Vec<Wake>) {
         self.state.lock().to_notify.extend(wakes);
         self.wake((Vec::new(), true));

@@ -104,7 +104,7 @@ pub(crate) const STRIPES: usize = if cfg!(duramen_loom) { 2 } else { 32 };
 #[derive(Debug, Default)]
 pub(crate) struct PendingCounters {
     stripes: Striped<Stripe, STRIPES>,
-    /// Limits the number of pending requests in each stripe.
+    /// States how many requests may be pending in each stripe.
     pub(crate) signal: WorkSignal,
 }
 

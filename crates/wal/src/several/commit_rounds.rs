@@ -23,9 +23,9 @@
 //! rounds. It advances them itself when no committer does, because all waiters are parked threads,
 //! tasks or functions to be called.
 //!
-//! Logs behind volatile caches always use rounds. Behind durable caches, records are durable when
-//! they are released, and no thread is ever dirty. A round then only replaces the sync record that
-//! each commit would otherwise have to be.
+//! Several logs behind volatile caches always use rounds. Behind durable caches, records are
+//! durable when they are released, and no thread is ever dirty. A round then only replaces the sync
+//! record that each commit would otherwise have to be.
 //!
 //! # Stragglers
 //! Threads fence when they commit, when they roll back, and before they wait for anything other

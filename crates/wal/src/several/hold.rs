@@ -1,4 +1,4 @@
-//! Keeping an open log, and copies of it, for backups.
+//! Holding an open log against recycling, and copying it, for backups.
 
 use duramen_io::Disk;
 use duramen_types::{LogId, Lsn};
@@ -35,8 +35,8 @@ impl LogHold {
     /// in `from`; no log can be continued from it.
     ///
     /// # Errors
-    /// [`WalError::OutOfRange`](crate::WalError::OutOfRange), [`WalError::Disk`](crate::WalError::Disk), or what stopped the
-    /// log.
+    /// [`WalError::OutOfRange`](crate::WalError::OutOfRange),
+    /// [`WalError::Disk`](crate::WalError::Disk), or the error that stopped the log.
     pub fn copy_to(&self, disk: &dyn Disk, from: &[Lsn], to: &[Lsn], mut progress: impl FnMut(u64)) -> Result<()> {
         let mut before = 0;
         for (log, (hold, (from, to))) in self.0.iter().zip(from.iter().zip(to)).enumerate() {

@@ -123,7 +123,7 @@ impl Log {
     ///
     /// # Errors
     /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`],
-    /// [`WalError::Region`], [`WalError::WrongRing`], or what the disk says.
+    /// [`WalError::Region`], [`WalError::WrongRing`], or the error of the disk.
     pub fn create(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16]) -> Result<Self> {
         options.validate()?;
         if let Some(home) = disk.directory() {
@@ -208,7 +208,7 @@ impl Log {
         self.log_set.reservation.unpromised()
     }
 
-    /// Returns to the logs the bytes that no transaction holds.
+    /// Gives back to the logs the bytes that no transaction holds.
     #[cfg(test)]
     pub(crate) fn give_back(&self) {
         self.log_set.reservation.give_back(self.all());
@@ -263,7 +263,7 @@ impl Log {
     /// record at or above `gsn` lies before that end.
     ///
     /// # Errors
-    /// [`WalError::Corrupt`], [`WalError::Disk`], or what stopped the log.
+    /// [`WalError::Corrupt`], [`WalError::Disk`], or the error that stopped the log.
     pub fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>> {
         let end = |(log, from): (usize, Lsn)| {
             let mut scanner = self.streams[log].scan(from);
@@ -302,7 +302,7 @@ impl Log {
     /// unable to shrink before the sync record is hardened.
     ///
     /// # Errors
-    /// [`WalError::Full`] when not even the disk has room, [`WalError::Disk`].
+    /// [`WalError::Full`] when the disk itself has no space, [`WalError::Disk`].
     pub fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
         self.log_set.synchronize(gsn, &mut Vec::new())
     }
@@ -451,7 +451,7 @@ impl Log {
 
     /// Reserves disk space for `bytes` of records, so that flushing them cannot fail for lack of
     /// space. The space is reserved in every log, because the caller need not choose the log in
-    /// advance. Insertion does not consume the reservation: return it with [`Log::unreserve`]
+    /// advance. Insertion does not consume the reservation: give it back with [`Log::unreserve`]
     /// *after* the insertions that it covers. If the calling thread has to wait, it first calls
     /// [`Log::before_blocking`].
     ///
@@ -473,13 +473,13 @@ impl Log {
         self.log_set.reservation.reserve_exactly(self.log_set.all(), bytes, |lifted| self.lift_limit(lifted))
     }
 
-    /// Returns `bytes` that [`Log::reserve`] reserved.
+    /// Gives back `bytes` that [`Log::reserve`] reserved.
     #[inline]
     pub fn unreserve(&self, bytes: u64) {
         self.log_set.reservation.unreserve(self.log_set.all(), bytes);
     }
 
-    /// Returns reserved bytes as [`Log::unreserve`] does, if no record has taken them.
+    /// Gives back reserved bytes as [`Log::unreserve`] does, if no record has taken them.
     #[inline]
     pub fn unreserve_unused(&self, bytes: u64) {
         self.log_set.reservation.unreserve_unused(self.log_set.all(), bytes);

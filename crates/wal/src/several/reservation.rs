@@ -13,11 +13,12 @@
 //! - Returned space that has become records has already moved the end of a log. It is returned to
 //!   the logs later; until then they count it as reserved.
 //!
-//! The logs refill a shard that has too little, and take back what a shard has in excess, unless
-//! another thread is doing so. A thread that finds a log full first returns to the logs all space
-//! that no transaction holds. So a reservation fails only when there is no space left, and never
-//! because space lies in another shard. A lock protects the movement of space between shards and
-//! logs. Threads that take from a shard or return to it do not need that lock.
+//! A thread that finds too little in a shard refills it from the logs. A thread that finds too much
+//! gives the excess back to the logs, unless another thread is moving space. A thread that finds a
+//! log full first gives back to the logs all space that no transaction holds. So a reservation
+//! fails only when there is no space left, and never because space lies in another shard. A lock
+//! protects the movement of space between shards and logs. Threads that take from a shard or give
+//! back to it do not need that lock.
 //!
 //! Filling a shard may wait for another thread that fills one, or for a new segment. The commits of
 //! other threads must not wait too, so a thread calls [`crate::Log::before_blocking`] before it
@@ -46,7 +47,7 @@ pub(crate) trait Limited {
     /// Reserves as [`crate::Log::reserve`] does, in one log.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
-    /// Returns space as [`crate::Log::unreserve`] does, in one log.
+    /// Gives back space as [`crate::Log::unreserve`] does, in one log.
     fn unreserve(&self, bytes: u64);
 }
 
@@ -107,13 +108,13 @@ impl LogReservation {
         self.reserve_from(self.here(), logs, bytes, before_blocking)
     }
 
-    /// Returns `bytes` that have become records, or may have.
+    /// Gives back `bytes` that have become records, or may have.
     #[inline]
     pub(crate) fn unreserve(&self, logs: &[Arc<impl Limited>], bytes: u64) {
         self.take_back_used(self.here(), logs, bytes);
     }
 
-    /// Returns `bytes` that no record has taken.
+    /// Gives back `bytes` that no record has taken.
     #[inline]
     pub(crate) fn unreserve_unused(&self, logs: &[Arc<impl Limited>], bytes: u64) {
         self.take_back(self.here(), logs, bytes);
@@ -136,8 +137,7 @@ impl LogReservation {
 
     #[inline]
     fn take_back_used(&self, shard: &Shard, logs: &[Arc<impl Limited>], bytes: u64) {
-        // Release: the thread that returns these bytes to the logs then sees the new ends of the
-        // logs.
+        // Release: the thread that gives these bytes back to the logs then sees where the logs end.
         let used = shard.used.fetch_add(bytes, Ordering::Release) + bytes;
         if used > self.step
             && let Some(_refill) = self.refill.try_lock()
@@ -186,7 +186,7 @@ impl LogReservation {
         reserved
     }
 
-    /// Returns to the logs all space that no transaction holds.
+    /// Gives back to the logs all space that no transaction holds.
     #[cold]
     pub(crate) fn give_back(&self, logs: &[Arc<impl Limited>]) {
         let _refill = self.refill.lock();
@@ -226,8 +226,8 @@ impl Shard {
     }
 }
 
-/// Returns all of `bytes` to the logs, which count them as reserved although no transaction holds
-/// them.
+/// Gives back all of `bytes` to the logs, which count them as reserved although no transaction
+/// holds them.
 fn tell(logs: &[Arc<impl Limited>], bytes: &AtomicU64) {
     let bytes = bytes.swap(0, Ordering::Acquire);
     if bytes > 0 {

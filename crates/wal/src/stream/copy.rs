@@ -1,4 +1,4 @@
-//! Keeping an open log, and copies of it, for backups.
+//! Holding an open log against recycling, and copying it, for backups.
 
 use duramen_io::{Disk, OpenMode};
 use duramen_sync::Arc;

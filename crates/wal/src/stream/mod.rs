@@ -68,8 +68,8 @@ impl Stream {
         common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
-        // If the process that set a visible name or length has ended since, that name or length
-        // need not be durable yet.
+        // A process that has ended since may have created a file or set its length without making
+        // the name or the length durable.
         found.files.sync()?;
         found.home.disk().sync_directory(&directory(found.files.identity.log))?;
         let shared = StreamInner::new(

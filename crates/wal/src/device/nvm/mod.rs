@@ -70,7 +70,7 @@ impl NvmDevice {
         let device = Self {
             ring,
             log: files.identity.log,
-            // Released records count as hardened, so they have to be complete.
+            // A released record counts as hardened, so it has to be sealed at insertion.
             writer: Flusher::new(Arc::clone(files), Sealing::AtInsertion),
             destaging: Mutex::new(()),
             passive,
