@@ -8,7 +8,7 @@
 //! - *No wait*: under the bucket's mutex the holder is added to the head. Nothing else happens.
 //! - *Wait*: under the bucket's mutex the request joins the queue. Then, without the mutex, the
 //!   transaction spins for some microseconds, publishes its wait, searches for a deadlock
-//!   (`deadlock.rs` proves that the search finds every deadlock and nothing else), and parks.
+//!   (`deadlock.rs` argues why the search finds exactly the deadlocks), and parks.
 //! - *Hand-off*: a thread that releases a lock or withdraws a request also grants the requests that
 //!   have become grantable, under the same hold of the bucket's mutex. It moves them from the queue
 //!   to the holders and sets the outcome of their waiters. After it has released the mutex, it
