@@ -1,23 +1,24 @@
-//! What a database is made of: shared by its handle, its transactions and its background threads.
+//! The parts of a database, shared by its handle, its transactions and its background threads.
 //!
-//! The parts do not know the engine. Each has a folder of its own and keeps its state apart from
-//! the code that works on it; that code borrows just what it needs:
+//! The parts do not depend on the engine. Each has a folder of its own and keeps its state apart
+//! from the code that works on this state; the code borrows only what it needs:
 //!
-//! | what is done | by | where its state is |
+//! | task | type that does it | where its state is |
 //! |---|---|---|
-//! | a checkpoint | [`Checkpoint`] | [`Checkpointer`], the control file |
-//! | going on to the next generation of files | [`Generations`] | the control file |
+//! | taking a checkpoint | [`Checkpoint`] | [`Checkpointer`], the control file |
+//! | starting the next generation of files | [`Generations`] | the control file |
 //! | reserving space in a full log | [`FullLog`] | [`LogQueue`] |
 //! | freeing pages after a commit | [`Freeing`] | [`DeferredFrees`] |
-//! | finishing what a crash has interrupted | [`recovery`](crate::recovery) | [`BackgroundRecovery`] |
+//! | finishing in-doubt transactions | [`recovery`](crate::recovery) | [`BackgroundRecovery`] |
 //! | going out of service | [`Failures`] | [`Health`] |
 //!
-//! If one of them needs the work of another, it calls the engine through [`Maintenance`].
+//! A part that needs the work of another part calls the engine through [`Maintenance`].
 //!
 //! # Lock order
-//! Transaction locks (waited for without any latch) → page latches (of tree pages only the first is
-//! waited for; bitmaps last) → the log's and the pool's own mutexes. The checkpoint mutex is taken
-//! before any latch. `docs/lock-order.md` has the whole order.
+//! Transaction locks (a transaction waits for them without any latch) → page latches (a thread
+//! waits only for its first latch of a tree page; bitmaps come last) → the mutexes of the log and
+//! of the pool. The checkpoint mutex is taken before any latch. `docs/lock-order.md` has the whole
+//! order.
 
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,23 +58,23 @@ pub(crate) struct Engine {
     pub(crate) health: Health,
     pub(crate) counters: Counters,
     pub(crate) checkpointer: Checkpointer,
-    /// The transactions that find the log full.
+    /// The queue of transactions that found the log full.
     pub(crate) log_queue: LogQueue,
-    /// Those that could not be done yet.
+    /// The deferred frees that could not be carried out yet.
     pub(crate) deferred_frees: DeferredFrees,
     pub(crate) recovery: OnceLock<RecoveryReport>,
     pub(crate) background: BackgroundRecovery,
-    /// What acknowledged commits do not survive, if that is less than a power cut.
+    /// The events that acknowledged commits do not survive, if these include less than a power cut.
     pub(crate) log_shortfall: Option<String>,
     /// The largest GSN of a commit whose locks were released before it was hardened.
     pub(crate) pre_committed: CachePadded<AtomicU64>,
-    /// Keeps others out; released when the last user of the database is gone.
+    /// Keeps other openers out; released when the last user of the database is gone.
     #[allow(dead_code, reason = "held for its drop")]
     home: DiskLock,
 }
 
 impl Engine {
-    /// One in which nothing has been done yet.
+    /// Creates an engine that has done nothing yet.
     pub(crate) fn new(
         (disk, home): (Arc<dyn Disk>, DiskLock),
         options: Options,
@@ -110,18 +111,18 @@ impl Engine {
         &*self.store.scheme
     }
 
-    /// Working memory for a new transaction, which gets its number. In a forked process, where it
-    /// can do nothing, it has none.
+    /// Returns working memory with a new transaction id for a new transaction. In a forked process,
+    /// which cannot run transactions, the context has no id.
     pub(crate) fn context(&self) -> Box<Context> {
         if self.health.is_forked() { Context::unused() } else { self.contexts.begin() }
     }
 
-    /// Looks at an error on its way to the caller: see [`Failures::note`].
+    /// Examines an error on its way to the caller: see [`Failures::note`].
     pub(crate) fn note(&self, error: Error) -> Error {
         self.failures().note(error)
     }
 
-    /// The error for a lock that was not granted.
+    /// Converts the error of a lock that was not granted.
     pub(crate) fn lock_error(&self, txn: TxnId, error: LockError) -> Error {
         match error {
             LockError::Deadlock { .. } => Error::Deadlock { txn },
@@ -130,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// Takes note of a commit that is visible to others before it is hardened.
+    /// Records a commit that is visible to other transactions before it is hardened.
     pub(crate) fn pre_commit(&self, gsn: Gsn) {
         self.pre_committed.fetch_max(gsn.get(), Ordering::AcqRel);
     }
@@ -140,8 +141,8 @@ impl Engine {
     pub(crate) fn reserve_log(&self, log: &mut TxnLog, bytes: usize) -> Result<()> {
         let has_line = || self.log_queue.has_line();
         if log.reserve_log(self.scheme(), bytes, has_line, |missing| self.reserve_in_full_log(missing))? {
-            // Long transactions grow the log, too. To look where all logs end would be a cache miss
-            // or two for each of them.
+            // Long transactions grow the log, too. Reading the end of every log would cost a cache
+            // miss or two for each log.
             self.checkpointer.wake_if_due(log.latest());
         }
         Ok(())
@@ -152,9 +153,10 @@ impl Engine {
         self.full_log().reserve(missing)
     }
 
-    /// Takes a checkpoint after doing what recovery has left and writing every dirty page out:
-    /// recovery would have nothing to redo, and the log can be recycled up to the oldest
-    /// transaction. It is taken, too, if a page cannot be redone.
+    /// Takes a checkpoint after finishing the work that recovery has left and writing every dirty
+    /// page out. Recovery from this checkpoint would have nothing to redo, and the log can be
+    /// recycled up to the oldest transaction. The checkpoint is taken even if a page cannot be
+    /// redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let never = AtomicBool::new(false);
         let finished = self.finish_in_doubt(&never);
@@ -162,7 +164,8 @@ impl Engine {
         self.new_checkpoint().take_of_clean_pages().and(finished).and(redone)
     }
 
-    /// Ends service: threads stop, later calls of transactions get [`Error::Closed`].
+    /// Ends service: background threads stop, and later calls of transactions get
+    /// [`Error::Closed`].
     pub(crate) fn stop(&self) {
         self.health.close();
         self.locks.close();

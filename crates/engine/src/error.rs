@@ -12,7 +12,7 @@ use crate::timestamp::Timestamp;
 /// Result of an engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong, in the terms of what a caller can do about it.
+/// What can go wrong. Each variant is something a caller can act on.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,30 +20,30 @@ pub enum Error {
     /// of the operation took effect; abort the transaction and run it again, as [`crate::Db::run`]
     /// does.
     ///
-    /// A thread that has several transactions open may wait for itself. The one that would wait
-    /// gets this error, too; running it again helps only when the other one has ended. A
-    /// transaction counts as open in the thread that used it last: one that was handed to another
-    /// thread, from the first call there on in that one.
+    /// A thread that has several transactions open may wait for itself. The transaction that would
+    /// wait gets this error, too; running it again helps only when the other transaction has ended.
+    /// A transaction counts as open in the thread that used it last: after a move to another
+    /// thread, it counts there from the first call that this thread makes.
     #[error("{txn} was chosen as the victim of a deadlock; abort it and run it again")]
     Deadlock {
         /// The transaction that must give way.
         txn: TxnId,
     },
-    /// The lock wait limit of [`crate::Options::lock_wait_limit`] passed. Abort the transaction and
-    /// run it again.
+    /// The wait exceeded [`crate::Options::lock_wait_limit`]. Abort the transaction and run it
+    /// again.
     #[error("{txn} waited longer than the lock wait limit; abort it and run it again")]
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,
     },
-    /// The transaction met an error earlier that leaves only [`crate::Txn::abort`] (or dropping
-    /// it).
+    /// An earlier error left the transaction in a state that allows only [`crate::Txn::abort`] or
+    /// dropping it.
     #[error("the transaction failed earlier and can only be aborted")]
     MustAbort,
-    /// The key is there already.
+    /// The key exists already.
     #[error("the key exists already; use `put` to overwrite or `update` to change it")]
     KeyExists,
-    /// The key is not there.
+    /// The key does not exist.
     #[error("the key does not exist; use `put` or `insert` to add it")]
     KeyNotFound,
     /// The key is longer than [`duramen_types::MAX_KEY_LEN`].
@@ -63,17 +63,17 @@ pub enum Error {
         limit: usize,
     },
     /// The transaction has written as many values that are too large for a leaf as one transaction
-    /// can, rolled back ones included. Nothing of the operation took effect; commit, and go on in
-    /// another transaction.
+    /// can, including those that were rolled back. Nothing of the operation took effect; commit,
+    /// and continue in another transaction.
     #[error("the transaction has written {limit} large values, which is the limit; commit, and go on in another one")]
     TooManyLargeValues {
         /// The limit.
         limit: u64,
     },
-    /// No table of this name.
+    /// There is no table of this name.
     #[error("there is no table `{name}`; create it with `create_table`")]
     NoSuchTable {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The table handle comes from another database, or from an earlier opening of this one.
@@ -85,11 +85,11 @@ pub enum Error {
     /// A table of this name exists.
     #[error("a table `{name}` exists already; open it with `open_table`")]
     TableExists {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The calling thread has a transaction open that uses the table to be dropped, and would wait
-    /// for itself.
+    /// The calling thread has a transaction open that uses the table to be dropped, so the thread
+    /// would wait for itself.
     #[error(
         "the calling thread has a transaction open that uses the table `{name}`; end it before the table is dropped"
     )]
@@ -97,23 +97,23 @@ pub enum Error {
         /// The table's name.
         name: String,
     },
-    /// A table name must have 1 to 255 bytes.
+    /// The length of a table name is outside of 1 to 255 bytes.
     #[error("a table name has 1 to {limit} bytes; `{name}` has {len}", len = name.len())]
     BadTableName {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The limit in bytes.
         limit: usize,
     },
-    /// A savepoint of another transaction or database, or one that a rollback has passed.
+    /// The savepoint belongs to another transaction or database, or was rolled back over.
     #[error("the savepoint does not belong to this transaction or was rolled back over")]
     NoSuchSavepoint,
-    /// An option makes no sense.
+    /// An option has an invalid value.
     #[error("option `{option}`: {reason}")]
     InvalidOption {
-        /// Its name.
+        /// The option's name.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong, and which values are valid.
         reason: String,
     },
     /// The database is open elsewhere.
@@ -121,7 +121,7 @@ pub enum Error {
     AlreadyOpen {
         /// The database's directory.
         path: PathBuf,
-        /// Who holds it, where known.
+        /// The process that holds it, where known.
         reason: String,
     },
     /// The directory does not hold a database that this version can open.
@@ -137,9 +137,9 @@ pub enum Error {
     WrongVersion {
         /// The file.
         file: String,
-        /// Its version.
+        /// The file's version.
         found: u32,
-        /// What this program reads.
+        /// The version that this program reads.
         supported: u32,
     },
     /// Stored data fails its checks.
@@ -147,54 +147,55 @@ pub enum Error {
     Corrupt {
         /// The file.
         file: String,
-        /// Where in the file, in bytes.
+        /// The position in the file, in bytes.
         offset: u64,
-        /// The page, when it is one.
+        /// The page, if the damage is in a page.
         page: Option<PageId>,
-        /// Which check failed.
+        /// The check that failed.
         reason: String,
     },
-    /// The disk (or the log's size limit) has no room. Nothing of the operation took effect.
+    /// The disk is full, or the log has reached its size limit. Nothing of the operation took
+    /// effect.
     #[error("no room: {reason}; make room (or raise the limit), abort and run the transaction again")]
     Full {
         /// What is full.
         reason: String,
     },
-    /// The process, or the system, may not have more files open at this moment. Nothing of the
-    /// operation took effect, and nothing is broken: it can succeed later.
+    /// The process or the system has reached its limit of open files. Nothing of the operation took
+    /// effect and nothing is broken: the operation can succeed later.
     #[error("{reason}; close other files or raise the limit (`ulimit -n`), and try again")]
     TooManyFiles {
-        /// Which file could not be opened.
+        /// The file that could not be opened.
         reason: String,
     },
     /// The disk failed. The database is out of service until it is reopened.
     #[error("{reason}; the database is out of service until it is reopened")]
     Io {
-        /// Which operation on which file failed, and what the system said.
+        /// The operation and the file that failed, and the system's message.
         reason: String,
     },
-    /// The database could not be opened, or a closed one not be looked into, because of a disk or
-    /// the operating system. It is as it was: what was acknowledged is kept.
+    /// The database could not be opened, or a closed database could not be inspected, because of a
+    /// disk or the operating system. The database is unchanged: everything acknowledged is kept.
     #[error(
         "the database {path} could not be opened: {reason}; put that right and open it again", path = path.display()
     )]
     OpenFailed {
         /// The database's directory.
         path: PathBuf,
-        /// Which operation on which file failed, and what the system said.
+        /// The operation and the file that failed, and the system's message.
         reason: String,
     },
     /// An earlier failure of the disk put the database out of service. Reopen it: everything
-    /// acknowledged is there.
+    /// acknowledged is kept.
     #[error("the database failed earlier ({reason}); close and reopen it: everything acknowledged is kept")]
     Poisoned {
         /// The first failure.
         reason: String,
     },
-    /// The buffer pool has no frame to give: too many pages are in use at once for its size.
+    /// The buffer pool has no free frame: too many pages are in use at the same time for its size.
     #[error("the buffer pool of {frames} pages is exhausted; raise `pool_bytes`")]
     PoolExhausted {
-        /// Its size in pages.
+        /// The pool's size in pages.
         frames: usize,
     },
     /// The directory does not hold a backup, or lacks a part of it.
@@ -205,27 +206,27 @@ pub enum Error {
         /// What was found, and what to do.
         reason: String,
     },
-    /// A directory that something is to be copied to has to be empty.
+    /// The target directory of a copy is not empty.
     #[error("{path} holds `{found}`; choose an empty or new directory", path = path.display())]
     NotEmpty {
         /// The directory.
         path: PathBuf,
-        /// What was found in it.
+        /// A name found in it.
         found: String,
     },
     /// A backup or a restore failed because of a disk. The database is not affected.
     #[error("the copy was not completed: {reason}; begin it anew when that is put right")]
     CopyFailed {
-        /// Which operation on which file failed, and what the system said.
+        /// The operation and the file that failed, and the system's message.
         reason: String,
     },
-    /// A point to restore to lies before the end of the backup.
+    /// The point to restore to lies before the end of the backup.
     #[error("the point lies before the end of the backup: take an earlier backup, or a point from {end} on")]
     BeforeBackup {
         /// The earliest point that can be restored from this backup.
         end: Gsn,
     },
-    /// A point to restore to lies behind the log that there is.
+    /// The point to restore to lies behind the end of the available log.
     #[error(
         "the log that was given ends at {end}{}, before the point: give more of it (the archive, or the log that is left in \
          the database's directory), or choose an earlier point, or restore all there is", last_commit_suffix(*last_commit)
@@ -233,23 +234,23 @@ pub enum Error {
     BehindLog {
         /// The latest point that can be restored.
         end: Gsn,
-        /// When the last commit before it was, if the log says so.
+        /// The time of the last commit before it, if the log records one.
         last_commit: Option<Timestamp>,
     },
-    /// A segment of the log is missing, though later ones are there.
+    /// A segment of the log is missing, although later segments exist.
     #[error(
         "segment {segment:016x} of the log is missing: put `{}` back into the archive, or restore to a point before it",
         segment_name(*log, *segment)
     )]
     LogGap {
-        /// Of which log.
+        /// The log that the segment belongs to.
         log: LogId,
-        /// Its number.
+        /// The segment's number.
         segment: u64,
     },
-    /// This process is a fork of the one that opened the database, and must not touch it: the files
-    /// and the threads are the parent's. Dropping what belongs to the database is allowed, does
-    /// nothing to it, and gives no memory back.
+    /// This process is a fork of the process that opened the database, and must not touch it: the
+    /// files and the threads belong to the parent. Dropping what belongs to the database is
+    /// allowed; it has no effect on the database and frees no memory.
     #[error("this process was forked from the one that opened the database; use it there, or fork before opening it")]
     Forked,
     /// The database has been closed.
@@ -317,8 +318,8 @@ impl From<WalError> for Error {
     }
 }
 
-/// What stopped the log, without what to do about it: that is another thing where a database is
-/// around the log.
+/// Returns the reason why the log stopped, without advice: the advice differs when a database
+/// surrounds the log.
 pub(crate) fn why_log_failed(error: &WalError) -> String {
     match error {
         WalError::Failed { first } => format!("the log stopped after a failure: {first}"),
@@ -326,7 +327,7 @@ pub(crate) fn why_log_failed(error: &WalError) -> String {
     }
 }
 
-/// The option of [`crate::Options`] that is an option of the log.
+/// Returns the name of the option in [`crate::Options`] for an option of the log.
 fn option_of(log_option: &'static str) -> &'static str {
     match log_option {
         "ring_bytes" => "log_buffer_bytes",
@@ -340,7 +341,7 @@ fn option_of(log_option: &'static str) -> &'static str {
         "group_commit.transactions" => "group_commit_transactions",
         "group_commit.bytes" => "group_commit_bytes",
         "group_commit.time" => "group_commit_time",
-        // These have the same name.
+        // All other options have the same name in both.
         other => other,
     }
 }
@@ -354,8 +355,8 @@ fn page_suffix(page: Option<PageId>) -> String {
 }
 
 impl Error {
-    /// The same, met when the database in `path` was opened, or looked into: nothing is out of
-    /// service, and no transaction can be run again.
+    /// Converts an error that occurred while the database in `path` was opened or inspected:
+    /// nothing is out of service, and there is no transaction to run again.
     pub(crate) fn in_opening(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         match self {
@@ -368,7 +369,7 @@ impl Error {
         }
     }
 
-    /// Whether running the same transaction again can succeed.
+    /// Returns whether running the same transaction again can succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. })
     }

@@ -1,31 +1,31 @@
-//! What a transaction does when the log has no space for what it is to reserve.
+//! What a transaction does when the log has no space for its reservation.
 //!
-//! It tries the reservation again until that succeeds. Between two attempts it removes the one
-//! obstacle in its way, or waits until another thread has. It finds the obstacle by asking how much
-//! space there would be without it:
+//! The transaction tries the reservation again until the log grants it. Between two attempts it
+//! removes the one obstacle in its way, or waits until another thread has removed it. It finds the
+//! obstacle by computing how much space there would be without it:
 //!
-//! | no space, even if the log kept nothing but what is needed by | what the transaction does |
+//! | no space, even if the log kept only what is needed by | what the transaction does |
 //! |---|---|
-//! | transactions, some of them in doubt since the last crash | it brings those to their end |
-//! | transactions, some of them committed, with deferred frees | it tries these again, once |
+//! | transactions, some of them in doubt since the last crash | it finishes the in-doubt ones |
+//! | transactions, some of them committed, with deferred frees | it retries these frees, once |
 //! | the transaction alone | it is refused |
-//! | transactions, some of which are at work | it waits for them, as long as they get on |
+//! | transactions, some of which are at work | it waits for them, as long as they make progress |
 //! | transactions, all of which wait for log space | all but the oldest give way and are refused |
 //! | transactions and dirty pages | it takes a checkpoint |
-//! | these and the archive or a backup | it waits for the copy, as long as that gets on |
+//! | these and the archive or a backup | it waits for the copy, as long as it makes progress |
 //!
-//! No transaction waits for more log space than it needs. Whatever it waits for is watched
-//! ([`Watch`]): if that stands still for [`PATIENCE_WITH_COPIES`] or
-//! [`PATIENCE_WITH_TRANSACTIONS`], the waiter is refused and told why. So if the transaction that
-//! it waits for itself waits for one of its locks, that ends in a bounded time; and a transaction
-//! that is known to stand still makes no other one wait. Nothing waits for an archive that has
-//! failed.
+//! No transaction waits for more log space than it needs. Every wait is watched ([`Watch`]): if the
+//! awaited work makes no progress for [`PATIENCE_WITH_COPIES`] or [`PATIENCE_WITH_TRANSACTIONS`],
+//! the waiter is refused with the reason. So the wait is bounded even if the awaited transaction
+//! waits for a lock that the waiter holds; and a transaction that is known to make no progress
+//! delays no other transaction. No transaction waits for an archive that has failed.
 //!
-//! # The line
-//! One thread at a time removes obstacles ([`LogQueue::turn`]); later ones wait for their turn,
+//! # The queue
+//! One thread at a time removes obstacles ([`LogQueue::turn`]); later threads wait for this mutex,
 //! without latches. Transactions that have reserved nothing yet come last, and wait for each other
-//! first ([`LogQueue::door`]), even if there is space: otherwise the log would go on growing behind
-//! a waiting transaction, which then keeps it. They are in no other's way, and need not give way.
+//! first ([`LogQueue::door`]), even if there is space: otherwise the log would continue to grow
+//! behind a waiting transaction, which then keeps it. Such new transactions obstruct no other
+//! transaction and need not give way.
 
 use std::time::Duration;
 
@@ -46,29 +46,29 @@ use crate::txn_state::deferred_free::DeferredFrees;
 use crate::txn_state::log::Missing;
 use crate::txn_state::table::{TxnEntry, TxnTable};
 
-/// How often a waiter looks.
+/// Interval at which a waiter checks again.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long the archive, or a backup, may stand still.
+/// How long the archive or a backup may make no progress.
 const PATIENCE_WITH_COPIES: Duration = Duration::from_secs(10);
 
-/// How long other transactions may stand still.
+/// How long other transactions may make no progress.
 const PATIENCE_WITH_TRANSACTIONS: Duration = Duration::from_millis(500);
 
-/// Checkpoints that are taken for one reservation: if others take the space every time, there is
-/// too little for all.
+/// Limit of checkpoints for one reservation: if other transactions take the freed space every time,
+/// there is too little for all.
 const MOST_CHECKPOINTS: u32 = 100;
 
-/// The transactions that find the log full.
+/// The queue of transactions that found the log full.
 #[derive(Debug, Default)]
 pub(crate) struct LogQueue {
     /// Held by the new transaction that comes next.
     door: Mutex<()>,
-    /// Held by the one that removes obstacles.
+    /// Held by the transaction that removes obstacles.
     turn: Mutex<Watches>,
-    /// All of them, and what they have reserved.
+    /// The missing space of each of them, with what it has reserved.
     waiting: Mutex<Vec<Missing>>,
-    /// How many there are.
+    /// Number of entries in `waiting`.
     count: AtomicUsize,
 }
 
@@ -78,7 +78,7 @@ struct Watches {
     others: Watch,
 }
 
-/// Watches whether something gets on.
+/// Watches whether a value changes.
 #[derive(Debug, Default)]
 struct Watch(Option<Seen>);
 
@@ -90,10 +90,10 @@ struct Seen {
 }
 
 impl Watch {
-    /// After so long nobody knows what happened between two looks.
+    /// The longest interval between two observations after which they still count as continuous.
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// For how long `value` has been the same, as far as the looks tell.
+    /// Returns for how long `value` has been the same, as far as the observations show.
     fn unchanged(&mut self, value: u64, now: Instant) -> Duration {
         let since = match self.0 {
             Some(seen) if seen.value == value && now.since(seen.last) <= Self::PAUSE => seen.since,
@@ -104,18 +104,19 @@ impl Watch {
     }
 }
 
-/// What stands in the way of a reservation at a moment.
+/// The obstacles to a reservation at one moment.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// There would be space if the log kept nothing but what transactions need.
+    /// There would be space if the log kept only what transactions need.
     behind_transactions: bool,
     /// There would be space if there were no other transaction.
     fits_alone: bool,
-    /// Another transaction is at work that keeps the log, or has reserved some of it.
+    /// Another transaction, one that keeps the log or has reserved some of it, is at work.
     is_space_to_come: bool,
-    /// The caller's transaction is in the way of others, and not the oldest.
+    /// The caller's transaction obstructs others, and is not the oldest.
     gives_way: bool,
-    /// There would be space if the log were recycled up to where the latest checkpoint says.
+    /// There would be space if the log were recycled up to the point that the latest checkpoint
+    /// allows.
     behind_checkpoint: bool,
     has_in_doubt: bool,
     has_deferred_frees: bool,
@@ -124,44 +125,44 @@ struct View {
     retainer: Option<Retainer>,
 }
 
-/// What has been done for a reservation so far.
+/// What has been tried for a reservation so far.
 #[derive(Clone, Copy, Default, Debug)]
 struct Tried {
     deferred: bool,
     checkpoints: u32,
-    /// The latest checkpoint has given up nothing.
+    /// The latest checkpoint did not advance the oldest log that is needed.
     in_vain: bool,
-    /// Times in a row that nothing was found that stands in the way, or the disk.
+    /// Number of consecutive attempts that found no obstacle, or only the disk.
     unexplained: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Remedy {
-    /// Nothing stands in the way any more.
+    /// No obstacle is left.
     TryAgain,
     FinishInDoubt,
     RetryDeferredFrees,
     Checkpoint,
-    /// As a checkpoint, for the sake of the disk.
+    /// Takes a checkpoint, like `Checkpoint`, but to free disk space.
     Recycle,
     AwaitCheckpoint,
     /// Another transaction will give space back.
     AwaitOthers,
-    /// All others wait for space, too, and have to be refused to free some.
+    /// All other transactions wait for space, too; they must be refused to free some.
     LetGiveWay,
     AwaitCopies,
     Refuse(Culprit),
 }
 
-/// What a refusal names.
+/// The obstacle that a refusal names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Culprit {
     /// The caller's transaction.
     Itself,
-    /// The oldest one, or all together.
+    /// The oldest transaction, or all together.
     Transactions,
     Pages,
-    /// What the log itself has said.
+    /// The reason that the log itself gave.
     Log,
 }
 
@@ -171,7 +172,7 @@ impl View {
             return match () {
                 () if self.has_in_doubt => Remedy::FinishInDoubt,
                 () if self.has_deferred_frees && !tried.deferred => Remedy::RetryDeferredFrees,
-                // It has a reservation, too, of unknown size.
+                // The checkpoint has a reservation, too, of unknown size.
                 () if self.in_checkpoint => Remedy::AwaitCheckpoint,
                 () if !self.fits_alone => Remedy::Refuse(Culprit::Itself),
                 () if self.is_space_to_come => Remedy::AwaitOthers,
@@ -190,10 +191,10 @@ impl View {
         match self.retainer {
             Some(Retainer::Archive { has_failed: true }) => Remedy::Refuse(Culprit::Log),
             Some(_) => Remedy::AwaitCopies,
-            // It recycles at its end.
+            // The checkpoint recycles the log at its end.
             None if self.in_checkpoint => Remedy::AwaitCheckpoint,
-            // Most likely space has been freed meanwhile. If not, the disk may be full: recycled
-            // segments need no space there.
+            // Most likely another thread has freed space since. If not, the disk may be full:
+            // recycled segments need no new disk space.
             None => match tried.unexplained {
                 0 => Remedy::TryAgain,
                 1 if may_checkpoint => Remedy::Recycle,
@@ -214,29 +215,29 @@ impl Tried {
     }
 }
 
-/// The transactions, as one that finds the log full sees them.
+/// The transactions, as seen by one that found the log full.
 #[derive(Debug)]
 struct Transactions {
-    /// The one that keeps the log, and what it has reserved.
+    /// The transaction that keeps the log, and the bytes that it has reserved.
     oldest: Option<(TxnEntry, u64)>,
-    /// What all have reserved.
+    /// Bytes that all transactions have reserved.
     set_aside: u64,
-    /// What those of them have reserved that do not wait for space.
+    /// Bytes reserved by those transactions that do not wait for space.
     at_work: u64,
 }
 
 impl LogQueue {
-    /// Whether a transaction waits for space.
+    /// Returns whether a transaction waits for space.
     pub(crate) fn has_line(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a transaction waits for space that has reserved some.
+    /// Returns whether a transaction that has already reserved space waits for more.
     fn has_old(&self) -> bool {
         self.waiting.lock().iter().any(|missing| !missing.is_new())
     }
 
-    /// Enters a transaction, until what is returned is dropped.
+    /// Enters a transaction into the queue until the returned guard is dropped.
     fn wait(&self, missing: Missing) -> Waiting<'_> {
         self.waiting.lock().push(missing);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -259,7 +260,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Missing {
-    /// Whether the transaction has reserved nothing yet.
+    /// Returns whether the transaction has reserved nothing yet.
     fn is_new(&self) -> bool {
         self.reserved == 0 && self.first.is_zero()
     }
@@ -281,12 +282,13 @@ pub(crate) struct FullLog<'e> {
 }
 
 impl FullLog<'_> {
-    /// Reserves what the log has refused, as soon as there is space for it. Called without latches.
+    /// Reserves the space that the log has refused, as soon as it is available. Called without
+    /// latches.
     ///
     /// # Errors
-    /// [`Error::Full`] when there will be none, and why; those of a checkpoint.
+    /// [`Error::Full`] with the reason if there will be no space; errors of a checkpoint.
     pub(crate) fn reserve(&self, missing: Missing) -> Result<()> {
-        // What others' commits wait for must not be this thread's own record.
+        // The commits of other transactions must not wait for this thread's own record.
         self.scheme.before_blocking();
         let _waiting = self.queue.wait(missing);
         let _door = missing.is_new().then(|| self.queue.door.lock());
@@ -307,8 +309,8 @@ impl FullLog<'_> {
             let (view, transactions) = self.look_at_log(missing);
             let remedy = view.remedy(tried);
             if let Some(refused) = self.refuse(remedy, refusal, missing, &transactions, &mut watches) {
-                // What has been looked at, one thing after the other, may never have been so at one
-                // moment.
+                // The values were read one after the other; together they may never have held at
+                // one moment.
                 if is_certain {
                     return Err(refused);
                 }
@@ -323,8 +325,8 @@ impl FullLog<'_> {
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
                     self.maintenance.checkpoint_to_free_log()?;
-                    // One for the sake of the disk may find the log kept by a transaction, which
-                    // will end.
+                    // A checkpoint taken to free disk space may find that a transaction keeps the
+                    // log; that transaction will end.
                     tried.in_vain = remedy == Remedy::Checkpoint && self.oldest_needed() <= before;
                 }
                 Remedy::LetGiveWay => {
@@ -337,7 +339,7 @@ impl FullLog<'_> {
         }
     }
 
-    /// The latest checkpoint needs nothing before this.
+    /// Returns the GSN below which the latest checkpoint needs no log.
     fn oldest_needed(&self) -> Gsn {
         self.control.lock().control.oldest
     }
@@ -367,8 +369,8 @@ impl FullLog<'_> {
         (view, Transactions { oldest, set_aside, at_work })
     }
 
-    /// What the transaction is told if it is refused: there will be no space, or what it waits for
-    /// has stood still too long.
+    /// Returns the error of a transaction that must be refused: there will be no space, or the
+    /// awaited work has made no progress for too long.
     fn refuse(
         &self,
         remedy: Remedy,
@@ -416,7 +418,7 @@ impl FullLog<'_> {
     }
 }
 
-/// Says which transaction keeps the log, and what all have set aside.
+/// Describes which transaction keeps the log, and how much log space all have reserved.
 fn of_transactions(limit: u64, set_aside: u64, oldest: Option<(TxnEntry, u64)>, scheme: &dyn StorageScheme) -> String {
     let keeps = oldest.map(|(TxnEntry { txn, first, .. }, _)| {
         let kept = scheme.bytes_from(first);

@@ -1,4 +1,4 @@
-//! Mixing numbers, cheaply and the same in every run.
+//! Mixes numbers cheaply, and identically in every run.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -7,8 +7,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) const MIX: [u64; 4] =
     [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b, 0x9e37_79b9_7f4a_7c15];
 
-/// High and low half of the 128-bit product, folded: every bit of the inputs reaches every bit of
-/// the result.
+/// Folds the high and the low half of the 128-bit product: every bit of the inputs affects every
+/// bit of the result.
 #[inline]
 pub(crate) const fn fold(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;

@@ -7,33 +7,34 @@ use crate::error::{Error, Result};
 use crate::lock::LockManager;
 use crate::pool::Pool;
 
-/// The first failure of the disk, and whether the database was closed. After a failed write or sync
-/// nobody knows what is on disk: the database is out of service until it has been reopened and
-/// recovered. In a fork of the process that has opened it, it is out of service for good: nothing
-/// of it is touched there, not even a mutex, since the thread that held it may not be there.
+/// Records the first failure of the disk, and whether the database was closed. After a failed write
+/// or sync the contents of the disk are unknown: the database is out of service until it has been
+/// reopened and recovered. In a fork of the process that opened it, the database is out of service
+/// for good: the child touches nothing of it, not even a mutex, because the thread that held the
+/// mutex may not exist there.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     unfit: AtomicBool,
     failure: OnceLock<String>,
     closed: AtomicBool,
-    /// The one that opened the database.
+    /// The process that opened the database.
     process: Process,
 }
 
 impl Health {
-    /// Refuses what an unfit or closed database must not do.
+    /// Returns an error if the database is out of service or closed.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.unfit.load(Ordering::Acquire) || self.is_forked() { Err(self.reason()) } else { Ok(()) }
     }
 
-    /// Refuses what a forked process must not do.
+    /// Returns an error in a forked process.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// Whether this is not the process that opened the database.
+    /// Returns whether this is not the process that opened the database.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         !self.process.is_current()
@@ -48,7 +49,8 @@ impl Health {
         }
     }
 
-    /// Puts the database out of service; the first reason is kept. Returns whether this is it.
+    /// Puts the database out of service and keeps the first reason. Returns whether `reason` is the
+    /// first.
     pub(crate) fn fail(&self, reason: &str) -> bool {
         let mut first = false;
         self.failure.get_or_init(|| {
@@ -59,19 +61,19 @@ impl Health {
         first
     }
 
-    /// Says that the database is closed.
+    /// Marks the database as closed.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.unfit.store(true, Ordering::Release);
     }
 
-    /// Whether the database is closed.
+    /// Returns whether the database is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 }
 
-/// What has to hear of a failure: nobody may use the database from then on.
+/// The parts that a failure must reach, so that no thread uses the database from then on.
 #[derive(Clone, Copy)]
 pub(crate) struct Failures<'e> {
     pub(crate) health: &'e Health,
@@ -80,8 +82,8 @@ pub(crate) struct Failures<'e> {
 }
 
 impl Failures<'_> {
-    /// Looks at an error on its way to the caller: after a failure of the disk the database is out
-    /// of service.
+    /// Examines an error on its way to the caller: a failure of the disk puts the database out of
+    /// service.
     pub(crate) fn note(&self, error: Error) -> Error {
         match &error {
             Error::Io { reason } | Error::Poisoned { reason } if !self.health.is_closed() => self.fail(reason),
@@ -90,13 +92,13 @@ impl Failures<'_> {
         error
     }
 
-    /// Puts the database out of service. Waiting transactions are woken: what they wait for may
-    /// never be released.
+    /// Puts the database out of service. Waiting transactions are woken: the locks that they wait
+    /// for may never be released.
     pub(crate) fn fail(&self, reason: &str) {
         self.pool.poison(reason);
         let first = self.health.fail(reason);
-        // Once: a transaction may meet the failure again and again, and to close the locks is to
-        // look at all of them.
+        // Only once: transactions may meet the failure again and again, and closing the lock
+        // manager visits every lock.
         if first {
             self.locks.close();
         }

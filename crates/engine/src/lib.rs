@@ -1,5 +1,5 @@
-//! Duramen: an embeddable transactional storage engine for programs whose many threads commit
-//! durably at once.
+//! Duramen: an embeddable transactional storage engine for programs in which many threads commit
+//! durably at the same time.
 //!
 //! A database is a directory. It holds tables of ordered byte keys with byte values. Transactions
 //! are serializable, and a commit is durable when it returns.
@@ -23,9 +23,9 @@
 //! # }
 //! ```
 //!
-//! Transactions that get in each other's way wait. If some wait for each other, the youngest gets
-//! [`Error::Deadlock`], and has to be aborted and run again. [`Db::run`] does that, until the
-//! transaction comes through:
+//! A transaction that conflicts with another one waits for it. When transactions wait for each
+//! other, the youngest of them gets [`Error::Deadlock`]; it must be aborted and run again.
+//! [`Db::run`] does this until the transaction commits:
 //!
 //! ```
 //! # fn transfer(db: &duramen::Db, accounts: &duramen::Table) -> duramen::Result<()> {
@@ -36,15 +36,16 @@
 //! # }
 //! ```
 //!
-//! A loop around [`Db::begin`] that runs a transaction again if [`Error::is_retryable`] says so
-//! makes progress, too; but each attempt is a new, young transaction, and one thread may wait for
-//! long while others go on.
+//! A loop around [`Db::begin`] that runs a transaction again if [`Error::is_retryable`] returns
+//! true makes progress, too. But each of its attempts is a new, young transaction, so one thread
+//! may wait for a long time while other threads proceed.
 //!
 //! # Promises
-//! * What [`Txn::commit`] has acknowledged survives any crash: process, system, power.
+//! * What [`Txn::commit`] has acknowledged survives any crash: of the process, the system or the
+//!   power supply.
 //! * Serializable transactions are strictly serializable: they behave as if they had run one after
-//!   another, phantoms included, in an order that respects real time ([`Isolation`] says it in
-//!   full).
+//!   another, phantoms included, in an order that respects real time ([`Isolation`] has the full
+//!   definition).
 //! * After a failed write or sync the database refuses further work until it is reopened; nothing
 //!   acknowledged is lost.
 //! * Damaged files are reported as [`Error::Corrupt`]; they never give wrong answers.
@@ -61,18 +62,18 @@
 //! | `scheme` | the seam to the log |
 //! | `storage` | what trees are made of: mini-transactions, free space, large values, the catalog |
 //! | `btree` | ordered keys |
-//! | `lock` | what transactions hold until they end |
+//! | `lock` | the locks that transactions hold until they end |
 //! | `health` | whether the database is fit for use |
-//! | `txn_state` | what the database keeps of each transaction: undo buffer, transaction table, deferred frees |
+//! | `txn_state` | the state of each transaction: undo buffer, transaction table, deferred frees |
 //! | `checkpoint` | fuzzy checkpoints, the control file that names them, generations of files |
 //! | `recovery` | analysis, redo and undo after a crash |
-//! | `full_log` | what is done when the log has no space left |
-//! | `engine` | what a database is made of |
-//! | `txn` | what a transaction does |
-//! | `open` | opening a database, or making one |
+//! | `full_log` | what a transaction does when the log has no space left |
+//! | `engine` | the parts of a database |
+//! | `txn` | the operations of a transaction |
+//! | `open` | opening or creating a database |
 //! | `check` | the full structural check |
 //! | `api` | the database handle |
-//! | `backup`, `inspect` | backups and restoring them; looking at a database's files |
+//! | `backup`, `inspect` | backups and restoring them; inspection of a database's files |
 //!
 //! Plain values that many of them use lie in the root: options, errors, counts.
 

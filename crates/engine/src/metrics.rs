@@ -1,4 +1,4 @@
-//! Counts, for people and for machines.
+//! Counters for people and for machines.
 
 use duramen_io::DiskCounters;
 use duramen_sync::Striped;
@@ -13,16 +13,16 @@ use crate::options::Partition;
 pub struct Metrics {
     /// Transactions committed.
     pub commits: u64,
-    /// Transactions aborted, by their user or by dropping them.
+    /// Transactions aborted, explicitly or by dropping them.
     pub aborts: u64,
     /// Transactions that were the victim of a deadlock.
     pub deadlocks: u64,
-    /// Transactions that have written and are not over, at this moment; those that the last crash
-    /// has interrupted are among them.
+    /// Transactions that have written and have not ended at this moment, including those that the
+    /// last crash left in doubt.
     pub writing: u64,
     /// Lock requests that had to wait.
     pub lock_waits: u64,
-    /// Time spent waiting for locks, all transactions together, in nanoseconds.
+    /// Time that all transactions together have spent waiting for locks, in nanoseconds.
     pub lock_wait_nanos: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
@@ -30,40 +30,40 @@ pub struct Metrics {
     pub logs: u16,
     /// Which of several logs takes a record.
     pub log_partition: Partition,
-    /// The log's counts, or those of all logs together.
+    /// Counters of the log, or of all logs together.
     pub log: WalStats,
-    /// The disk's counts.
+    /// Counters of the disk.
     pub disk: DiskCounters,
-    /// How the disk is driven: `io_uring`, `pwritev2`, `simulated`.
+    /// The disk backend in use: `io_uring`, `pwritev2`, `simulated`.
     pub backend: &'static str,
     /// Page frames of the buffer pool.
     pub pool_pages: u64,
-    /// Pages that differ from what is on disk, at this moment.
+    /// Pages whose contents differ from those on disk at this moment.
     pub dirty_pages: u64,
-    /// Pages that recovery has still to redo, at this moment (see
+    /// Pages that recovery must still redo at this moment (see
     /// [`crate::Options::instant_recovery`]).
     pub unredone_pages: u64,
-    /// Transactions that a crash has interrupted and that are still to be brought to their end, at
-    /// this moment (see [`crate::Options::instant_recovery`]). If one of them cannot be, the
-    /// database goes out of service, and those that are left stay for the next opening.
+    /// Transactions that a crash left in doubt and that are not finished at this moment (see
+    /// [`crate::Options::instant_recovery`]). If one of them cannot be finished, the database goes
+    /// out of service, and the remaining ones stay for the next opening.
     pub interrupted: u64,
     /// Pages read into the pool.
     pub page_reads: u64,
     /// Pages written to the data file.
     pub page_writes: u64,
-    /// Pages replaced to make room in the pool.
+    /// Pages replaced to free frames of the pool.
     pub evictions: u64,
-    /// What recovery had to do when the database was opened.
+    /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,
 }
 
-/// What recovery had to do. After a clean shutdown it reads no more than the checkpoint's own
+/// The work that recovery did. After a clean shutdown it reads no more than the checkpoint's own
 /// records, and repeats nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Torn pages restored from the double-write area.
     pub repaired: u64,
-    /// Bytes of log that were read to find its end: those behind the checkpoint.
+    /// Bytes of log behind the checkpoint that were read to find its end.
     pub log_end_bytes: u64,
     /// Threads that analysis and redo used.
     pub redo_threads: u64,
@@ -71,48 +71,50 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Bytes of log that analysis and redo read.
     pub bytes: u64,
-    /// Stretches of the log that redo took in at a time (see
+    /// Windows of the log, each of which redo takes in at once (see
     /// [`crate::Options::redo_memory_bytes`]).
     pub windows: u64,
-    /// Visits to pages, at most one for each page and stretch.
+    /// Visits to pages, at most one for each page and window.
     pub pages: u64,
     /// Page operations that were repeated before the database was open.
     pub redone: u64,
-    /// Pages that were left to be redone when they are needed (see
+    /// Pages whose redo was postponed until they are needed (see
     /// [`crate::Options::instant_recovery`]).
     pub left: u64,
-    /// Transactions that had not committed, and are rolled back.
+    /// Transactions that had not committed and are rolled back.
     pub losers: u64,
-    /// Transactions that were left to be rolled back, or to do their deferred frees, after the
-    /// opening (see [`crate::Options::instant_recovery`]).
+    /// Transactions whose rollback, or whose deferred frees, were postponed until after the opening
+    /// (see [`crate::Options::instant_recovery`]).
     pub transactions_left: u64,
     /// Time to find the end of the log, in microseconds.
     pub log_end_micros: u64,
     /// Time of analysis and redo, which read the log together, in microseconds.
     pub redo_micros: u64,
-    /// What threads spent of that on reading logs, all together, in microseconds.
+    /// The part of that time that threads spent reading logs, summed over all threads, in
+    /// microseconds.
     pub redo_read_micros: u64,
-    /// What threads spent of that on repeating changes, all together, in microseconds.
+    /// The part of that time that threads spent repeating changes, summed over all threads, in
+    /// microseconds.
     pub redo_repeat_micros: u64,
     /// Time of the undo pass, in microseconds.
     pub undo_micros: u64,
-    /// Time from the beginning of the opening until transactions could begin, in microseconds.
+    /// Time from the start of the opening until transactions could begin, in microseconds.
     pub open_micros: u64,
 }
 
 impl RecoveryReport {
-    /// Time of all passes together, in microseconds.
+    /// Returns the time of all passes together, in microseconds.
     pub fn micros(&self) -> u64 {
         self.log_end_micros + self.redo_micros + self.undo_micros
     }
 
-    /// Whether the database had not been shut down cleanly.
+    /// Returns whether the database had not been shut down cleanly.
     pub fn was_needed(&self) -> bool {
         self.repaired > 0 || self.redone > 0 || self.left > 0 || self.losers > 0
     }
 }
 
-/// The counters that belong to no part in particular.
+/// The counters that belong to no particular part.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     ended: Striped<Ended, 32>,
@@ -135,17 +137,17 @@ impl Counters {
         self.ended.own().1.aborts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Transactions committed.
+    /// Returns the number of transactions committed.
     pub(crate) fn commits(&self) -> u64 {
         self.sum(|ended| &ended.commits)
     }
 
-    /// Transactions aborted.
+    /// Returns the number of transactions aborted.
     pub(crate) fn aborts(&self) -> u64 {
         self.sum(|ended| &ended.aborts)
     }
 
-    /// Checkpoints taken.
+    /// Returns the number of checkpoints taken.
     pub(crate) fn checkpoints(&self) -> u64 {
         self.checkpoints.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What an application chooses when it opens a database.
+//! The choices of an application when it opens a database.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,63 +17,65 @@ use crate::timestamp::Timestamp;
 /// When a commit releases its locks and when it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CommitMode {
-    /// Locks are held until the commit record is hardened: the textbook protocol.
+    /// Holds locks until the commit record is hardened: the textbook protocol.
     Sync,
-    /// Early lock release: locks go as soon as the commit record is in the log buffer; the
-    /// acknowledgement still waits until it is hardened, and so does that of every transaction that
-    /// could have seen its changes (Aether, section 3). The thread waits, too:
-    /// [`crate::Txn::commit_async`] returns when the commit is hardened.
+    /// Early lock release: a transaction releases its locks as soon as its commit record is in the
+    /// log buffer. The acknowledgement still waits until the record is hardened, and so does the
+    /// acknowledgement of every transaction that could have seen its changes (Aether, section 3).
+    /// The thread waits, too: [`crate::Txn::commit_async`] returns when the commit is hardened.
     Elr,
-    /// Early lock release and flush pipelining (default): as `Elr`, and
+    /// Early lock release and flush pipelining (default): as `Elr`, but
     /// [`crate::Txn::commit_async`] returns at once, so that its thread can run other transactions
     /// until the commit is hardened (Aether, section 4).
     #[default]
     Pipelined,
-    /// *Unsafe reference*: acknowledged as soon as the commit record is in the log buffer. A crash
-    /// loses acknowledged transactions. Only for measuring what durability costs.
+    /// *Unsafe reference*: acknowledges a commit as soon as its record is in the log buffer. A
+    /// crash loses acknowledged transactions. Use it only to measure the cost of durability.
     Async,
 }
 
-/// What a transaction sees of others.
+/// Which effects of other transactions a transaction sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
-    /// Strictly serializable: as if serializable transactions ran one after another, phantoms
-    /// locked out, in an order that respects real time. A transaction that begins after the commit
-    /// of another was acknowledged (after [`crate::Txn::commit`] returned, or the [`crate::Commit`]
-    /// was done) comes after it.
+    /// Strictly serializable: serializable transactions behave as if they ran one after another,
+    /// phantoms excluded, in an order that respects real time. A transaction that begins after the
+    /// commit of another was acknowledged (after [`crate::Txn::commit`] returned, or the
+    /// [`crate::Commit`] was done) comes after it.
     ///
-    /// This is about transactions whose commits were acknowledged. Locks may be released before a
-    /// commit is hardened ([`CommitMode`]), so what a transaction has read is certain only when its
-    /// own commit is acknowledged: a crash before may take back what it has read, and takes back
-    /// the reader, too. After a crash the order is as before, without what was not committed; a
-    /// commit that was in flight, or failed because of the disk, is in it or has never happened.
-    /// With [`CommitMode::Async`] all this holds until a crash, which may take acknowledged
-    /// transactions away, the latest of the order.
+    /// This guarantee covers transactions whose commits were acknowledged. Locks may be released
+    /// before a commit is hardened ([`CommitMode`]), so a transaction can rely on what it has read
+    /// only when its own commit is acknowledged: an earlier crash may take back what the
+    /// transaction has read, and then takes back the transaction, too. After a crash the order is
+    /// as before, without the transactions that were not committed. A commit that was in flight, or
+    /// failed because of the disk, is either in the order or has never happened. With
+    /// [`CommitMode::Async`] all this holds until a crash, which may take acknowledged transactions
+    /// away, the latest of the order.
     #[default]
     Serializable,
-    /// Each read sees the latest committed value; two reads may differ, of the same record, too.
+    /// Each read sees the latest committed value; two reads may differ, even of the same record.
     ///
-    /// A scan is many reads at many moments: each few records are as they were together at one
-    /// moment, and those that follow are read later. So what a scan returns need never have been
-    /// there all at once; a record that is moved meanwhile (deleted under one key and inserted
-    /// under another) may be seen twice or not at all, and a sum over accounts may count a transfer
-    /// half. Whoever needs the table at one moment uses [`Isolation::Serializable`].
+    /// A scan consists of many reads at many moments: it reads a few records as they were together
+    /// at one moment, and the following records later. So the result of a scan need never have
+    /// existed as a whole at one moment. A record that is moved during the scan (deleted under one
+    /// key and inserted under another) may be seen twice or not at all, and a sum over accounts may
+    /// count a transfer half. An application that needs the table at one moment uses
+    /// [`Isolation::Serializable`].
     ReadCommitted,
 }
 
 /// Which of several logs takes a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Partition {
-    /// A transaction's records go to one log: one of those that belong to the memory node on which
-    /// it begins to write, which one depends on the processor (default; Scalable logging through
-    /// NVM, sections 3.1 and 5.1).
+    /// All records of a transaction go to one log: one of those that belong to the memory node on
+    /// which the transaction begins to write, chosen by the processor (default; Scalable logging
+    /// through NVM, sections 3.1 and 5.1).
     #[default]
     Transaction,
-    /// As `Transaction`, but transactions are dealt out to the logs in turn, wherever they run: for
+    /// As `Transaction`, but transactions are assigned to the logs in turn, wherever they run: for
     /// comparison.
     RoundRobin,
-    /// A record goes to the log of its page, the page's number modulo that of the logs; one without
-    /// a page to the first log.
+    /// A record goes to the log of its page, the page number modulo the number of logs; a record
+    /// without a page goes to the first log.
     Page,
 }
 
@@ -113,91 +115,93 @@ names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-commi
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Make a new database when the directory is empty or missing (default yes).
+    /// Creates a new database if the directory is empty or missing (default yes).
     pub create: bool,
     /// Memory for pages, in bytes (default 256 MiB, at least 64 pages, at most
-    /// [`Options::MOST_POOL_BYTES`]). If the system does not give so much, the database is not
-    /// opened.
+    /// [`Options::MOST_POOL_BYTES`]). If the system cannot provide this much memory, the opening
+    /// fails.
     pub pool_bytes: usize,
     /// When a commit releases its locks and is acknowledged.
     pub commit: CommitMode,
-    /// What [`crate::Db::begin`] gives.
+    /// The isolation level of transactions that [`crate::Db::begin`] starts.
     pub isolation: Isolation,
     /// How records enter the log buffer.
     pub log_insert: InsertDesign,
-    /// Number of logs of a new database (default 1, at most [`MAX_LOGS`]). One that exists keeps
-    /// its number.
+    /// Number of logs of a new database (default 1, at most [`MAX_LOGS`]). An existing database
+    /// keeps its number.
     pub logs: u16,
-    /// Which of several logs takes a record, in a new database. One that exists keeps to its way.
+    /// Which of several logs takes a record, in a new database. An existing database keeps its
+    /// setting.
     pub log_partition: Partition,
     /// Where the end of each log is kept: in segment files (default), or in a ring in persistent
-    /// memory. The device may be changed after the database has been closed in order.
+    /// memory. The device may be changed after the database has been closed cleanly.
     pub log_device: LogDevice,
-    /// Size of the log buffer, of each log, in bytes: a power of two (default 16 MiB). With the log
-    /// device `nvm` it is the ring: the larger, the more rarely segments are written.
+    /// Size of the log buffer of each log, in bytes: a power of two (default 16 MiB). With the log
+    /// device `nvm` this is the size of the ring: a larger ring writes segments less often.
     pub log_buffer_bytes: usize,
     /// Slots of the consolidation array, in the insertion designs that have one (default 4, at most
     /// 64).
     pub log_array_slots: usize,
-    /// Consolidation arrays (default 1): threads use that of their memory node, so that only one of
-    /// each group crosses to another socket (Aether, section 7.1). For machines with several
-    /// sockets, one for each.
+    /// Number of consolidation arrays (default 1). Threads use the array of their memory node, so
+    /// that only one thread of each group crosses to another socket (Aether, section 7.1). Machines
+    /// with several sockets use one array for each socket.
     pub log_arrays: usize,
-    /// Slots in the pool that takes turns at the array (default 256, at least twice
+    /// Slots in the pool from which the arrays replace their slots (default 256, at least twice
     /// `log_array_slots` for each array).
     pub log_slot_pool: usize,
     /// Size of a log segment file, in bytes (default 64 MiB).
     pub log_segment_bytes: u64,
-    /// The most that the log, or each of several, may hold before transactions get [`Error::Full`],
-    /// in bytes (default 16 GiB).
+    /// The most bytes that the log, or each of several logs, may hold before transactions get
+    /// [`Error::Full`] (default 16 GiB).
     pub log_max_bytes: u64,
-    /// Where log segments are copied to before they are recycled, for restoring the database to any
-    /// point in time (`docs/backup.md`); nowhere by default. Commit records then say when the
-    /// commit was, too.
+    /// The directory to which log segments are copied before they are recycled, for restoring the
+    /// database to any point in time (`docs/backup.md`); no archive by default. With an archive,
+    /// commit records also carry the time of the commit.
     pub archive: Option<Archive>,
-    /// A checkpoint is taken each time the log has grown by this many bytes (default 256 MiB); of
-    /// several logs, when the one that grows most has grown by its share.
+    /// The log growth in bytes after which a checkpoint is taken (default 256 MiB). With several
+    /// logs, a checkpoint is taken when the fastest growing log has grown by its share.
     pub checkpoint_bytes: u64,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at
     /// least 4 KiB, at most 4 GiB); `None` (default) is 64 MiB, or 1 GiB with
-    /// [`Options::instant_recovery`]. It is used as far as there is log to recover from, and only
-    /// until redo is done. Where data is larger than the pool, more of it means fewer reads of each
-    /// page.
+    /// [`Options::instant_recovery`]. Recovery uses only as much as the log to recover from
+    /// requires, and only until redo is done. If the data is larger than the pool, more memory
+    /// means fewer reads of each page.
     pub redo_memory_bytes: Option<usize>,
-    /// Threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None` (default)
-    /// is one for each processor, at most 8, as far as there is log that is worth it.
+    /// Number of threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None`
+    /// (default) is one for each processor, at most 8, and fewer for a short log.
     pub recovery_threads: Option<usize>,
-    /// Instant recovery: after a crash, let transactions begin as soon as the log has been read
-    /// (default no). Losers hold their locks again until they are rolled back, in the background;
-    /// pages are redone when they are first needed, or in the background. The changes wait in
-    /// memory meanwhile: those of the end of the log, at most as much as fits half of
-    /// [`Options::redo_memory_bytes`]; what is before is redone first.
+    /// Instant recovery: after a crash, transactions may begin as soon as the log has been read
+    /// (default no). Losers hold their locks again until they are rolled back in the background;
+    /// pages are redone when they are first needed, or in the background. Until then the changes of
+    /// the end of the log wait in memory, at most as many as fit half of
+    /// [`Options::redo_memory_bytes`]; earlier changes are redone before the database opens.
     pub instant_recovery: bool,
-    /// The earlier spelling of [`Options::instant_recovery`]; either turns it on.
+    /// The earlier spelling of [`Options::instant_recovery`]; either option turns it on.
     #[deprecated(note = "it is called `instant_recovery`")]
     pub open_early: bool,
-    /// Who is told how far recovery is; nobody by default.
+    /// The observer of recovery's progress; none by default.
     pub recovery_observer: Option<RecoveryObserver>,
     /// Group commit: flush when this many commits wait. The default, 1, means as soon as the device
-    /// is free; when many commit at once, that is when most of those whom the last flush released
-    /// have come back ...
+    /// is free; when many threads commit at the same time, the flush starts when most of the
+    /// committers that the last flush released have come back ...
     pub group_commit_transactions: usize,
     /// ... or this many bytes are unflushed ...
     pub group_commit_bytes: usize,
     /// ... or the oldest has waited this long, whichever comes first.
     pub group_commit_time: Duration,
-    /// Speculative lock inheritance: intention locks on tables stay with the thread's next
-    /// transaction (default yes).
+    /// Speculative lock inheritance: the thread's next transaction inherits the intention locks on
+    /// tables (default yes).
     pub lock_inheritance: bool,
-    /// The longest wait for a lock before [`Error::LockTimeout`]; `None` (default) waits until
-    /// granted or deadlocked.
+    /// The longest wait for a lock before [`Error::LockTimeout`]; with `None` (default) a
+    /// transaction waits until the lock is granted or a deadlock is found.
     pub lock_wait_limit: Option<Duration>,
-    /// The most pages that the background cleaner writes per second; `None` (default) is as needed.
+    /// The most pages that the background cleaner writes per second; `None` (default) is as many as
+    /// needed.
     pub cleaner_pages_per_second: Option<u32>,
-    /// Direct I/O, past the system's page cache (default yes; file systems without it are used
-    /// buffered).
+    /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
+    /// I/O is buffered).
     pub direct_io: bool,
-    /// Use io_uring where the kernel has it (default yes).
+    /// Uses io_uring where the kernel has it (default yes).
     pub io_uring: bool,
 }
 
@@ -239,28 +243,28 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Fewest pages a pool can work with.
+    /// The fewest pages that a pool can work with.
     pub const MIN_POOL_PAGES: usize = 64;
 
-    /// Most memory that a pool can have, in bytes.
+    /// The most memory that a pool can have, in bytes.
     pub const MOST_POOL_BYTES: usize = 8 << 40;
 
-    /// Most threads that recovery can be told to use: each needs some pages of the pool.
+    /// The most threads that recovery can use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
 
-    /// Whether [`Options::instant_recovery`] is on, by either spelling.
+    /// Returns whether [`Options::instant_recovery`] is on, by either spelling.
     #[expect(deprecated, reason = "the earlier spelling counts, too")]
     pub(crate) fn recovers_instantly(&self) -> bool {
         self.instant_recovery || self.open_early
     }
 
-    /// Memory that recovery may use beside the pool, in bytes: [`Options::redo_memory_bytes`], or
-    /// its default.
+    /// Returns the memory that recovery may use beside the pool, in bytes:
+    /// [`Options::redo_memory_bytes`], or its default.
     pub(crate) fn redo_memory(&self) -> usize {
         self.redo_memory_bytes.unwrap_or(if self.recovers_instantly() { 1 << 30 } else { 64 << 20 })
     }
 
-    /// The options of each log.
+    /// Returns the options of each log.
     pub(crate) fn of_log(&self) -> WalOptions {
         WalOptions {
             logs: self.logs,
@@ -288,10 +292,10 @@ impl Options {
         }
     }
 
-    /// Refuses what makes no sense.
+    /// Checks that every option has a valid value.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] names the first such option and says what would be right.
+    /// [`Error::InvalidOption`] names the first invalid option and its valid values.
     pub fn validate(&self) -> Result<()> {
         let wrong = |option, reason: String| Err(Error::InvalidOption { option, reason });
         if self.pool_bytes < Self::MIN_POOL_PAGES * PAGE_SIZE {

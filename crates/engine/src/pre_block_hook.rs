@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-/// A function that the thread calls then; nothing by default.
+/// A function that a thread calls before it blocks; does nothing by default.
 #[derive(Default)]
 pub(crate) struct PreBlockHook(Option<Box<dyn Fn() + Send + Sync>>);
 
 impl PreBlockHook {
-    /// Has `f` called.
+    /// Creates a hook that calls `f`.
     pub(crate) fn new(f: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(f)))
     }
 
-    /// The caller is about to block.
+    /// Calls the function; the caller is about to block.
     pub(crate) fn call(&self) {
         if let Some(f) = &self.0 {
             f();

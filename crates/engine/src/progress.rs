@@ -1,46 +1,48 @@
-//! Telling how far recovery is.
+//! Reports the progress of recovery.
 
 use std::fmt;
 
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of log from one call to the next.
+/// Bytes of log between two calls of the observer.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// What recovery is at.
+/// The pass that recovery is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecoveryPass {
-    /// Finding the end of the log; counted in bytes of log. How many there are shows at the end.
+    /// Finding the end of the log, counted in bytes of log. The total is unknown until the pass
+    /// ends.
     LogEnd,
-    /// Analysis and redo; counted in bytes of log, one half when they are read and the other when
-    /// they are repeated.
+    /// Analysis and redo, counted in bytes of log: reading a byte counts one half, and repeating it
+    /// the other.
     Redo,
-    /// Rolling back what had not committed, and completing what had; counted in transactions.
+    /// Rolling back transactions that had not committed, and completing those that had; counted in
+    /// transactions.
     Undo,
 }
 
-/// How far a pass of recovery is.
+/// The progress of one pass of recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RecoveryProgress {
-    /// Which one.
+    /// The pass.
     pub pass: RecoveryPass,
-    /// What is done.
+    /// The amount that is done.
     pub done: u64,
-    /// What there is to be done, if that is known.
+    /// The total amount, if it is known.
     pub total: Option<u64>,
 }
 
-/// A function that recovery tells how far it is ([`crate::Options::recovery_observer`]): whenever
-/// some megabytes of log or a transaction are done, and at the end of redo and of undo. Several
-/// threads may call it at the same time, and `done` of one call may then be lower than that of
-/// another. It should not take long, since recovery waits for it.
+/// A function that recovery calls to report its progress ([`crate::Options::recovery_observer`]):
+/// whenever some megabytes of log or a transaction are done, and at the end of redo and of undo.
+/// Several threads may call it at the same time, and `done` of one call may then be lower than that
+/// of another. The function should be short, because recovery waits for it.
 #[derive(Clone)]
 pub struct RecoveryObserver(Arc<dyn Fn(RecoveryProgress) + Send + Sync>);
 
 impl RecoveryObserver {
-    /// Has `told` called.
+    /// Creates an observer that calls `told`.
     pub fn new(told: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Self {
         Self(Arc::new(told))
     }
@@ -52,28 +54,28 @@ impl fmt::Debug for RecoveryObserver {
     }
 }
 
-/// Counts what is done of one pass.
+/// Counts the finished work of one pass.
 #[derive(Debug)]
 pub(crate) struct Gauge {
     observer: Option<RecoveryObserver>,
     pass: RecoveryPass,
     total: Option<u64>,
-    /// Each unit is done in so many parts.
+    /// Number of parts in which each unit is done.
     parts: u64,
-    /// Units from one call to the next.
+    /// Units between two calls of the observer.
     step: u64,
     /// Parts that are done.
     done: AtomicU64,
 }
 
 impl Gauge {
-    /// Nothing is done yet, of `total` units in so many parts.
+    /// Creates a gauge for `total` units, each done in `parts` parts, of which none is done yet.
     pub(crate) fn new(observer: Option<&RecoveryObserver>, pass: RecoveryPass, total: Option<u64>, parts: u64) -> Self {
         let step = if pass == RecoveryPass::Undo { 1 } else { STEP_BYTES };
         Self { observer: observer.cloned(), pass, total, parts, step, done: AtomicU64::new(0) }
     }
 
-    /// One part of so many units has been done.
+    /// Adds `units`, of each of which one part is done.
     pub(crate) fn add(&self, units: u64) {
         let before = self.done.fetch_add(units, Ordering::Relaxed);
         let (before, done) = (before / self.parts, (before + units) / self.parts);
@@ -82,7 +84,7 @@ impl Gauge {
         }
     }
 
-    /// All is done.
+    /// Reports that the pass is done.
     pub(crate) fn finish(&self) {
         self.tell(self.total.unwrap_or_else(|| self.done.load(Ordering::Relaxed) / self.parts));
     }

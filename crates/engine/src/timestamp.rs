@@ -13,28 +13,28 @@ const SECONDS_PER_DAY: u64 = 86_400;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// So many microseconds after the beginning of 1970.
+    /// Returns the point `micros` microseconds after the beginning of 1970.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since the beginning of 1970.
+    /// Returns the microseconds since the beginning of 1970.
     pub const fn micros(self) -> u64 {
         self.0
     }
 
-    /// The present.
+    /// Returns the present time.
     pub fn now() -> Self {
         Self(clock::wall_micros())
     }
 
-    /// The point in time that `text` writes, if it writes one.
+    /// Parses `text`; returns `None` if it does not denote a point in time.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         parse(text).map(Self)
     }
 
-    /// The payload of a commit record at this time: a number as records have them, and how many
-    /// bytes it takes.
+    /// Encodes the payload of a commit record with this time: a number in the records' encoding,
+    /// and its length in bytes.
     pub(crate) fn encode(self) -> ([u8; 10], usize) {
         let (mut bytes, mut len, mut rest) = ([0; 10], 0, self.0);
         loop {
@@ -49,7 +49,7 @@ impl Timestamp {
     }
 }
 
-/// Days from the beginning of 1970 to that of a year (of the Gregorian calendar).
+/// Returns the days from the beginning of 1970 to the beginning of `year` (Gregorian calendar).
 fn days_before_year(year: u64) -> u64 {
     let leap_days = |year: u64| year / 4 - year / 100 + year / 400;
     (year - 1970) * 365 + leap_days(year - 1) - leap_days(1969)
@@ -68,7 +68,7 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0 / MICROS_PER_SECOND;
         let (mut day, second) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
-        // Never too late a year, and the loop then counts up to the right one.
+        // The estimate is never too late; the loop then counts up to the right year.
         let mut year = 1970 + day / 366;
         while days_before_year(year + 1) <= day {
             year += 1;
@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(Timestamp::from_micros(micros).to_string(), text);
             assert_eq!(text.parse::<Timestamp>().unwrap().micros(), micros);
         }
-        // Every day of some centuries, and one second of it.
+        // Tests every day of several centuries, and one second of each day.
         for day in 0..200_000_u64 {
             let time = Timestamp::from_micros((day * SECONDS_PER_DAY + day % SECONDS_PER_DAY) * MICROS_PER_SECOND);
             assert_eq!(time.to_string().parse::<Timestamp>().unwrap(), time);

@@ -22,29 +22,29 @@ use duramen_types::TableId;
 
 /// An open database. Cheap to clone; shared by any number of threads.
 ///
-/// It belongs to the process that opened it. In a child that this forks, every call gives
-/// [`Error::Forked`], and dropping what the child has inherited does nothing to the database, and
-/// lets the memory be. (This holds for children that the C library's `fork` makes, not for those of
-/// a bare system call.) The directory stays locked as long as the process that opened it has it
-/// open; if that is killed, as long as a child of it lives that has not started another program. A
-/// child must not open any database while its parent had one open at the fork: the locks of this
-/// process's libraries may be held, in the child's memory, by threads that only the parent has.
-/// Fork first, or start another program.
+/// It belongs to the process that opened it. In a child that this process forks, every call returns
+/// [`Error::Forked`]; dropping the inherited handles has no effect on the database and frees no
+/// memory. (This holds for children that the C library's `fork` makes, not for those of a bare
+/// system call.) The directory stays locked as long as the process that opened it has it open; if
+/// this process is killed, the lock lasts as long as one of its children lives that has not started
+/// another program. A child must not open any database if its parent had one open at the fork:
+/// threads that exist only in the parent may hold locks of this process's libraries in the child's
+/// memory. Fork first, or start another program.
 ///
-/// Dropping the last handle without [`Db::close`] stops the database where it is; nothing
-/// acknowledged is lost, and the next opening recovers.
+/// Dropping the last handle without [`Db::close`] stops the database without a clean shutdown;
+/// nothing acknowledged is lost, and the next opening recovers.
 #[derive(Clone, Debug)]
 pub struct Db(Arc<Opened>);
 
-/// Stops the background threads when the last handle goes.
+/// Stops the background threads when the last handle is dropped.
 #[derive(Debug)]
 struct Opened(References<Engine>);
 
 impl Drop for Opened {
     fn drop(&mut self) {
         if self.0.health.is_forked() {
-            // The parts of the database would write when they are dropped, and wait for threads
-            // that are not here.
+            // When dropped, the parts of the database would write, and would wait for threads that
+            // do not exist in this process.
             return std::mem::forget(Arc::clone(&self.0));
         }
         self.0.stop();
@@ -52,17 +52,17 @@ impl Drop for Opened {
 }
 
 impl Db {
-    /// Opens the database in the directory `path`, or makes one when the directory is empty or
-    /// missing; recovers it when it was not closed.
+    /// Opens the database in the directory `path`, or creates one if the directory is empty or
+    /// missing. Recovers the database if it was not closed.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`] when someone has it open, [`Error::NotADatabase`],
-    /// [`Error::WrongVersion`] and [`Error::Corrupt`] for what cannot be opened,
-    /// [`Error::InvalidOption`], [`Error::OpenFailed`].
+    /// [`Error::AlreadyOpen`] if another opener has the database open; [`Error::NotADatabase`],
+    /// [`Error::WrongVersion`] and [`Error::Corrupt`] if the directory cannot be opened as a
+    /// database; [`Error::InvalidOption`], [`Error::OpenFailed`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.validate()?;
         let path = open::named(path.as_ref())?;
-        // Before the directory is made.
+        // Checked before the directory is created.
         open::check_places(path, &options)?;
         if !options.create && !path.exists() {
             return Err(Error::NotADatabase { path: path.into(), reason: "the directory does not exist".into() });
@@ -73,7 +73,7 @@ impl Db {
         Self::open_on(Arc::new(disk), options)
     }
 
-    /// As [`Db::open`], on any kind of disk.
+    /// Opens the database as [`Db::open`] does, on any kind of disk.
     ///
     /// # Errors
     /// As [`Db::open`].
@@ -89,8 +89,9 @@ impl Db {
         &self.0.0
     }
 
-    /// Begins a transaction of the database's isolation level. It takes no resources until it is
-    /// used. (If the database cannot be used, its calls say so.)
+    /// Begins a transaction of the database's isolation level. The transaction takes no resources
+    /// until it is used. (If the database cannot be used, the transaction's calls return the
+    /// error.)
     pub fn begin(&self) -> Txn {
         self.begin_with(self.engine().options.isolation)
     }
@@ -100,7 +101,7 @@ impl Db {
         Txn::begin(self.0.0.take(), isolation)
     }
 
-    /// Makes a table; durable on return.
+    /// Creates a table; the table is durable on return.
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of a commit.
@@ -118,8 +119,8 @@ impl Db {
         let tree = Tree { root, table: TableId::new(id) };
         txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
         txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
-        // The handle is made while the catalog is locked, or a drop that follows at once would not
-        // find it.
+        // The handle is made while the catalog is locked; otherwise a drop that follows at once
+        // would not find it.
         let table = self.engine().tables.intern(name, tree);
         match txn.commit_durably() {
             Ok(()) => Ok(table),
@@ -144,13 +145,13 @@ impl Db {
         Ok(table)
     }
 
-    /// Removes a table and all its records; durable on return. Waits for transactions that use it;
-    /// those that come later get [`Error::NoSuchTable`].
+    /// Removes a table and all its records; the removal is durable on return. Waits for
+    /// transactions that use the table; those that come later get [`Error::NoSuchTable`].
     ///
     /// # Errors
-    /// [`Error::TableInUse`] when one of them is open in the calling thread, which would wait for
-    /// itself, as far as is known: a transaction counts as open in the thread that used it last.
-    /// [`Error::Deadlock`] when one of them waits for something that the calling thread has.
+    /// [`Error::TableInUse`] if one of these transactions is known to be open in the calling
+    /// thread, which would wait for itself: a transaction counts as open in the thread that used it
+    /// last. [`Error::Deadlock`] if one of them waits for a lock that the calling thread holds.
     /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         catalog::check_name(name)?;
@@ -168,13 +169,13 @@ impl Db {
         txn.delete_raw(CATALOG, name.as_bytes())?;
         txn.free_on_commit(DeferredFree::Tree(tree))?;
         let engine = Arc::clone(self.engine());
-        // Handles go while the locks are held: whoever gets the table lock next finds the handle
-        // useless.
+        // Handles are invalidated while the locks are held: a transaction that gets the table lock
+        // next finds the handle invalid.
         engine.tables.drop_table(tree.table);
         txn.commit_durably()
     }
 
-    /// The names of all tables, sorted.
+    /// Returns the names of all tables, sorted.
     ///
     /// # Errors
     /// Those of a read.
@@ -182,7 +183,7 @@ impl Db {
         Ok(self.tables()?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The names and trees of all tables.
+    /// Returns the names and trees of all tables.
     pub(crate) fn tables(&self) -> Result<Vec<(String, Tree)>> {
         let mut txn = self.begin_catalog()?;
         let mut tables = Vec::new();
@@ -195,15 +196,15 @@ impl Db {
         Ok(tables)
     }
 
-    /// A transaction that has the catalog to itself.
+    /// Begins a transaction that holds the catalog exclusively.
     fn begin_catalog(&self) -> Result<Txn> {
         let mut txn = self.begin_with(Isolation::Serializable);
         txn.lock_exclusively(LockId::catalog())?;
         Ok(txn)
     }
 
-    /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions go on
-    /// meanwhile.
+    /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions continue
+    /// during the checkpoint.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Poisoned`].
@@ -212,15 +213,15 @@ impl Db {
         self.engine().checkpoint_clean()
     }
 
-    /// A warning for people, if acknowledged commits survive less than a power cut, because of the
-    /// memory that the log's ring is made of ([`crate::LogDevice::Nvm`]).
+    /// Returns a warning for people if acknowledged commits survive less than a power cut, because
+    /// of the kind of memory that the log's ring uses ([`crate::LogDevice::Nvm`]).
     pub fn log_shortfall(&self) -> Option<String> {
         self.engine().log_shortfall.clone()
     }
 
-    /// Why the log cannot be archived at present ([`Options::archive`]). The database goes on,
-    /// keeps the log that is not archived, and tries again; when the log reaches its limit,
-    /// transactions get [`Error::Full`].
+    /// Returns the reason why the log cannot be archived at present ([`Options::archive`]). The
+    /// database stays in service, keeps the log that is not archived, and tries again; when the log
+    /// reaches its limit, transactions get [`Error::Full`].
     pub fn archive_failure(&self) -> Option<String> {
         if let Err(error) = self.engine().health.check_process() {
             return Some(error.to_string());
@@ -228,14 +229,14 @@ impl Db {
         self.engine().scheme().archive_failure()
     }
 
-    /// Waits until all whole segments of the log are in the archive, or cannot be.
+    /// Waits until all whole segments of the log are in the archive, or cannot be archived.
     pub fn await_archive(&self) {
         if !self.engine().health.is_forked() {
             self.engine().scheme().await_archive();
         }
     }
 
-    /// What the database has done since it was opened; in a forked process, nothing.
+    /// Returns what the database has done since it was opened; in a forked process, zeros.
     pub fn metrics(&self) -> Metrics {
         if self.engine().health.is_forked() {
             return Metrics::default();
@@ -244,21 +245,21 @@ impl Db {
     }
 
     /// Examines everything: every page of every table, every overflow value, and that each page is
-    /// used exactly once. No transaction may be writing meanwhile.
+    /// used exactly once. No transaction may write during the check.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk fails, [`Error::Closed`]. Damage is no error of the check: it is
-    /// in the report.
+    /// [`Error::Io`] if the disk fails, [`Error::Closed`]. Damage is not an error of the check: the
+    /// report lists it.
     pub fn check(&self) -> Result<CheckReport> {
         crate::check::check(self.engine())
     }
 
-    /// Closes the database: everything is written out, so that the next opening has nothing to
-    /// recover. Transactions that are not over lose their changes; their later calls get
+    /// Closes the database: writes everything out, so that the next opening has nothing to recover.
+    /// Transactions that have not ended lose their changes; their later calls get
     /// [`Error::Closed`].
     ///
     /// # Errors
-    /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and what was
+    /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and everything
     /// acknowledged is kept.
     pub fn close(self) -> Result<()> {
         let engine = self.engine();
@@ -274,7 +275,7 @@ impl Db {
 }
 
 impl Txn {
-    /// Takes a page for the root of a new tree.
+    /// Allocates a page for the root of a new tree.
     fn plant(&mut self, table: TableId) -> Result<duramen_types::PageId> {
         self.internal(|engine, context| {
             engine.reserve_log(&mut context.log, duramen_types::PAGE_SIZE)?;

@@ -1,9 +1,9 @@
-//! Gathering the counts of all parts.
+//! Gathers the counters of all parts.
 
 use crate::engine::Engine;
 use crate::metrics::{Metrics, RecoveryReport};
 
-/// What the database has done since it was opened.
+/// Returns what the database has done since it was opened.
 pub(super) fn of(engine: &Engine) -> Metrics {
     let (locks, pool) = (engine.locks.metrics(), engine.store.pool.metrics());
     let logs = engine.control.lock().control.logs;

@@ -1,5 +1,4 @@
-//! The public face: the database handle, and the loop that runs a transaction until it comes
-//! through.
+//! The public face: the database handle, and the loop that runs a transaction until it commits.
 
 pub(crate) mod db;
 mod metrics;

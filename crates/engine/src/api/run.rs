@@ -1,4 +1,4 @@
-//! Transactions that are run until they come through.
+//! Runs transactions until they commit.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::error::Result;
 use crate::options::Isolation;
 use crate::txn::Txn;
 
-/// The longest pause before the second attempt; each later one may be twice as long.
+/// The longest pause before the second attempt; before each later attempt the limit doubles.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 
-/// So often it doubles, to some milliseconds: the time of a few commits on a disk.
+/// How often the limit doubles, to some milliseconds: the time of a few commits on a disk.
 const DOUBLINGS: u32 = 8;
 
 impl Db {
     /// Runs a transaction: begins it, calls `work` with it, commits it, and returns what `work`
     /// returned. If an attempt fails with an error that is [retryable](crate::Error::is_retryable),
-    /// it is rolled back and `work` is called again, with a new transaction. So `work` should have
-    /// no other effects than those in the database.
+    /// the transaction is rolled back and `work` is called again with a new transaction. So `work`
+    /// should have no effects outside of the database.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -52,26 +52,26 @@ impl Db {
     /// ```
     ///
     /// The attempts do not starve: each is as old as the first one, and of the transactions in a
-    /// deadlock the youngest gives way. Between attempts there is a pause of a random length, at
-    /// most 20 microseconds at first and 5 milliseconds later. There is no limit to their number.
-    /// Only a transaction that waits for another one that the calling thread itself has open gets
-    /// [`Error::Deadlock`](crate::Error::Deadlock) at once.
+    /// deadlock the youngest is the victim. Between attempts there is a pause of a random length,
+    /// at most 20 microseconds at first and 5 milliseconds later. There is no limit on the number
+    /// of attempts. Only a transaction that waits for another transaction that the calling thread
+    /// itself has open gets [`Error::Deadlock`](crate::Error::Deadlock) at once.
     ///
-    /// To take the changes back for a reason of its own, `work` can [roll back](Txn::rollback_to)
-    /// to a savepoint that it has made at its beginning, and return normally. If it panics, the
+    /// To undo its changes for a reason of its own, `work` can [roll back](Txn::rollback_to) to a
+    /// savepoint that it made at its beginning, and return normally. If `work` panics, the
     /// transaction is rolled back.
     ///
     /// # Errors
-    /// What `work` returned, if that is not retryable: the transaction is rolled back, and as after
-    /// [`Txn::abort`] the caller may act on what `work` has read. Otherwise those of
-    /// [`Txn::commit`] and [`Txn::abort`]. An error of the transaction that `work` keeps to itself
-    /// is met again at the commit, as [`Error::MustAbort`](crate::Error::MustAbort), so it should
-    /// be returned.
+    /// The error that `work` returned, if it is not retryable: the transaction is rolled back, and
+    /// as after [`Txn::abort`] the caller may act on what `work` has read. Otherwise the errors of
+    /// [`Txn::commit`] and [`Txn::abort`]. If `work` does not return an error of the transaction,
+    /// the commit fails with [`Error::MustAbort`](crate::Error::MustAbort), so `work` should return
+    /// the error.
     pub fn run<R>(&self, work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
         self.run_with(self.engine().options.isolation, work)
     }
 
-    /// As [`Db::run`], with transactions of a given isolation level.
+    /// Runs a transaction as [`Db::run`] does, with a given isolation level.
     ///
     /// # Errors
     /// As [`Db::run`].
@@ -85,7 +85,7 @@ impl Db {
                     Err(error) if error.is_retryable() => {}
                     Err(error) => return Err(error),
                 },
-                // Its locks go before the pause.
+                // The transaction's locks are released before the pause.
                 Err(error) if error.is_retryable() && !txn.waited_for_own_thread() => drop(txn),
                 Err(error) => {
                     txn.abort()?;

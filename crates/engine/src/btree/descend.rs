@@ -1,4 +1,4 @@
-//! Finding keys.
+//! Finds keys.
 
 use duramen_types::{PageId, planted};
 
@@ -9,7 +9,7 @@ use crate::pool::{Exclusive, Interrupt, Optimistic, PoolError};
 use crate::record::Tree;
 use crate::storage::store::Store;
 
-/// What is at a key.
+/// What a lookup finds at a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lookup {
     /// A record; its value was read.
@@ -20,7 +20,7 @@ pub(crate) enum Lookup {
     Absent,
 }
 
-/// The way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Forward,
@@ -30,17 +30,17 @@ pub(crate) enum Direction {
 /// The next key of a tree, or its end.
 pub(crate) type Neighbour = Option<Vec<u8>>;
 
-/// Which leaf a descent looks for.
+/// The leaf that a descent looks for.
 #[derive(Clone, Copy)]
 enum Target<'k> {
-    /// The one whose fences enclose the key.
+    /// The leaf whose fences enclose the key.
     Key(&'k [u8]),
-    /// The last one of the tree.
+    /// The last leaf of the tree.
     Last,
 }
 
 impl Target<'_> {
-    /// The child of an inner node that the way leads through, and its number.
+    /// Returns the child of an inner node that the descent enters next, and its number.
     #[inline(always)]
     fn child_of<B: PageBytes>(self, node: &Node<B>) -> (usize, PageId) {
         match self {
@@ -51,18 +51,18 @@ impl Target<'_> {
 }
 
 impl Store {
-    /// The leaf whose fences enclose `key`. What is read from it counts only once the guard has
-    /// been validated.
+    /// Returns the leaf whose fences enclose `key`. What is read from it counts only once the guard
+    /// has been validated.
     pub(crate) fn leaf(&self, tree: Tree, key: &[u8]) -> Result<Optimistic<'_>, Interrupt> {
         self.descend(tree, 0, Target::Key(key)).map(|(_, leaf)| leaf)
     }
 
-    /// The last leaf of the tree.
+    /// Returns the last leaf of the tree.
     pub(crate) fn last_leaf(&self, tree: Tree) -> Result<Optimistic<'_>, Interrupt> {
         self.descend(tree, 0, Target::Last).map(|(_, leaf)| leaf)
     }
 
-    /// The node at `level` (the root, if the tree is not so high) whose fences enclose `key`, and
+    /// Returns the node at `level` (the root, if the tree is lower) whose fences enclose `key`, and
     /// its parent if it has one.
     pub(super) fn node_and_parent(
         &self,
@@ -73,10 +73,10 @@ impl Store {
         self.descend(tree, level, Target::Key(key))
     }
 
-    /// Every node that is entered must be the one that its parent means: of this tree, one level
-    /// below, and with the parent's separators as its fences. A page that an older version of
-    /// itself has replaced is seen by that, where it would lead a search astray, or a scan round in
-    /// circles.
+    /// Descends to the node at `level`. Checks each node that it enters against the parent: the
+    /// node must belong to this tree, lie one level below, and have the parent's separators as its
+    /// fences. The check detects a page that was replaced by an older version of itself, which
+    /// would mislead a search, or make a scan loop.
     #[inline]
     fn descend<'s>(
         &'s self,
@@ -113,7 +113,7 @@ impl Store {
             if !next.is_known_child_of(&current) && !planted!(FencesNotCompared) {
                 let kinship = next.kinship(&current);
                 let is_child = node.is_parent(slot, &Node(next.page()), tree.table);
-                // What was compared counts only if neither has changed meanwhile.
+                // The comparison counts only if neither node has changed since it was read.
                 next.validate()?;
                 current.validate()?;
                 if !is_child {
@@ -127,12 +127,12 @@ impl Store {
         Err(broken(tree.root, "the tree is deeper than any tree can be").into())
     }
 
-    /// The leaf for `key`, latched exclusively.
+    /// Returns the leaf for `key`, latched exclusively.
     pub(crate) fn leaf_exclusive(&self, tree: Tree, key: &[u8]) -> Result<Exclusive<'_>, PoolError> {
         retry(|| Ok(self.leaf(tree, key)?.upgrade()?))
     }
 
-    /// Reads what is at `key`; the value goes into `value` (which is cleared first).
+    /// Looks up `key` and copies its value into `value` (which is cleared first).
     pub(crate) fn lookup(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<Lookup, PoolError> {
         retry(|| {
             let leaf = self.leaf(tree, key)?;
@@ -142,8 +142,8 @@ impl Store {
         })
     }
 
-    /// As [`Self::lookup`]; when nothing (not even a ghost) is at `key`, also the next key above
-    /// it: the one whose gap lock protects the absence.
+    /// Looks up `key` as [`Self::lookup`] does. If nothing (not even a ghost) is there, also
+    /// returns the next key above it: the key whose gap lock protects the absence.
     pub(crate) fn lookup_or_next(
         &self,
         tree: Tree,
@@ -168,20 +168,20 @@ impl Store {
             let bounded = node.upper_fence_into(&mut next);
             leaf.validate()?;
             let next = if bounded { self.first_key_above(tree, next)? } else { None };
-            // A key may have come in behind our back while the next leaf was read.
+            // Another thread may have inserted a key into this leaf while the next leaf was read.
             leaf.validate()?;
             Ok((found, next))
         })
     }
 
-    /// The smallest key (ghosts included) above a leaf's upper fence.
+    /// Returns the smallest key (ghosts included) above a leaf's upper fence.
     pub(crate) fn first_key_above(&self, tree: Tree, mut fence: Vec<u8>) -> Result<Neighbour, Interrupt> {
         loop {
             fence.push(0);
             let leaf = self.leaf(tree, &fence)?;
             let node = Node(leaf.page());
-            // An emptied leaf may have been merged with what lies below the fence: then keys below
-            // it are here, too.
+            // An emptied leaf may have been merged with the leaf below the fence: then this leaf
+            // holds keys below the fence, too.
             let (slot, _) = node.lower_bound(&fence);
             if slot < node.slot_count() {
                 node.key_into(slot, &mut fence);

@@ -1,17 +1,17 @@
 //! The B+-tree: ordered byte keys over pages, for many threads.
 //!
-//! * Readers descend with optimistic latch coupling: a node's version is checked after the child
-//!   has been found, so that readers write nothing that others read. Who changes a leaf upgrades
-//!   its version to an exclusive latch.
-//! * A node knows its fence keys (lower exclusive, upper inclusive). There are no sibling pointers:
-//!   who leaves a leaf descends again by its fence.
+//! * Readers descend with optimistic latch coupling: a reader checks a node's version after it has
+//!   found the child, so that readers write nothing that other threads read. A thread that changes
+//!   a leaf upgrades the leaf's version to an exclusive latch.
+//! * A node stores its fence keys (lower exclusive, upper inclusive). There are no sibling
+//!   pointers: a thread that leaves a leaf descends again with the leaf's fence.
 //! * Splits and merges (`structure.rs`) are system transactions: one log record each, never undone.
 //!   They latch parent before child, and never wait for a tree page's latch while they hold
 //!   another: they restart or give up.
 //! * A root never moves: it is pushed down or pulled up in place.
-//! * A deleted record stays as a ghost until nobody can need it; `purge.rs` removes it.
+//! * A deleted record stays as a ghost until no transaction can need it; `purge.rs` removes it.
 //!
-//! Nothing here knows of transactions or waits for a lock.
+//! Nothing here depends on transactions or waits for a lock.
 
 mod descend;
 mod purge;
@@ -25,14 +25,14 @@ use duramen_sync::Backoff;
 
 use crate::pool::{Interrupt, PoolError};
 
-/// Deepest tree that can be: a page holds at least two children, and there are at most 2^64 pages.
+/// The most levels of a tree: a page holds at least two children, and there are at most 2^64 pages.
 pub(crate) const MAX_LEVELS: usize = 64;
 
-/// What is wrong with a page that its parent does not mean.
+/// The damage of a page that is not the child that its parent refers to.
 pub(crate) const NOT_THE_CHILD: &str =
     "its table, level or fences are not what its parent says: another version of the page is in its place";
 
-/// Runs `attempt` until it is not interrupted by another thread.
+/// Repeats `attempt` until no other thread interrupts it.
 pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Interrupt>) -> Result<T, PoolError> {
     let mut backoff = Backoff::new();
     loop {

@@ -1,9 +1,9 @@
-//! Removing ghosts for good.
+//! Removes ghosts for good.
 //!
 //! A ghost keeps the place of a deleted key, so that the locks on the key and on the gap before it
-//! go on protecting what they protect. It may go when nobody holds or waits for either lock, which
-//! is checked under the leaf's exclusive latch: who takes such a lock later looks at the leaf again
-//! and finds the ghost gone.
+//! continue to protect the same key range. A ghost may be removed when no transaction holds or
+//! waits for either lock, which is checked under the leaf's exclusive latch: a transaction that
+//! takes such a lock later reads the leaf again and finds that the ghost is gone.
 
 use duramen_sync::probe::{Probe, reach};
 
@@ -17,9 +17,9 @@ use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
 impl Store {
-    /// Removes the ghost at `key` if it still is one and `unlocked` says so; merges the leaf if
-    /// that makes it sparse. Adds the bytes of log that this took to `logged`, also if it fails on
-    /// the way.
+    /// Removes the ghost at `key` if it still is one and `unlocked` permits it; merges the leaf if
+    /// the removal makes it sparse. Adds the bytes of log that this took to `logged`, even if an
+    /// error ends it.
     pub(crate) fn purge(
         &self,
         tree: Tree,
@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// Removes every ghost of a latched leaf that `unlocked` allows, and returns the bytes of log
-    /// that this took; hands the leaf back when there was none.
+    /// that this took; returns the leaf if there was none.
     pub(crate) fn purge_leaf<'s>(
         &'s self,
         leaf: Exclusive<'s>,

@@ -13,15 +13,15 @@ use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
-/// A node with less in it than this looks for a sibling to merge with, in bytes.
+/// A node with fewer bytes in it than this looks for a sibling to merge with.
 pub(super) const SPARSE: usize = PAGE_SIZE / 4;
 
-/// Two nodes merge if the result leaves room to grow: it takes at most this many bytes.
+/// Two nodes merge if the result has space to grow: it takes at most this many bytes.
 const MERGED: usize = PAGE_SIZE * 3 / 4;
 
 impl Store {
-    /// Makes room in the leaf for `key` with a value of `value_len` bytes, by splitting the leaf.
-    /// Adds the bytes of log that this took to `logged`, also if it fails on the way.
+    /// Splits the leaf to free space for `key` with a value of `value_len` bytes. Adds the bytes of
+    /// log that this took to `logged`, even if an error ends it.
     pub(crate) fn split_leaf(
         &self,
         tree: Tree,
@@ -57,8 +57,8 @@ impl Store {
         }
     }
 
-    /// Splits the node at `level`, unless it has room by now: others may have been here since it
-    /// was found full.
+    /// Splits the node at `level`, unless it has enough space by now: another thread may have split
+    /// it since it was found full.
     fn try_split(&self, tree: Tree, key: &[u8], level: u8, room: Room, purpose: Purpose) -> Result<Split, Interrupt> {
         let (parent, node) = self.node_and_parent(tree, key, level)?;
         let Some(parent) = parent else {
@@ -131,9 +131,9 @@ impl Store {
         Ok(mini.finish(&*self.scheme))
     }
 
-    /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. Only
-    /// worth a try: gives up when others are in the way. Adds the bytes of log that this took to
-    /// `logged`.
+    /// Merges the leaf for `key` with a sibling if it has become sparse, and so on upwards. This is
+    /// an optimization: it gives up when other threads interfere. Adds the bytes of log that this
+    /// took to `logged`.
     pub(super) fn merge_if_sparse(&self, tree: Tree, key: &[u8], logged: &mut u64) -> Result<(), PoolError> {
         let mut level = 0;
         loop {
@@ -149,7 +149,8 @@ impl Store {
         }
     }
 
-    /// Returns whether the parent has lost a child, and may have become sparse itself.
+    /// Merges the node at `level` with a sibling. Returns whether the parent has lost a child, and
+    /// may have become sparse itself.
     fn try_merge(&self, tree: Tree, key: &[u8], level: u8, logged: &mut u64) -> Result<bool, Interrupt> {
         let (parent, node) = self.node_and_parent(tree, key, level)?;
         let Some(parent) = parent else {
@@ -229,7 +230,7 @@ impl Store {
         Ok(mini.finish(&*self.scheme))
     }
 
-    /// Takes a page for the root of a new, empty tree and describes both in `mini`; returns the
+    /// Allocates a page for the root of a new, empty tree and describes both in `mini`; returns the
     /// root's page.
     pub(crate) fn plant<'s>(&'s self, table: TableId, mini: &mut MiniTransaction<'s>) -> Result<PageId, PoolError> {
         let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
@@ -242,7 +243,7 @@ impl Store {
     }
 }
 
-/// The root of an empty tree.
+/// Returns the root page of an empty tree.
 pub(crate) fn empty_root(id: PageId, table: TableId) -> Vec<u8> {
     let mut bytes = vec![0; PAGE_SIZE];
     NodeMut::init(&mut bytes, PageType::Leaf, 0, id, table, None, None);
@@ -250,15 +251,15 @@ pub(crate) fn empty_root(id: PageId, table: TableId) -> Vec<u8> {
 }
 
 enum Split {
-    /// There is room.
+    /// The node has enough space.
     Done,
-    /// Something was split, or pushed down; with the bytes of log that took.
+    /// A node was split or pushed down, which took this many bytes of log.
     Progress(u64),
     /// The separator does not fit the parent, which must be split first.
     ParentLacks(Room),
 }
 
-/// Room for one more entry.
+/// Space for one more entry.
 #[derive(Clone, Copy)]
 struct Room {
     key_len: usize,
@@ -271,19 +272,19 @@ impl Room {
     }
 }
 
-/// Whether two neighbours should become one: the result leaves room to grow, or one of them is
-/// empty anyway.
+/// Returns whether two neighbours should become one: the result has space to grow, or one of them
+/// is empty.
 fn can_merge(left: Node<&[u8]>, right: Node<&[u8]>) -> bool {
     let empty = left.is_leaf() && (left.slot_count() == 0 || right.slot_count() == 0);
     (empty || page::merged_size(left, right) <= MERGED) && page::merge_fits(left, right)
 }
 
-/// Slots fit 16 bits: a page has 8,192 bytes.
+/// Converts a slot number, which fits 16 bits: a page has 8,192 bytes.
 pub(crate) fn number(slot: usize) -> u16 {
     u16::try_from(slot).expect("a page holds fewer than 65,536 records")
 }
 
-/// Whether a slot can be purged by its flags.
+/// Returns whether a slot with these flags can be purged.
 pub(super) fn is_ghost(flags: SlotFlags) -> bool {
     flags.contains(SlotFlags::GHOST)
 }

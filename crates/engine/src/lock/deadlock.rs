@@ -1,41 +1,42 @@
 //! The search for deadlocks: cycles among transactions that wait for each other.
 //!
-//! The waits-for graph is never stored. A transaction that blocks *publishes* on which lock it
-//! waits; the edges out of it are read from that lock's bucket when the search arrives there: to
-//! every holder that conflicts with its request, and, unless the request is a conversion, to every
-//! conflicting request ahead of it in the queue. This is exactly the grant rule, so that a blocked
-//! transaction without an edge does not exist.
+//! The waits-for graph is never stored. A transaction that blocks *publishes* the lock that it
+//! waits for. When the search reaches this wait, it reads the outgoing edges from the lock's
+//! bucket: one to every holder that conflicts with the request, and, unless the request is a
+//! conversion, one to every conflicting request ahead of it in the queue. This is exactly the grant
+//! rule, so every blocked transaction has an edge.
 //!
 //! # Every deadlock is found
 //! A transaction first queues, then publishes, then searches. Edges of the graph appear only when a
-//! transaction queues: those out of it, and, if it is a conversion that goes ahead of others, some
-//! into it. A grant makes no edge from a blocked transaction to a blocked one: it turns an edge to
-//! a request into an edge to a holder that runs. Once all members of a cycle have queued, none of
-//! them runs, so none of the edges can go away but by somebody's withdrawal. Therefore the member
-//! that published last begins its search when all edges and all publications of the cycle are in
-//! place, and stay so, and the search, which visits all that can be reached, comes back to it. It
-//! is repeated until it finds no cycle: the end of one victim's wait breaks every cycle through the
-//! victim, and makes no edge.
+//! transaction queues: its outgoing edges, and, if it is a conversion that overtakes other
+//! requests, some incoming ones. A grant makes no edge between two blocked transactions: it turns
+//! an edge to a request into an edge to a holder that runs. Once all members of a cycle have
+//! queued, none of them runs, so an edge can disappear only if a member withdraws. Therefore, when
+//! the member that published last begins its search, all edges and all publications of the cycle
+//! are in place, and stay so. The search visits everything reachable and returns to this member.
+//! The member repeats the search until it finds no cycle: the end of a victim's wait breaks every
+//! cycle through the victim, and makes no edge.
 //!
 //! # What is found is a deadlock
-//! Buckets are read one after the other, so the edges of a path need never have existed together. A
-//! cycle is therefore read twice. Every wait has its own ticket; a member that is seen in the same
-//! wait both times was blocked in between. If all members were, and all edges are there the second
-//! time, then all existed together when the second reading began, because a blocked transaction
-//! acquires nothing. Otherwise somebody moved, and the search is repeated.
+//! The search reads buckets one after the other, so the edges of a path need never have existed at
+//! the same time. A cycle is therefore read twice. Every wait has its own ticket; a member that is
+//! seen in the same wait both times was blocked in between. If this holds for all members, and all
+//! edges exist in the second reading, then all of them existed when the second reading began,
+//! because a blocked transaction acquires nothing. Otherwise a member has moved, and the search is
+//! repeated.
 //!
 //! # Threads that wait for themselves
-//! A thread that waits blocks every other transaction that it has open (`owners.rs`). These are
-//! published with the wait, before the search: an edge to one of them is an edge to the transaction
-//! that waits. A transaction whose thread waits for another one of the same thread is a cycle by
-//! itself.
+//! A thread that waits blocks every other transaction that it has open (`owners.rs`). These
+//! transactions are published with the wait, before the search: an edge to one of them counts as an
+//! edge to the transaction that waits. A transaction whose thread waits for another transaction of
+//! the same thread is a cycle by itself.
 //!
 //! # Cost
-//! An edge from a request p to a request q ahead of it is left out where q conflicts with no more
-//! modes than p does: all that q waits for, p waits for too. A cycle that passes from p over q to z
-//! has a shorter one beside it, from p to z, and so on until no such edge is left; z is not p, for
-//! a fresh request holds nothing that q could wait for. So every deadlock keeps a cycle, and a hot
-//! lock costs the length of its queue, not the square of it.
+//! The search omits the edge from a request p to a request q ahead of it if q conflicts with no
+//! more modes than p does: everything that q waits for, p waits for too. A cycle that passes from p
+//! over q to z has a shorter one beside it, from p to z, and so on until no such edge is left. z is
+//! not p, because a fresh request holds nothing that q could wait for. So every deadlock keeps a
+//! cycle, and a hot lock costs the length of its queue, not the square of it.
 
 use std::collections::HashSet;
 
@@ -54,22 +55,23 @@ const SHARDS: usize = if cfg!(duramen_loom) { 1 } else { 16 };
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) txn: TxnId,
-    /// As in [`super::TxnLocks::age`].
+    /// The age in [`super::TxnLocks::age`].
     pub(super) age: Age,
     pub(super) lock: LockId,
     pub(super) ticket: u64,
 }
 
-/// A transaction that does not go on before a wait ends.
+/// A transaction that cannot proceed before a wait ends.
 #[derive(Debug)]
 struct Blocked {
     txn: TxnId,
     wait: Wait,
-    /// The owner of a transaction that waits only because its thread does, and that thread.
+    /// Present if the transaction waits only because its thread does: the transaction's owner, and
+    /// the thread.
     by_thread: Option<(Arc<Owner>, u64)>,
 }
 
-/// Who waits on which lock. A stale entry does no harm: the bucket knows whether the wait still
+/// The published waits. A stale entry does no harm: the bucket determines whether the wait still
 /// lasts.
 #[derive(Debug)]
 pub(super) struct Waits {
@@ -88,8 +90,8 @@ impl Waits {
     /// Publishes a wait of the calling thread, which has the transactions `carried` open beside the
     /// one that waits.
     pub(super) fn publish(&self, wait: Wait, carried: &[Carried]) {
-        // Not whom the owner names by now: a transaction that has gone to another thread meanwhile
-        // does not wait with this one.
+        // The id of the calling thread, not of the thread that the owner names now: a transaction
+        // that has moved to another thread since does not wait with this one.
         let thread = thread::id();
         for Carried { txn, owner } in carried {
             let by_thread = Some((Arc::clone(owner), thread));
@@ -106,7 +108,7 @@ impl Waits {
         }
     }
 
-    /// The wait that has to end before `txn` goes on.
+    /// Returns the wait that must end before `txn` can proceed.
     fn find(&self, txn: TxnId) -> Option<Wait> {
         let shard = self.shard(txn).lock();
         let is_own = |blocked: &&Blocked| blocked.txn == txn && blocked.by_thread.is_none();
@@ -118,11 +120,11 @@ impl Waits {
     }
 }
 
-/// The memory of a search, kept from one to the next.
+/// The memory of a search, kept for the next search.
 #[derive(Debug, Default)]
 pub(super) struct Detector {
-    /// Waits in the order in which they were reached, each with the position of the one it was
-    /// reached from.
+    /// Waits in the order in which the search reached them, each with the position of the wait from
+    /// which it was reached.
     reached: Vec<(Wait, usize)>,
     seen: HashSet<TxnId, BuildNumberHasher>,
     blockers: Vec<TxnId>,
@@ -133,16 +135,16 @@ pub(super) struct Detector {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Member {
     pub(super) wait: Wait,
-    /// The member before it waits for this transaction itself, and not for another one of its
-    /// thread: without it there would be no deadlock.
+    /// Whether the previous member waits for this transaction itself, and not for another
+    /// transaction of its thread. Only then would the deadlock not exist without this transaction.
     pub(super) is_waited_for: bool,
 }
 
 impl Detector {
-    /// Looks for a deadlock that `start` is part of; returns its members.
+    /// Searches for a deadlock that `start` is part of; returns its members.
     ///
-    /// `blockers` reads the edges out of a wait from its bucket, and says whether the wait still
-    /// lasts.
+    /// `blockers` reads the outgoing edges of a wait from its bucket, and returns whether the wait
+    /// still lasts.
     pub(super) fn search(
         &mut self,
         start: Wait,
@@ -158,8 +160,8 @@ impl Detector {
         None
     }
 
-    /// Breadth first, so that the cycle found is a shortest one; leaves it in `self.cycle`, last
-    /// member first.
+    /// Searches breadth first, so that the cycle found is a shortest one; leaves it in
+    /// `self.cycle`, last member first.
     fn find_cycle(
         &mut self,
         start: Wait,
@@ -181,7 +183,8 @@ impl Detector {
                         continue;
                     }
                     match waits.find(self.blockers[at]) {
-                        // Its thread has another transaction open that is waited for.
+                        // The thread of `start` has another transaction open that this wait waits
+                        // for.
                         Some(wait) if wait == start => {
                             self.trace(next);
                             return true;
@@ -211,8 +214,8 @@ impl Detector {
     /// Reads the cycle a second time.
     fn confirm(&mut self, waits: &Waits, blockers: &mut impl FnMut(Wait, &mut Vec<TxnId>) -> bool) -> bool {
         (0..self.cycle.len()).all(|at| {
-            // Each member was reached from the one behind it, and the last one leads back to the
-            // start.
+            // Each member was reached from the one that follows it in `self.cycle`, and the last
+            // one leads back to the start.
             let before = (at + self.cycle.len() - 1) % self.cycle.len();
             let target = self.cycle[before].wait;
             if !blockers(self.cycle[at].wait, &mut self.blockers) {
@@ -228,8 +231,8 @@ impl Detector {
 mod tests {
     use super::{Age, Detector, LockId, Member, TxnId, Wait, Waits};
 
-    /// Transactions 1 and 2 wait for each other, but for the edge out of 2, which is there only in
-    /// the first `readings_of_second` readings of it.
+    /// Searches while transactions 1 and 2 wait for each other; the outgoing edge of 2 exists only
+    /// in its first `readings_of_second` readings.
     fn search(readings_of_second: usize) -> Option<usize> {
         let [first, second] =
             [1, 2].map(|txn| Wait { txn: TxnId::new(txn), age: Age::of(txn), lock: LockId::catalog(), ticket: 1 });

@@ -1,17 +1,17 @@
-//! The head of one lock: who holds it, who waits, and the rule by which requests are granted.
-//! Everything here runs under the mutex of the lock's bucket and never waits.
+//! The head of one lock: its holders, its queue of waiting requests, and the rule by which requests
+//! are granted. Everything here runs under the mutex of the lock's bucket and never waits.
 //!
 //! # The grant rule
-//! A *conversion* (the transaction holds the lock already, and wants a stronger mode) is granted
-//! when no other holder conflicts with it. A *fresh* request is granted when no holder and no
-//! request ahead of it in the queue conflicts with it. Conversions queue ahead of fresh requests,
-//! each kind in order of arrival.
+//! A *conversion* (the transaction already holds the lock, and wants a stronger mode) is granted if
+//! no other holder conflicts with it. A *fresh* request is granted if no holder and no request
+//! ahead of it in the queue conflicts with it. Conversions queue ahead of fresh requests, each kind
+//! in order of arrival.
 //!
-//! Nobody starves: a fresh request passes another one only where the two are compatible, and then
-//! does not delay it; and a conversion waits for transactions that hold the lock already, which are
-//! finitely many, because what conflicts with a queued conversion is not admitted any more. Agents
-//! that hold the lock for their next transaction (`inherit.rs`) count as holders; an idle one that
-//! is in the way is revoked.
+//! No request starves. A fresh request overtakes another one only if the two are compatible, and
+//! then does not delay it. A conversion waits only for transactions that already hold the lock.
+//! These are finitely many, because requests that conflict with a queued conversion are no longer
+//! admitted. Agents that hold the lock for their next transaction (`inherit.rs`) count as holders;
+//! an idle agent that blocks a request is revoked.
 
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
@@ -22,7 +22,7 @@ use super::inherit::Agent;
 use super::mode::{LockMode, ModeSet};
 use super::txn::{Outcome, Waiter};
 
-/// Holders kept in the head itself.
+/// Number of holders kept in the head itself.
 const INLINE_HOLDERS: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +31,16 @@ pub(super) struct Holder {
     pub(super) mode: LockMode,
 }
 
-/// Why a transaction waits, as it stands in the queue.
+/// A queued request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) txn: TxnId,
-    /// The mode that the transaction would hold once granted.
+    /// The mode in which the transaction would hold the lock once granted.
     pub(super) mode: LockMode,
-    /// The mode that the transaction holds while it waits: present in conversions only.
+    /// The mode in which the transaction holds the lock while it waits: present in conversions
+    /// only.
     pub(super) held: Option<LockMode>,
-    /// Tells this wait from every other wait of the same transaction.
+    /// Distinguishes this wait from every other wait of the same transaction.
     pub(super) ticket: u64,
     pub(super) waiter: Arc<Waiter>,
 }
@@ -52,10 +53,10 @@ pub(super) struct Head {
     holders: usize,
     inline: [Holder; INLINE_HOLDERS],
     more: Vec<Holder>,
-    /// Agents that hold the lock for whichever transaction they run.
+    /// Agents that hold the lock, whichever transaction they run.
     agents: Vec<(Arc<Agent>, LockMode)>,
-    /// Holders of both kinds by mode, so that admission to a lock with many holders need not look
-    /// at each.
+    /// Number of holders of both kinds in each mode, so that admission to a lock with many holders
+    /// need not read each of them.
     counts: [u32; LockMode::ALL.len()],
     pub(super) queue: Vec<Request>,
 }
@@ -84,7 +85,7 @@ impl Head {
         self.inline[..self.holders.min(INLINE_HOLDERS)].iter().chain(&self.more).copied().chain(agents)
     }
 
-    /// The modes held by anyone but a transaction that holds `held`.
+    /// Returns the modes held by all holders except a transaction that holds `held`.
     #[inline]
     fn held_by_others(&self, held: Option<LockMode>) -> ModeSet {
         let mut modes = ModeSet::EMPTY;
@@ -96,14 +97,14 @@ impl Head {
         modes
     }
 
-    /// Whether a request that came now would be granted at once. Otherwise agents in its way have
-    /// been revoked, or marked: it may go into the queue.
+    /// Returns whether a request that came now would be granted at once. If not, conflicting agents
+    /// have been revoked or marked, and the request may enter the queue.
     #[inline]
     pub(super) fn is_grantable(&mut self, held: Option<LockMode>, mode: LockMode) -> bool {
         self.is_permitted(held, mode) || self.revoke(mode) && self.is_permitted(held, mode)
     }
 
-    /// The grant rule for a request that would stand last of its kind in the queue.
+    /// Applies the grant rule to a request that would be the last of its kind in the queue.
     #[inline]
     fn is_permitted(&self, held: Option<LockMode>, mode: LockMode) -> bool {
         let conflicts = mode.conflicts();
@@ -111,7 +112,7 @@ impl Head {
             && (held.is_some() || !self.queue.iter().any(|ahead| conflicts.intersects(ahead.mode.set())))
     }
 
-    /// Grants a fresh request or a conversion if that needs no waiting, and says whether it did.
+    /// Grants a fresh request or a conversion if it need not wait, and returns whether it did.
     #[inline]
     pub(super) fn try_grant(&mut self, txn: TxnId, held: Option<LockMode>, mode: LockMode) -> bool {
         if held.is_some() && !self.agents.is_empty() {
@@ -127,8 +128,8 @@ impl Head {
         true
     }
 
-    /// Revokes the idle agents that stand in the way of `mode`, and marks the others; returns
-    /// whether any is gone.
+    /// Revokes the idle agents that conflict with `mode`, and marks the busy ones; returns whether
+    /// any agent was removed.
     fn revoke(&mut self, mode: LockMode) -> bool {
         let (conflicts, counts, before) = (mode.conflicts(), &mut self.counts, self.agents.len());
         self.agents.retain(|(agent, mode)| {
@@ -139,7 +140,7 @@ impl Head {
         self.agents.len() < before
     }
 
-    /// Makes `txn`, if it uses an inherited lock, a holder like others, so that it can be
+    /// If `txn` uses an inherited lock, turns it into an ordinary holder, so that the lock can be
     /// converted.
     #[cold]
     fn adopt(&mut self, txn: TxnId) {
@@ -171,7 +172,7 @@ impl Head {
         self.counts[holder.mode.index()] += 1;
     }
 
-    /// Makes `txn` hold the lock in `mode`, weaker or stronger than `held`.
+    /// Makes `txn` hold the lock in `mode`, which may be weaker or stronger than `held`.
     pub(super) fn convert(&mut self, txn: TxnId, held: LockMode, mode: LockMode) {
         let inline = self.holders.min(INLINE_HOLDERS);
         let holder = self.inline[..inline]
@@ -204,8 +205,8 @@ impl Head {
         self.counts[mode.index()] -= 1;
     }
 
-    /// Turns the hold of `txn`, which ends, into one of an idle agent, unless somebody waits for
-    /// the lock.
+    /// Replaces the holder `txn`, which ends, by an idle agent, unless a request waits for the
+    /// lock.
     pub(super) fn bequeath(&mut self, txn: TxnId, mode: LockMode) -> Option<Arc<Agent>> {
         if !self.queue.is_empty() {
             return None;
@@ -226,7 +227,7 @@ impl Head {
         true
     }
 
-    /// Grants what the rule allows, in queue order.
+    /// Grants the requests that the rule allows, in queue order.
     pub(super) fn grant_waiters(&mut self, granted: &mut Vec<Arc<Waiter>>) {
         let mut ahead = ModeSet::EMPTY;
         let mut at = 0;
@@ -254,11 +255,11 @@ impl Head {
         }
     }
 
-    /// Replaces `blockers` by those whom `txn` waits for in the wait `ticket`, and says whether
-    /// that wait still lasts.
+    /// Adds to `blockers` the transactions that `txn` waits for in the wait `ticket`; returns
+    /// whether that wait still lasts.
     ///
-    /// Left out are requests ahead that conflict with no more than this one does: whatever they
-    /// wait for here, this one waits for as well.
+    /// Omits requests ahead that conflict with no more modes than this one does: this request waits
+    /// for everything that they wait for here.
     pub(super) fn blockers(&self, txn: TxnId, ticket: u64, blockers: &mut Vec<TxnId>) -> bool {
         let waits = |request: &Request| request.txn == txn && request.ticket == ticket;
         let Some(position) = self.queue.iter().position(waits) else { return false };

@@ -1,13 +1,13 @@
-//! What can be locked.
+//! The names of lockable resources.
 //!
-//! A [`LockId`] is 61 bits that say which, above 3 bits that say what kind. For the catalog, a
-//! table and the gap at the end of a table the 61 bits are exact. For a record and the gap before
-//! it they are a hash of table and key: two keys with one hash share a lock, which makes
-//! transactions wait for, or deadlock with, each other without need, and never lets a conflict
-//! through. The kind is outside of the hash, so a record never shares a lock with a gap or a table.
+//! A [`LockId`] consists of 61 bits that name the resource, above 3 bits that give its kind. For
+//! the catalog, a table and the gap at the end of a table the 61 bits are exact. For a record and
+//! the gap before it they are a hash of table and key. Two keys with the same hash share a lock.
+//! Their transactions then wait for, or deadlock with, each other without need, but no conflict is
+//! missed. The kind is not part of the hash, so a record never shares a lock with a gap or a table.
 //!
-//! The hash is fast and well mixed, not secret: whoever can choose keys can choose colliding ones,
-//! and gains no more than contention on them.
+//! The hash is fast and well mixed, not secret: an attacker who chooses keys can make them collide,
+//! but gains no more than contention on them.
 
 use duramen_types::TableId;
 
@@ -26,42 +26,42 @@ enum Kind {
     GapEnd = 4,
 }
 
-/// Name of a lockable resource.
+/// The name of a lockable resource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LockId(u64);
 
 impl LockId {
-    /// The set of tables.
+    /// Returns the id of the set of tables.
     #[inline]
     pub(crate) const fn catalog() -> Self {
         Self::exact(Kind::Catalog, 0)
     }
 
-    /// A table as a whole.
+    /// Returns the id of a table as a whole.
     #[inline]
     pub(crate) const fn table(table: TableId) -> Self {
         Self::exact(Kind::Table, table.get())
     }
 
-    /// The record with `key`, present or not.
+    /// Returns the id of the record with `key`, present or not.
     #[inline]
     pub(crate) fn record(table: TableId, key: &[u8]) -> Self {
         Self::hashed(Kind::Record, table, key)
     }
 
-    /// The open interval between `key` and the key before it.
+    /// Returns the id of the open interval between `key` and the key before it.
     #[inline]
     pub(crate) fn gap(table: TableId, key: &[u8]) -> Self {
         Self::hashed(Kind::Gap, table, key)
     }
 
-    /// The interval above the last key of a table.
+    /// Returns the id of the interval above the last key of a table.
     #[inline]
     pub(crate) const fn gap_end(table: TableId) -> Self {
         Self::exact(Kind::GapEnd, table.get())
     }
 
-    /// Whether this is a lock on a table as a whole, or on the set of tables.
+    /// Returns whether the id names a table as a whole, or the set of tables.
     #[inline]
     pub(crate) const fn is_coarse(self) -> bool {
         matches!(self.0 & ((1 << KIND_BITS) - 1), 0 | 1)
@@ -75,10 +75,10 @@ impl LockId {
         Self(hash(table.get(), key) << KIND_BITS | kind as u64)
     }
 
-    /// A number below 2^`bits` in which ids that differ anywhere differ with good odds.
+    /// Returns a number below 2^`bits`; ids that differ in any bit probably get different numbers.
     #[inline]
     pub(super) const fn bucket(self, bits: u32) -> usize {
-        // Two shifts, because a shift by 64 is not defined for no bits.
+        // Two shifts: for zero bits, a single shift by 64 would be undefined.
         (self.0.wrapping_mul(MIX[3]) >> 1 >> (63 - bits)) as usize
     }
 }
@@ -96,11 +96,11 @@ impl std::fmt::Debug for LockId {
     }
 }
 
-/// Hash of a key within a table: one folded multiplication per 16 bytes.
+/// Hashes a key within a table: one folded multiplication per 16 bytes.
 #[inline]
 fn hash(table: u32, key: &[u8]) -> u64 {
-    // The length goes in first, so that keys which differ only in trailing zero bytes differ in
-    // their start value.
+    // The length goes in first, so that keys which differ only in trailing zero bytes have
+    // different start values.
     let mut state = fold(u64::from(table) << 32 ^ key.len() as u64 ^ MIX[0], MIX[3]);
     let (blocks, tail) = key.as_chunks::<16>();
     for block in blocks {

@@ -3,29 +3,30 @@
 //! speculative lock inheritance", VLDB 2009).
 //!
 //! Nearly every transaction takes the same few intention locks, and they never conflict with each
-//! other; but to take and give them back all threads queue at the mutex of the same bucket. So an
-//! agent (here: the working memory that one transaction hands to the next) that ends a transaction
-//! keeps them. The holder's entry stays in the lock's head, with an [`Agent`] in place of a
-//! transaction, whose one word says who uses it:
+//! other. But to acquire and release them, all threads would queue at the mutex of the same bucket.
+//! So an agent (here: the working memory that passes from one transaction to the next) keeps these
+//! locks when a transaction ends. The holder's entry stays in the lock's head, with an [`Agent`] in
+//! place of a transaction. The agent's one word gives the current user of the lock:
 //!
 //! ```text
 //!              next transaction             its end
 //!    IDLE ---------------------> used by T ----------> IDLE
 //!     |                             |
-//!     | somebody's request          | somebody's request conflicts
+//!     | a request                   | a request conflicts
 //!     | conflicts                   v
 //!     v                          used by T, wanted ---> REVOKED, by T at its end
 //!    REVOKED
 //! ```
 //!
-//! Only the agent itself goes along the upper arrows, with one compare-and-swap each and no mutex.
-//! The others are gone along with the mutex of the lock's bucket held: who wants a mode that
-//! conflicts revokes the idle agents and marks those in use; one that is marked is given back in
-//! the usual way, which grants to who waits. While anybody waits for the lock, no agent is added to
-//! it. The word decides each race: a transaction that uses an inherited lock found it idle, and who
-//! revokes it found it idle, and only one of them can have done so.
+//! Only the agent itself makes the transitions of the upper row, with one compare-and-swap each and
+//! no mutex. The other transitions need the mutex of the lock's bucket: a request for a conflicting
+//! mode revokes the idle agents and marks the busy ones. A marked agent's transaction releases the
+//! lock in the usual way, which grants it to waiting requests. While a request waits for the lock,
+//! no agent is added to it. The word decides each race: both a transaction that uses an inherited
+//! lock and a request that revokes it must find the word IDLE, and only one of their
+//! compare-and-swaps succeeds.
 //!
-//! REVOKED is for good: the agent makes a new word when it inherits the lock again.
+//! REVOKED is final: the agent makes a new word when it inherits the lock again.
 
 use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
@@ -41,27 +42,28 @@ const WANTED: u64 = 1;
 pub(super) struct Agent(AtomicU64);
 
 impl Agent {
-    /// One that nobody uses.
+    /// Creates an agent that no transaction uses.
     pub(super) fn idle() -> Arc<Self> {
         Arc::default()
     }
 
-    /// The agent's next transaction takes the lock; `false` when it is gone.
+    /// Takes the lock for the agent's next transaction; returns `false` if the lock was revoked.
     #[inline]
     pub(super) fn take(&self, txn: TxnId) -> bool {
-        // Acquire and, in `give_back`, release: as if the lock had been taken and released under a
+        // Acquire here, and release in `give_back`: as if the lock were taken and released under a
         // mutex.
         self.0.compare_exchange(IDLE, txn.get() << 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// The transaction ends; `false` when the lock has to be given back to its head.
+    /// Makes the agent idle at the end of the transaction; returns `false` if the lock must be
+    /// given back to its head.
     #[inline]
     pub(super) fn give_back(&self, txn: TxnId) -> bool {
         self.0.compare_exchange(txn.get() << 1, IDLE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock away if it is idle, or else marks it; returns whether it was taken away. With
-    /// the bucket's mutex.
+    /// Takes the lock away if it is idle, or else marks it; returns whether it was taken away.
+    /// Called under the bucket's mutex.
     pub(super) fn revoke(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -82,12 +84,12 @@ impl Agent {
         }
     }
 
-    /// Ends the word's use. With the bucket's mutex, by the transaction that uses it.
+    /// Ends the word's use. Called under the bucket's mutex, by the transaction that uses the lock.
     pub(super) fn retire(&self) {
         self.0.store(REVOKED, Ordering::Relaxed);
     }
 
-    /// Who uses the lock.
+    /// Returns the transaction that uses the lock.
     pub(super) fn user(&self) -> Option<TxnId> {
         match self.0.load(Ordering::Relaxed) {
             IDLE | REVOKED => None,

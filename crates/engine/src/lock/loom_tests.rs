@@ -1,11 +1,11 @@
 //! Models of the hand-off and of the deadlock search, over every interleaving; with three
-//! transactions, over those with a bounded number of preemptions.
+//! transactions, over the interleavings with a bounded number of preemptions.
 //!
 //! Run with `RUSTFLAGS="--cfg duramen_loom" cargo test --release lock::loom`. A lost wake-up or an
 //! overlooked deadlock shows as a model in which every thread is blocked, which loom reports. Each
-//! model also counts, across its runs, that what it is about did happen.
+//! model also counts, across its runs, how often the modelled event occurred.
 
-// Not a part of the models: these counters outlive the single run.
+// Not part of the models: these counters outlive a single run.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use duramen_sync::cell::UnsafeCell;
@@ -26,7 +26,7 @@ fn model(preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// Takes the two locks one after the other, then releases everything.
+/// Acquires the two locks one after the other, then releases everything.
 fn two(manager: &LockManager, txn: u64, locks: [(u32, LockMode); 2]) -> Result<(), LockError> {
     let mut txn = TxnLocks::new(TxnId::new(txn));
     let result = locks.into_iter().try_for_each(|(lock, mode)| manager.acquire(&mut txn, record(lock), mode));
@@ -34,7 +34,7 @@ fn two(manager: &LockManager, txn: u64, locks: [(u32, LockMode); 2]) -> Result<(
     result
 }
 
-/// How often something happened in all runs of a model.
+/// How often an event occurred in all runs of a model.
 #[derive(Default)]
 struct Seen {
     runs: AtomicUsize,
@@ -58,8 +58,8 @@ impl Seen {
     }
 }
 
-/// Runs each on a thread of its own; the last one is the youngest and may meet a deadlock, any
-/// other error is a failure.
+/// Runs each transaction on a thread of its own. The last one is the youngest and may meet a
+/// deadlock; any other error is a failure.
 fn cross<const N: usize>(seen: &Seen, locks: [[(u32, LockMode); 2]; N]) {
     let manager = Arc::new(LockManager::new(1));
     let others: Vec<_> = (1..N)
@@ -77,7 +77,7 @@ fn cross<const N: usize>(seen: &Seen, locks: [[(u32, LockMode); 2]; N]) {
     seen.add(&manager);
 }
 
-/// Tries the runs of [`cross`].
+/// Models the runs of [`cross`].
 fn crossed<const N: usize>(what: &str, preemptions: Option<usize>, locks: [[(u32, LockMode); 2]; N], victims: bool) {
     let seen = Arc::new(Seen::default());
     let all = Arc::clone(&seen);
@@ -129,8 +129,8 @@ fn a_cycle_of_three_has_at_most_one_victim() {
     crossed("three", Some(3), locks, true);
 }
 
-/// The oldest inserts into a gap that two others guard, which wait for its row: its request closes
-/// two cycles, and it wakes both victims, in whatever state of their waits they are.
+/// The oldest transaction inserts into a gap that two others guard, while these wait for its row:
+/// its request closes two cycles, and it wakes both victims, in any state of their waits.
 #[test]
 fn one_request_ends_the_waits_of_several_victims() {
     let seen = Arc::new(Seen::default());
@@ -163,8 +163,8 @@ fn one_request_ends_the_waits_of_several_victims() {
     assert_eq!(victims, 2 * runs);
 }
 
-/// The manager is closed while the oldest of two that wait for each other ends the wait of the
-/// other one, and that has one outcome.
+/// Two transactions wait for each other; the oldest ends the wait of the other one while the
+/// manager is closed. That wait has exactly one outcome.
 #[test]
 fn a_victim_of_a_manager_that_is_closed_has_one_outcome() {
     let outcomes: Arc<[AtomicUsize; 3]> = Arc::default();
@@ -191,7 +191,7 @@ fn a_victim_of_a_manager_that_is_closed_has_one_outcome() {
         let at = match (result, other) {
             (Ok(()), Err(LockError::Deadlock { cycle: 2 })) => 0,
             (Ok(()) | Err(LockError::Closed), Err(LockError::Closed)) => 1,
-            // It was a victim, and the oldest met the closing before the lock was released.
+            // The second was a victim, and the oldest met the closing before the lock was released.
             (Err(LockError::Closed), Ok(()) | Err(LockError::Deadlock { cycle: 2 })) => 2,
             other => panic!("{other:?}"),
         };
@@ -234,7 +234,7 @@ fn closing_misses_no_waiter() {
 }
 
 /// One agent runs two transactions under an inherited lock on a table, while another transaction
-/// takes the table away from it: what the lock protects is never touched by both.
+/// revokes the lock: the two sides never touch the protected cell at the same time.
 #[test]
 fn an_inherited_lock_is_used_or_revoked_and_never_both() {
     struct Cell(UnsafeCell<u32>);
@@ -266,7 +266,7 @@ fn an_inherited_lock_is_used_or_revoked_and_never_both() {
         for number in 2..4 {
             agent.renew(TxnId::new(number));
             manager.acquire(&mut agent, table, LockMode::IntentExclusive).expect("one lock makes no cycle");
-            // SAFETY: the other one holds the lock exclusively or not at all.
+            // SAFETY: the other transaction holds the lock exclusively or not at all.
             cell.0.with_mut(|value| unsafe { *value += 1 });
             manager.release_all(&mut agent);
         }

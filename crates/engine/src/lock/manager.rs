@@ -1,65 +1,68 @@
 //! The lock manager: grants locks to transactions, makes them wait, and finds deadlocks among them.
 //!
 //! # Protocol
-//! A transaction owns its [`TxnLocks`], which know what it holds; nobody else touches them. The
-//! table of locks is an array of buckets, each a mutex around the heads of the locks that hash to
-//! it (`table.rs` has the grant rule).
+//! A transaction owns its [`TxnLocks`], which record its locks; no other transaction touches them.
+//! The table of locks is an array of buckets, each a mutex around the heads of the locks that hash
+//! to it (`table.rs`; `head.rs` has the grant rule).
 //!
-//! - *No wait*: under the bucket's mutex the holder is added to the head. That is all.
-//! - *Wait*: under the bucket's mutex the request joins the queue. Then, without it, the
+//! - *No wait*: under the bucket's mutex the holder is added to the head. Nothing else happens.
+//! - *Wait*: under the bucket's mutex the request joins the queue. Then, without the mutex, the
 //!   transaction spins for some microseconds, publishes its wait, searches for a deadlock
-//!   (`deadlock.rs` argues why that finds each of them, and nothing else), and parks.
-//! - *Hand-off*: whoever releases a lock or withdraws a request also grants what has become
-//!   grantable, under the same hold of the bucket's mutex: it moves the requests from the queue to
-//!   the holders and sets the outcome of their waiters. It unparks them when it has let go of the
-//!   mutex. The woken transaction owns the lock already; nobody can get in between, and no wake-up
-//!   is lost, because a parker keeps one that comes early.
+//!   (`deadlock.rs` argues why the search finds exactly the deadlocks), and parks.
+//! - *Hand-off*: a thread that releases a lock or withdraws a request also grants the requests that
+//!   have become grantable, under the same hold of the bucket's mutex. It moves them from the queue
+//!   to the holders and sets the outcome of their waiters. After it has released the mutex, it
+//!   unparks them. A woken transaction already owns the lock, so no other transaction can take the
+//!   lock first. No wake-up is lost, because a parker keeps one that comes early.
 //! - *Inherited locks* stay with the agent that runs one transaction after another; `inherit.rs`
 //!   has their protocol.
-//! - *Looks*: [`LockManager::is_grantable`] tells whether a request would have to wait, and takes
-//!   nothing. An insertion looks so at the lock of its gap, under the page latch that keeps the
-//!   answer true. If it would have to wait it gives up the latch, acquires the lock and keeps it
-//!   over the next look until the record is in, and then goes back to what it held
-//!   ([`LockManager::restore`]). A lock that it only saw free would go to those behind it in the
-//!   queue meanwhile, again and again.
+//! - *Checks*: [`LockManager::is_grantable`] returns whether a request would be granted without a
+//!   wait, and takes nothing. An insertion checks the lock of its gap in this way, under the page
+//!   latch that keeps the answer true. If it would have to wait, it releases the latch, acquires
+//!   the lock, and keeps it over the next check until the record is in the leaf. Then it restores
+//!   the mode that it held before ([`LockManager::restore`]). If the insertion only checked that
+//!   the lock is free, the requests behind it in the queue would get the lock first, again and
+//!   again.
 //!
 //! # Victims
-//! The victim of a deadlock is its youngest member, the one that has begun last; one that is run
-//! again may keep the age of its first attempt ([`TxnLocks::set_age`]). The oldest transaction is
-//! never a victim, and what it waits for ends: those in its way wait for it, and then one of them
-//! is the victim, or they run. So it comes through, and then the next one. (If the member whose
-//! request closed the cycle were the victim, it would be the one that got furthest, and
-//! transactions that run again at once could keep each other from the end for ever.)
+//! The victim of a deadlock is its youngest member: the transaction that began last. A transaction
+//! that is run again may keep the age of its first attempt ([`TxnLocks::set_age`]). The oldest
+//! transaction is never a victim, and each of its waits ends: the transactions that block it either
+//! run, or wait for it, and then one of them is the victim. So the oldest transaction commits, and
+//! then the next one. (If the member whose request closed the cycle were the victim, the deadlock
+//! would hit the member that got furthest, and transactions that run again at once could keep each
+//! other from finishing for ever.)
 //!
 //! The searcher, whose request closed the cycle, ends the wait of the victim, which may be itself:
 //!
-//! 1. It holds the detector's mutex from the search on. So two searchers do not choose victims of
-//!    one cycle.
+//! 1. It holds the detector's mutex from the search on. So two searchers never choose victims of
+//!    the same cycle.
 //! 2. Under the mutex of the victim's bucket it takes the request out of the queue and sets the
-//!    outcome. The request has to be of the same wait, by its ticket: a member may have left by its
-//!    wait limit, or because the manager was closed, and the cycle with it. A grant, the wait
-//!    limit, [`LockManager::close`] and a searcher all take the request out of the queue under this
-//!    mutex: one of them does, and sets the only outcome. What was behind the request is granted.
-//! 3. It unparks the victim and those granted, without the bucket's mutex.
-//! 4. It searches again, for its request may have closed several cycles, and parks when there is
-//!    none left.
+//!    outcome. The request must belong to the same wait, by its ticket: a member may have left
+//!    because of its wait limit, or because the manager was closed; then the cycle is gone. A
+//!    grant, the wait limit, [`LockManager::close`] and a searcher all take the request out of the
+//!    queue under this mutex: exactly one of them does, and sets the only outcome. Requests behind
+//!    it are granted if the rule allows it.
+//! 3. It unparks the victim and the granted transactions, without the bucket's mutex.
+//! 4. It searches again, because its request may have closed several cycles, and parks when no
+//!    cycle is left.
 //!
-//! If a thread waits for another transaction that it has open itself, the one that waits is the
-//! victim, for it is the only one that waits.
+//! If a thread waits for another transaction that it has open itself, the waiting transaction is
+//! the victim, because it is the only one that waits.
 //!
-//! The victim keeps what it holds: it should roll back and release all. It does not wait from step
-//! 2 on, so no other search finds a cycle through it.
+//! The victim keeps the locks that it holds: it should roll back and release them all. It does not
+//! wait from step 2 on, so no other search finds a cycle through it.
 //!
 //! # Lock order
-//! The detector's mutex, then one bucket mutex, or one mutex of the published waits, at a time.
-//! Nothing is taken under the last two kinds. No call but [`LockManager::acquire`] waits for
-//! anything else than these mutexes; it must not be made while a page latch is held.
+//! The detector's mutex, then one bucket mutex, or one mutex of the published waits, at a time. No
+//! other lock is taken under the last two kinds. Only [`LockManager::acquire`] waits for anything
+//! else than these mutexes; it must not be called while a page latch is held.
 //!
 //! # Failure behaviour
 //! After an error the request has left the queue without a trace, and the locks held before are
-//! still held, in the same mode. [`LockManager::close`] ends every wait, now and later, and leaves
-//! holders alone. There is no other way to fail; a transaction that releases what it does not hold
-//! panics.
+//! still held, in the same mode. [`LockManager::close`] ends every present and later wait, and does
+//! not affect holders. There is no other way to fail; a transaction that releases a lock that it
+//! does not hold panics.
 
 use std::time::Duration;
 
@@ -86,7 +89,7 @@ pub(crate) enum LockError {
     /// be retried.
     #[error("deadlock: the transaction is the youngest in a cycle of {cycle} that wait for each other")]
     Deadlock {
-        /// Number of transactions that wait in the cycle. If it is one, the thread waits for
+        /// Number of transactions that wait in the cycle. One means that the thread waits for
         /// another transaction of its own.
         cycle: usize,
     },
@@ -98,16 +101,16 @@ pub(crate) enum LockError {
     Closed,
 }
 
-/// Sums since the manager was made.
+/// Totals since the manager was created.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct LockMetrics {
-    /// Requests that had to wait, whatever came of it.
+    /// Requests that had to wait, whatever their outcome.
     pub(crate) waits: u64,
     /// Waits ended because of a deadlock.
     pub(crate) deadlocks: u64,
     /// Waits that reached the limit.
     pub(crate) timeouts: u64,
-    /// Time of all waits, in nanoseconds.
+    /// Total time of all waits, in nanoseconds.
     pub(crate) wait_nanos: u64,
 }
 
@@ -117,7 +120,7 @@ struct Counters {
     deadlocks: AtomicU64,
     timeouts: AtomicU64,
     wait_nanos: AtomicU64,
-    /// Searches for a deadlock that have come to an end.
+    /// Completed searches for a deadlock.
     #[cfg(test)]
     searches: AtomicU64,
 }
@@ -132,7 +135,7 @@ struct Line(Mutex<Bucket>);
 #[derive(Debug)]
 pub(crate) struct LockManager {
     buckets: Box<[Line]>,
-    /// The number of buckets is two to the power of this.
+    /// Base-two logarithm of the number of buckets.
     bits: u32,
     wait_limit: Option<Duration>,
     /// Whether agents keep intention locks.
@@ -146,8 +149,8 @@ pub(crate) struct LockManager {
 }
 
 impl LockManager {
-    /// Without locks. `buckets` is rounded up to a power of two; a few times the number of locks
-    /// that are held at a time is a good choice.
+    /// Creates a manager without locks. `buckets` is rounded up to a power of two; a few times the
+    /// number of locks that are held at the same time is a good choice.
     pub(crate) fn new(buckets: usize) -> Self {
         let buckets = buckets.next_power_of_two();
         Self {
@@ -164,14 +167,14 @@ impl LockManager {
         }
     }
 
-    /// Has each thread call `f` before it waits.
+    /// Sets the function that each thread calls before it waits.
     #[must_use]
     pub(crate) fn with_pre_block_hook(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.pre_block_hook = PreBlockHook::new(f);
         self
     }
 
-    /// Lets no request wait longer than `limit`.
+    /// Limits the wait of each request to `limit`.
     #[must_use]
     pub(crate) fn with_wait_limit(mut self, limit: Duration) -> Self {
         self.wait_limit = Some(limit);
@@ -191,10 +194,10 @@ impl LockManager {
     }
 
     /// Makes `txn` hold the lock in `mode`, or in the weakest mode that covers both `mode` and the
-    /// one held; waits for as long as others are in the way.
+    /// one held; waits as long as other transactions block the request.
     ///
     /// # Errors
-    /// Those of [`LockError`], all of them for requests only that have to wait.
+    /// Those of [`LockError`]; only requests that have to wait fail.
     #[inline]
     pub(crate) fn acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> Result<(), LockError> {
         let _lock = cost::scope(Category::Lock);
@@ -206,8 +209,8 @@ impl LockManager {
         }
         let mut bucket = self.bucket(id).lock();
         if !bucket.try_grant(txn.txn(), id, held, mode) {
-            // Read under the bucket's mutex: either this sees the manager closed, or closing it
-            // will see the request.
+            // Read under the bucket's mutex: either this thread sees that the manager is closed, or
+            // the closing thread will see the request.
             if self.closed.load(Ordering::Relaxed) {
                 return Err(LockError::Closed);
             }
@@ -224,8 +227,8 @@ impl LockManager {
         Ok(())
     }
 
-    /// As [`Self::acquire`], but gives up instead of waiting; returns whether the lock is held in
-    /// `mode` now.
+    /// Acquires the lock as [`Self::acquire`] does, but gives up instead of waiting; returns
+    /// whether the lock is now held in `mode`.
     #[inline]
     pub(crate) fn try_acquire(&self, txn: &mut TxnLocks, id: LockId, mode: LockMode) -> bool {
         let _lock = cost::scope(Category::Lock);
@@ -246,7 +249,7 @@ impl LockManager {
         true
     }
 
-    /// Whether [`Self::acquire`] would not wait at this moment. Takes nothing.
+    /// Returns whether [`Self::acquire`] would not have to wait at this moment. Takes nothing.
     #[inline]
     pub(crate) fn is_grantable(&self, txn: &TxnLocks, id: LockId, mode: LockMode) -> bool {
         let held = txn.held(id);
@@ -262,19 +265,19 @@ impl LockManager {
         }
         let inherits = txn.use_inherited(id, mode);
         if !inherits {
-            // One that is too weak goes: the transaction will leave a stronger one behind, and has
-            // only one of a lock.
+            // An inherited lock that is too weak is dropped: the transaction will leave a stronger
+            // one behind, and an agent has only one entry for each lock.
             self.drop_inherited(txn.take_inherited(id));
         }
         inherits
     }
 
-    /// Waits for the outcome of a request that is in the queue.
+    /// Waits for the outcome of a queued request.
     #[cold]
     fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
         let start = Instant::now();
         self.pre_block_hook.call();
-        // A lock that goes early is often free again before this thread would have fallen asleep.
+        // A lock that is released early is often free again before this thread would have parked.
         let mut backoff = Backoff::new();
         while waiter.outcome() == Outcome::Pending && !backoff.is_long() {
             backoff.snooze();
@@ -315,7 +318,7 @@ impl LockManager {
             }
             match self.wait_limit.map(|limit| limit.saturating_sub(start.elapsed())) {
                 None => waiter.parker().park(),
-                // If the request has left the queue just now, the outcome is set.
+                // If the request has just left the queue, its outcome is set.
                 Some(Duration::ZERO) if self.withdraw(wait, None) => return Err(LockError::Timeout),
                 Some(Duration::ZERO) => {}
                 Some(left) => {
@@ -325,9 +328,9 @@ impl LockManager {
         }
     }
 
-    /// Ends the wait of the youngest member of each deadlock that `wait` is part of: of those whose
-    /// locks are waited for. The rollback of one whose thread has another transaction open, which
-    /// is what is waited for, would change nothing.
+    /// Breaks each deadlock that `wait` is part of: ends the wait of its youngest member among
+    /// those whose own locks another member waits for. If a member is in the cycle only because its
+    /// thread has another transaction open, its rollback would change nothing.
     fn break_deadlocks(&self, wait: Wait) {
         let mut detector = self.detector.lock();
         while let Some(cycle) = detector.search(wait, &self.waits, |wait, blockers| {
@@ -336,13 +339,13 @@ impl LockManager {
             let youngest = |members: &mut dyn Iterator<Item = &Member>| {
                 members.max_by_key(|member| member.wait.age).map(|member| member.wait)
             };
-            // If all wait for other transactions of the members' threads, nobody's rollback ends
-            // the deadlock: to one of them it is told as to a thread that waits for itself.
+            // If every edge leads to another transaction of a member's thread, no member's rollback
+            // ends the deadlock: the youngest gets the outcome of a thread that waits for itself.
             let (victim, members) = match youngest(&mut cycle.iter().filter(|member| member.is_waited_for)) {
                 Some(victim) => (victim, cycle.len() as u32),
                 None => (youngest(&mut cycle.iter()).expect("a cycle has members"), 1),
             };
-            // A member may have left since, by its wait limit; then there is no cycle any more.
+            // A member may have left since, because of its wait limit; then the cycle is gone.
             if self.withdraw(victim, Some(Outcome::Victim(members))) {
                 reach(Probe::DeadlockVictim);
                 if victim != wait {
@@ -352,8 +355,9 @@ impl LockManager {
         }
     }
 
-    /// Takes the request out of the queue; returns whether it was still there. Its transaction is
-    /// woken with `outcome`, if it does not withdraw the request itself.
+    /// Takes the request out of the queue; returns whether it was still there. Wakes its
+    /// transaction with `outcome`; without an outcome, the transaction itself withdraws the
+    /// request.
     fn withdraw(&self, wait: Wait, outcome: Option<Outcome>) -> bool {
         let mut granted = Vec::new();
         let withdrawn = {
@@ -379,7 +383,7 @@ impl LockManager {
     /// Releases a lock, in whichever mode it is held.
     ///
     /// # Panics
-    /// If it is not held.
+    /// If the lock is not held.
     pub(crate) fn release_one(&self, txn: &mut TxnLocks, id: LockId) {
         let mut granted = Vec::new();
         match txn.forget(id) {
@@ -392,8 +396,8 @@ impl LockManager {
         wake(&granted);
     }
 
-    /// Goes back to `before`, what the transaction held of the lock until it acquired a stronger
-    /// mode; `None` for nothing.
+    /// Restores `before`, the mode in which the transaction held the lock until it acquired a
+    /// stronger one; `None` releases the lock.
     ///
     /// # Panics
     /// If the lock is not held.
@@ -413,15 +417,16 @@ impl LockManager {
         let Inherited { id, mode, agent, .. } = inherited;
         let mut bucket = self.bucket(*id).lock();
         if !bucket.dismiss(*id, agent, granted) {
-            // It was about to be converted, and the transaction holds it as any other lock.
+            // A request for a conversion has adopted the lock: the transaction holds it as an
+            // ordinary lock.
             bucket.release(txn.txn(), *id, *mode, granted);
         }
     }
 
-    /// Releases the locks on records and gaps, the last taken first. Those on tables stay: what the
-    /// transaction still has to clear away needs the tables to be there. `pre_committed` is the
-    /// transaction's commit if that is not hardened yet, and zero otherwise: who takes one of its
-    /// exclusive locks depends on it.
+    /// Releases the locks on records and gaps, the last taken first. Locks on tables stay, because
+    /// clearing away after the transaction needs the tables. `pre_committed` is the GSN of the
+    /// transaction's commit if it is not hardened yet, and zero otherwise: a transaction that takes
+    /// one of the released exclusive locks depends on this commit.
     pub(crate) fn release_fine(&self, txn: &mut TxnLocks, pre_committed: Gsn) {
         let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
@@ -459,11 +464,12 @@ impl LockManager {
         }
         txn.clear_index();
         txn.end_use();
-        // Last, for who waits for one of these locks often goes on to ask for another one.
+        // Last, because a transaction that waits for one of these locks often goes on to request
+        // another.
         wake(&granted);
     }
 
-    /// Gives up the locks that the agent has kept: it runs no further transaction.
+    /// Gives up the locks that the agent has kept, because it runs no further transaction.
     pub(crate) fn disinherit(&self, txn: &mut TxnLocks) {
         while let Some(inherited) = txn.pop_inherited() {
             self.drop_inherited(Some(inherited));
@@ -474,44 +480,45 @@ impl LockManager {
         let Some(Inherited { id, agent, in_use, .. }) = inherited else { return };
         assert!(!in_use, "an inherited lock is dropped between transactions");
         let mut granted = Vec::new();
-        // It may have been revoked meanwhile.
+        // The lock may have been revoked in the meantime.
         self.bucket(id).lock().dismiss(id, &agent, &mut granted);
         wake(&granted);
     }
 
-    /// The calling thread ends the transaction, whoever has used it before.
+    /// Records that the calling thread ends the transaction, whichever thread has used it before.
     #[inline]
     pub(crate) fn adopt(&self, txn: &mut TxnLocks) {
         txn.use_by_thread(&self.owners);
     }
 
-    /// Whether nobody holds the lock or waits for it.
+    /// Returns whether no transaction holds the lock or waits for it.
     pub(crate) fn is_unlocked(&self, id: LockId) -> bool {
         !self.bucket(id).lock().contains(id)
     }
 
-    /// Searches for a deadlock so far.
+    /// Returns the number of searches for a deadlock so far.
     #[cfg(test)]
     pub(super) fn searches(&self) -> u64 {
         self.counters.searches.load(Ordering::Relaxed)
     }
 
-    /// Number of requests that wait for the lock.
+    /// Returns the number of requests that wait for the lock.
     #[cfg(test)]
     pub(super) fn queue_len(&self, id: LockId) -> usize {
         self.bucket(id).lock().queue_len(id)
     }
 
-    /// Whether nobody holds any lock or waits for any. Buckets are looked at one by one.
+    /// Returns whether no transaction holds any lock or waits for one. Reads the buckets one by
+    /// one.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.buckets.iter().all(|Line(bucket)| bucket.lock().is_empty())
     }
 
-    /// Ends every wait with [`LockError::Closed`], and those that would begin from now on. Locks
-    /// that are held stay so until they are released, and locks that are free can still be taken.
+    /// Ends every present and later wait with [`LockError::Closed`]. Locks that are held stay so
+    /// until they are released, and locks that are free can still be taken.
     pub(crate) fn close(&self) {
-        // The bucket mutexes order this store before every later look at a queue.
+        // The bucket mutexes order this store before every later read of a queue.
         self.closed.store(true, Ordering::Relaxed);
         let mut evicted = Vec::new();
         for Line(bucket) in &self.buckets {
@@ -520,7 +527,7 @@ impl LockManager {
         wake(&evicted);
     }
 
-    /// The sums so far.
+    /// Returns the totals so far.
     pub(crate) fn metrics(&self) -> LockMetrics {
         LockMetrics {
             waits: self.counters.waits.load(Ordering::Relaxed),
@@ -531,7 +538,7 @@ impl LockManager {
     }
 }
 
-/// How a wait ended, if it has.
+/// Returns the result of a wait, if it has ended.
 fn result_of(outcome: Outcome) -> Option<Result<(), LockError>> {
     match outcome {
         Outcome::Pending => None,
@@ -541,7 +548,7 @@ fn result_of(outcome: Outcome) -> Option<Result<(), LockError>> {
     }
 }
 
-/// The mode to convert to, unless what is held is enough.
+/// Returns the mode to convert to, unless the held mode is sufficient.
 #[inline]
 fn missing(held: Option<LockMode>, mode: LockMode) -> Option<LockMode> {
     match held {
@@ -557,7 +564,7 @@ fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) 
         None => txn.push(id, mode),
         Some(_) => {
             if id.is_coarse() {
-                // A conversion has made it a lock like others.
+                // A conversion has turned the inherited lock into an ordinary one.
                 txn.take_inherited(id);
             }
             txn.note(id, mode);
@@ -565,7 +572,7 @@ fn note(txn: &mut TxnLocks, id: LockId, held: Option<LockMode>, mode: LockMode) 
     }
 }
 
-/// Unparks those whose outcome was set.
+/// Unparks the waiters whose outcome was set.
 fn wake(waiters: &[Arc<Waiter>]) {
     let woken = waiters.len() - usize::from(planted!(HandOffLost) && waiters.len() > 1);
     for waiter in &waiters[..woken] {

@@ -1,15 +1,15 @@
-//! Logical locks: what transactions hold until they end, as opposed to latches, which threads hold
+//! Logical locks, which transactions hold until they end, as opposed to latches, which threads hold
 //! for an instant.
 //!
 //! - [`mode`]: the five modes of hierarchical locking and how they combine;
-//! - [`id`]: what can be locked: the catalog, a table, a record, a gap between keys;
-//! - [`txn`]: what one transaction holds;
-//! - [`owners`]: which thread a transaction belongs to;
+//! - [`id`]: the lockable resources: the catalog, a table, a record, a gap between keys;
+//! - [`txn`]: the locks of one transaction;
+//! - [`owners`]: the thread that a transaction belongs to;
 //! - [`inherit`]: intention locks that stay with an agent for its next transaction;
-//! - [`head`]: who holds one lock and who waits, and the rule by which requests are granted;
+//! - [`head`]: the holders and the queue of one lock, and the rule by which requests are granted;
 //! - [`table`]: the locks of one hash bucket;
 //! - [`deadlock`]: the search for cycles among blocked transactions;
-//! - [`manager`]: the protocol that ties them together. Read its header first.
+//! - [`manager`]: the protocol that connects them. Read its header first.
 
 mod deadlock;
 mod head;

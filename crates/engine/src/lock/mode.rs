@@ -1,9 +1,9 @@
 //! The modes of hierarchical locking (Gray, Lorie, Putzolu, Traiger: "Granularity of Locks and
 //! Degrees of Consistency in a Shared Data Base", section 2).
 //!
-//! A mode is treated as the set of modes that it conflicts with; that one table of bit sets answers
-//! whether two modes are compatible, whether one covers another, and which mode is the weakest that
-//! covers two.
+//! A mode is represented by the set of modes that it conflicts with. This one table of bit sets
+//! determines whether two modes are compatible, whether one covers another, and which mode is the
+//! weakest that covers two.
 
 /// How strongly a resource is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,7 +14,7 @@ pub(crate) enum LockMode {
     /// IX: something inside is, or will be, locked [`LockMode::Exclusive`]. On a gap: an insertion
     /// into it.
     IntentExclusive = 1,
-    /// S: everything inside may be read. On a gap: nobody else may insert into it.
+    /// S: everything inside may be read. On a gap: no other transaction may insert into it.
     Shared = 2,
     /// SIX: everything inside may be read, and something inside will be written.
     SharedIntentExclusive = 3,
@@ -27,19 +27,19 @@ impl LockMode {
     pub(crate) const ALL: [LockMode; 5] =
         [Self::IntentShared, Self::IntentExclusive, Self::Shared, Self::SharedIntentExclusive, Self::Exclusive];
 
-    /// A number below `ALL.len()`.
+    /// Returns a number below `ALL.len()`.
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
 
-    /// The set of this mode alone.
+    /// Returns the set of this mode alone.
     #[inline]
     pub(crate) const fn set(self) -> ModeSet {
         ModeSet(1 << self as u8)
     }
 
-    /// The modes that another transaction may not hold at the same time.
+    /// Returns the modes that another transaction may not hold at the same time.
     #[inline]
     pub(crate) const fn conflicts(self) -> ModeSet {
         const IS: u8 = LockMode::IntentShared.set().0;
@@ -51,20 +51,20 @@ impl LockMode {
         ModeSet(CONFLICTS[self as usize])
     }
 
-    /// Whether two transactions may hold `self` and `other` at the same time.
+    /// Returns whether two transactions may hold `self` and `other` at the same time.
     #[inline]
     #[cfg(test)]
     pub(crate) const fn is_compatible(self, other: Self) -> bool {
         !self.conflicts().intersects(other.set())
     }
 
-    /// Whether holding `self` grants everything that `other` grants.
+    /// Returns whether holding `self` grants everything that `other` grants.
     #[inline]
     pub(crate) const fn covers(self, other: Self) -> bool {
         self.conflicts().contains(other.conflicts())
     }
 
-    /// The weakest mode that covers both.
+    /// Returns the weakest mode that covers both.
     #[inline]
     pub(crate) const fn join(self, other: Self) -> Self {
         if self.covers(other) {
@@ -72,7 +72,7 @@ impl LockMode {
         } else if other.covers(self) {
             other
         } else {
-            // IX and S are the only two of which neither covers the other.
+            // IX and S are the only two modes of which neither covers the other.
             Self::SharedIntentExclusive
         }
     }
@@ -86,19 +86,19 @@ impl ModeSet {
     /// No mode.
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// The modes of either.
+    /// Returns the modes that are in either set.
     #[inline]
     pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether a mode is in both.
+    /// Returns whether a mode is in both sets.
     #[inline]
     pub(crate) const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether every mode of `other` is in `self`.
+    /// Returns whether every mode of `other` is in `self`.
     #[inline]
     pub(crate) const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -135,7 +135,8 @@ mod tests {
                 assert!(a == b || !(a.covers(b) && b.covers(a)), "{a:?} {b:?}");
                 for c in LockMode::ALL {
                     assert!(!(a.covers(b) && b.covers(c)) || a.covers(c), "{a:?} {b:?} {c:?}");
-                    // What a mode keeps out, every mode that covers it keeps out.
+                    // If a mode excludes another one, every mode that covers it excludes that one,
+                    // too.
                     assert!(!a.covers(b) || b.is_compatible(c) || !a.is_compatible(c));
                 }
             }

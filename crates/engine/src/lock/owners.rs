@@ -1,21 +1,21 @@
-//! Which thread each transaction belongs to: a thread that waits blocks the other transactions that
-//! it has open.
+//! The thread that each transaction belongs to: a thread that waits blocks the other transactions
+//! that it has open.
 //!
-//! A transaction belongs to the thread that has asked for one of its locks last. The locks of a
-//! transaction have an [`Owner`] that says so; those of a thread's transactions are listed in the
-//! thread's stripe. A transaction mostly stays with its thread, and a thread uses the same few sets
-//! of locks over and over, so they are seldom entered anew: all that a request costs is a look at
-//! its own thread's number.
+//! A transaction belongs to the thread that last requested one of its locks. The locks of a
+//! transaction have an [`Owner`] that names this thread; the owners of a thread's transactions are
+//! listed in the thread's stripe. A transaction mostly stays with its thread, and a thread reuses
+//! the same few sets of locks, so an owner is seldom entered anew: a request only compares thread
+//! ids.
 //!
-//! A thread that is about to sleep in a wait looks which other transactions belong to it, and
-//! publishes them with the wait: they wait for the same as the thread does. So the search for
+//! Before a thread parks in a wait, it collects the other transactions that belong to it, and
+//! publishes them with the wait: they wait for the same lock as the thread does. So the search for
 //! deadlocks finds threads that wait for themselves.
 //!
 //! # Limits
-//! A transaction that was handed to another thread belongs to the former one until the new one has
-//! asked for a lock with it. If the former one waits for it in between, that is taken for a
-//! deadlock. An owner that is read while it changes has the same effect, at worst: a transaction is
-//! told to run again without need.
+//! A transaction that was handed to another thread belongs to the former thread until the new one
+//! has requested a lock with it. If the former thread waits for the transaction before that, the
+//! wait is taken for a deadlock. An owner that is read while it changes has the same effect, at
+//! worst: a transaction has to run again without need.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex, Striped, thread};
@@ -23,14 +23,16 @@ use duramen_types::TxnId;
 
 const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 64 };
 
-/// From so many on, a list is cleared of what does not belong there each time that it has doubled.
+/// From this length on, each time a list has doubled, entries that no longer belong in it are
+/// removed.
 const CROWDED: usize = 16;
 
-/// Whose a set of locks is. All accesses are relaxed: see the limits.
+/// The transaction and the thread that a set of locks belongs to. All accesses are relaxed: see the
+/// limits.
 #[derive(Debug, Default)]
 pub(super) struct Owner {
     thread: AtomicU64,
-    /// Zero while the locks are not those of an open transaction.
+    /// Zero while the locks do not belong to an open transaction.
     txn: AtomicU64,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Makes `owner` the calling thread's.
+    /// Assigns `owner` to the calling thread.
     #[cold]
     pub(super) fn enter(&self, owner: &Arc<Owner>) {
         let thread = thread::id();
@@ -66,7 +68,7 @@ impl Owners {
         let (stripe, owners) = self.stripes.own();
         let mut owners = owners.lock();
         if owners.len() >= CROWDED && owners.len().is_power_of_two() {
-            // Those whose locks are gone, and those that have gone to another thread.
+            // Removes owners whose locks are gone, and those that have moved to another thread.
             owners.retain(|owner| {
                 Arc::strong_count(owner) > 1 && duramen_sync::stripe_of(owner.thread(), STRIPES) == stripe
             });
@@ -76,7 +78,7 @@ impl Owners {
         }
     }
 
-    /// The open transactions of the calling thread but for `txn`.
+    /// Returns the open transactions of the calling thread except `txn`.
     pub(super) fn carried(&self, txn: TxnId) -> Vec<Carried> {
         let thread = thread::id();
         let owners = self.stripes.own().1.lock();

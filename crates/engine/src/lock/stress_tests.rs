@@ -1,4 +1,4 @@
-//! Many threads, random locks, and a checker that knows nothing of the manager.
+//! Many threads, random locks, and a checker that is independent of the manager.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn record(number: usize) -> LockId {
     LockId::record(TABLE, &number.to_be_bytes())
 }
 
-/// What is really held: per lock and mode, a count that the holders keep themselves.
+/// The locks that are really held: per lock and mode, a count that the holders themselves maintain.
 struct Checker(Vec<[AtomicI64; 5]>);
 
 impl Checker {
@@ -58,7 +58,7 @@ fn table(number: usize) -> LockId {
     LockId::table(TableId::new(number as u32))
 }
 
-/// One transaction: random requests, conversions among them. On a deadlock it gives up.
+/// Runs one transaction with random requests, conversions among them. It gives up on a deadlock.
 fn transact(
     manager: &LockManager,
     checker: &Checker,
@@ -74,7 +74,7 @@ fn transact(
         let before = txn.held(record(lock));
         match random.within(0..8) {
             0 => {
-                // As an insertion: a lock that is held for a moment.
+                // Like an insertion: the lock is held only for a moment.
                 manager.acquire(txn, record(lock), mode)?;
                 let now = txn.held(record(lock)).expect("it was granted");
                 before.iter().for_each(|before| checker.leave(lock, *before));
@@ -181,8 +181,7 @@ fn ordered_requests_never_deadlock() {
                     let mode = if random.within(0..2) == 0 { Shared } else { Exclusive };
                     own.acquire(&mut txn, record(lock), mode).expect("no cycle is possible in an ordered sequence");
                     if random.within(0..3) == 0 {
-                        // What is released early may be asked for again by others while the search
-                        // looks at it.
+                        // Other transactions may request the lock again while the search reads it.
                         own.release_one(&mut txn, record(lock));
                         thread::yield_now();
                     }

@@ -1,20 +1,19 @@
 //! The locks of one bucket. Everything here runs under the bucket's mutex and never waits.
 //!
-//! Most locks have one holder and nobody who waits. Such a lock is a [`Lone`] entry in the bucket
-//! itself, of which there are two: with its mutex a bucket fills one cache line, and taking and
-//! releasing an uncontended lock touches nothing else. A lock that gets a second holder, a waiter
-//! or an agent moves to a [`Head`] of its own and stays there until nobody has anything to do with
-//! it.
+//! Most locks have one holder and no waiters. Such a lock is a [`Lone`] entry in the bucket itself,
+//! which has two of them: with its mutex a bucket fills one cache line, and taking and releasing an
+//! uncontended lock touches nothing else. A lock that gets a second holder, a waiter or an agent
+//! moves to a [`Head`] of its own and stays there until it has none of these.
 //!
-//! Heads are kept in one vector, the live ones first: a head that is removed is swapped behind them
-//! and stays there with its vectors, so a warm bucket allocates nothing.
+//! Heads are kept in one vector, the live ones first: a head that is removed is swapped behind the
+//! live ones and stays there with its vectors, so a warm bucket allocates nothing.
 //!
 //! # What a reader depends on
 //! Under early lock release a lock may be free although the transaction that released it is not
-//! hardened yet. Who takes the lock then depends on that transaction (Aether, section 3.1). The
-//! bucket keeps the largest GSN of a commit that has released one of its locks early: who takes a
-//! lock of the bucket is told it. Other locks of the bucket make it larger than need be, which
-//! costs a wait and no more.
+//! hardened yet. A transaction that takes the lock then depends on that transaction (Aether,
+//! section 3.1). The bucket keeps the largest GSN of a commit that has released one of its locks
+//! early, and reports it to each transaction that takes a lock of the bucket. Other locks of the
+//! bucket may make the GSN larger than necessary, which costs a longer wait and no more.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, TxnId, planted};
@@ -25,7 +24,7 @@ use super::inherit::Agent;
 use super::mode::LockMode;
 use super::txn::{Outcome, Waiter};
 
-/// Locks in the bucket itself.
+/// Number of locks kept in the bucket itself.
 const LONE: usize = 2;
 
 /// Dead heads that an empty bucket keeps for reuse.
@@ -37,7 +36,7 @@ pub(super) struct Bucket {
     lone: [Option<Lone>; LONE],
     /// The largest GSN of a commit that has released a lock of this bucket before it was hardened.
     pub(super) pre_committed: Gsn,
-    /// Boxed, for most buckets have none, and are to fill one cache line.
+    /// Boxed, because most buckets have no heads and should fill one cache line.
     heads: Option<Box<Heads>>,
 }
 
@@ -78,7 +77,7 @@ impl Heads {
         self.all[..self.live].iter().position(|head| head.id == id)
     }
 
-    /// Makes a head for `id`, which has none, without holders.
+    /// Returns an empty head for `id`, which has none.
     fn revive(&mut self, id: LockId) -> &mut Head {
         if self.live == self.all.len() {
             self.all.push(Head::new(id));
@@ -90,7 +89,7 @@ impl Heads {
         head
     }
 
-    /// Removes the head at `at` if nobody holds or waits any more.
+    /// Removes the head at `at` if it has no holders and no waiters.
     fn bury(&mut self, at: usize) {
         if !self.all[at].is_dead() {
             return;
@@ -112,7 +111,7 @@ impl Bucket {
         self.lone.iter().position(|lone| lone.is_some_and(|lone| lone.id == id))
     }
 
-    /// The head of a lock that has one, and its place.
+    /// Returns the heads and the lock's position in them, if the lock has a head.
     #[inline]
     fn head(&mut self, id: LockId) -> Option<(&mut Heads, usize)> {
         let heads = self.heads.as_deref_mut()?;
@@ -120,7 +119,7 @@ impl Bucket {
         Some((heads, at))
     }
 
-    /// The head of a lock, which is made if there is none.
+    /// Returns the lock's head; creates it if there is none.
     fn make_head(&mut self, id: LockId) -> &mut Head {
         let lone = self.find_lone(id).and_then(|at| self.lone[at].take());
         let heads = self.heads.get_or_insert_default();
@@ -137,25 +136,25 @@ impl Bucket {
         }
     }
 
-    /// Whether no lock of this bucket is held or waited for.
+    /// Returns whether no lock of this bucket is held or waited for.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.lone.iter().all(Option::is_none) && self.heads.as_ref().is_none_or(|heads| heads.live == 0)
     }
 
-    /// Whether the lock is held or waited for.
+    /// Returns whether the lock is held or waited for.
     pub(super) fn contains(&mut self, id: LockId) -> bool {
         self.find_lone(id).is_some() || self.head(id).is_some()
     }
 
-    /// Number of requests that wait for the lock.
+    /// Returns the number of requests that wait for the lock.
     #[cfg(test)]
     pub(super) fn queue_len(&mut self, id: LockId) -> usize {
         self.head(id).map_or(0, |(heads, at)| heads.all[at].queue.len())
     }
 
-    /// Whether a request that came now would be granted at once. `held` is what `txn` holds, `mode`
-    /// covers it.
+    /// Returns whether a request that came now would be granted at once. `held` is the mode that
+    /// `txn` holds; `mode` covers it.
     #[inline]
     pub(super) fn is_grantable(&mut self, id: LockId, held: Option<LockMode>, mode: LockMode) -> bool {
         if let Some(at) = self.find_lone(id) {
@@ -164,13 +163,13 @@ impl Bucket {
         }
         let Some((heads, at)) = self.head(id) else { return true };
         let grantable = heads.all[at].is_grantable(held, mode);
-        // The last that had to do with the lock may have been an idle agent.
+        // The only remaining entry may have been an idle agent, now revoked.
         heads.bury(at);
         grantable
     }
 
-    /// Grants the lock if that needs no waiting, and says whether it did. `held` and `mode` as in
-    /// [`Self::is_grantable`].
+    /// Grants the lock if the request need not wait, and returns whether it did. `held` and `mode`
+    /// are as in [`Self::is_grantable`].
     #[inline]
     pub(super) fn try_grant(&mut self, txn: TxnId, id: LockId, held: Option<LockMode>, mode: LockMode) -> bool {
         if let Some(at) = self.find_lone(id) {
@@ -202,8 +201,8 @@ impl Bucket {
         self.make_head(id).enqueue(request);
     }
 
-    /// Takes the lock away from `txn`, which holds it in `mode`; whoever is granted by that goes to
-    /// `granted`.
+    /// Takes the lock away from `txn`, which holds it in `mode`; adds the waiters that this grants
+    /// to `granted`.
     #[inline]
     pub(super) fn release(&mut self, txn: TxnId, id: LockId, mode: LockMode, granted: &mut Vec<Arc<Waiter>>) {
         if let Some(at) = self.find_lone(id) {
@@ -218,7 +217,7 @@ impl Bucket {
         heads.bury(at);
     }
 
-    /// Makes `txn` hold the lock in the weaker mode `mode`; whoever is granted by that goes to
+    /// Makes `txn` hold the lock in the weaker mode `mode`; adds the waiters that this grants to
     /// `granted`.
     pub(super) fn weaken(
         &mut self,
@@ -237,13 +236,13 @@ impl Bucket {
         heads.all[at].grant_waiters(granted);
     }
 
-    /// Lets an agent keep the lock of `txn`, which ends; `None` when somebody waits for it: then it
-    /// is still held.
+    /// Lets an agent keep the lock of `txn`, which ends; returns `None` if a request waits for the
+    /// lock: then `txn` still holds it.
     pub(super) fn bequeath(&mut self, txn: TxnId, id: LockId, mode: LockMode) -> Option<Arc<Agent>> {
         self.make_head(id).bequeath(txn, mode)
     }
 
-    /// Takes the lock away from an agent; returns `false` when that is not there any more.
+    /// Takes the lock away from an agent; returns `false` if the agent is no longer there.
     pub(super) fn dismiss(&mut self, id: LockId, agent: &Arc<Agent>, granted: &mut Vec<Arc<Waiter>>) -> bool {
         let Some((heads, at)) = self.head(id) else { return false };
         let dismissed = heads.all[at].dismiss(agent);
@@ -253,7 +252,7 @@ impl Bucket {
     }
 
     /// Takes the request that `txn` made in the wait `ticket` out of the queue, if that wait still
-    /// lasts; whoever is granted by that goes to `granted`.
+    /// lasts; adds the waiters that this grants to `granted`.
     pub(super) fn withdraw(
         &mut self,
         txn: TxnId,
@@ -272,7 +271,7 @@ impl Bucket {
         Some(request)
     }
 
-    /// Empties every queue; those who waited go to `evicted`, their outcome set to
+    /// Empties every queue; adds the waiters to `evicted`, with their outcome set to
     /// [`Outcome::Closed`].
     pub(super) fn evict_waiters(&mut self, evicted: &mut Vec<Arc<Waiter>>) {
         let Some(heads) = &mut self.heads else { return };
@@ -285,8 +284,8 @@ impl Bucket {
         }
     }
 
-    /// Replaces `blockers` by those whom `txn` waits for in the wait `ticket`, and says whether
-    /// that wait still lasts.
+    /// Replaces `blockers` by the transactions that `txn` waits for in the wait `ticket`, and
+    /// returns whether that wait still lasts.
     pub(super) fn blockers(&mut self, txn: TxnId, id: LockId, ticket: u64, blockers: &mut Vec<TxnId>) -> bool {
         blockers.clear();
         self.head(id).is_some_and(|(heads, at)| heads.all[at].blockers(txn, ticket, blockers))

@@ -34,8 +34,8 @@ fn wait_until(condition: impl Fn() -> bool) {
 
 type Blocked = JoinHandle<(TxnLocks, Result<(), LockError>)>;
 
-/// Starts a thread that asks for the lock; returns when it stands in the queue, where `queued`
-/// requests are then, and has looked whether it closes a cycle.
+/// Starts a thread that requests the lock. Returns when the request is in the queue, the queue
+/// holds `queued` requests, and the thread has searched for a cycle.
 fn block(manager: &Arc<LockManager>, txn: TxnLocks, id: LockId, mode: LockMode, queued: usize) -> Blocked {
     let searches = manager.searches();
     let thread = ask(manager, txn, id, mode);
@@ -43,7 +43,7 @@ fn block(manager: &Arc<LockManager>, txn: TxnLocks, id: LockId, mode: LockMode, 
     thread
 }
 
-/// Starts a thread that asks for the lock.
+/// Starts a thread that requests the lock.
 fn ask(manager: &Arc<LockManager>, mut txn: TxnLocks, id: LockId, mode: LockMode) -> Blocked {
     let own = Arc::clone(manager);
     let thread = thread::spawn("blocked", move || {
@@ -342,8 +342,7 @@ fn the_wait_limit_ends_a_wait_and_lets_others_pass() {
     manager.acquire(&mut a, record(1), Shared).expect("free");
     manager.acquire(&mut b, record(2), Shared).expect("free");
     let writer = block(&manager, b, record(1), Exclusive, 1);
-    // The reader's own limit must not be reached before the writer, however busy the machine, has
-    // given up.
+    // The writer must give up before the reader's own limit is reached, however busy the machine.
     thread::sleep(Duration::from_millis(300));
     let own = Arc::clone(&manager);
     let reader = thread::spawn("reader", move || {
@@ -419,7 +418,7 @@ fn cycles_of_every_length_are_found_by_their_last_member() {
     }
 }
 
-/// Transactions of these ages wait for each other in a ring; the one at `last` closes it.
+/// Makes transactions of these ages wait for each other in a ring; the one at `last` closes it.
 fn ring(ages: &[u64], last: usize) {
     let (manager, length) = (manager(), ages.len());
     let mut txns: Vec<_> = ages.iter().map(|age| Some(txn(*age))).collect();
@@ -472,8 +471,8 @@ fn a_transaction_that_runs_again_is_as_old_as_its_first_attempt() {
     assert!(manager.is_empty());
 }
 
-/// Several transactions guard a gap and wait for the row of one that inserts into it: one request
-/// closes a cycle with each.
+/// Several transactions guard a gap and wait for the row of a transaction that inserts into the
+/// gap: one request closes a cycle with each of them.
 #[test]
 fn one_request_may_close_many_cycles() {
     let (manager, gap) = (manager(), LockId::gap_end(TABLE));
@@ -523,7 +522,7 @@ fn a_cycle_through_a_place_in_the_queue_is_found() {
     manager.acquire(&mut a, record(1), Shared).expect("free");
     manager.acquire(&mut c, record(2), Exclusive).expect("free");
     manager.acquire(&mut b, record(3), Shared).expect("free");
-    // b waits for a; c waits for b's place in the queue, not for a holder; a waits for c.
+    // b waits for a; c waits for b's request in the queue, not for a holder; a waits for c.
     let b = block(&manager, b, record(1), Exclusive, 1);
     let c = block(&manager, c, record(1), Shared, 2);
     assert_eq!(manager.acquire(&mut a, record(2), Shared), Err(LockError::Deadlock { cycle: 3 }));
@@ -574,17 +573,17 @@ fn an_inherited_lock_is_used_again_and_revoked_by_who_needs_it() {
     a.renew(TxnId::new(2));
     manager.acquire(&mut a, table, IntentShared).expect("inherited");
     assert_eq!(a.held(table), Some(IntentExclusive), "the stronger mode is what is there");
-    // In use: who conflicts waits, and gets it when the transaction ends.
+    // In use: a conflicting request waits, and is granted when the transaction ends.
     let b = block(&manager, txn(3), table, Exclusive, 1);
     manager.release_all(&mut a);
     let mut b = granted(b);
-    // It is gone for the next one, which waits now.
+    // The agent's next transaction no longer has the lock, and waits.
     a.renew(TxnId::new(4));
     let a = block(&manager, a, table, IntentShared, 1);
     manager.release_all(&mut b);
     let mut a = granted(a);
     manager.release_all(&mut a);
-    // Idle: it is taken away without a wait.
+    // Idle: the lock is taken away without a wait.
     assert!(manager.try_acquire(&mut b, table, Exclusive));
     manager.release_all(&mut b);
     manager.disinherit(&mut a);
@@ -675,13 +674,13 @@ fn a_lock_tells_of_the_commit_that_released_it_early() {
     let mut b = txn(2);
     manager.acquire(&mut b, record(1), Shared).expect("free");
     assert_eq!(b.seen(), commit);
-    // What was only read tells nothing.
+    // A lock that was only read reports no commit.
     manager.release_fine(&mut b, Gsn::new(99));
     b.renew(TxnId::new(3));
     assert_eq!(b.seen(), Gsn::ZERO);
     assert!(manager.try_acquire(&mut b, record(1), Exclusive));
     assert_eq!(b.seen(), commit);
-    // Nor is it overlooked by who had to wait.
+    // A transaction that had to wait sees the commit, too.
     let c = block(&manager, txn(4), record(1), Shared, 1);
     manager.release_fine(&mut b, Gsn::new(88));
     let mut c = granted(c);

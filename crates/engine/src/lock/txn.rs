@@ -1,4 +1,4 @@
-//! What one transaction holds, and how it is woken.
+//! The locks of one transaction, and how the transaction is woken.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,14 @@ use super::mode::LockMode;
 use super::owners::{Owner, Owners};
 use crate::hash::BuildNumberHasher;
 
-/// Up to this many locks are searched one by one, more through a hash index.
+/// Up to this number, locks are searched one by one; beyond it, through a hash index.
 const UNINDEXED: usize = 16;
 
-/// An index that once grew beyond this is dropped rather than kept for the next transaction.
+/// An index that has grown beyond this capacity is dropped rather than kept for the next
+/// transaction.
 const KEPT_INDEX: usize = 1024;
 
-/// State of the wait of a transaction.
+/// The state of a transaction's wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     /// Still in a queue, or not waiting.
@@ -28,13 +29,14 @@ pub(super) enum Outcome {
     Granted,
     /// The manager was closed and the request is out of the queue.
     Closed,
-    /// The transaction is the victim of a deadlock of so many, and the request is out of the queue.
+    /// The transaction is the victim of a deadlock of this many members, and the request is out of
+    /// the queue.
     Victim(u32),
 }
 
 impl Outcome {
-    /// Outcomes as numbers; from this one on they are victims, with the number of transactions
-    /// above it.
+    /// Outcomes as numbers: from this one on they are victims, and the difference is the number of
+    /// members.
     const VICTIM: u32 = 3;
 
     fn to_u32(self) -> u32 {
@@ -56,11 +58,11 @@ impl Outcome {
     }
 }
 
-/// Where the thread of a transaction waits.
+/// The point at which the thread of a transaction waits.
 ///
-/// The outcome goes from pending to another state under the mutex of the bucket in which the
-/// transaction waits, by whoever takes its request out of the queue, and back to pending by the
-/// transaction itself before it queues again.
+/// The thread that takes the request out of the queue changes the outcome from pending to another
+/// state, under the mutex of the bucket in which the transaction waits. The transaction itself sets
+/// it back to pending before it queues again.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     outcome: AtomicU32,
@@ -69,7 +71,8 @@ pub(super) struct Waiter {
 
 impl Waiter {
     pub(super) fn set(&self, outcome: Outcome) {
-        // Release, for the waiter may see the new state without having taken the bucket's mutex.
+        // Release, because the waiter may see the new state without having taken the bucket's
+        // mutex.
         self.outcome.store(outcome.to_u32(), Ordering::Release);
     }
 
@@ -77,14 +80,14 @@ impl Waiter {
         Outcome::from_u32(self.outcome.load(Ordering::Acquire))
     }
 
-    /// A wake-up of an earlier wait may still arrive during a later one: whoever parks must look at
-    /// the outcome again.
+    /// A wake-up of an earlier wait may still arrive during a later one: a thread that parks must
+    /// read the outcome again.
     pub(super) fn parker(&self) -> &Parker {
         &self.parker
     }
 }
 
-/// Locks that an agent keeps at most.
+/// The most locks that an agent keeps.
 const INHERITED: usize = 16;
 
 /// A lock that the agent keeps from transaction to transaction.
@@ -93,36 +96,36 @@ pub(super) struct Inherited {
     pub(super) id: LockId,
     pub(super) mode: LockMode,
     pub(super) agent: Arc<Agent>,
-    /// Whether the present transaction uses it.
+    /// Whether the current transaction uses the lock.
     pub(super) in_use: bool,
 }
 
-/// When a transaction has begun, or the first attempt at it. Ages differ, and the youngest is the
-/// largest.
+/// The time when a transaction, or the first attempt at it, began. Ages are distinct, and the
+/// youngest is the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Age {
-    /// As [`clock::ticks`] told. The numbers of transactions are no order in time: threads take
-    /// many at once.
+    /// The value of [`clock::ticks`]. Transaction ids do not follow the order of time, because
+    /// threads take many at once.
     began: u64,
-    /// The number of the first attempt.
+    /// The id of the first attempt.
     txn: TxnId,
 }
 
 impl Age {
-    /// That of a transaction that begins now.
+    /// Returns the age of a transaction that begins now.
     #[inline]
     pub(crate) fn now(txn: TxnId) -> Self {
         Self { began: clock::ticks(), txn }
     }
 
-    /// An age that depends on the number alone.
+    /// Returns an age that depends on the number alone.
     #[cfg(test)]
     pub(super) fn of(txn: u64) -> Self {
         Self { began: 0, txn: TxnId::new(txn) }
     }
 }
 
-/// The locks of one transaction, and those that its agent keeps for the next one. Its owner must
+/// The locks of one transaction, and those that its agent keeps for the next one. The agent must
 /// pass it to [`super::LockManager::release_all`] when the transaction ends, and to
 /// [`super::LockManager::disinherit`] before dropping it.
 #[derive(Debug)]
@@ -130,14 +133,14 @@ pub(crate) struct TxnLocks {
     txn: TxnId,
     age: Age,
     owner: Arc<Owner>,
-    /// As the owner says it.
+    /// A copy of the owner's thread.
     thread: u64,
     /// Whether the owner names the transaction.
     is_open: bool,
     held: Vec<(LockId, LockMode)>,
     /// Positions in `held`; either empty or complete.
     index: HashMap<LockId, u32, BuildNumberHasher>,
-    /// Made at the first wait: most transactions never wait.
+    /// Created at the first wait: most transactions never wait.
     waiter: Option<Arc<Waiter>>,
     tickets: u64,
     /// The latest commit that has released locks early to this transaction.
@@ -146,8 +149,8 @@ pub(crate) struct TxnLocks {
 }
 
 impl TxnLocks {
-    /// Of a transaction that holds nothing yet. The id must be the only one of its value at the
-    /// lock manager.
+    /// Creates the locks of a transaction that holds none yet. The id must be unique at the lock
+    /// manager.
     pub(crate) fn new(txn: TxnId) -> Self {
         Self {
             txn,
@@ -175,7 +178,7 @@ impl TxnLocks {
         self.seen = Gsn::ZERO;
     }
 
-    /// Notes that the calling thread uses the transaction.
+    /// Records that the calling thread uses the transaction.
     #[inline]
     pub(super) fn use_by_thread(&mut self, owners: &Owners) {
         if self.thread != thread::id() {
@@ -188,39 +191,39 @@ impl TxnLocks {
         }
     }
 
-    /// Notes that the transaction holds no lock any more.
+    /// Records that the transaction no longer holds any lock.
     #[inline]
     pub(super) fn end_use(&mut self) {
         self.is_open = false;
         self.owner.set_txn(TxnId::ZERO);
     }
 
-    /// Says when the transaction has begun, or that it is as old as an earlier attempt at the same.
-    /// Without that it is as old as its number says.
+    /// Sets when the transaction began; an earlier attempt at the same transaction gives its age.
+    /// By default the age follows from the id.
     #[inline]
     pub(crate) fn set_age(&mut self, age: Age) {
         self.age = age;
     }
 
-    /// When it has begun.
+    /// Returns the transaction's age.
     pub(crate) fn age(&self) -> Age {
         self.age
     }
 
-    /// Notes that the transaction may have seen the changes of the commit at `gsn`.
+    /// Records that the transaction may have seen the changes of the commit at `gsn`.
     #[inline]
     pub(crate) fn saw(&mut self, gsn: Gsn) {
         self.seen = self.seen.max(gsn);
     }
 
-    /// What must be hardened before anybody may act on what the transaction has read. Zero for
-    /// nothing.
+    /// Returns what must be hardened before the application may act on what the transaction has
+    /// read. Zero for nothing.
     pub(crate) fn seen(&self) -> Gsn {
         self.seen
     }
 
-    /// Uses an inherited lock; `false` when there is none that covers `mode`. A lock that has been
-    /// revoked is forgotten.
+    /// Uses an inherited lock; returns `false` if there is none that covers `mode`. Forgets a lock
+    /// that has been revoked.
     #[inline]
     pub(super) fn use_inherited(&mut self, id: LockId, mode: LockMode) -> bool {
         let Some(at) = self.inherited.iter().position(|lock| lock.id == id) else { return false };
@@ -236,8 +239,8 @@ impl TxnLocks {
         in_use
     }
 
-    /// Takes one out that the transaction has not used, if there are as many as may be: what is
-    /// used now goes before it.
+    /// Takes out an inherited lock that the transaction has not used, if the list is full: locks in
+    /// use take precedence.
     pub(super) fn take_unused_if_full(&mut self) -> Option<Inherited> {
         if self.may_inherit() {
             return None;
@@ -246,7 +249,7 @@ impl TxnLocks {
         Some(self.inherited.remove(at))
     }
 
-    /// Whether one more lock may be inherited.
+    /// Returns whether one more lock may be inherited.
     pub(super) fn may_inherit(&self) -> bool {
         self.inherited.len() < INHERITED
     }
@@ -256,14 +259,14 @@ impl TxnLocks {
         self.inherited.push(inherited);
     }
 
-    /// Takes the inherited lock out.
+    /// Takes out the inherited lock with this id.
     pub(super) fn take_inherited(&mut self, id: LockId) -> Option<Inherited> {
         let at = self.inherited.iter().position(|lock| lock.id == id)?;
         Some(self.inherited.swap_remove(at))
     }
 
-    /// Gives inherited locks back for the next transaction; `Some` with the first one for which
-    /// that is not enough.
+    /// Gives inherited locks back for the next transaction; returns the first one that must be
+    /// given back to its head instead.
     #[inline]
     pub(super) fn give_back_inherited(&mut self) -> Option<Inherited> {
         let txn = self.txn;
@@ -275,32 +278,32 @@ impl TxnLocks {
         Some(self.inherited.swap_remove(refused))
     }
 
-    /// Takes any inherited lock out.
+    /// Takes out any inherited lock.
     pub(super) fn pop_inherited(&mut self) -> Option<Inherited> {
         self.inherited.pop()
     }
 
-    /// The transaction.
+    /// Returns the id of the transaction.
     #[inline]
     pub(crate) fn txn(&self) -> TxnId {
         self.txn
     }
 
-    /// Number of locks held.
+    /// Returns the number of locks held.
     #[cfg(test)]
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether no lock is held.
+    /// Returns whether no lock is held.
     #[cfg(test)]
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The mode in which the lock is held.
+    /// Returns the mode in which the lock is held.
     #[inline]
     pub(crate) fn held(&self, id: LockId) -> Option<LockMode> {
         match self.position(id) {
@@ -321,7 +324,7 @@ impl TxnLocks {
         }
     }
 
-    /// Notes that the lock is now held in `mode`, whether or not it was before.
+    /// Records that the lock is now held in `mode`, whether or not it was held before.
     #[inline]
     pub(super) fn note(&mut self, id: LockId, mode: LockMode) {
         match self.position(id) {
@@ -330,7 +333,7 @@ impl TxnLocks {
         }
     }
 
-    /// As [`Self::note`], of a lock that was not held before.
+    /// Records a lock as [`Self::note`] does; the lock was not held before.
     #[inline]
     pub(super) fn push(&mut self, id: LockId, mode: LockMode) {
         self.held.push((id, mode));
@@ -341,7 +344,7 @@ impl TxnLocks {
 
     #[cold]
     fn index_last(&mut self) {
-        // The index may have emptied while the transaction held few locks.
+        // The index may have been emptied while the transaction held few locks.
         for at in self.index.len()..self.held.len() {
             self.index.insert(self.held[at].0, u32::try_from(at).expect("a transaction holds less than 2^32 locks"));
         }
@@ -362,8 +365,8 @@ impl TxnLocks {
         Some(mode)
     }
 
-    /// Forgets every lock that is not on a table or the set of tables, and tells `release` of it;
-    /// the last taken first.
+    /// Forgets every lock that is not on a table or the set of tables, and calls `release` with
+    /// each of them, the last taken first.
     pub(super) fn retain_coarse(&mut self, mut release: impl FnMut(TxnId, LockId, LockMode)) {
         let txn = self.txn;
         self.index.clear();
@@ -376,13 +379,13 @@ impl TxnLocks {
         }
     }
 
-    /// The lock taken last.
+    /// Removes and returns the last lock of the list.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(LockId, LockMode)> {
         self.held.pop()
     }
 
-    /// To be called after the last [`Self::pop`].
+    /// Clears the index after the last [`Self::pop`].
     pub(super) fn clear_index(&mut self) {
         debug_assert!(self.held.is_empty());
         if self.index.capacity() > KEPT_INDEX {
@@ -393,7 +396,7 @@ impl TxnLocks {
         }
     }
 
-    /// Begins a wait: its ticket, and the waiter with a pending outcome.
+    /// Begins a wait: returns its ticket, and the waiter with a pending outcome.
     pub(super) fn begin_wait(&mut self) -> (u64, Arc<Waiter>) {
         self.tickets += 1;
         let waiter = self.waiter.get_or_insert_default();

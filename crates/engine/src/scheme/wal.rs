@@ -1,4 +1,4 @@
-//! The classic scheme: pages are updated in the buffer pool, the log makes the updates durable
+//! The classic scheme: pages are updated in the buffer pool, and the log makes the updates durable
 //! (ARIES).
 
 use duramen_sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::{Result, why_log_failed};
 use crate::options::Partition;
 use crate::pool::{PoolError, WalRule};
 
-/// The log that has the checkpoints, and what belongs to no page when records go by page.
+/// The log that holds the checkpoints, and, if records go by page, the records without a page.
 const CHECKPOINTS: LogId = LogId::ZERO;
 
 /// Write-ahead logging.
@@ -23,17 +23,18 @@ pub(crate) struct WalScheme {
 }
 
 impl WalScheme {
-    /// The scheme over open logs.
+    /// Creates the scheme over open logs.
     pub(crate) fn new(logs: Arc<Log>, partition: Partition) -> Self {
         Self { logs, partition }
     }
 
-    /// The logs.
+    /// Returns the logs.
     pub(crate) fn logs(&self) -> &Arc<Log> {
         &self.logs
     }
 
-    /// A log of the node that the calling thread runs on, the same for each of its processors.
+    /// Returns a log of the memory node that the calling thread runs on; all threads on one
+    /// processor get the same log.
     fn log_here(&self) -> LogId {
         log_of_cpu(cpu::location(), cpu::occupied_nodes(), usize::from(self.logs.count()))
     }
@@ -42,15 +43,15 @@ impl WalScheme {
         LogId::new((page.get() % u64::from(self.logs.count())) as u16)
     }
 
-    /// The log for a record about `page` of a transaction with this home.
+    /// Returns the log for a record about `page` of a transaction with this home.
     ///
-    /// What ends a transaction goes to a log that has all its records, or to the log of the
-    /// checkpoints. A checkpoint's tables are read when its begin record is in its log already, and
-    /// lack a transaction that is over by then. If its end lay in a third log, before the place
-    /// from which analysis reads that, an earlier record of it could lie behind that place of a log
-    /// that was looked at sooner: analysis would take the transaction for interrupted, and undo
-    /// would take back what had been committed. By page, records without a page go to the first log
-    /// for that reason.
+    /// The record that ends a transaction goes to a log that has all its records, or to the log of
+    /// the checkpoints. A checkpoint reads its tables after its begin record is in its log; the
+    /// tables lack a transaction that is over at that moment. Suppose the end record were in a
+    /// third log, before the position from which analysis reads that log. Then an earlier record of
+    /// the transaction could lie behind this position in a log whose end was read sooner: analysis
+    /// would take the transaction for in doubt, and undo would take back committed changes. For
+    /// this reason, if records go by page, records without a page go to the first log.
     #[inline]
     fn route(&self, home: Option<LogId>, page: PageId) -> LogId {
         if self.logs.count() == 1 {
@@ -212,7 +213,7 @@ impl StorageScheme for WalScheme {
 
 impl WalRule for WalScheme {
     fn harden(&self, gsn: Gsn) -> std::result::Result<(), PoolError> {
-        // The cleaner asks for pages that nobody waits for: most are hardened long since.
+        // Most pages that the cleaner writes were hardened long ago.
         if self.logs.is_hardened(gsn) {
             return Ok(());
         }
@@ -221,8 +222,8 @@ impl WalRule for WalScheme {
         if !self.logs.needs_synchronizations() {
             return self.logs.harden_at_once(gsn, None).map_err(failed);
         }
-        // What a page holds must be in the logs after any crash; that all logs are hardened up to
-        // there is not enough, for recovery would not know.
+        // The contents of the page must be in the logs after any crash. It is not enough that all
+        // logs are hardened up to this GSN, because recovery could not tell; hence the sync record.
         let inserted = self.logs.synchronize(gsn).map_err(failed)?;
         let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.address()));
         hardened.map_err(failed)

@@ -18,7 +18,7 @@ use crate::record::Tree;
 /// The catalog's own tree.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::new(2), table: TableId::new(1) };
 
-/// The first id that a user's table gets.
+/// The id of the first table that a user creates.
 pub(crate) const FIRST_TABLE: u32 = 16;
 
 /// Key of the record that holds the next table id.
@@ -34,12 +34,12 @@ pub(crate) struct TableInner {
     name: String,
     pub(crate) tree: Tree,
     dropped: AtomicBool,
-    /// The opening of the database that gave the handle out.
+    /// The opening of the database that created the handle.
     opening: Opening,
 }
 
-/// Tells what one opening of a database has given out from what another has, by its address. (What
-/// is in it gives it one.)
+/// Identifies one opening of a database by the address of this value; table handles and savepoints
+/// carry it. (The content exists only to give it an address.)
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opening(Arc<u8>);
 
@@ -58,18 +58,18 @@ impl Table {
         Self(Arc::new(TableInner { name, tree, dropped: AtomicBool::new(false), opening }))
     }
 
-    /// Its name.
+    /// Returns the table's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its number, which no other table of the database has or will have.
+    /// Returns the table's id, which no other table of the database has or will have.
     pub fn id(&self) -> TableId {
         self.0.tree.table
     }
 
-    /// The tree, unless the table belongs to another database than `handles`. It may have been
-    /// dropped.
+    /// Returns the tree, or an error if the table belongs to another database than `handles`. The
+    /// table may have been dropped.
     #[inline]
     pub(crate) fn tree(&self, handles: &Handles) -> Result<Tree> {
         if self.0.opening != handles.opening {
@@ -78,8 +78,8 @@ impl Table {
         Ok(self.0.tree)
     }
 
-    /// Refuses a table that has been dropped. For who has a lock on it: without one, the answer may
-    /// be ahead of the disk.
+    /// Returns an error if the table has been dropped. The caller must hold a lock on the table:
+    /// without one, the answer may be ahead of the disk.
     #[inline]
     pub(crate) fn check_not_dropped(&self) -> Result<()> {
         if self.0.dropped.load(Ordering::Acquire) {
@@ -101,7 +101,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// The shared handle of a table.
+    /// Returns the shared handle of a table.
     pub(crate) fn intern(&self, name: &str, tree: Tree) -> Table {
         let mut handles = self.tables.lock();
         if let Some(handle) = handles.iter().find(|handle| handle.id() == tree.table) {
@@ -112,7 +112,7 @@ impl Handles {
         handle
     }
 
-    /// Makes every handle of a dropped table useless.
+    /// Invalidates every handle of a dropped table.
     pub(crate) fn drop_table(&self, id: TableId) {
         let mut handles = self.tables.lock();
         handles.retain(|handle| {
@@ -124,7 +124,7 @@ impl Handles {
     }
 }
 
-/// Refuses names that cannot be.
+/// Returns an error for a name with an invalid length.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_TABLE_NAME_LEN {
         return Err(Error::BadTableName { name: name.chars().take(64).collect(), limit: MAX_TABLE_NAME_LEN });
@@ -132,7 +132,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A catalog record.
+/// Encodes a catalog record.
 pub(crate) fn encode(tree: Tree) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&tree.table.get().to_le_bytes());
@@ -140,7 +140,7 @@ pub(crate) fn encode(tree: Tree) -> [u8; 12] {
     bytes
 }
 
-/// Reads a catalog record.
+/// Decodes a catalog record.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Tree> {
     let bytes: &[u8; 12] = bytes.try_into().map_err(|_| damaged())?;
     let (table, root) = bytes.split_at(4);
@@ -150,7 +150,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Tree> {
     })
 }
 
-/// Reads the record of the next table id.
+/// Decodes the record of the next table id.
 pub(crate) fn decode_next(bytes: &[u8]) -> Result<u32> {
     Ok(u32::from_le_bytes(bytes.try_into().map_err(|_| damaged())?))
 }

@@ -1,11 +1,12 @@
-//! Which pages of the data file are in use.
+//! Finds free pages of the data file.
 //!
-//! The truth is in the allocation bitmaps (see `bitmap.rs`), which are changed like any page, by
-//! logged operations that are part of the [`MiniTransaction`] that starts or stops using the page:
-//! no crash can leak a page or give one out twice. Here is only a hint where to look.
+//! The allocation bitmaps (see `bitmap.rs`) record which pages are in use. They are changed like
+//! any page, by logged operations that are part of the [`MiniTransaction`] that starts or stops
+//! using the page: no crash can leak a page or give one out twice. This module keeps only a hint
+//! where to search.
 //!
 //! Latch order: a bitmap page is latched after every tree page of the same mini-transaction, and
-//! only one of them at a time.
+//! only one bitmap page at a time.
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
@@ -18,42 +19,42 @@ use crate::record::PageOp;
 use crate::scheme::StorageScheme;
 use crate::storage::mini_transaction::MiniTransaction;
 
-/// What a page is taken for.
+/// The purpose for which a page is allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Going forward: may be refused.
+    /// Ordinary work, which may be refused.
     Work,
-    /// Taking changes back: should find room even when the disk is full.
+    /// Taking changes back, which should find space even when the disk is full.
     Rollback,
 }
 
-/// Pages that the data file has room for beyond any page taken for ordinary work.
+/// Pages that the data file reserves behind any page that ordinary work allocates.
 const ROLLBACK_PAGES: u64 = 32;
 
 /// Finds free pages.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// No page below this is free, but for some that an error kept from being used; reopening finds
-    /// them again.
+    /// No page below this is free, except for some that could not be used because of an error;
+    /// reopening finds them again.
     hint: AtomicU64,
     /// Number of groups that have a bitmap.
     groups: AtomicU64,
     growth: Mutex<()>,
 }
 
-/// A page that is being taken: its bitmap, latched, and its bit. It is taken when [`Taken::record`]
-/// has been called and the mini-transaction is logged.
+/// A page that is being allocated: its latched bitmap, and its bit. The page is allocated when
+/// [`Taken::record`] has been called and the mini-transaction is logged.
 pub(crate) struct Taken<'p> {
     bitmap: Exclusive<'p>,
     bit: u32,
     /// The page.
     pub(crate) page: PageId,
-    /// Bytes of log that it took to make bitmaps before.
+    /// Bytes of log that the creation of bitmaps took before.
     grown: u64,
 }
 
 impl<'p> Taken<'p> {
-    /// Makes the allocation part of `mini`.
+    /// Adds the allocation to `mini`.
     pub(crate) fn record(self, mini: &mut MiniTransaction<'p>) {
         mini.charge(self.grown);
         let bitmap = mini.include(self.bitmap);
@@ -62,23 +63,23 @@ impl<'p> Taken<'p> {
 }
 
 impl Space {
-    /// For a data file with this many groups.
+    /// Creates the free-space state of a data file with `groups` groups.
     pub(crate) fn new(groups: u64) -> Self {
         Self { hint: AtomicU64::new(0), groups: AtomicU64::new(groups), growth: Mutex::new(()) }
     }
 
-    /// Number of groups that have a bitmap.
+    /// Returns the number of groups that have a bitmap.
     pub(crate) fn groups(&self) -> u64 {
         self.groups.load(Ordering::Acquire)
     }
 
-    /// Looks at the data file for the groups it has, `known` of which have a bitmap for certain.
-    /// Used once redo has brought all bitmaps back.
+    /// Counts the groups of the data file, of which `known` certainly have a bitmap. Called once
+    /// redo has restored all bitmaps.
     ///
-    /// The file grows ahead of its use, and a group's bitmap is made when its first page is wanted.
-    /// So behind the groups that are known a blank page where a bitmap would be, or no page at all,
-    /// is the end of the groups. Before that it is a loss: what had been in use would be given out
-    /// again.
+    /// The file grows ahead of its use, and a group's bitmap is created when its first page is
+    /// allocated. So behind the known groups, a blank page in place of a bitmap, or no page at all,
+    /// marks the end of the groups. Among the known groups it means that a bitmap is lost: pages
+    /// that are in use would be given out again.
     pub(crate) fn discover(&self, pool: &Pool, known: u64, pages_in_file: u64) -> Result<(), PoolError> {
         let mut groups = 1;
         while groups < known || groups * GROUP_PAGES < pages_in_file {
@@ -97,9 +98,9 @@ impl Space {
         Ok(())
     }
 
-    /// Finds a free page, and latches its bitmap so that nobody else finds it. Room for the page in
-    /// the data file is made here: a full disk is an error now and not when the page is written.
-    /// Ordinary work leaves some room for rollbacks, which may have to split a page, too.
+    /// Finds a free page, and latches its bitmap so that no other thread finds it. Also extends the
+    /// data file for the page: a full disk is an error now and not when the page is written.
+    /// Ordinary work leaves some pages for rollbacks, which may have to split a page, too.
     pub(crate) fn take<'p>(
         &self,
         pool: &'p Pool,
@@ -120,7 +121,8 @@ impl Space {
                     Purpose::Work => pool.reserve_page(PageId::new(page.get() + ROLLBACK_PAGES))?,
                     Purpose::Rollback => pool.reserve_page(page)?,
                 }
-                // Lost to a page given back meanwhile: then the hint already is lower.
+                // The exchange fails if another thread has changed the hint, for instance because a
+                // page below was freed; then the hint is kept.
                 let _ = self.hint.compare_exchange(hint, page.get() + 1, Ordering::Relaxed, Ordering::Relaxed);
                 return Ok(Taken { bitmap, bit, page, grown });
             }
@@ -129,7 +131,7 @@ impl Space {
         }
     }
 
-    /// Makes the bitmap of `group`, unless another thread has; returns the bytes of log that it
+    /// Creates the bitmap of `group`, unless another thread has; returns the bytes of log that this
     /// took.
     pub(crate) fn grow(&self, pool: &Pool, scheme: &dyn StorageScheme, group: u64) -> Result<u64, PoolError> {
         let _growth = self.growth.lock();
@@ -146,7 +148,7 @@ impl Space {
         Ok(logged)
     }
 
-    /// Makes giving `page` (part of it under `index`) back part of `mini`.
+    /// Adds the operations that free the page at `index` of `mini` to `mini`.
     pub(crate) fn give_back<'p>(
         &self,
         pool: &'p Pool,
@@ -166,13 +168,13 @@ impl Space {
         Ok(())
     }
 
-    /// Has the search for free pages begin at `page`.
+    /// Makes the search for free pages begin at `page`.
     #[cfg(all(test, not(duramen_loom)))]
     pub(crate) fn set_hint(&self, page: PageId) {
         self.hint.store(page.get(), Ordering::Relaxed);
     }
 
-    /// Whether `page` is in use.
+    /// Returns whether `page` is in use.
     pub(crate) fn is_taken(&self, pool: &Pool, page: PageId) -> Result<bool, PoolError> {
         let (group, bit) = bitmap::locate(page);
         if group >= self.groups() {
@@ -182,7 +184,7 @@ impl Space {
     }
 }
 
-/// Whether a page cannot be read because it is blank or behind the end of the file.
+/// Returns whether a page cannot be read because it is blank or behind the end of the file.
 fn is_absent(error: &PoolError) -> bool {
     match error {
         PoolError::Corrupt { damage, .. } => *damage == Damage::Blank,
@@ -191,7 +193,7 @@ fn is_absent(error: &PoolError) -> bool {
     }
 }
 
-/// The bitmap page of a group in which only the group's own pages are in use.
+/// Returns the bitmap page of a group in which only the group's own pages are in use.
 pub(crate) fn blank_bitmap(group: u64) -> Vec<u8> {
     let mut bytes = vec![0; PAGE_SIZE];
     page::init_header(&mut bytes, PageType::Bitmap, 0, bitmap::bitmap_page(group), TableId::ZERO);

@@ -1,15 +1,15 @@
 //! Changes of pages that are atomic in the log: the pages are latched, changed, described by one
 //! record, stamped with its GSN and unlatched.
 //!
-//! Whatever touches more than one page does so by a [`MiniTransaction`]: splits, merges,
-//! allocations. It either is in the log whole or not at all, which makes it a system transaction
-//! without any undo. An ordinary update of one leaf is done by
-//! [`crate::txn_state::log::TxnLog::update`], which follows the same order.
+//! Every operation that changes more than one page uses a [`MiniTransaction`]: splits, merges,
+//! allocations. It is in the log either as a whole or not at all, which makes it a system
+//! transaction that needs no undo. [`crate::txn_state::log::TxnLog::update`] does an ordinary
+//! update of one leaf; it follows the same order.
 //!
-//! The order of steps keeps the write-ahead rule and the fuzzy checkpoint right:
-//! [`Exclusive::prepare`] before the page is touched, so that a checkpoint that begins after the
-//! record finds the page in the dirty page table; then the record; then the GSN on the page; then
-//! the latch goes.
+//! The order of steps maintains the write-ahead rule and the fuzzy checkpoint.
+//! [`Exclusive::prepare`] comes before the first change of the page, so that a checkpoint that
+//! begins after the record finds the page in the dirty page table. Then come the record, the GSN on
+//! the page, and the release of the latch.
 
 use duramen_sync::thread;
 use duramen_types::{Gsn, PageId};
@@ -23,39 +23,39 @@ use crate::scheme::StorageScheme;
 /// Latched pages and the operations done on them so far.
 pub(crate) struct MiniTransaction<'p> {
     pages: Vec<Exclusive<'p>>,
-    /// The highest GSN that one of the pages had before. Operations that make a page anew forget
-    /// it.
+    /// The highest GSN that one of the pages had before, because an operation that recreates a page
+    /// erases it.
     after: Gsn,
     payload: Vec<u8>,
     operations: usize,
-    /// Bytes of log that were taken for its sake before it.
+    /// Bytes of log that earlier records took for this mini-transaction.
     charged: u64,
 }
 
 impl<'p> MiniTransaction<'p> {
-    /// One that changes nothing yet.
+    /// Creates a mini-transaction that changes nothing yet.
     pub(crate) fn new() -> Self {
         Self { pages: Vec::with_capacity(4), after: Gsn::ZERO, payload: Vec::new(), operations: 0, charged: 0 }
     }
 
-    /// Takes a latched page in and returns the number by which the mini-transaction knows it.
+    /// Adds a latched page and returns its index in the mini-transaction.
     pub(crate) fn include(&mut self, page: Exclusive<'p>) -> usize {
         self.after = self.after.max(page.gsn());
         self.pages.push(page);
         self.pages.len() - 1
     }
 
-    /// A page of the mini-transaction.
+    /// Returns a page of the mini-transaction.
     pub(crate) fn page(&self, index: usize) -> &[u8] {
         &self.pages[index]
     }
 
-    /// The number of a page of the mini-transaction.
+    /// Returns the id of a page of the mini-transaction.
     pub(crate) fn page_id(&self, index: usize) -> PageId {
         self.pages[index].id()
     }
 
-    /// Changes a page. The caller has made sure that the operation fits.
+    /// Changes a page. The caller has checked that the operation fits.
     pub(crate) fn apply(&mut self, index: usize, op: PageOp<'_>) {
         let page = &mut self.pages[index];
         page.prepare();
@@ -65,30 +65,30 @@ impl<'p> MiniTransaction<'p> {
         self.operations += 1;
     }
 
-    /// Has it come after a record that its pages do not tell of: it does not survive a crash
-    /// without that one.
+    /// Orders the mini-transaction after a record that left no GSN on its pages: the
+    /// mini-transaction does not survive a crash without that record.
     pub(crate) fn come_after(&mut self, gsn: Gsn) {
         self.after = self.after.max(gsn);
     }
 
-    /// Notes that something of so many bytes had to be logged before it, for its sake.
+    /// Adds `bytes` of log that had to be written before and for this mini-transaction.
     pub(crate) fn charge(&mut self, bytes: u64) {
         self.charged += bytes;
     }
 
-    /// Bytes of log that were taken for its sake before it.
+    /// Returns the bytes of log that earlier records took for this mini-transaction.
     pub(crate) fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// Logs it as a system transaction and lets the pages go; returns the bytes of log that it
-    /// took, with those that it is charged.
+    /// Logs the mini-transaction as a system transaction and releases the pages; returns the bytes
+    /// of log that it took, including the charged ones.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let charged = self.charged;
         charged + self.finish_at(scheme).bytes()
     }
 
-    /// As [`Self::finish`]; returns where the record is.
+    /// Logs the mini-transaction as [`Self::finish`] does; returns where the record is.
     pub(crate) fn finish_at(self, scheme: &dyn StorageScheme) -> Inserted {
         let prefix = Vec::new();
         self.log(prefix, |page, after, payload| {
@@ -96,14 +96,14 @@ impl<'p> MiniTransaction<'p> {
         })
     }
 
-    /// Lets the pages go without logging what was done to them: only for the planted bug that does
-    /// so.
+    /// Releases the pages without logging the operations on them: only for the planted bug that
+    /// does so.
     pub(crate) fn forget(mut self) {
         self.operations = 0;
     }
 
-    /// Logs it through `insert`, with `prefix` before the operations in the payload, and lets the
-    /// pages go.
+    /// Logs the mini-transaction through `insert`, with `prefix` before the operations in the
+    /// payload, and releases the pages.
     pub(crate) fn log(mut self, mut prefix: Vec<u8>, insert: impl FnOnce(PageId, Gsn, &[u8]) -> Inserted) -> Inserted {
         let operations = std::mem::take(&mut self.payload);
         let payload = if prefix.is_empty() {
@@ -125,7 +125,7 @@ impl<'p> MiniTransaction<'p> {
 impl Drop for MiniTransaction<'_> {
     fn drop(&mut self) {
         if self.operations > 0 {
-            // Pages that differ from what the log says must never reach the disk.
+            // Pages that differ from the log must never reach the disk.
             if let Some(page) = self.pages.first() {
                 page.poison("a mini-transaction was not logged");
             }

@@ -1,5 +1,5 @@
-//! What trees are made of and what else a data file has: changes of pages that are logged as one,
-//! free space, large values, and the catalog of tables.
+//! The parts of a data file, on which trees build: mini-transactions, free space, large values, and
+//! the catalog of tables.
 
 pub(crate) mod catalog;
 pub(crate) mod free_space;

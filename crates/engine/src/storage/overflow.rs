@@ -1,13 +1,13 @@
 //! Values too large for a leaf: chains of overflow pages.
 //!
 //! The leaf holds a [`Reference`]; the chain's pages hold the value in order, each naming the next.
-//! All pages of a chain carry the chain's number and their place in it, so that a walk can tell a
-//! page that belongs to the chain from one that was given back and used again. The reference has a
-//! checksum of the whole value.
+//! All pages of a chain carry the chain's number and their position in it, so that a walk can tell
+//! a page of the chain from one that was freed and used again. The reference has a checksum of the
+//! whole value.
 //!
-//! A chain is written once and never changed. It is written by its transaction, whose rollback
-//! gives the pages back; a chain that is no longer referenced is given back after the commit, from
-//! its end to its head, so that the clean-up can be begun again from the head after a crash at any
+//! A chain is written once and never changed. If the transaction that wrote it rolls back, the
+//! rollback frees the pages. A chain that is no longer referenced is freed after the commit, from
+//! its end to its head, so that the clean-up can start again from the head after a crash at any
 //! point.
 
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
@@ -29,7 +29,7 @@ const CONTENT: usize = LENGTH + 4;
 /// Bytes of a value that one page holds.
 pub(crate) const PAGE_CONTENT: usize = PAGE_SIZE - CONTENT;
 
-/// What a leaf holds of a value that lies in a chain.
+/// The leaf's content for a value that lies in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reference {
     /// First page of the chain.
@@ -46,7 +46,7 @@ impl Reference {
     /// Size of a reference in bytes.
     pub(crate) const SIZE: usize = OVERFLOW_REFERENCE_SIZE;
 
-    /// The bytes in the leaf.
+    /// Returns the bytes in the leaf.
     pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..8].copy_from_slice(&self.head.get().to_le_bytes());
@@ -56,7 +56,7 @@ impl Reference {
         bytes
     }
 
-    /// Reads what [`Self::encode`] made.
+    /// Decodes the bytes of [`Self::encode`].
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -77,7 +77,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// Whether `bytes` is the page at `place` of a chain.
+/// Returns whether `bytes` is the page at position `place` of a chain.
 fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
     page::page_type(bytes) == Some(PageType::Overflow)
         && u64_at(bytes, CHAIN) == chain
@@ -87,13 +87,13 @@ fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
 
 /// The transaction that writes a chain.
 pub(crate) trait OverflowWriter {
-    /// A number that no other chain of the database has.
+    /// Returns a number that no other chain of the database has.
     fn number(&mut self) -> Result<u64>;
 
-    /// Sets log space aside for a page. Called without latches.
+    /// Reserves log space for a page. Called without latches.
     fn reserve_log(&mut self) -> Result<()>;
 
-    /// Logs the mini-transaction that takes `page`.
+    /// Logs the mini-transaction that allocates `page`.
     fn allocate(&mut self, mini: MiniTransaction<'_>, page: PageId);
 }
 
@@ -132,7 +132,8 @@ impl Store {
 
     /// Reads a value. The caller holds a lock that keeps the chain in place.
     pub(crate) fn read_overflow_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
-        // The length is believed as far as pages of the chain are found.
+        // The buffer grows beyond this only as far as pages of the chain are found, because the
+        // length may be damaged.
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
         let mut id = reference.head;
@@ -153,7 +154,7 @@ impl Store {
         Ok(value)
     }
 
-    /// The pages of a chain that are still part of it, from the head.
+    /// Returns the pages that are still part of the chain, from the head.
     pub(crate) fn overflow_chain_pages(&self, head: PageId, chain: u64) -> std::result::Result<Vec<PageId>, PoolError> {
         let mut pages = Vec::new();
         let mut id = head;
@@ -168,8 +169,8 @@ impl Store {
         Ok(pages)
     }
 
-    /// Gives a page back, as a system transaction that comes after the record with the GSN `after`;
-    /// returns its own.
+    /// Frees a page, as a system transaction that comes after the record with the GSN `after`;
+    /// returns its own GSN.
     pub(crate) fn free_page(&self, id: PageId, after: Gsn) -> Result<Gsn> {
         self.scheme.reserve(Self::FREE_BYTES)?;
         let freed = self.begin_free_page(id).map(|mut mini| {
@@ -180,10 +181,10 @@ impl Store {
         Ok(freed?)
     }
 
-    /// More than the record of a freed page takes in the log.
+    /// An upper bound of the log space that the record of a freed page takes.
     const FREE_BYTES: u64 = 256;
 
-    /// The mini-transaction that gives a page back.
+    /// Begins the mini-transaction that frees a page.
     pub(crate) fn begin_free_page(&self, id: PageId) -> std::result::Result<MiniTransaction<'_>, PoolError> {
         let mut mini = MiniTransaction::new();
         let page = self.pool.exclusive(id)?;

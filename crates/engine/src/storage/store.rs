@@ -1,4 +1,4 @@
-//! Where trees and overflow values live.
+//! The place where trees and overflow values live.
 
 use duramen_sync::Arc;
 
@@ -6,7 +6,8 @@ use super::free_space::Space;
 use crate::pool::Pool;
 use crate::scheme::StorageScheme;
 
-/// Pages, the space they are taken from, and the scheme that makes changes of them durable.
+/// Pages, the free space that they are taken from, and the scheme that makes changes of them
+/// durable.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) pool: Arc<Pool>,

@@ -1,9 +1,9 @@
-//! A commit on its way to the disk.
+//! A commit that is not hardened yet.
 //!
-//! Flush pipelining (Aether, section 4): the thread that ran a transaction does not wait for its
-//! commit record to be hardened but goes on with other transactions. What tells it, or somebody
-//! else, about the outcome is a [`Commit`]: it can be waited for, awaited by an async program of
-//! any runtime, looked at, or handed a function to call.
+//! Flush pipelining (Aether, section 4): the thread that ran a transaction does not wait until its
+//! commit record is hardened, but runs other transactions. A [`Commit`] reports the outcome to this
+//! thread or to another one. It offers four ways: a blocking wait, an await in an async program of
+//! any runtime, a poll, and a function that is called with the outcome.
 
 use std::fmt;
 use std::future::Future;
@@ -16,12 +16,12 @@ use super::Txn;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// The outcome of [`crate::Txn::commit_async`]: the transaction is over and its changes are
-/// visible, but whoever is told of it must be told only when this is done. Dropping it does not
-/// take the commit back.
+/// The outcome of [`crate::Txn::commit_async`]. The transaction is over and its changes are
+/// visible, but the application must not acknowledge it before this commit is done. Dropping the
+/// `Commit` does not take the commit back.
 ///
-/// Like a transaction it keeps the database in use: a directory can be opened again when all of
-/// them are gone.
+/// Like a transaction, a `Commit` keeps the database in use: a directory can be opened again when
+/// all of them are gone.
 #[must_use = "the transaction is durable only when this says so"]
 pub struct Commit(State);
 
@@ -31,9 +31,10 @@ const _: () = {
 };
 
 enum State {
-    /// The outcome is known; `None` when it has been given out.
+    /// The outcome is known; `None` after it has been handed out.
     Done(Option<Result<()>>),
-    /// The log has been asked. The transaction is over; it keeps the database in use.
+    /// The request has been given to the log. The transaction is over; it keeps the database in
+    /// use.
     Hardening(Hardened, Txn),
 }
 
@@ -46,8 +47,8 @@ impl Commit {
         Self(State::Hardening(hardened, txn))
     }
 
-    /// Whether [`Commit::wait`] would return at once, for better or worse. Costs one look at
-    /// memory, or a part of the work where logs are hardened together.
+    /// Returns whether [`Commit::wait`] would return at once, with success or an error. Costs one
+    /// read of memory, or a share of the work if the logs use shared commit rounds.
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Done(_) => true,
@@ -72,11 +73,11 @@ impl Commit {
         }
     }
 
-    /// Has `call` called with the outcome: on a thread of the log when the commit is durable, or at
-    /// once on this one when it is already. That thread makes all such calls and wakes all tasks,
-    /// one after the other: a call that takes its time delays the others, and one that waits until
-    /// another is made, or a task is woken, waits for ever. Closing the database waits for the call
-    /// that is being made.
+    /// Calls `call` with the outcome: on a thread of the log when the commit is durable, or at once
+    /// on the calling thread if it is durable already. The log's thread makes all such calls and
+    /// wakes all tasks, one after the other: a slow call delays the others, and a call that waits
+    /// for another such call, or for a task to be woken, waits for ever. Closing the database waits
+    /// for the call in progress.
     ///
     /// # Panics
     /// After the outcome has been given out to a task that awaited it.
@@ -116,7 +117,7 @@ impl fmt::Debug for Commit {
     }
 }
 
-/// A log that has failed puts the database out of service.
+/// Passes the outcome on; a failure of the log puts the database out of service.
 fn noted(engine: &Engine, outcome: duramen_wal::Result<()>) -> Result<()> {
     outcome.map_err(|error| engine.note(Error::from(error)))
 }

@@ -1,12 +1,15 @@
 //! Commit and abort.
 //!
-//! The life of a commit under early lock release (Aether, section 3): the commit record enters the
-//! log buffer, which fixes its place in the order; the locks on records and gaps go; the ghosts and
-//! pages that the transaction left behind are cleared away; the locks on tables go; then the caller
-//! waits until the record is hardened. Whoever sees the changes in between commits behind it in the
-//! log. One that only reads has no record: it waits for the pre-committed transactions that it has
-//! seen instead, which its locks tell it (`lock/table.rs`). So does one that is aborted by choice,
-//! since its caller may act on what it has read; one that has to run again tells nobody anything.
+//! A commit under early lock release (Aether, section 3) has these steps. The commit record enters
+//! the log buffer, which fixes its place in the commit order. The transaction releases its locks on
+//! records and gaps. It clears away the ghosts and pages that it left behind, and releases its
+//! locks on tables. Then the caller waits until the record is hardened. A transaction that sees the
+//! changes before that commits behind the record in the log.
+//!
+//! A transaction that only reads has no commit record. Instead it waits for the pre-committed
+//! transactions that it has seen; its locks record their GSN (`lock/table.rs`). A transaction that
+//! is aborted by choice waits in the same way, because its caller may act on what it has read. A
+//! transaction that must run again waits for nothing.
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
@@ -27,18 +30,18 @@ use crate::txn_state::undo::undo_to;
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any
-    /// crash (not so under [`CommitMode::Async`]).
+    /// crash (except under [`CommitMode::Async`]).
     ///
     /// # Errors
-    /// [`crate::Error::MustAbort`] when an operation failed before: the transaction is rolled back.
-    /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] when the log could not be hardened:
-    /// whether the transaction is committed shows when the database is reopened.
+    /// [`crate::Error::MustAbort`] if an earlier operation failed: the transaction is rolled back.
+    /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] if the log could not be hardened: the
+    /// next opening of the database determines whether the transaction is committed.
     pub fn commit(self) -> Result<()> {
         let mode = self.engine.options.commit;
         self.commit_in(mode)
     }
 
-    /// As [`Txn::commit`], and durable in every mode.
+    /// Commits as [`Txn::commit`] does, durably in every mode.
     pub(crate) fn commit_durably(self) -> Result<()> {
         self.commit_in(CommitMode::Sync)
     }
@@ -48,9 +51,9 @@ impl Txn {
         self.harden(unhardened)
     }
 
-    /// As [`Txn::commit`], but under [`CommitMode::Pipelined`] it does not wait: the changes are
-    /// visible when this returns, and durable when what it returns says so. In the other modes that
-    /// is done already.
+    /// Commits as [`Txn::commit`] does, but does not wait under [`CommitMode::Pipelined`]: the
+    /// changes are visible when this returns, and durable when the returned [`Commit`] is done. In
+    /// the other modes the returned commit is done already.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -77,9 +80,9 @@ impl Txn {
         }
     }
 
-    /// As [`Txn::abort`], but under [`CommitMode::Pipelined`] it does not wait: the changes are
-    /// gone when this returns, and what the transaction has read may be acted on when what it
-    /// returns says so.
+    /// Aborts as [`Txn::abort`] does, but does not wait under [`CommitMode::Pipelined`]: the
+    /// changes are gone when this returns, and the caller may act on what the transaction has read
+    /// when the returned [`Commit`] is done.
     pub fn abort_async(mut self) -> Commit {
         let seen = self.seen_by_choice();
         match self.abort_now() {
@@ -98,7 +101,8 @@ impl Txn {
         }
     }
 
-    /// Commits but for the last wait; returns what has to be hardened before anybody is told.
+    /// Commits up to the final wait; returns what must be hardened before the commit is
+    /// acknowledged.
     fn pre_commit(&mut self, mode: CommitMode) -> Result<Unhardened> {
         if let Err(error) = self.check_usable() {
             let _ = self.abort_now();
@@ -124,13 +128,13 @@ impl Txn {
         self.engine.scheme().harden(gsn, own).map_err(|error| self.engine.note(error))
     }
 
-    /// Takes all changes of the transaction back. As after a commit, what the transaction has read
-    /// may be acted on when this returns: it is hardened. (Dropping a transaction takes its changes
-    /// back, too, and waits for nothing.)
+    /// Takes back all changes of the transaction. As after a commit, the caller may act on what the
+    /// transaction has read when this returns: it is hardened. (Dropping a transaction takes its
+    /// changes back, too, and waits for nothing.)
     ///
     /// # Errors
-    /// [`crate::Error::Io`] and others when the rollback could not be completed; the database is
-    /// out of service then, and reopening it completes the rollback.
+    /// [`crate::Error::Io`] and others if the rollback could not be completed; then the database is
+    /// out of service, and reopening it completes the rollback.
     pub fn abort(mut self) -> Result<()> {
         self.engine.health.check_process()?;
         let seen = self.seen_by_choice();
@@ -141,8 +145,9 @@ impl Txn {
         self.harden(Unhardened::seen(seen))
     }
 
-    /// What has to be hardened before the application may act on an abort. A transaction that has
-    /// failed and is to run again learns nothing from this attempt.
+    /// Returns what must be hardened before the application may act on an abort. Nothing for a
+    /// transaction that has failed and must run again: the application uses no result of this
+    /// attempt.
     fn seen_by_choice(&self) -> Gsn {
         if self.must_abort || planted!(AbortAcknowledgedEarly) {
             Gsn::ZERO
@@ -160,7 +165,8 @@ impl Txn {
         self.engine.locks.adopt(&mut context.locks);
         self.engine.counters.aborted();
         if let Err(error) = self.engine.health.check() {
-            // Recovery will undo. The locks stay: nobody may see what has not been taken back.
+            // Recovery will undo the changes. The locks stay: no transaction may see changes that
+            // have not been taken back.
             self.engine.locks.close();
             if !context.log.has_written() {
                 self.engine.locks.release_all(&mut context.locks);
@@ -183,22 +189,22 @@ impl Txn {
 /// What must be hardened before a transaction is acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Unhardened {
-    /// Everything up to the commit at this GSN; zero for nothing.
+    /// The GSN of the last commit that must be hardened; zero for none.
     gsn: Gsn,
-    /// Where that commit is, if it is the transaction's own.
+    /// The log address of that commit, if it is the transaction's own.
     own: Option<LogAddress>,
 }
 
 impl Unhardened {
     const NOTHING: Self = Self { gsn: Gsn::ZERO, own: None };
 
-    /// What another transaction has to harden.
+    /// Waits for the commit of another transaction, whose log address is unknown.
     fn seen(gsn: Gsn) -> Self {
         Self { gsn, own: None }
     }
 }
 
-/// Ends the transaction but for the last wait; returns what must be hardened before it is
+/// Ends the transaction up to the final wait; returns what must be hardened before it is
 /// acknowledged.
 fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Unhardened> {
     if !context.log.has_written() {
@@ -219,11 +225,11 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     if planted!(LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
         engine.locks.release_fine(&mut context.locks, Gsn::ZERO);
     }
-    // For restoring to a time: nothing else asks for it.
+    // Only restoring to a point in time uses the commit time.
     let time = engine.options.archive.is_some().then(Timestamp::now);
     let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
-        // On failure the locks stay: nobody may build on what may be lost.
+        // On failure the locks stay: no transaction may depend on changes that may be lost.
         engine.scheme().harden(committed.gsn, Some(committed.address()))?;
         Unhardened::NOTHING
     } else {
@@ -245,9 +251,9 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     Ok(unhardened)
 }
 
-/// What must be hardened before anybody may act on what the transaction has read: the commits of
-/// those that released their locks early to it. A transaction that has written commits behind all
-/// of them and needs not care.
+/// Returns what must be hardened before the application may act on what the transaction has read:
+/// the commits of the transactions that released their locks early to this one. A transaction that
+/// has written does not need this value, because its commit record lies behind all of them.
 fn seen(context: &Context, mode: CommitMode) -> Gsn {
     match mode {
         _ if planted!(ReaderAcknowledgedEarly) => Gsn::ZERO,
@@ -256,10 +262,11 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
     }
 }
 
-/// Removes the ghosts and gives back the pages that a transaction leaves behind, then takes it out
-/// of the tables. Its locks on records are gone by now; those on tables keep the trees in place.
-/// The outcome of the transaction does not depend on it: what fails here is done later. Ghosts for
-/// which the log has no room stay: who needs their place takes it.
+/// Removes the ghosts and frees the pages that a transaction leaves behind, then takes it out of
+/// the transaction table. The locks on records are already released; the locks on tables keep the
+/// trees in place. The outcome of the transaction does not depend on this clean-up: a step that
+/// fails is done later. Ghosts for which the log has no space stay until an insertion needs their
+/// space in the leaf.
 fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], frees: Vec<DeferredFree>) {
     for (tree, key) in ghosts {
         if let Err(error) = engine.reserve_log(&mut context.log, 0) {
@@ -275,7 +282,7 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)]
     }
     if !frees.is_empty() {
         let log = std::mem::take(&mut context.log);
-        // A failure is noted; the clean-up is tried again later.
+        // `free_and_end` records a failure, and the clean-up is tried again later.
         let _ = engine.freeing().free_and_end(log, frees);
         return;
     }

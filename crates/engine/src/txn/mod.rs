@@ -1,15 +1,15 @@
 //! Transactions.
 //!
 //! `read.rs` and `scan.rs` find records, `write.rs` changes them, `savepoint.rs` takes changes
-//! back, `finish.rs` commits and aborts, `commit.rs` is what tells about a commit that is not
-//! hardened yet. This file holds what they share. What the database keeps of a transaction is in
-//! `txn_state`.
+//! back, `finish.rs` commits and aborts, and `commit.rs` reports the outcome of a commit that is
+//! not hardened yet. This file holds their shared parts. The state that the database keeps of a
+//! transaction is in `txn_state`.
 //!
-//! # How serializability is kept
-//! Strict two-phase locking on keys and on the gaps between them. The lock on a key is taken before
-//! the tree is searched, so that no page latch is held while a transaction waits. The lock on a gap
-//! can be named only after the search: it is taken after a first look, and then the tree is looked
-//! at again; only what is seen while the lock is held counts.
+//! # Serializability
+//! Transactions use strict two-phase locking on keys and on the gaps between them. A transaction
+//! locks a key before it searches the tree, so that it holds no page latch while it waits. A gap
+//! can be named only after the search: the transaction locks it after a first search and then
+//! searches again; only what it sees while it holds the lock counts.
 
 mod commit;
 mod finish;
@@ -38,8 +38,8 @@ use crate::txn_state::log::Mark;
 ///
 /// After an error other than [`Error::KeyExists`], [`Error::KeyNotFound`], [`Error::KeyTooLarge`],
 /// [`Error::ValueTooLarge`], [`Error::TooManyLargeValues`], [`Error::NoSuchTable`],
-/// [`Error::ForeignTable`] or [`Error::NoSuchSavepoint`] the transaction can only be aborted;
-/// everything else gives [`Error::MustAbort`].
+/// [`Error::ForeignTable`] or [`Error::NoSuchSavepoint`] the transaction can only be aborted; every
+/// other call returns [`Error::MustAbort`].
 #[derive(Debug)]
 pub struct Txn {
     engine: Reference<Engine>,
@@ -48,16 +48,16 @@ pub struct Txn {
     isolation: Isolation,
     must_abort: bool,
     waited_for_own_thread: bool,
-    /// Savepoints made so far; each gets the next number.
+    /// Number of savepoints made so far, which is the number of the next one.
     savepoints: u64,
-    /// Savepoints that a rollback has not passed: number and place.
+    /// Savepoints that have not been rolled back over: number and undo position.
     valid_savepoints: Vec<(u64, Mark)>,
 }
 
 /// A point in a transaction that [`Txn::rollback_to`] returns to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Savepoint {
-    /// Two databases may have transactions of one number.
+    /// Transactions of two databases may have the same id.
     opening: Opening,
     txn: TxnId,
     number: u64,
@@ -77,28 +77,29 @@ impl Txn {
         }
     }
 
-    /// Whether it was refused a lock that another transaction of the same thread holds.
+    /// Returns whether the transaction was refused a lock that another transaction of the same
+    /// thread holds.
     pub(crate) fn waited_for_own_thread(&self) -> bool {
         self.waited_for_own_thread
     }
 
-    /// When it has begun.
+    /// Returns the transaction's age.
     pub(crate) fn age(&self) -> Age {
         self.context().locks.age()
     }
 
-    /// Makes it as old as an earlier attempt at the same.
+    /// Sets the age to that of an earlier attempt at the same transaction.
     pub(crate) fn set_age(&mut self, age: Age) {
         self.context.as_mut().expect("the transaction is not over").locks.set_age(age);
     }
 
-    /// Its number. No other transaction of this opening has it, nor has any other that has written
-    /// something.
+    /// Returns the transaction's id. No other transaction of this opening has it, nor has any other
+    /// transaction that has written something.
     pub fn id(&self) -> TxnId {
         self.context().locks.txn()
     }
 
-    /// What it sees of others.
+    /// Returns the isolation level.
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
@@ -107,13 +108,12 @@ impl Txn {
         self.context.as_ref().expect("the transaction is not over")
     }
 
-    /// The parts that operations work with, borrowed side by side.
+    /// Borrows the parts that operations work with side by side.
     fn parts(&mut self) -> (&Engine, &Store, &mut Context) {
         (&self.engine, &self.engine.store, self.context.as_mut().expect("the transaction is not over"))
     }
 
-    /// Refuses operations of a transaction that can only be aborted, and all of a database that is
-    /// out of service.
+    /// Returns an error if the transaction can only be aborted, or the database is out of service.
     fn check_usable(&self) -> Result<()> {
         if self.must_abort {
             self.engine.health.check_process().and(Err(Error::MustAbort))
@@ -122,7 +122,7 @@ impl Txn {
         }
     }
 
-    /// Remembers what an error means for the transaction and for the database.
+    /// Records what an error means for the transaction and for the database.
     fn record_outcome<T>(&mut self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             let harmless = matches!(
@@ -153,7 +153,7 @@ impl Txn {
         }
     }
 
-    /// Locks the table as a whole, by intention, and makes sure that it still exists.
+    /// Locks the table as a whole in an intention mode, and checks that it still exists.
     fn enter_table(&mut self, table: &Table, mode: LockMode) -> Result<Tree> {
         let tree = table.tree(&self.engine.tables)?;
         self.lock(LockId::table(tree.table), mode)?;
@@ -161,7 +161,8 @@ impl Txn {
         Ok(tree)
     }
 
-    /// For the database's own transactions on its catalog, which hold a lock on it as a whole.
+    /// Runs `work` for the database's own transactions on its catalog, which hold a lock on the
+    /// catalog as a whole.
     pub(crate) fn internal<T>(&mut self, work: impl FnOnce(&Engine, &mut Context) -> Result<T>) -> Result<T> {
         self.check_usable()?;
         let (engine, _, context) = self.parts();
@@ -175,7 +176,7 @@ impl Txn {
         self.record_outcome(result)
     }
 
-    /// The lock on the gap below `next`, or below the end of the table.
+    /// Returns the id of the lock on the gap below `next`, or below the end of the table.
     fn gap(tree: Tree, next: Option<&[u8]>) -> LockId {
         match next {
             Some(key) => LockId::gap(tree.table, key),
@@ -202,7 +203,7 @@ impl Drop for Txn {
     fn drop(&mut self) {
         if self.context.is_some() {
             // An error here has put the database out of service, or the database is closed:
-            // recovery will undo.
+            // recovery will undo the changes.
             let _ = self.abort_now();
         }
         if self.engine.health.is_forked() {

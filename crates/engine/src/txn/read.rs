@@ -25,8 +25,8 @@ impl Txn {
         self.get_with(table, key, <[u8]>::to_vec)
     }
 
-    /// As [`Txn::get`], but calls `read` with the value and returns what it returns, and so saves a
-    /// copy.
+    /// Reads as [`Txn::get`] does, but calls `read` with the value and returns the result, which
+    /// avoids a copy.
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -37,7 +37,7 @@ impl Txn {
     }
 
     /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change
-    /// it: two transactions that read first and write then would deadlock.
+    /// it. Otherwise two transactions that both read the key and then write it would deadlock.
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -45,8 +45,8 @@ impl Txn {
         self.get_for_update_with(table, key, <[u8]>::to_vec)
     }
 
-    /// As [`Txn::get_for_update`], but calls `read` with the value and returns what it returns, and
-    /// so saves a copy.
+    /// Reads as [`Txn::get_for_update`] does, but calls `read` with the value and returns the
+    /// result, which avoids a copy.
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -101,7 +101,7 @@ impl Txn {
         result
     }
 
-    /// Reads under the record lock, and locks the gap when there is nothing.
+    /// Reads under the record lock, and locks the gap if there is no record.
     fn read_value<R>(&mut self, tree: Tree, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let flags = if self.isolation == Isolation::Serializable {
             self.look_and_lock_gap(tree, key)?
@@ -117,9 +117,9 @@ impl Txn {
         materialize(store, tree, &context.value, flags).map(|value| Some(read(&value)))
     }
 
-    /// Looks at `key`; when neither a record nor a ghost is there, makes sure that none can come:
-    /// the gap around it is locked, and the tree looked at again, until the gap seen is the gap
-    /// locked.
+    /// Searches for `key`. If neither a record nor a ghost is there, makes sure that none can be
+    /// inserted: locks the gap around the key and searches again, until the gap that it sees is the
+    /// gap that it has locked.
     pub(super) fn look_and_lock_gap(&mut self, tree: Tree, key: &[u8]) -> Result<Option<SlotFlags>> {
         loop {
             let (_, store, context) = self.parts();
@@ -144,7 +144,7 @@ fn record_flags(found: Lookup) -> Option<SlotFlags> {
     }
 }
 
-/// The value that a leaf's bytes stand for.
+/// Returns the value that a leaf's bytes represent.
 pub(super) fn materialize(
     store: &crate::storage::store::Store,
     tree: Tree,

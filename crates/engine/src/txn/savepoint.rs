@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::txn_state::undo::undo_to;
 
 impl Txn {
-    /// Marks the present point of the transaction.
+    /// Marks the current point of the transaction.
     pub fn savepoint(&mut self) -> Savepoint {
         self.savepoints += 1;
         let mark = self.context().log.mark();
@@ -13,12 +13,12 @@ impl Txn {
         Savepoint { opening: self.engine.tables.opening.clone(), txn: self.id(), number: self.savepoints }
     }
 
-    /// Takes back everything done since `savepoint`. Locks are kept. The savepoint stays valid,
-    /// later ones do not.
+    /// Takes back everything done since `savepoint`. The transaction keeps its locks. The savepoint
+    /// stays valid, later ones do not.
     ///
     /// # Errors
-    /// [`Error::NoSuchSavepoint`] for one of another transaction or database, or one that an
-    /// earlier rollback has passed; those that leave only an abort.
+    /// [`Error::NoSuchSavepoint`] for a savepoint of another transaction or database, or one that
+    /// an earlier rollback went back over; the errors that leave only an abort.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.check_usable()?;
         let result = self.rollback_to_valid(savepoint);

@@ -1,14 +1,14 @@
-//! Range scans, upwards and downwards.
+//! Range scans in both directions.
 //!
-//! A scan reads a batch of records from a leaf optimistically, takes the locks for all of them
-//! (waiting where it must, no latch is held), and then validates the versions of all leaves it has
-//! looked at since the last record it gave out. If one has changed it reads again, with the locks
-//! in hand and a smaller batch. What passes validation was there, and nothing else was, at a moment
-//! when all the locks were held.
+//! A scan reads a batch of records from a leaf optimistically and takes the locks for all of them
+//! (waiting where it must; it holds no latch). Then it validates the versions of all leaves that it
+//! has read since the last record it returned. If one has changed, the scan reads again with the
+//! locks held and a smaller batch. A batch that passes validation is exactly what the leaves held
+//! at a moment when all the locks were held.
 //!
-//! A serializable scan locks each key, ghosts included, and the gap below it; upwards it also locks
-//! the gap that ends the range, downwards the gap above the range first. A read-committed scan
-//! holds the record locks of a batch only while it reads the batch.
+//! A serializable scan locks each key, ghosts included, and the gap below it. An ascending scan
+//! also locks the gap that ends the range; a descending scan first locks the gap above the range. A
+//! read-committed scan holds the record locks of a batch only while it reads the batch.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -30,7 +30,7 @@ use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::store::Store;
 
-/// Most records of one batch.
+/// The most records of one batch.
 const BATCH: usize = 64;
 
 /// The records of a range, in order. Made by [`Txn::scan`] and [`Txn::scan_rev`].
@@ -45,29 +45,29 @@ pub struct Scan<'t> {
     direction: Direction,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
-    /// The last key dealt with.
+    /// The last key processed.
     position: Option<Vec<u8>>,
     ready: VecDeque<(Vec<u8>, Vec<u8>)>,
     finished: bool,
 }
 
-/// What one look at the tree found.
+/// The result of one read of the tree.
 #[derive(Debug, Default)]
 struct Batch {
     entries: Vec<(Vec<u8>, Vec<u8>, SlotFlags)>,
-    /// The key whose gap bounds the range, when the look came to it.
+    /// The key whose gap bounds the range, if the read reached it.
     boundary: Option<Neighbour>,
-    /// There is nothing more behind the entries.
+    /// The range has no more entries behind these.
     last: bool,
 }
 
 impl Txn {
-    /// The records whose keys lie in `range`, in ascending order.
+    /// Returns the records whose keys lie in `range`, in ascending order.
     ///
-    /// With [`Isolation::Serializable`] they are those of one moment, and stay so until the
-    /// transaction ends. With [`Isolation::ReadCommitted`] the scan is many reads at many moments:
-    /// each record is as committed when it was read, but what is returned need never have been
-    /// there all at once.
+    /// With [`Isolation::Serializable`] they are the records of one moment, and stay so until the
+    /// transaction ends. With [`Isolation::ReadCommitted`] the scan consists of many reads at many
+    /// moments: each record is as committed when it was read, but the result need never have
+    /// existed as a whole at one moment.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -86,13 +86,13 @@ impl Txn {
         Scan::new(self, Some(table.clone()), range, Direction::Forward)
     }
 
-    /// All records of a tree that the transaction has locked as a whole.
+    /// Returns all records of a tree that the transaction has locked as a whole.
     pub(super) fn scan_tree(&mut self, tree: Tree) -> Scan<'_> {
         Scan { tree: Some(tree), ..Scan::new(self, None, .., Direction::Forward) }
     }
 
-    /// The records whose keys lie in `range`, in descending order. As to what is seen, see
-    /// [`Txn::scan`].
+    /// Returns the records whose keys lie in `range`, in descending order. [`Txn::scan`] describes
+    /// which records the scan sees.
     pub fn scan_rev<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Backward)
     }
@@ -118,7 +118,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// Reads and locks until there is something to give out, or nothing more.
+    /// Reads and locks until the scan has a record to return, or the range is exhausted.
     fn fill(&mut self) -> Result<()> {
         self.txn.check_usable()?;
         if let Some(table) = self.table.take() {
@@ -149,8 +149,8 @@ impl<'t> Scan<'t> {
             let momentary = self.lock_batch(tree, &batch)?;
             let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
             if unchanged {
-                // What is missing from the range may have been deleted by any of them, and left no
-                // lock behind.
+                // Any of these transactions may have deleted a record of the range without leaving
+                // a lock behind.
                 let pre_committed = Gsn::new(engine.pre_committed.load(Ordering::Acquire));
                 self.txn.parts().2.locks.saw(pre_committed);
             }
@@ -168,7 +168,7 @@ impl<'t> Scan<'t> {
         Ok(())
     }
 
-    /// Takes the locks that the isolation level asks for; returns those to be released once the
+    /// Takes the locks that the isolation level requires; returns those to be released once the
     /// batch has been read.
     fn lock_batch(&mut self, tree: Tree, batch: &Batch) -> Result<Vec<LockId>> {
         let serializable = self.txn.isolation == Isolation::Serializable;
@@ -189,7 +189,7 @@ impl<'t> Scan<'t> {
         Ok(momentary)
     }
 
-    /// The batch is what there is: gives its records out.
+    /// Accepts a validated batch and queues its records for the caller.
     fn accept(&mut self, store: &Store, tree: Tree, batch: Batch) -> Result<()> {
         self.finished = batch.last;
         for (key, bytes, flags) in batch.entries {
@@ -254,7 +254,7 @@ impl<'t> Scan<'t> {
         seen: &mut Vec<Optimistic<'s>>,
     ) -> Result<Batch, Interrupt> {
         let mut batch = Batch::default();
-        // Entries below this key, or up to it.
+        // The scan takes entries below this key, or up to it.
         let (mut below, mut include_equal) = match (&self.position, &self.upper) {
             (Some(position), _) => (Some(position.clone()), false),
             (None, Bound::Included(key)) => (Some(key.clone()), true),
@@ -304,7 +304,8 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// The first key above the range, which is at `slot` of the leaf or in one of the next leaves.
+    /// Returns the first key above the range, which is at `slot` of the leaf or in one of the next
+    /// leaves.
     fn key_above<'s>(
         &self,
         store: &'s Store,
@@ -382,7 +383,7 @@ fn is_below(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// Whether no key at all can lie between the bounds.
+/// Returns whether no key at all can lie between the bounds.
 fn is_empty_range(lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
     match (lower, upper) {
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,

@@ -1,4 +1,4 @@
-//! Inserting, changing and deleting records.
+//! Inserts, changes and deletes records.
 
 use crate::sim_cost;
 use duramen_sync::probe::{Probe, reach};
@@ -22,10 +22,10 @@ use crate::storage::store::Store;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::TxnLog;
 
-/// What a write expects at the key.
+/// What a write expects to find at the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expect {
-    /// Nothing: [`Error::KeyExists`] otherwise.
+    /// No record: [`Error::KeyExists`] otherwise.
     Absence,
     /// A record: [`Error::KeyNotFound`] otherwise.
     Presence,
@@ -33,7 +33,7 @@ enum Expect {
     Anything,
 }
 
-/// What is to be written, as the leaf holds it.
+/// The value to write, as the leaf holds it.
 #[derive(Clone, Copy)]
 struct Entry<'a> {
     tree: Tree,
@@ -42,19 +42,19 @@ struct Entry<'a> {
     flags: SlotFlags,
 }
 
-/// How one attempt at a leaf ended.
+/// The result of one attempt at a leaf.
 enum Attempt {
     Done,
-    /// Something had to be done without the latch; look again.
+    /// The attempt gave up the latch for other work; the caller searches again.
     Again,
-    /// The lock on this gap has to be waited for.
+    /// The caller must wait for the lock on this gap.
     Gap(LockId),
 }
 
-/// The lock that an insertion holds on its gap from a wait for it until its record is in.
+/// The lock on a gap that an insertion keeps, after a wait for it, until its record is in the leaf.
 struct Passage {
     gap: LockId,
-    /// What the transaction held of it before.
+    /// The mode in which the transaction held the lock before.
     before: Option<LockMode>,
 }
 
@@ -88,9 +88,9 @@ impl Txn {
     /// Adds a record.
     ///
     /// # Errors
-    /// [`Error::KeyExists`] when the key is there; [`Error::KeyTooLarge`],
-    /// [`Error::ValueTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and
-    /// the others that leave only an abort.
+    /// [`Error::KeyExists`] if the key exists; [`Error::KeyTooLarge`], [`Error::ValueTooLarge`],
+    /// [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only
+    /// an abort.
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(table, key, value, Expect::Absence)
     }
@@ -106,12 +106,12 @@ impl Txn {
     /// Replaces the value of a record.
     ///
     /// # Errors
-    /// [`Error::KeyNotFound`] when the key is not there; otherwise as [`Txn::put`].
+    /// [`Error::KeyNotFound`] if the key does not exist; otherwise as [`Txn::put`].
     pub fn update(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(table, key, value, Expect::Presence)
     }
 
-    /// Removes a record; returns whether it was there.
+    /// Removes a record; returns whether it existed.
     ///
     /// # Errors
     /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the
@@ -158,7 +158,7 @@ impl Txn {
         if key.len() + value.len() <= MAX_INLINE_SIZE {
             return self.write_leaf(tree, key, value, SlotFlags::NONE, expect);
         }
-        // The chain is written before the leaf refers to it: make sure first that it will.
+        // The chain is written before the leaf refers to it, so first check that the leaf will.
         let (_, store, context) = self.parts();
         let found = store.lookup(tree, key, &mut context.value)?;
         match (expect, found) {
@@ -172,7 +172,8 @@ impl Txn {
         self.write_leaf(tree, key, &reference.encode(), SlotFlags::OVERFLOW, expect)
     }
 
-    /// The key is not there, and must not come as long as this transaction runs.
+    /// Returns the error of an absent key, after making sure that no other transaction inserts the
+    /// key while this one runs.
     fn not_found<T>(&mut self, tree: Tree, key: &[u8]) -> Result<T> {
         if self.isolation == Isolation::Serializable {
             self.look_and_lock_gap(tree, key)?;
@@ -190,7 +191,7 @@ impl Txn {
         result
     }
 
-    /// As [`Self::write_leaf`], which ends the passage.
+    /// Does the work of [`Self::write_leaf`]; the caller ends the passage.
     fn write_leaf_through(
         &mut self,
         tree: Tree,
@@ -226,8 +227,8 @@ impl Txn {
                 Attempt::Again => backoff.snooze(),
                 Attempt::Gap(gap) => {
                     reach(Probe::InsertionWaitedForGap);
-                    // The gap is another one, for somebody has divided the one that this has waited
-                    // for.
+                    // This is another gap: an insertion has divided the one that the previous wait
+                    // was for.
                     if let Some(passed) = passage.take() {
                         passed.end(engine, context);
                     }
@@ -314,7 +315,7 @@ fn change_slot<'s>(
     Ok(Attempt::Done)
 }
 
-/// Adds a record where there is none, if nobody protects the gap.
+/// Adds a record at an unused key, if no other transaction protects the gap.
 fn insert_slot<'s>(
     engine: &'s Engine,
     context: &mut Context,
@@ -333,7 +334,8 @@ fn insert_slot<'s>(
         if !engine.locks.is_grantable(&context.locks, gap, LockMode::IntentExclusive) {
             return Ok(Attempt::Gap(gap));
         }
-        // The new key divides the gap: who protects the whole goes on to protect both parts.
+        // The new key divides the gap: a transaction that protects the whole gap must protect both
+        // parts.
         let inherits = context.locks.held(gap).is_some_and(|held| held.covers(LockMode::Shared));
         let lower_part = LockId::gap(tree.table, key);
         if inherits && !engine.locks.try_acquire(&mut context.locks, lower_part, LockMode::Shared) {
@@ -354,7 +356,8 @@ fn insert_slot<'s>(
     Ok(Attempt::Done)
 }
 
-/// Makes room in a leaf for the entry, by removing ghosts or else by splitting it.
+/// Frees space in a leaf for the entry: removes ghosts, or splits the leaf if it has none to
+/// remove.
 fn enlarge<'s>(engine: &'s Engine, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
     let (store, Entry { tree, key, payload, .. }) = (&engine.store, entry);
     let mut logged = 0;
@@ -373,7 +376,7 @@ fn enlarge<'s>(engine: &'s Engine, context: &mut Context, leaf: Exclusive<'s>, e
     Ok(Attempt::Again)
 }
 
-/// A lock was waited for without the latch: look again.
+/// The transaction waited for a lock without the latch, so the caller must search again.
 fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), LockError>) -> Result<Attempt> {
     match waited {
         Ok(()) => Ok(Attempt::Again),
@@ -381,12 +384,13 @@ fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), Loc
     }
 }
 
-/// Whether nobody holds or waits for a lock on the key or the gap below it.
+/// Returns whether no transaction holds or waits for a lock on the key or the gap below it.
 pub(super) fn is_unlocked(engine: &Engine, tree: Tree, key: &[u8]) -> bool {
     engine.locks.is_unlocked(LockId::record(tree.table, key)) && engine.locks.is_unlocked(LockId::gap(tree.table, key))
 }
 
-/// The overflow chain that a record refers to. A ghost's chain belongs to whoever made it a ghost.
+/// Returns the overflow chain that a record refers to. The chain of a ghost belongs to the
+/// transaction that made the record a ghost.
 fn overflow_chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
     if !flags.contains(SlotFlags::OVERFLOW) || flags.contains(SlotFlags::GHOST) {
         return None;
@@ -395,9 +399,9 @@ fn overflow_chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
     Some(DeferredFree::OverflowChain { head: reference.head, chain: reference.chain })
 }
 
-/// Puts the key (ghosts included) that follows `slot - 1` into `next`; `false` when there is none.
-/// The leaf is latched, which keeps the answer true for the keys in it; who inserts into a later
-/// leaf must pass the same gap lock.
+/// Puts the key (ghosts included) that follows `slot - 1` into `next`; returns `false` if there is
+/// none. The leaf is latched, which keeps the answer true for the keys in it; an insertion into a
+/// later leaf must pass the same gap lock.
 fn next_key(
     store: &Store,
     tree: Tree,

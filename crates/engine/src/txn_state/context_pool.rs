@@ -1,8 +1,8 @@
-//! Working memory of transactions, kept for later ones.
+//! Working memory of transactions, kept for reuse.
 //!
-//! Each transaction takes one and gives it back, so there is a store for every few threads: one for
-//! all would be what they wait for most. A thread mostly finds again what it has given back itself,
-//! with the locks that its next transaction inherits.
+//! Each transaction takes a context and gives it back. There is one store for every few threads,
+//! because threads would mostly contend for a single one. A thread usually takes the context that
+//! it gave back itself, with the locks that its next transaction inherits.
 
 use std::ops::Range;
 
@@ -13,16 +13,16 @@ use duramen_types::TxnId;
 use super::log::TxnLog;
 use crate::lock::{Age, LockManager, TxnLocks};
 
-/// Stores: a power of two.
+/// Number of stores: a power of two.
 const STORES: usize = 64;
 
-/// ContextPool that a store keeps.
+/// Contexts that a store keeps.
 const KEPT: usize = 16;
 
-/// Numbers that a store takes at a time.
+/// Transaction ids that a store takes at a time.
 const NUMBERS: u64 = 64;
 
-/// A transaction's working memory, handed from transaction to transaction.
+/// A transaction's working memory, passed from transaction to transaction.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) locks: TxnLocks,
@@ -34,7 +34,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// One that belongs to no store and to no transaction.
+    /// Creates a context that belongs to no store and to no transaction.
     pub(crate) fn unused() -> Box<Self> {
         Box::new(Self::new())
     }
@@ -44,11 +44,11 @@ impl Context {
     }
 }
 
-/// ContextPool that no transaction uses, and numbers that no transaction has.
+/// Contexts that no transaction uses, and ids that no transaction has.
 #[derive(Debug, Default)]
 pub(crate) struct ContextPool {
     stores: Striped<Mutex<Store>, STORES>,
-    /// The first number that no store has.
+    /// The first id that no store has taken.
     next: CachePadded<AtomicU64>,
 }
 
@@ -60,12 +60,12 @@ struct Store {
 }
 
 impl ContextPool {
-    /// One that is used by nobody.
+    /// Returns an unused context.
     pub(crate) fn take(&self) -> Box<Context> {
         self.store().take()
     }
 
-    /// One for a new transaction.
+    /// Returns a context for a new transaction.
     pub(crate) fn begin(&self) -> Box<Context> {
         let mut store = self.store();
         let txn = store.number(&self.next);
@@ -77,20 +77,21 @@ impl ContextPool {
         context
     }
 
-    /// No transaction has this number yet, or a higher one.
+    /// Returns an id such that no transaction has it or a higher one yet.
     pub(crate) fn next_txn(&self) -> TxnId {
         TxnId::new(self.next.load(Ordering::Relaxed))
     }
 
-    /// Has numbers given out from this one on.
+    /// Sets the next id to be given out.
     pub(crate) fn set_next_txn(&self, txn: TxnId) {
         self.next.store(txn.get(), Ordering::Relaxed);
     }
 
-    /// Takes the working memory of a finished transaction back.
+    /// Takes back the working memory of a finished transaction.
     pub(crate) fn recycle(&self, mut context: Box<Context>, locks: &LockManager) {
         const LARGEST_VALUE: usize = 1 << 20;
-        // One whose clean-up failed stays in the transaction table and cannot be used again.
+        // A transaction whose clean-up failed stays in the transaction table; its context cannot be
+        // reused.
         if context.value.capacity() <= LARGEST_VALUE && !context.log.has_written() {
             match self.keep(context) {
                 None => return,
@@ -100,7 +101,7 @@ impl ContextPool {
         locks.disinherit(&mut context.locks);
     }
 
-    /// Keeps `context` for a later transaction, or gives it back if there are enough.
+    /// Keeps `context` for a later transaction, or returns it if the store has enough.
     fn keep(&self, context: Box<Context>) -> Option<Box<Context>> {
         let mut store = self.store();
         if store.contexts.len() >= KEPT {

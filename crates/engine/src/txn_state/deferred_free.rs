@@ -1,14 +1,14 @@
-//! Deferred frees: what a committed transaction has made superfluous is freed, overflow chains and
-//! the trees of dropped tables.
+//! Deferred frees: pages that a committed transaction no longer needs (overflow chains, and the
+//! trees of dropped tables) are freed after the commit.
 //!
-//! The transaction's `FreeOnCommit` records say what; its `End` record says that it is done. In
-//! between, a crash may happen at any point, and recovery begins again. A page is therefore freed
-//! only after everything that is found through it, and a page found is freed only if it still is
-//! what it is taken for.
+//! The transaction's `FreeOnCommit` records list them; its `End` record marks the frees as done.
+//! Between these records a crash may happen at any point, and recovery starts the frees again. A
+//! page is therefore freed only after every page that is found through it, and only if it still has
+//! the expected identity.
 //!
 //! With several logs "after" means a higher GSN. The pages of one tree or chain may have their bits
-//! in different bitmaps, so nothing on them would see to that; each page freed comes after the one
-//! freed before.
+//! in different bitmaps, so no GSN on a page enforces this order. Instead each free is logged with
+//! a GSN above that of the previous free.
 
 use duramen_sync::Mutex;
 use duramen_types::{Gsn, PageId};
@@ -25,33 +25,33 @@ use crate::storage::store::Store;
 use super::log::TxnLog;
 use super::table::TxnTable;
 
-/// A committed transaction whose deferred frees could not be done yet.
+/// A committed transaction whose deferred frees could not be completed yet.
 #[derive(Debug)]
 struct Unfreed {
     log: TxnLog,
     frees: Vec<DeferredFree>,
 }
 
-/// The committed transactions whose deferred frees could not be done yet.
+/// The committed transactions whose deferred frees could not be completed yet.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredFrees(Mutex<Vec<Unfreed>>);
 
 impl DeferredFrees {
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
 }
 
-/// What has been given back.
+/// The pages freed so far.
 #[derive(Debug, Default)]
 struct Freed {
     pages: u64,
-    /// The record of the latest page.
+    /// The GSN of the record that freed the latest page.
     last: Gsn,
 }
 
-/// Frees pages, for transactions that have committed.
+/// Frees pages for transactions that have committed.
 pub(crate) struct Freeing<'e> {
     pub(crate) store: &'e Store,
     pub(crate) txns: &'e TxnTable,
@@ -61,8 +61,8 @@ pub(crate) struct Freeing<'e> {
 }
 
 impl Freeing<'_> {
-    /// Does the deferred frees of a committed transaction and ends it. When the log has no room
-    /// even after a checkpoint, or a page cannot be read, that is put off:
+    /// Carries out the deferred frees of a committed transaction and ends it. If the log has no
+    /// space even after a checkpoint, or a page cannot be read, the rest is postponed until
     /// [`Self::retry_deferred_frees`].
     pub(crate) fn free_and_end(&self, mut log: TxnLog, mut frees: Vec<DeferredFree>) -> Result<()> {
         let mut has_moved = false;
@@ -75,8 +75,8 @@ impl Freeing<'_> {
                     log.finish(&*self.store.scheme, self.txns);
                     return Ok(());
                 }
-                // The transaction itself keeps the log from being recycled, unless it moves to the
-                // log's end.
+                // The transaction itself keeps the log from being recycled until its remaining
+                // frees are logged again at the end of the log.
                 Err(Error::Full { .. }) if freed.pages > 0 || !has_moved => {
                     has_moved = true;
                     log.release_reservation(&*self.store.scheme);
@@ -93,16 +93,16 @@ impl Freeing<'_> {
         }
     }
 
-    /// Tries again what [`Self::free_and_end`] has put off.
+    /// Tries again the frees that [`Self::free_and_end`] has postponed.
     pub(crate) fn retry_deferred_frees(&self) {
         let deferred = std::mem::take(&mut *self.deferred.0.lock());
         for Unfreed { log, frees } in deferred {
-            // A failure puts it off again.
+            // A failure postpones the frees again.
             let _ = self.free_and_end(log, frees);
         }
     }
 
-    /// The pages that wait to be given back.
+    /// Returns the pages that wait to be freed.
     pub(crate) fn pages(&self) -> Result<Vec<PageId>> {
         let mut pages = Vec::new();
         for item in self.deferred.0.lock().iter().flat_map(|txn| &txn.frees) {
@@ -130,7 +130,7 @@ impl Freeing<'_> {
         Ok(())
     }
 
-    /// Gives everything back, and forgets what is done; counts the pages.
+    /// Frees all items, removes each finished one from the list, and counts the pages.
     fn free_all(&self, items: &mut Vec<DeferredFree>, freed: &mut Freed) -> Result<()> {
         while let Some(&item) = items.last() {
             match item {
@@ -142,7 +142,7 @@ impl Freeing<'_> {
         Ok(())
     }
 
-    /// Gives a chain's pages back, the last first.
+    /// Frees a chain's pages, the last page first.
     fn free_overflow_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
         for id in self.store.overflow_chain_pages(head, chain)?.into_iter().rev() {
             self.free_page(id, freed)?;
@@ -150,7 +150,7 @@ impl Freeing<'_> {
         Ok(())
     }
 
-    /// Gives the part of a dropped tree below `id` back. `level` is the level the page must be at.
+    /// Frees the part of a dropped tree from `id` down. `level` is the expected level of the page.
     fn free_tree(&self, tree: Tree, id: PageId, level: Option<u8>, freed: &mut Freed) -> Result<()> {
         let Some((level, below)) = subtree(self.store, tree, id, level)? else { return Ok(()) };
         for item in below {
@@ -180,8 +180,8 @@ enum Below {
     OverflowChain(Reference),
 }
 
-/// What hangs below a page of a dropped tree; `None` when the page is not, or no longer, part of
-/// it.
+/// Returns what hangs below a page of a dropped tree; `None` if the page is not, or no longer, part
+/// of the tree.
 fn subtree(store: &Store, tree: Tree, id: PageId, level: Option<u8>) -> Result<Option<(u8, Vec<Below>)>> {
     if !store.space.is_taken(&store.pool, id)? {
         return Ok(None);

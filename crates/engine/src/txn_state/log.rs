@@ -1,14 +1,14 @@
-//! A transaction's dealings with the log: its chain of records, its private undo buffer in DRAM,
-//! and the log space it has set aside.
+//! A transaction's log state: its chain of records, its private undo buffer in DRAM, and its log
+//! reservation.
 //!
-//! Each update puts its inverse into the undo buffer at the moment it is logged, so that a rollback
-//! never reads the log (Scalable logging through NVM, section 3).
+//! Each update puts its inverse into the undo buffer when it is logged, so that a rollback never
+//! reads the log (Scalable logging through NVM, section 3).
 //!
 //! # Log space
-//! Before an operation, [`TxnLog::reserve_log`] sets log space aside for the operation's records
-//! and for undoing all the transaction has done, it included. A rollback therefore always finds
-//! space; a transaction that would need more than the log can give is refused while it still can be
-//! rolled back.
+//! Before an operation, [`TxnLog::reserve_log`] reserves log space for the operation's records, and
+//! for undoing everything that the transaction has done, including this operation. A rollback
+//! therefore always finds space. A transaction that would need more than the log can give is
+//! refused while it can still be rolled back.
 
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
@@ -25,58 +25,59 @@ use crate::scheme::StorageScheme;
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::timestamp::Timestamp;
 
-/// Room that an operation sets aside beyond its own record: for a split of every level of the tree.
+/// Bytes that an operation reserves beyond its own record: for a split of every level of the tree.
 const STRUCTURE_BYTES: u64 = 96 << 10;
 
-/// Room is set aside in steps of this many bytes.
+/// Log space is reserved in steps of this many bytes.
 const STEP_BYTES: u64 = 64 << 10;
 
 /// Bits of an overflow chain's number that count the chains of one transaction; the others are the
 /// transaction's number.
 const CHAIN_BITS: u32 = 20;
 
-/// Transactions' numbers stay below: there is no room for more in the numbers of overflow chains.
+/// Transaction ids stay below this limit, because the numbers of overflow chains have no bits for
+/// more.
 pub(crate) const TXN_LIMIT: TxnId = TxnId::new(1 << (64 - CHAIN_BITS));
 
-/// Chains that one transaction can write.
+/// The most overflow chains that one transaction can write.
 const MOST_OVERFLOW_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
 
-/// What a rollback does about one entry of the undo buffer.
+/// What a rollback does with one entry of the undo buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Inverse {
     /// The bytes are an [`Undo`].
     Undo,
-    /// The bytes are a [`DeferredFree`]: forget it.
+    /// The bytes are a [`DeferredFree`], which a rollback drops.
     DeferredFree,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     inverse: Inverse,
-    /// End of its bytes in the arena.
+    /// End of the entry's bytes in the arena.
     end: usize,
     /// The transaction's record before the one that this entry undoes.
     prev: LogAddress,
     /// Whether the update made the record a ghost.
     ghost: bool,
-    /// Bytes of log set aside for undoing it.
+    /// Bytes of log reserved for undoing it.
     undo_bytes: u64,
 }
 
-/// One transaction's log state. Reused from transaction to transaction, to keep its buffers.
+/// The log state of one transaction. Reused from transaction to transaction, to keep its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct TxnLog {
     txn: TxnId,
     slot: Arc<TxnSlot>,
     entered: bool,
-    /// The log that takes its records, if they go to one.
+    /// The log that takes the transaction's records, if they go to one log.
     home: LogId,
-    /// The transaction's clock: its records get higher GSNs.
+    /// The transaction's clock: its next records get higher GSNs.
     clock: Gsn,
     entries: Vec<Entry>,
     arena: Vec<u8>,
     scratch: Vec<u8>,
-    /// Bytes set aside and not given back.
+    /// Bytes reserved and not given back.
     reserved: u64,
     /// Bytes of `reserved` that records have used up.
     used: u64,
@@ -86,7 +87,7 @@ pub(crate) struct TxnLog {
     overflow_chains: u64,
 }
 
-/// A record that the transaction's number and chain are still to be put into.
+/// A record that still lacks the transaction's id and the address of the previous record.
 #[derive(Clone, Copy)]
 struct Draft<'a> {
     kind: Kind,
@@ -97,37 +98,37 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// One about pages.
+    /// Creates a draft about pages.
     const fn of_page(kind: Kind, flags: u8, page: PageId, after: Gsn, payload: &'a [u8]) -> Self {
         Self { kind, flags, page, after, payload }
     }
 
-    /// One about the transaction itself.
+    /// Creates a draft about the transaction itself.
     const fn of_txn(kind: Kind, flags: u8, payload: &'a [u8]) -> Self {
         Self::of_page(kind, flags, PageId::ZERO, Gsn::ZERO, payload)
     }
 }
 
-/// Bytes of log to set aside for undoing an update whose record has so many, by an inverse of so
-/// many. A compensation record is hardly larger than the update; but the record may have shrunk and
-/// not fit its page any more when it grows back, which costs a share of a split.
+/// Returns the bytes of log to reserve for undoing an update, from the size of its record and of
+/// its inverse. A compensation record is hardly larger than the update. But the database record may
+/// have shrunk, and may no longer fit its page when it grows back; this costs a share of a split.
 const fn undo_bytes(record_bytes: u64, inverse_bytes: usize) -> u64 {
     record_bytes + 8 * inverse_bytes as u64
 }
 
-/// What a transaction has asked a full log for.
+/// A transaction's request to a full log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Missing {
-    /// Bytes to be set aside.
+    /// Bytes to reserve.
     pub(crate) bytes: u64,
     pub(crate) txn: TxnId,
-    /// Its first record, or zero.
+    /// GSN of the transaction's first record, or zero.
     pub(crate) first: Gsn,
-    /// Bytes that it has set aside already.
+    /// Bytes that the transaction has reserved already.
     pub(crate) reserved: u64,
 }
 
-/// A place in a transaction to roll back to; by default its beginning.
+/// A point in a transaction to roll back to; by default its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Mark(usize);
 
@@ -140,7 +141,7 @@ impl TxnLog {
         self.clock = Gsn::ZERO;
     }
 
-    /// Brings a transaction that recovery has found in the log back, to finish it.
+    /// Restores the log state of a transaction that recovery has found in the log, to finish it.
     pub(crate) fn resume(&mut self, txns: &TxnTable, entry: TxnEntry) {
         self.begin(entry.txn);
         self.home = entry.last.log();
@@ -148,21 +149,21 @@ impl TxnLog {
         self.entered = true;
     }
 
-    /// Puts the inverse of an update, which `record` is, into the undo buffer of a transaction that
-    /// was brought back. They come latest first, as the log has them; [`Self::end_recall`] follows
-    /// the last.
+    /// Puts the inverse of the update in `record` into the undo buffer of a resumed transaction.
+    /// The updates come latest first, as recovery reads them from the log; [`Self::end_recall`]
+    /// follows the last one.
     pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, undo: Undo<'_>) {
         let start = self.arena.len();
         undo.encode(&mut self.arena);
         let record_bytes = match undo {
-            // The page's image is not needed to give it back.
+            // Giving the page back does not need its image.
             Undo::Allocate { .. } => scheme.record_bytes(self.arena.len() - start) + 64,
             _ => scheme.record_bytes(record.payload.len()),
         };
         self.recall(Inverse::Undo, start, record, record_bytes);
     }
 
-    /// As [`Self::recall_update`], for a deferred free.
+    /// Does the same as [`Self::recall_update`] for a deferred free.
     pub(crate) fn recall_deferred_free(
         &mut self,
         scheme: &dyn StorageScheme,
@@ -176,13 +177,14 @@ impl TxnLog {
 
     fn recall(&mut self, inverse: Inverse, start: usize, record: &RecordRef<'_>, record_bytes: u64) {
         let undo_bytes = undo_bytes(record_bytes, self.arena.len() - start);
-        // To be turned round with all others.
+        // `end_recall` reverses the whole arena, which restores these bytes.
         self.arena[start..].reverse();
         self.entries.push(Entry { inverse, end: start, prev: record.prev, ghost: false, undo_bytes });
         self.undo_bytes += undo_bytes;
     }
 
-    /// Puts what was recalled into its order. That takes no memory, for there may be much of it.
+    /// Puts the recalled entries into their original order. It does so in place, because the buffer
+    /// may be large.
     pub(crate) fn end_recall(&mut self) {
         self.arena.reverse();
         self.entries.reverse();
@@ -191,21 +193,21 @@ impl TxnLog {
         }
     }
 
-    /// GSN of its latest record, or zero.
+    /// Returns the GSN of the transaction's latest record, or zero.
     pub(crate) fn latest(&self) -> Gsn {
         self.clock
     }
 
-    /// Whether it has written to the log.
+    /// Returns whether the transaction has written to the log.
     pub(crate) fn has_written(&self) -> bool {
         self.entered
     }
 
-    /// A number for an overflow chain that no other chain of the database has.
+    /// Returns a number for an overflow chain that no other chain of the database has.
     ///
     /// # Errors
-    /// [`Error::TooManyLargeValues`] when the transaction's numbers are used up. It may go on
-    /// otherwise.
+    /// [`Error::TooManyLargeValues`] if the transaction's numbers are used up. The transaction may
+    /// continue otherwise.
     pub(crate) fn next_overflow_chain(&mut self) -> Result<u64> {
         if self.overflow_chains == MOST_OVERFLOW_CHAINS {
             return Err(Error::TooManyLargeValues { limit: MOST_OVERFLOW_CHAINS });
@@ -214,17 +216,18 @@ impl TxnLog {
         Ok((self.txn.get() << CHAIN_BITS) | self.overflow_chains)
     }
 
-    /// Whether [`Self::reserve_log`] for a record with `bytes` of payload would have to ask for
-    /// more.
+    /// Returns the bytes that [`Self::reserve_log`] would have to request for a record with `bytes`
+    /// of payload, if the reservation is too small.
     fn lacks_reservation(&self, bytes: u64) -> Option<u64> {
         let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
         needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
     /// Reserves log space for an operation whose record has up to `bytes` of payload, and for its
-    /// undo; returns whether the log had to be asked. Called without latches: if the log is full,
-    /// `when_full` sets aside what is missing, which may take long. So it does for a transaction
-    /// that has nothing yet, if `has_line` says that others wait for log space.
+    /// undo; returns whether it had to request space from the log. Called without latches: if the
+    /// log is full, `when_full` reserves the missing space, which may take long. `when_full` is
+    /// also called for a transaction without a reservation if `has_line` reports that others wait
+    /// for log space.
     #[inline]
     pub(crate) fn reserve_log(
         &mut self,
@@ -255,8 +258,8 @@ impl TxnLog {
         Ok(true)
     }
 
-    /// Gives back what is no longer to be set aside, because it has become records. These may have
-    /// taken more than was set aside.
+    /// Gives back the part of the reservation that records have used. The records may have taken
+    /// more than was reserved.
     fn give_back_used(&mut self, scheme: &dyn StorageScheme) {
         let used = self.used.min(self.reserved);
         if used > 0 {
@@ -267,19 +270,19 @@ impl TxnLog {
         self.slot.note_reserved(self.reserved);
     }
 
-    /// Counts log that system transactions have taken on this one's behalf.
+    /// Counts the bytes of log that system transactions have taken on this transaction's behalf.
     pub(crate) fn charge(&mut self, bytes: u64) {
         self.used += bytes;
     }
 
-    /// Reserves the log space that a rollback at recovery needs: nothing was set aside for it in
-    /// this run.
+    /// Reserves the log space that a rollback at recovery needs, because nothing was reserved for
+    /// it in this run.
     pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, STRUCTURE_BYTES)
     }
 
-    /// Reserves all the log space that a rollback needs when others may take what is left
-    /// meanwhile.
+    /// Reserves all the log space that a rollback needs if other transactions may take the
+    /// remaining space at the same time.
     pub(crate) fn reserve_for_rollback(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         self.reserve(scheme, self.undo_bytes + STRUCTURE_BYTES)
     }
@@ -306,7 +309,8 @@ impl TxnLog {
         let after = after.max(self.clock);
         let inserted = self.slot.insert(state, |prev| {
             let record = NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload };
-            // Locks are let go behind either: what others do then comes later, in all logs.
+            // Locks are released after either record: what other transactions do then must have
+            // higher GSNs in all logs.
             match kind {
                 Kind::Commit | Kind::End => scheme.log_commit(home, record),
                 _ => scheme.log(home, record),
@@ -319,7 +323,7 @@ impl TxnLog {
 
     /// Changes a latched leaf: `describe` writes the inverse and, behind it, the operation, both
     /// made from the leaf's present contents, and returns where the operation begins. `ghost` says
-    /// that it deletes the record. The leaf stays latched.
+    /// that the operation deletes the record. The leaf stays latched.
     pub(crate) fn update(
         &mut self,
         scheme: &dyn StorageScheme,
@@ -344,7 +348,7 @@ impl TxnLog {
         inserted
     }
 
-    /// Logs a mini-transaction that takes `allocated`; its undo gives that page back.
+    /// Logs a mini-transaction that allocates the page `allocated`; its undo frees this page.
     pub(crate) fn allocate(
         &mut self,
         scheme: &dyn StorageScheme,
@@ -384,23 +388,23 @@ impl TxnLog {
         self.undo_bytes += undo_bytes;
     }
 
-    /// The present point of the transaction.
+    /// Returns the current point of the transaction.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.entries.len())
     }
 
-    /// The point so many changes before the present one, or the beginning.
+    /// Returns the point `changes` changes before the current one, or the beginning.
     pub(crate) fn mark_before(&self, changes: usize) -> Mark {
         Mark(self.entries.len().saturating_sub(changes))
     }
 
-    /// Whether [`Self::last_inverse`] still has something to give above `mark`.
+    /// Returns whether the undo buffer still has entries above `mark`.
     pub(crate) fn is_above(&self, mark: Mark) -> bool {
         self.entries.len() > mark.0
     }
 
-    /// Copies the inverse of the latest update that is not undone yet into `bytes`. `None` when
-    /// that is a deferred free, which needs nothing but a record that says it is off.
+    /// Copies the inverse of the latest update that is not undone yet into `bytes`. Returns `None`
+    /// for a deferred free, whose undo is only a record that cancels it.
     pub(crate) fn last_inverse<'b>(&self, bytes: &'b mut Vec<u8>) -> Option<Undo<'b>> {
         let entry = self.entries.last().expect("the caller has asked is_above");
         bytes.clear();
@@ -411,7 +415,8 @@ impl TxnLog {
         }
     }
 
-    /// The record to undo after the latest one: what a compensation record for the latest carries.
+    /// Returns the address of the record to undo after the latest one: a compensation record for
+    /// the latest carries it.
     pub(crate) fn undo_next(&self) -> LogAddress {
         self.entries.last().expect("the caller has asked is_above").prev
     }
@@ -420,14 +425,14 @@ impl TxnLog {
         if index == 0 { 0 } else { self.entries[index - 1].end }
     }
 
-    /// Drops the latest entry: it is undone.
+    /// Drops the latest entry, which has been undone.
     pub(crate) fn forget_last(&mut self) {
         let entry = self.entries.pop().expect("there is an entry to undo");
         self.undo_bytes -= entry.undo_bytes;
         self.arena.truncate(self.entries.last().map_or(0, |entry| entry.end));
     }
 
-    /// Logs the compensation of an update; the mini-transaction holds what was done to the pages.
+    /// Logs the compensation of an update; the mini-transaction holds the operations on the pages.
     pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: LogAddress, mini: MiniTransaction<'_>) {
         let mut prefix = Vec::new();
         put_number(&mut prefix, undo_next.get());
@@ -457,8 +462,8 @@ impl TxnLog {
         }
     }
 
-    /// Inserts the commit record, with the `time` if it is to have one. With deferred frees, the
-    /// transaction is over only after [`Self::end`].
+    /// Inserts the commit record, with `time` if present. With deferred frees, the transaction is
+    /// over only after [`Self::end`].
     pub(crate) fn commit(
         &mut self,
         scheme: &dyn StorageScheme,
@@ -468,17 +473,17 @@ impl TxnLog {
         let (state, flags) =
             if has_deferred_frees { (TxnState::Committed, FLAG_HAS_DEFERRED_FREES) } else { (TxnState::Over, 0) };
         let (stamp, len) = time.map_or(([0; 10], 0), Timestamp::encode);
-        // It is not rolled back any more.
+        // The transaction can no longer be rolled back.
         self.undo_bytes = 0;
         self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &stamp[..len]))
     }
 
-    /// Repeats, at the end of the log, what a committed transaction still has to give back, and
-    /// that it is committed: the log before is not needed for it any more. A log at its limit
-    /// exceeds it by that, and can be recycled then.
+    /// Logs again, at the end of the log, the remaining deferred frees of a committed transaction
+    /// and its commit, so that the transaction needs no earlier log. A log at its limit exceeds the
+    /// limit by these records, and can be recycled then.
     ///
     /// # Errors
-    /// [`Error::Full`] when the disk is, and nothing has been repeated.
+    /// [`Error::Full`] if the disk is full; then nothing has been logged again.
     pub(crate) fn repeat_deferred_frees(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) -> Result<()> {
         let bytes = (frees.len() as u64 + 1) * scheme.record_bytes(DeferredFree::MAX_BYTES);
         scheme.reserve_beyond_limit(bytes)?;
@@ -498,16 +503,16 @@ impl TxnLog {
             let inserted = self.log_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload);
             chain = Some((chain.map_or(inserted.gsn, |(first, _)| first), inserted.address()));
         }
-        // Only the new commit record makes the repetition count: until then the old one does.
+        // Only the new commit record makes the repetition valid: until then the old one counts.
         let Some((first, last)) = chain else { return };
         let slot = Arc::clone(&self.slot);
         slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_DEFERRED_FREES, last, &[]));
         self.slot.restart_at(first);
     }
 
-    /// Brings the transaction's clock beyond all records so far. Pages are given back by records
-    /// that are not its own and may be in any log: who says that it is done, or lists what is left,
-    /// must not survive without them.
+    /// Advances the transaction's clock beyond all records so far. The records that free pages are
+    /// not the transaction's own and may be in any log: a record that marks the frees as done, or
+    /// lists the remaining ones, must not survive without them.
     fn come_after_all(&mut self, scheme: &dyn StorageScheme) {
         self.clock = self.clock.max(Gsn::new(scheme.end().get() - 1));
     }
@@ -528,7 +533,7 @@ impl TxnLog {
         inserted
     }
 
-    /// Gives the log space back that was set aside.
+    /// Gives back the reserved log space.
     pub(crate) fn release_reservation(&mut self, scheme: &dyn StorageScheme) {
         let (reserved, used) = (std::mem::take(&mut self.reserved), std::mem::take(&mut self.used));
         self.slot.note_reserved(0);
@@ -541,11 +546,12 @@ impl TxnLog {
         self.arena.clear();
     }
 
-    /// Reserves log space for [`Self::end`] if all that was set aside has been given back. A log at
-    /// its limit exceeds it by that, for what has not ended keeps it from being recycled.
+    /// Reserves log space for [`Self::end`] if the whole reservation has been given back. A log at
+    /// its limit exceeds the limit by this space, because a transaction that has not ended keeps
+    /// the log from being recycled.
     ///
     /// # Errors
-    /// [`Error::Full`] when the disk is.
+    /// [`Error::Full`] if the disk is full.
     pub(crate) fn reserve_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         if self.reserved == 0 {
             let bytes = scheme.record_bytes(0);
@@ -561,7 +567,7 @@ impl TxnLog {
         self.insert(scheme, TxnState::Over, Draft::of_txn(Kind::End, 0, &[]))
     }
 
-    /// Leaves the transaction table and gives the log space back.
+    /// Leaves the transaction table and gives back the log reservation.
     pub(crate) fn finish(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable) {
         if std::mem::take(&mut self.entered) {
             txns.leave(&self.slot);
@@ -574,7 +580,8 @@ impl TxnLog {
 mod tests {
     use super::*;
 
-    /// The numbers used to start over, and two chains of one transaction could have the same.
+    /// Regression: the numbers started over, and two chains of one transaction could have the same
+    /// number.
     #[test]
     fn chains_are_numbered_until_the_numbers_are_used_up() {
         let mut log = TxnLog::default();

@@ -1,7 +1,7 @@
-//! What the database keeps of each transaction: its records and its undo buffer ([`log`]), its
-//! entry in the transaction table ([`table`]), and the working memory that it hands on to the next
-//! one ([`context_pool`]). [`undo`] takes changes back and [`deferred_free`] gives pages back after
-//! the commit; both are for transactions under way and for those that recovery finds.
+//! The state that the database keeps of each transaction: its records and its undo buffer
+//! ([`log`]), its entry in the transaction table ([`table`]), and the working memory that it passes
+//! on to the next transaction ([`context_pool`]). [`undo`] takes changes back and [`deferred_free`]
+//! frees pages after the commit; both serve running transactions and those that recovery finds.
 
 pub(crate) mod context_pool;
 pub(crate) mod deferred_free;

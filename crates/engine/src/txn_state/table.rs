@@ -1,37 +1,38 @@
-//! The transactions that have written to the log and are not over: what a checkpoint must know
-//! about them.
+//! The transaction table: the transactions that have written to the log and have not ended, which a
+//! checkpoint must record.
 //!
 //! # Protocol
-//! A transaction announces each insertion: it sets `inserting`, inserts, stores what the record
-//! means for it (its last LSN, its state), and clears `inserting`. A checkpoint first inserts its
-//! begin record and then, for each transaction, waits until `inserting` is clear and reads the
-//! slot. If a record lies before the begin record, its transaction had set `inserting` before the
-//! log gave out the begin record's place; so the checkpoint either sees it set and waits, or sees
-//! what was stored after it. Records behind the begin record are found by recovery's analysis
-//! itself.
+//! A transaction announces each insertion: it sets `inserting`, inserts, stores the effect of the
+//! record (its last LSN, its state), and clears `inserting`. A checkpoint first inserts its begin
+//! record. Then, for each transaction, it waits until `inserting` is clear and reads the slot. If a
+//! record lies before the begin record, its transaction had set `inserting` before the log assigned
+//! the begin record's address. So the checkpoint either sees the flag set and waits, or sees what
+//! was stored after the insertion. Recovery's analysis itself finds the records behind the begin
+//! record.
 //!
-//! While the slot is read, a later insertion may be under way, and some of its stores may be seen
-//! and others not. That insertion is behind the begin record, and analysis comes to its record.
-//! Only of a transaction's first record would something wrong remain: its last LSN without its
-//! first. Then all the transaction's records are behind the begin record, and the checkpoint leaves
-//! it out.
+//! While the checkpoint reads a slot, a later insertion may be under way, and the checkpoint may
+//! see some of its stores and not others. The record of this insertion is behind the begin record,
+//! and analysis reads it. Only for a transaction's first record would a wrong entry remain: its
+//! last LSN without its first. In this case all the transaction's records are behind the begin
+//! record, and the checkpoint omits the transaction.
 //!
-//! Lock order: a stripe's mutex is held while its slots are read; nothing is taken under it.
+//! Lock order: the checkpoint holds a stripe's mutex while it reads the stripe's slots; no other
+//! lock is taken under it.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Backoff, Mutex, Striped};
 use duramen_types::{Gsn, LogAddress, TxnId};
 use duramen_wal::Inserted;
 
-/// How far a transaction is.
+/// The phase of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum TxnState {
     /// Running or rolling back: recovery undoes it.
     Active = 0,
-    /// Committed, with pages still to be given back: recovery finishes that.
+    /// Committed, with pages still to be freed: recovery finishes the frees.
     Committed = 1,
-    /// Over: recovery need not know it.
+    /// Over: recovery can ignore it.
     Over = 2,
 }
 
@@ -46,25 +47,25 @@ impl TxnState {
     }
 }
 
-/// What a checkpoint keeps of a transaction.
+/// What a checkpoint records about a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TxnEntry {
     pub(crate) txn: TxnId,
     pub(crate) state: TxnState,
-    /// Its first record.
+    /// GSN of its first record.
     pub(crate) first: Gsn,
     /// Its latest record.
     pub(crate) last: LogAddress,
 }
 
 impl TxnEntry {
-    /// That of a transaction without records.
+    /// Creates the entry of a transaction without records.
     pub(crate) const fn new(txn: TxnId) -> Self {
         Self { txn, state: TxnState::Active, first: Gsn::ZERO, last: LogAddress::ZERO }
     }
 }
 
-/// A transaction's place in the table.
+/// A transaction's slot in the table.
 #[derive(Debug, Default)]
 pub(crate) struct TxnSlot {
     inserting: AtomicBool,
@@ -72,14 +73,14 @@ pub(crate) struct TxnSlot {
     first: AtomicU64,
     last: AtomicU64,
     state: AtomicU8,
-    /// Bytes of log that it has set aside.
+    /// Bytes of log that the transaction has reserved.
     reserved: AtomicU64,
-    /// Where it lies in the table.
+    /// The stripe that the slot lies in.
     stripe: AtomicUsize,
 }
 
 impl TxnSlot {
-    /// Runs `insert` as an announced insertion of a record that leaves the transaction in `state`.
+    /// Runs `insert` as the announced insertion of a record that leaves the transaction in `state`.
     #[inline]
     pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(LogAddress) -> Inserted) -> Inserted {
         self.inserting.store(true, Ordering::Release);
@@ -93,23 +94,23 @@ impl TxnSlot {
         inserted
     }
 
-    /// Its latest record; zero before the first.
+    /// Returns the address of the latest record; zero before the first.
     #[inline]
     pub(crate) fn last(&self) -> LogAddress {
         LogAddress::new(self.last.load(Ordering::Relaxed))
     }
 
-    /// Its first record; zero before that.
+    /// Returns the GSN of the first record; zero before the first.
     pub(crate) fn first(&self) -> Gsn {
         Gsn::new(self.first.load(Ordering::Relaxed))
     }
 
-    /// Says that nothing before `first` is needed of the transaction any more.
+    /// Records that the transaction no longer needs any log before `first`.
     pub(crate) fn restart_at(&self, first: Gsn) {
         self.first.store(first.get(), Ordering::Relaxed);
     }
 
-    /// Says how many bytes of log the transaction has set aside.
+    /// Records how many bytes of log the transaction has reserved.
     pub(crate) fn note_reserved(&self, bytes: u64) {
         self.reserved.store(bytes, Ordering::Relaxed);
     }
@@ -136,35 +137,35 @@ impl TxnSlot {
     }
 }
 
-/// The transaction table. A transaction is in the stripe of the thread that has entered it.
+/// The transaction table. A transaction is in the stripe of the thread that entered it.
 #[derive(Debug, Default)]
 pub(crate) struct TxnTable {
     stripes: Striped<Mutex<Vec<Arc<TxnSlot>>>, 32>,
 }
 
 impl TxnTable {
-    /// Enters a transaction: a new one, or one that recovery brings back.
+    /// Enters a new transaction, or one that recovery resumes.
     pub(crate) fn enter(&self, slot: &Arc<TxnSlot>, entry: TxnEntry) {
         let (stripe, slots) = self.stripes.own();
         slot.reset(entry, stripe);
         slots.lock().push(Arc::clone(slot));
     }
 
-    /// Takes a transaction out. Its last record says that it is over.
+    /// Removes a transaction, whose last record says that it is over.
     pub(crate) fn leave(&self, slot: &Arc<TxnSlot>) {
         let mut slots = self.stripes.at(slot.stripe.load(Ordering::Relaxed)).lock();
         let at = slots.iter().position(|other| Arc::ptr_eq(other, slot)).expect("the transaction was entered");
         slots.swap_remove(at);
     }
 
-    /// Every transaction that is not over and has records before the checkpoint's begin record,
-    /// which the caller has inserted.
+    /// Returns every transaction that is not over and has records before the checkpoint's begin
+    /// record, which the caller has inserted.
     pub(crate) fn snapshot(&self) -> Vec<TxnEntry> {
         let mut entries = Vec::new();
         for slots in self.stripes.iter() {
             for slot in slots.lock().iter() {
                 let entry = slot.entry();
-                // Without either of them there is nothing before the begin record.
+                // If either is missing, the transaction has no record before the begin record.
                 let has_records = !entry.first.is_zero() && !entry.last.is_zero();
                 if entry.state != TxnState::Over && has_records {
                     entries.push(entry);
@@ -174,7 +175,8 @@ impl TxnTable {
         entries
     }
 
-    /// The one with the earliest first record, and how many bytes of log it has set aside.
+    /// Returns the transaction with the earliest first record, and how many bytes of log it has
+    /// reserved.
     pub(crate) fn oldest(&self) -> Option<(TxnEntry, u64)> {
         let mut oldest: Option<(TxnEntry, u64)> = None;
         for slots in self.stripes.iter() {
@@ -189,7 +191,7 @@ impl TxnTable {
         oldest
     }
 
-    /// Number of transactions entered.
+    /// Returns the number of transactions entered.
     pub(crate) fn len(&self) -> usize {
         self.stripes.iter().map(|slots| slots.lock().len()).sum()
     }
@@ -223,7 +225,7 @@ mod tests {
         let expected =
             TxnEntry { txn: TxnId::new(1), state: TxnState::Active, first: Gsn::new(100), last: LogAddress::new(200) };
         assert_eq!(txns.snapshot(), [expected]);
-        // What may be seen while the first record is inserted.
+        // A state that a reader may see while the first record is inserted.
         slots[2].last.store(400, Ordering::Relaxed);
         assert_eq!(txns.snapshot(), [expected]);
         slots[2].last.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Taking changes back: to a savepoint, at an abort, and at recovery.
+//! Takes changes back: to a savepoint, at an abort, and at recovery.
 
 use duramen_types::planted;
 
@@ -13,8 +13,8 @@ use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
-/// Undoes the transaction down to `mark`, the latest change first; tells `ghosts` which keys have
-/// become ghosts.
+/// Undoes the transaction down to `mark`, the latest change first; calls `ghosts` with the keys
+/// that have become ghosts.
 pub(crate) fn undo_to(
     store: &Store,
     context: &mut Context,

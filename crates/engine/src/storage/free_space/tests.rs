@@ -1,4 +1,4 @@
-//! What is made of bitmaps that are not there.
+//! Tests of missing bitmaps.
 
 use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_sync::Arc;
@@ -21,7 +21,7 @@ fn open(disk: &SimDisk) -> Result<Db> {
     Db::open_on(Arc::new(disk.clone()), options())
 }
 
-/// Makes the second group's bitmap, long before the first group is full.
+/// Creates the second group's bitmap, long before the first group is full.
 fn grow(db: &Db) {
     let engine = db.engine();
     engine.store.space.grow(&engine.store.pool, engine.scheme(), 1).unwrap();
@@ -48,8 +48,8 @@ fn is_lost(result: Result<Db>) -> bool {
     }
 }
 
-/// A blank bitmap was taken for the end of the groups: everything behind it could have been given
-/// out again.
+/// Regression: a blank bitmap was taken for the end of the groups, and every page behind it could
+/// have been given out again.
 #[test]
 fn a_lost_bitmap_is_not_the_end_of_the_groups() {
     for checkpointed in [true, false] {
@@ -67,7 +67,7 @@ fn a_lost_bitmap_is_not_the_end_of_the_groups() {
                 .unwrap();
             assert!(is_lost(open(&disk)), "behind the end of the file");
         } else {
-            // Until the next checkpoint the log has it.
+            // The log has the bitmap until the next checkpoint.
             db.engine().store.pool.flush_before(duramen_types::Gsn::MAX).unwrap();
             disk.crash();
             drop(db);
@@ -81,7 +81,7 @@ fn a_lost_bitmap_is_not_the_end_of_the_groups() {
     }
 }
 
-/// The file grows before the bitmap's record is durable, and a crash may leave it at that.
+/// The file grows before the bitmap's record is durable, and a crash may happen in between.
 #[test]
 fn a_file_that_grew_ahead_has_no_more_groups() {
     let disk = SimDisk::new(2);

@@ -1,4 +1,4 @@
-//! Pages that are given back through different bitmaps.
+//! Tests of pages that are freed through different bitmaps.
 
 use duramen_io::SimDisk;
 use duramen_sync::Arc;
@@ -10,8 +10,9 @@ use crate::options::{Options, Partition};
 use crate::page::bitmap;
 use crate::record::Kind;
 
-/// The record of a root could have a lower GSN than that of what hangs below it, in a log that is
-/// ahead: after a crash between them nothing would lead to the child any more.
+/// Regression: the record that freed a root could have a lower GSN than those that freed its
+/// children, if these went to a log that is ahead. After a crash between them nothing led to the
+/// children.
 #[test]
 fn a_parent_is_given_back_after_its_children_in_all_logs() {
     for log_partition in [Partition::RoundRobin, Partition::Page] {
@@ -21,8 +22,8 @@ fn a_parent_is_given_back_after_its_children_in_all_logs() {
         let table = db.create_table("t").unwrap();
         let (engine, tree) = (db.engine(), table.0.tree);
         let (pool, space) = (&engine.store.pool, &engine.store.space);
-        // The value goes to the second group, on a page whose records go to the other log than the
-        // root's.
+        // The value goes to the second group, on a page whose records go to another log than those
+        // of the root.
         space.grow(pool, engine.scheme(), 1).unwrap();
         let child = (bitmap::bitmap_page(1).get() + 1..).find(|id| id % 2 != tree.root.get() % 2).unwrap();
         space.set_hint(PageId::new(child));
