@@ -1,8 +1,9 @@
-//! Allocation bitmap pages: one bit a page of the data file, set while the page is in use.
+//! Allocation bitmap pages: one bit for each page of the data file, set while the page is in use.
 //!
-//! The file is divided into groups of [`GROUP_PAGES`] pages; each group's bitmap page holds the
-//! bits of the whole group. The first group's bitmap is page 1 (page 0 is never used, so that page
-//! number 0 can mean "none"); the bitmap of any other group is the group's first page.
+//! The file is divided into groups of [`GROUP_PAGES`] pages. Each group's bitmap page holds the
+//! bits of the whole group. The bitmap of the first group is page 1. Page 0 holds no page of a
+//! table, so page number 0 can mean "none". The bitmap of any other group is the group's first
+//! page.
 
 use duramen_types::{PAGE_SIZE, PageId};
 
@@ -13,11 +14,11 @@ const BITS_OFFSET: usize = PAGE_HEADER_SIZE + 32;
 /// Pages in a group.
 pub(crate) const GROUP_PAGES: u64 = ((PAGE_SIZE - BITS_OFFSET) * 8) as u64;
 
-/// A bit number beyond the bitmap, or a bit that has the wanted value already.
+/// A bit number beyond the bitmap, or a bit that has the requested value already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BadBit;
 
-/// The group of a page, and the page's bit in it.
+/// Returns the group of a page, and the page's bit in the group.
 pub(crate) const fn locate(page: PageId) -> (u64, u32) {
     (page.get() / GROUP_PAGES, (page.get() % GROUP_PAGES) as u32)
 }
