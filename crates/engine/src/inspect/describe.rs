@@ -111,7 +111,7 @@ fn parts_of(
     Ok(())
 }
 
-/// The state of a transaction in a checkpoint.
+/// Returns the name of a transaction's state in a checkpoint.
 pub(super) fn txn_state(state: crate::txn_state::table::TxnState) -> &'static str {
     match state {
         crate::txn_state::table::TxnState::Active => "active",
@@ -180,7 +180,7 @@ fn value_text(value: &[u8], flags: SlotFlags) -> String {
     }
 }
 
-/// A reference to an overflow value.
+/// Describes a reference to an overflow value.
 pub(super) fn reference_text(reference: Reference) -> String {
     format!("{} bytes in chain {:#x} from {} on", reference.len, reference.chain, reference.head)
 }

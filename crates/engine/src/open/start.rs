@@ -33,7 +33,7 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
     let wal_options = WalOptions { logs: count, generation: control.generation, ..options.of_log() };
     let found = Log::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
-        // Cut only once: see `FoundLog`.
+        // The decision must be durable before the logs are cut: see `FoundLog`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };
         control_file.write(Control { logs, ..control })?;
     }

@@ -23,17 +23,17 @@ pub(crate) const fn locate(page: PageId) -> (u64, u32) {
     (page.get() / GROUP_PAGES, (page.get() % GROUP_PAGES) as u32)
 }
 
-/// The page at a bit of a group.
+/// Returns the page at a bit of a group.
 pub(crate) const fn page_at(group: u64, bit: u32) -> PageId {
     PageId::new(group * GROUP_PAGES + bit as u64)
 }
 
-/// The bitmap page of a group.
+/// Returns the bitmap page of a group.
 pub(crate) const fn bitmap_page(group: u64) -> PageId {
     PageId::new(if group == 0 { 1 } else { group * GROUP_PAGES })
 }
 
-/// Whether a bit is set.
+/// Returns whether a bit is set.
 pub(crate) fn get(page: &[u8], bit: u32) -> bool {
     page.get(BITS_OFFSET + bit as usize / 8).is_some_and(|byte| byte & (1 << (bit % 8)) != 0)
 }
@@ -47,7 +47,7 @@ pub(crate) fn set(page: &mut [u8], bit: u32, value: bool) -> Result<(), BadBit> 
     Ok(())
 }
 
-/// The first clear bit at or after `from`.
+/// Returns the first clear bit at or after `from`.
 pub(crate) fn find_clear(page: &[u8], from: u32) -> Option<u32> {
     let bits = &page[BITS_OFFSET..];
     let start = from as usize / 8;
@@ -60,7 +60,7 @@ pub(crate) fn find_clear(page: &[u8], from: u32) -> Option<u32> {
     None
 }
 
-/// Number of set bits.
+/// Returns the number of set bits.
 pub(crate) fn count(page: &[u8]) -> u64 {
     page[BITS_OFFSET..].iter().map(|byte| u64::from(byte.count_ones())).sum()
 }

@@ -12,16 +12,16 @@ use duramen_types::PAGE_SIZE;
 /// as zeros, and ranges are clamped. The caller detects garbage when it validates the page's
 /// version, and then discards everything that it read.
 pub(crate) trait PageBytes {
-    /// The byte at `off`.
+    /// Returns the byte at `off`.
     fn u8_at(&self, off: usize) -> u8;
 
-    /// The little-endian number at `off`.
+    /// Returns the little-endian number at `off`.
     fn u16_at(&self, off: usize) -> u16;
 
-    /// The little-endian number at `off`.
+    /// Returns the little-endian number at `off`.
     fn u32_at(&self, off: usize) -> u32;
 
-    /// The little-endian number at `off`.
+    /// Returns the little-endian number at `off`.
     fn u64_at(&self, off: usize) -> u64;
 
     /// Compares the `len` bytes at `off` with `key`, lexicographically.

@@ -64,7 +64,7 @@ pub(crate) enum PageType {
 }
 
 impl PageType {
-    /// The type that `raw` stands for.
+    /// Returns the type that `raw` stands for.
     pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
         match raw {
             0 => Some(Self::Free),
@@ -122,17 +122,17 @@ fn u64_at(page: &[u8], off: usize) -> u64 {
     u64::from_le_bytes(raw)
 }
 
-/// The page's type; `None` when the byte has no meaning.
+/// Returns the page's type; `None` when the byte has no meaning.
 pub(crate) fn page_type(page: &[u8]) -> Option<PageType> {
     PageType::from_u8(page[TYPE])
 }
 
-/// Height of the page above the leaves of its tree.
+/// Returns the height of the page above the leaves of its tree.
 pub(crate) fn level(page: &[u8]) -> u8 {
     page[LEVEL]
 }
 
-/// GSN of the last log record applied to the page.
+/// Returns the GSN of the last log record applied to the page.
 pub(crate) fn gsn(page: &[u8]) -> Gsn {
     Gsn::new(u64_at(page, GSN))
 }
@@ -152,7 +152,7 @@ pub(crate) fn set_page_id(page: &mut [u8], id: PageId) {
     page[PAGE_ID..PAGE_ID + 8].copy_from_slice(&id.get().to_le_bytes());
 }
 
-/// The table that the page belongs to, zero if none.
+/// Returns the table that the page belongs to, zero if none.
 pub(crate) fn table_id(page: &[u8]) -> TableId {
     TableId::new(u32_at(page, TABLE_ID))
 }

@@ -99,7 +99,7 @@ impl SlotFlags {
         Self(bits & 3)
     }
 
-    /// The bits as stored.
+    /// Returns the bits as stored.
     #[inline]
     pub(crate) const fn bits(self) -> u16 {
         self.0
@@ -129,8 +129,8 @@ pub(super) fn head_of(bytes: &[u8]) -> u32 {
     }
 }
 
-/// The first of the slots from `start` to `end` that is not `below`, found without branches that
-/// depend on the data.
+/// Returns the first of the slots from `start` to `end` that is not `below`, found without branches
+/// that depend on the data.
 #[inline(always)]
 fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
     let mut base = start;
@@ -151,7 +151,7 @@ fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
 pub(crate) struct Node<B: PageBytes>(pub(crate) B);
 
 impl<B: PageBytes> Node<B> {
-    /// Number of slots.
+    /// Returns the number of slots.
     #[inline(always)]
     pub(crate) fn slot_count(&self) -> usize {
         usize::from(self.0.u16_at(SLOT_COUNT)).min(MAX_SLOTS)
@@ -163,7 +163,7 @@ impl<B: PageBytes> Node<B> {
         self.0.u8_at(TYPE) == PageType::Leaf as u8
     }
 
-    /// Height above the leaves.
+    /// Returns the height above the leaves.
     #[inline(always)]
     pub(crate) fn level(&self) -> u8 {
         self.0.u8_at(LEVEL)
@@ -211,7 +211,7 @@ impl<B: PageBytes> Node<B> {
         self.0.compare(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), suffix)
     }
 
-    /// The first slot whose key is not below `key`, and whether its key is `key`.
+    /// Returns the first slot whose key is not below `key`, and whether its key is `key`.
     #[inline]
     pub(crate) fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
         let count = self.slot_count();
@@ -273,19 +273,19 @@ impl<B: PageBytes> Node<B> {
         }
     }
 
-    /// The slot's flags.
+    /// Returns the slot's flags.
     #[inline]
     pub(crate) fn flags(&self, slot: usize) -> SlotFlags {
         SlotFlags::from_bits(self.slot_field(slot, SLOT_FLAGS) as u16)
     }
 
-    /// Whether the slot's record is deleted.
+    /// Returns whether the slot's record is deleted.
     #[inline]
     pub(crate) fn is_ghost(&self, slot: usize) -> bool {
         self.flags(slot).contains(SlotFlags::GHOST)
     }
 
-    /// Length of the slot's key, prefix included.
+    /// Returns the length of the slot's key, prefix included.
     pub(crate) fn key_len(&self, slot: usize) -> usize {
         self.field(PREFIX_LEN) + self.slot_field(slot, SUFFIX_LEN)
     }
@@ -297,7 +297,7 @@ impl<B: PageBytes> Node<B> {
         self.0.copy_into(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), out);
     }
 
-    /// Length of the slot's value.
+    /// Returns the length of the slot's value.
     #[inline]
     pub(crate) fn value_len(&self, slot: usize) -> usize {
         self.slot_field(slot, VALUE_LEN)
@@ -336,7 +336,7 @@ impl<B: PageBytes> Node<B> {
         present
     }
 
-    /// Child number `slot` of an inner node; the rightmost one for `slot == slot_count()`.
+    /// Returns child number `slot` of an inner node; the rightmost one for `slot == slot_count()`.
     #[inline]
     pub(crate) fn child(&self, slot: usize) -> PageId {
         let off = if slot < self.slot_count() { self.value_off(slot) } else { RIGHTMOST };
@@ -350,7 +350,7 @@ impl<B: PageBytes> Node<B> {
         (slot, self.child(slot))
     }
 
-    /// Whether this is a node at `level` of the table's tree.
+    /// Returns whether this is a node at `level` of the table's tree.
     #[inline(always)]
     pub(crate) fn is_of(&self, table: TableId, level: u8) -> bool {
         let ty = if level == 0 { PageType::Leaf } else { PageType::Inner };
@@ -385,7 +385,7 @@ impl<B: PageBytes> Node<B> {
         present == 0 || len == other.field(off + 2) && self.equals(self.field(off), other, other.field(off), len)
     }
 
-    /// Whether the slot's key is the lower, or upper, fence of `child`.
+    /// Returns whether the slot's key is the lower, or upper, fence of `child`.
     #[inline(always)]
     fn is_fence<C: PageBytes>(&self, slot: usize, flag: u16, off: usize, child: &Node<C>) -> bool {
         let (prefix, suffix) = (self.field(PREFIX_LEN), self.slot_field(slot, SUFFIX_LEN));
@@ -396,7 +396,7 @@ impl<B: PageBytes> Node<B> {
             && self.equals(self.field(LOWER_OFF), child, at, prefix)
     }
 
-    /// Whether the `len` bytes at `off` are those of `other` at `other_off`.
+    /// Returns whether the `len` bytes at `off` are those of `other` at `other_off`.
     #[inline(always)]
     fn equals<C: PageBytes>(&self, off: usize, other: &Node<C>, other_off: usize, len: usize) -> bool {
         let difference = |at: usize| self.0.u64_at(off + at) ^ other.0.u64_at(other_off + at);
@@ -404,7 +404,7 @@ impl<B: PageBytes> Node<B> {
         (0..whole).step_by(8).all(|at| difference(at) == 0) && (rest == 0 || difference(whole) << (64 - 8 * rest) == 0)
     }
 
-    /// Whether `key` lies within the fences.
+    /// Returns whether `key` lies within the fences.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let flags = self.0.u16_at(NODE_FLAGS);
         let above = flags & HAS_LOWER == 0
@@ -433,19 +433,19 @@ impl<B: PageBytes> Node<B> {
 
 /// Slices of a stable node.
 impl<'a> Node<&'a [u8]> {
-    /// The prefix of all keys.
+    /// Returns the prefix of all keys.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         let off = self.field(LOWER_OFF);
         &self.0[off..off + self.field(PREFIX_LEN)]
     }
 
-    /// The slot's key without the prefix.
+    /// Returns the slot's key without the prefix.
     pub(crate) fn suffix(&self, slot: usize) -> &'a [u8] {
         let off = self.slot_field(slot, CELL_OFF);
         &self.0[off..off + self.slot_field(slot, SUFFIX_LEN)]
     }
 
-    /// The slot's value.
+    /// Returns the slot's value.
     pub(crate) fn value(&self, slot: usize) -> &'a [u8] {
         let off = self.value_off(slot);
         &self.0[off..off + self.value_len(slot)]

@@ -289,7 +289,7 @@ pub(super) fn copy_of(page: &[u8]) -> [u8; PAGE_SIZE] {
     page.try_into().expect("a page has PAGE_SIZE bytes")
 }
 
-/// Length of the prefix of all keys between the fences.
+/// Returns the length of the prefix of all keys between the fences.
 pub(super) fn prefix_len(lower: Option<&[u8]>, upper: Option<&[u8]>) -> usize {
     match (lower, upper) {
         (Some(lower), Some(upper)) => common_prefix_len(lower, upper),
@@ -297,7 +297,7 @@ pub(super) fn prefix_len(lower: Option<&[u8]>, upper: Option<&[u8]>) -> usize {
     }
 }
 
-/// Number of bytes that both keys start with.
+/// Returns the number of bytes that both keys start with.
 pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

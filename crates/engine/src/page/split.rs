@@ -146,15 +146,15 @@ fn shorten_separator(left: &mut Vec<u8>, right: &[u8]) {
     }
 }
 
-/// Size of the left page after a split, header included.
+/// Returns the size of the left page after a split, header included.
 fn left_size(node: Node<&[u8]>, slot: usize, separator: &[u8]) -> usize {
     let lower = node.lower_fence();
     let entries = 0..slot;
     size_with(lower, Some(separator), entries.map(|slot| (node.key_len(slot), node.value_len(slot))))
 }
 
-/// Size of a page with the given fences and entries (length of the whole key, length of the value),
-/// header included.
+/// Returns the size of a page with the given fences and entries (length of the whole key, length of
+/// the value), header included.
 fn size_with(lower: Option<&[u8]>, upper: Option<&[u8]>, entries: impl Iterator<Item = (usize, usize)>) -> usize {
     let prefix = prefix_len(lower, upper);
     let fences = lower.map_or(0, <[u8]>::len) + upper.map_or(0, <[u8]>::len);

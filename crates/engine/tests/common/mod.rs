@@ -1,4 +1,4 @@
-//! What several of these tests need.
+//! Parts that several of these tests share.
 
 use duramen::Options;
 

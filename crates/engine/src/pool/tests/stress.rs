@@ -22,7 +22,7 @@ fn spawn(
     thread::spawn("pool-stress", move || body(&fixture, &mut StdRng::seed_from_u64(seed))).unwrap()
 }
 
-/// Mostly returns one of a few hot pages, so that threads compete.
+/// Returns mostly one of a few hot pages, so that threads compete.
 fn any_page(rng: &mut StdRng) -> PageId {
     let bound = if rng.random_bool(0.5) { 20 } else { PAGES };
     PageId::new(rng.random_range(1..=bound))
