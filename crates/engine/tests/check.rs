@@ -117,7 +117,7 @@ fn a_healthy_database_has_no_problems() {
     let report = check(&disk);
     assert!(report.is_ok(), "{report:#?}");
     assert_eq!((report.tables, report.records, report.ghosts), (2, 4_010, 0));
-    let taken = report.pages + 1; // page 0 is set aside
+    let taken = report.pages + 1; // page 0 is reserved
     assert_eq!(taken + report.free_pages, pages(&disk));
     assert!(report.pages > 40, "{report:?}");
 }

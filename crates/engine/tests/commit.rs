@@ -69,7 +69,8 @@ fn in_the_other_modes_it_has_happened_on_return() {
     }
 }
 
-/// A reader, by commit or by abort, of keys and of ranges, of existing and of deleted records.
+/// A reader of changes that are not hardened yet gets its answer when they are. It ends by commit
+/// or by abort, and reads keys and ranges, existing and deleted records.
 #[test]
 fn who_has_read_what_is_not_hardened_yet_is_told_when_it_is() {
     type Read = fn(&mut Txn, &Table);

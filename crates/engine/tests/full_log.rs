@@ -76,8 +76,9 @@ fn a_full_log_recovers() {
     assert!(db.check().unwrap().is_ok());
 }
 
-/// Deletes all rows of a table repeatedly. Purging them takes many times the log that the
-/// transactions had reserved. The purge ran without bound behind the commit, and stopped the log.
+/// Deletes all rows of a table at once, again and again. Purging them takes many times the log that
+/// the transactions had reserved. The purge ran without bound behind the commit, and stopped the
+/// log.
 fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
     const ROWS: u32 = 5_000;
     let home = tempfile::tempdir().unwrap();

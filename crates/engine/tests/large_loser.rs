@@ -9,7 +9,7 @@ use duramen::{Db, LogDevice, NvmOptions, Options, Partition};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
-/// Number of the loser's changes, and of the transactions that commit between them.
+/// Number of changes of the loser, and of the transactions that commit between them.
 const CHANGES: u32 = 24_000;
 const OTHERS: u32 = CHANGES / 8;
 

@@ -84,8 +84,8 @@ impl Area {
         })
     }
 
-    /// Sets the generation of all later writes to the area. The area must need no page any more:
-    /// those of the last batch are durable in place.
+    /// Sets the generation of all later writes to the area, and empties the area. The pages of the
+    /// last batch are durable in place, so their copies are not needed any more.
     pub(super) fn set_stamp(&mut self, stamp: Stamp) -> Result<(), PoolError> {
         if !planted!(StaleAreaPutBack) {
             self.clear();

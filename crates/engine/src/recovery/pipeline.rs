@@ -7,19 +7,19 @@
 //! after the other. So a page gets its changes in the order of GSNs, whatever log they are from:
 //! within a window the second stage sorts a bucket, and a later window has only higher GSNs.
 //!
-//! A window is read in *steps*. A step is a range of GSNs too, and a thread reads each log up to
-//! the end of that range. When all logs have been read so far, the pipeline checks how much memory
-//! the window uses. A record's GSN exceeds that of the record before it by at least the bytes
-//! between them in the log ([`duramen_wal::Log`]). So the range of a step and the number of logs
-//! bound the memory that the step may add. Ranges without records are skipped. The contents of each
-//! window depend on the logs alone, not on the speed of the threads.
+//! A window is read in *steps*. A step is a range of GSNs too, and some thread reads each log up to
+//! the end of that range. When all logs have been read that far, the pipeline checks how much
+//! memory the window uses. A record's GSN exceeds that of the record before it by at least the
+//! bytes between them in the log ([`duramen_wal::Log`]). So the range of a step and the number of
+//! logs bound the memory that the step may add. Ranges without records are skipped. The contents of
+//! each window depend on the logs alone, not on the speed of the threads.
 //!
 //! Any thread can do the work of either stage: an idle thread reads on, or else takes a bucket. One
 //! thread can do everything.
 //!
-//! The last window may be kept rather than repeated: see `on_demand.rs`. It uses as much memory as
-//! it may. The windows before it keep their usual size, because larger ones do not fit the
-//! processor's caches and are repeated more slowly.
+//! The last window may be kept rather than repeated: see `on_demand.rs`. It may use all the memory
+//! that it is given. The windows before it keep their usual size, because larger ones do not fit
+//! the processor's caches and are repeated more slowly.
 
 use duramen_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use duramen_types::Gsn;
