@@ -70,7 +70,7 @@ impl Disk for TornDisk {
 }
 
 impl File for TornFile {
-    /// A read of many pages at a time lacks the second half of every seventh page.
+    /// Reads the bytes. A read of many pages at a time lacks the second half of every seventh page.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> DiskResult<()> {
         self.inner.read_at(buf, offset)?;
         if buf.len() > PAGE && self.is_torn.load(Ordering::Relaxed) {

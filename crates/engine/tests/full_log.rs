@@ -77,7 +77,7 @@ fn a_full_log_recovers() {
 }
 
 /// Deletes all rows of a table at once, again and again. Purging them takes many times the log that
-/// the transactions had reserved. The purge ran without bound behind the commit, and stopped the
+/// the transactions had reserved. The purge ran without bound after the commit, and stopped the
 /// log.
 fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
     const ROWS: u32 = 5_000;

@@ -148,7 +148,7 @@ fn of_a_new_database_nothing_is_made() {
     }
     let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(names.is_empty() || names == ["lock"], "nothing has been made but {names:?}");
-    // Bytes behind the used part do not matter.
+    // Bytes after the used part do not matter.
     fs::write(&ring, with_letter(RING + 4096)).unwrap();
     make(&dir, with_regions(&[&ring]));
     assert_whole(&dir, with_regions(&[&ring]));

@@ -42,7 +42,7 @@ pub(super) struct Manifest {
     /// The checkpoint before the backup, and the database's identity.
     pub(super) control: Control,
     /// The GSN of the backup's end. The backup has every record before it, and no page in the
-    /// backup has a later change. Records behind it do not count.
+    /// backup has a later change. Records after it do not count.
     pub(super) end: Gsn,
     /// Length of the data file.
     pub(super) data_bytes: u64,

@@ -1,10 +1,10 @@
 //! The point that a database is restored to, and the address of that point in each log.
 //!
 //! The log has every record between the point and the end of the backup. Before the end of the
-//! backup, pages may have changes from behind the point. So the point must not be before the end of
-//! the backup. A time stands for the first commit record with a later stamp, and for all records
-//! behind that one, in the order of the log. The log does not tell how much time passed after its
-//! last commit. So the log must have a commit that is later than the requested time.
+//! backup, pages may have changes that are later than the point. So the point must not be before
+//! the end of the backup. A time stands for the first commit record with a later stamp, and for all
+//! records after that one, in the order of the log. The log does not tell how much time passed
+//! after its last commit. So the log must have a commit that is later than the requested time.
 //!
 //! # Several logs
 //! The order is that of GSNs. The available parts of the logs need not reach the same GSN. They
@@ -79,7 +79,7 @@ impl Point {
     }
 
     /// Finds the point in several logs. If the database's own logs are given and a crash left them
-    /// while they were being cut, `cut` is the GSN behind which they were cut.
+    /// while they were being cut, `cut` is the GSN after which they were cut.
     pub(super) fn of_several(chains: &[LogChain], backup_end: Gsn, to: RestoreTo, cut: Option<Gsn>) -> Result<Self> {
         let cut = cut.filter(|_| chains.iter().all(LogChain::reaches_end));
         let in_backup = Gsn::new(backup_end.get() - 1);
@@ -120,7 +120,7 @@ impl Point {
         if is_reached { Ok(point) } else { Err(point.is_last_of(chains)) }
     }
 
-    /// Returns why no point behind this one can be restored.
+    /// Returns why no point after this one can be restored.
     fn is_last_of(&self, chains: &[LogChain]) -> Error {
         match chains.iter().find_map(|chain| Some((chain.log(), chain.gap()?))) {
             Some((log, segment)) => Error::LogGap { log, segment },

@@ -60,7 +60,7 @@ pub struct Restore {
 pub struct RestoreReport {
     /// The end of the restored log: it has every record before this GSN.
     pub end: Gsn,
-    /// Commits in the replayed log behind the end of the backup.
+    /// Commits in the replayed log after the end of the backup.
     pub commits: u64,
     /// The time of the last commit, if the log has it.
     pub last_commit: Option<Timestamp>,
@@ -191,7 +191,7 @@ impl Restore {
             before += written;
         }
         target.sync_directory("")?;
-        // Several logs have been cut, so opening must not expect the records behind the cut that
+        // Several logs have been cut, so opening must not expect the records after the cut that
         // sync records name.
         let logs = match control.logs.count {
             1 => control.logs,
@@ -210,7 +210,7 @@ impl Restore {
         })
     }
 
-    /// Returns the GSN behind which the given logs were being cut, if a crash left them in that
+    /// Returns the GSN after which the given logs were being cut, if a crash left them in that
     /// state.
     fn cut_at(&self, of: &Control) -> Result<Option<Gsn>> {
         let Some(log) = &self.log else { return Ok(None) };

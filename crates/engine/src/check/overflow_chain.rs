@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::page::{self, PAGE_HEADER_SIZE, PageBytes, PageType};
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
-/// The header of an overflow page, behind the header that all pages share.
+/// The header of an overflow page, after the header that all pages share.
 ///
 /// | offset | size | field |
 /// |---|---|---|

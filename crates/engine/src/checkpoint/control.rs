@@ -18,7 +18,7 @@
 //! | 80 | 8 | number of groups of pages that have a bitmap, at least; 0 is as good as 1 |
 //! | 88 | 2 | number of logs; 0 is as good as 1 |
 //! | 90 | 1 | partition of several logs: 0 transaction, 1 round-robin, 2 page |
-//! | 91 | 1 | 1 while several logs are being cut behind the GSN at 104 |
+//! | 91 | 1 | 1 while several logs are being cut after the GSN at 104 |
 //! | 92 | 1 | 1 if the database was closed in order, and nothing was written since |
 //! | 96 | 8 | several logs: GSN of the begin record |
 //! | 104 | 8 | several logs: GSN up to which all of them are complete |
@@ -90,7 +90,7 @@ pub(crate) struct SeveralLogs {
     /// The number of logs.
     pub(crate) count: u16,
     pub(crate) partition: Partition,
-    /// Whether the logs are being cut behind `complete`.
+    /// Whether the logs are being cut after `complete`.
     pub(crate) is_cutting: bool,
     /// The GSN of the checkpoint's begin record.
     pub(crate) checkpoint: Gsn,
@@ -113,7 +113,7 @@ impl SeveralLogs {
     };
 
     /// Returns the data for `count` logs of a new database, whose first checkpoint begins at
-    /// `begin`, behind these `tails`.
+    /// `begin`, after these `tails`.
     pub(crate) fn new(count: u16, partition: Partition, begin: Gsn, end: Gsn, tails: &[Lsn]) -> Self {
         if count == 1 {
             Self::ONE

@@ -49,13 +49,13 @@ pub struct ControlSlot {
 /// A transaction that had not ended at a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfinishedTransaction {
-    /// Its number.
+    /// The transaction's number.
     pub txn: TxnId,
-    /// Its state: `active`, or `committed` (pages were still to be freed).
+    /// The transaction's state: `active`, or `committed` (pages were still to be freed).
     pub state: &'static str,
-    /// Its first record.
+    /// The transaction's first record.
     pub first: Gsn,
-    /// Its latest record.
+    /// The transaction's latest record.
     pub last: LogAddress,
 }
 

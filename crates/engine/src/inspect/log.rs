@@ -12,23 +12,23 @@ use crate::error::{Error, Result};
 /// A record of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogEntry {
-    /// Its address.
+    /// The record's address.
     pub lsn: Lsn,
-    /// Its position in the order of all changes.
+    /// The record's position in the order of all changes.
     pub gsn: Gsn,
-    /// The transaction that it belongs to, or zero.
+    /// The transaction that the record belongs to, or zero.
     pub txn: TxnId,
-    /// The page that it changes, or zero if it changes none or several.
+    /// The page that the record changes, or zero if the record changes none or several.
     pub page: PageId,
-    /// The transaction's previous record, or zero.
+    /// The address of the transaction's previous record, or zero.
     pub prev: LogAddress,
-    /// Its kind: `update`, `system`, `compensation`, `commit`, `end`, `free-on-commit`,
-    /// `checkpoint-begin`, `transaction-table`, `dirty-page-table`, `checkpoint-end`, or `unknown`
-    /// with a number.
+    /// The kind of the record: `update`, `system`, `compensation`, `commit`, `end`,
+    /// `free-on-commit`, `checkpoint-begin`, `transaction-table`, `dirty-page-table`,
+    /// `checkpoint-end`, or `unknown` with a number.
     pub kind: String,
-    /// Its length in bytes.
+    /// The record's length in bytes.
     pub length: u64,
-    /// Its contents, in words.
+    /// The record's contents, in words.
     pub detail: String,
 }
 

@@ -19,23 +19,23 @@ use crate::storage::overflow::{PAGE_CONTENT, Reference};
 pub struct PageReport {
     /// The requested page.
     pub page: PageId,
-    /// Its type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, `stamp`, or `unknown` with a
+    /// The page's type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, `stamp`, or `unknown` with a
     /// number.
     pub page_type: String,
-    /// Its height above the leaves of its tree.
+    /// The page's height above the leaves of its tree.
     pub level: u8,
-    /// The last log record applied to it.
+    /// The last log record applied to the page.
     pub gsn: Gsn,
-    /// The page number in its header.
+    /// The page number in the page's header.
     pub header_page: PageId,
-    /// The table that it belongs to, or zero.
+    /// The table that the page belongs to, or zero.
     pub table: TableId,
     /// Whether the checksum fits the contents and the page is at its own offset.
     pub checksum_ok: bool,
-    /// The checks that it fails, in words. For a page that fails any check, the report shows the
-    /// page's bytes as they are, right or wrong.
+    /// The checks that the page fails, in words. For a page that fails any check, the report shows
+    /// the page's bytes as they are, right or wrong.
     pub defects: Vec<String>,
-    /// Its contents, line by line.
+    /// The page's contents, line by line.
     pub contents: Vec<String>,
 }
 

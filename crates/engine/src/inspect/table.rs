@@ -31,7 +31,7 @@ pub struct LevelReport {
 pub struct TableReport {
     /// The table's name.
     pub name: String,
-    /// Its number.
+    /// The table's number.
     pub id: TableId,
     /// The levels of its tree, from the root down to the leaves.
     pub levels: Vec<LevelReport>,

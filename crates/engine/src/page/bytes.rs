@@ -114,7 +114,7 @@ fn clamped(page: &[u8], off: usize, len: usize) -> &[u8] {
 ///
 /// This is the reading side of a sequence lock (Boehm, "Can seqlocks get along with programming
 /// language memory models?", 2012). The reader takes the page's version, reads with relaxed atomic
-/// loads, and validates the version behind an acquire fence. If a writer was active in between, the
+/// loads, and validates the version after an acquire fence. If a writer was active in between, the
 /// validation fails and the values are discarded. Until then the reader uses them only for
 /// computations that no value can lead out of the page.
 ///

@@ -24,10 +24,10 @@
 //! node cuts that prefix off its keys, and readers take it from the lower fence. (Bayer and
 //! Unterauer, "Prefix B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
 //!
-//! Heads let a search skip most cells. A head is the first four bytes behind those that all
+//! Heads let a search skip most cells. A head is the first four bytes after those that all
 //! suffixes of the node have in common. Without that skip, some nodes would have useless heads: a
 //! node that lacks a fence, such as every root, cuts off no prefix, and keys such as small
-//! big-endian integers would differ only behind their heads. The skip is the whole suffix when the
+//! big-endian integers would differ only after their heads. The skip is the whole suffix when the
 //! first key arrives, and shrinks with each key that has less in common. Only rebuilding the node
 //! makes the skip grow again.
 //!

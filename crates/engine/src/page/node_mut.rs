@@ -39,7 +39,7 @@ impl<'a> NodeMut<'a> {
         node
     }
 
-    /// Resets everything behind the page header to an empty node with the given fences.
+    /// Resets everything after the page header to an empty node with the given fences.
     pub(super) fn init_body(&mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) {
         self.0[SLOT_COUNT..].fill(0);
         self.set_field(HEAP_START, PAGE_SIZE);

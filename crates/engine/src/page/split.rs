@@ -139,7 +139,7 @@ fn shorten_separator(left: &mut Vec<u8>, right: &[u8]) {
         return;
     }
     // Otherwise the separator keeps the differing byte, to stay below `right`, and rounds up as
-    // early as possible behind it.
+    // early as possible after it.
     if let Some(at) = (common + 1..left.len() - 1).find(|&at| left[at] != u8::MAX) {
         left[at] += 1;
         left.truncate(at + 1);
@@ -198,7 +198,7 @@ impl NodeMut<'_> {
         }
     }
 
-    /// Copies an entry of another node behind the last one.
+    /// Copies an entry of another node after the last one.
     fn append(&mut self, from: Node<&[u8]>, slot: usize) {
         let (ours, theirs) = (self.view().field(PREFIX_LEN), from.field(PREFIX_LEN));
         let suffix = from.suffix(slot);

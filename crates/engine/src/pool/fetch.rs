@@ -460,8 +460,8 @@ impl Pool {
             if header.page.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // This includes dirty pages, so that pages that are cleaned next can be evicted at
-            // once.
+            // Dirty pages lose their mark too, so that they can be evicted as soon as they have
+            // been cleaned.
             let referenced = header.referenced.load(Ordering::Relaxed);
             if referenced {
                 header.referenced.store(false, Ordering::Relaxed);

@@ -101,8 +101,8 @@ pub(crate) trait WalRule: Send + Sync {
     /// insertion releases, `end` acquires): fuzzy checkpoints rest on this.
     fn end(&self) -> Gsn;
 
-    /// Called before the thread waits for the disk or for another thread, perhaps for long: no
-    /// other thread should have to wait for what this thread has inserted.
+    /// Prepares for a wait for the disk or for another thread, perhaps a long one: no other thread
+    /// should have to wait for what this thread has inserted.
     fn before_blocking(&self) {}
 }
 

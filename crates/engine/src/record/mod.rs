@@ -3,7 +3,7 @@
 //! | kind | payload |
 //! |---|---|
 //! | `Update` | how to undo it ([`Undo`]), then one page operation on the record's page (with [`FLAG_SEVERAL_PAGES`]: operations as in `System`) |
-//! | `System` | page operations, each behind its page number: a whole system transaction, redo only |
+//! | `System` | page operations, each after its page number: a whole system transaction, redo only |
 //! | `Compensation` | LSN of the next record to undo, then page operations as in `System` |
 //! | `Commit` | when, in microseconds since 1970, if the log is archived; else none |
 //! | `End` | none |

@@ -24,7 +24,7 @@ pub(crate) enum PageOp<'a> {
     Truncate { slot: u16, separator: &'a [u8] },
     /// The child at `slot` of an inner node was split at `separator`; `right` is the new sibling.
     SplitChild { slot: u16, separator: &'a [u8], right: PageId },
-    /// The child behind `slot` of an inner node was merged into the one at `slot`.
+    /// The child after `slot` of an inner node was merged into the one at `slot`.
     MergeChild { slot: u16 },
     /// A page number is allocated in an allocation bitmap.
     Take { bit: u32 },

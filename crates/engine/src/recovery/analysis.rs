@@ -1,7 +1,7 @@
 //! Analysis: it finds the transactions that the crash interrupted, and the pages that may lack
 //! changes on disk.
 //!
-//! Analysis reads the checkpoint's tables first. It then reads the logs behind the checkpoint once,
+//! Analysis reads the checkpoint's tables first. It then reads the logs after the checkpoint once,
 //! together with redo (`redo.rs`). Each log is read by itself, several logs at a time, and the
 //! results are joined ([`Part`]). So nothing here may depend on the order in which records of
 //! different logs are read; GSNs tell which record came last.
@@ -65,7 +65,7 @@ impl Analysis {
         Ok(analysis)
     }
 
-    /// Returns an empty part, for records of any log behind the checkpoint.
+    /// Returns an empty part, for records of any log after the checkpoint.
     pub(super) fn part(&self) -> Part {
         Part { known: Arc::clone(&self.known), scattered: self.scattered, ..Part::default() }
     }
@@ -111,7 +111,7 @@ impl Analysis {
         })
     }
 
-    /// Applies the records of the logs behind the checkpoint to the checkpoint's tables.
+    /// Applies the records of the logs after the checkpoint to the checkpoint's tables.
     pub(super) fn follow(&mut self, logs: &Log, parts: impl IntoIterator<Item = Part>) -> Result<()> {
         let all = parts.into_iter().reduce(Part::join).unwrap_or_default();
         self.next_txn = self.next_txn.max(all.next_txn);
@@ -154,7 +154,7 @@ fn behind(page: PageId) -> PageId {
 /// has read the record.
 ///
 /// The checkpoint read the ends of the logs one after the other. So a transaction with records in
-/// several logs may have one record behind that address in one log, and a later record before the
+/// several logs may have one record after that address in one log, and a later record before the
 /// address in another log.
 fn gsn_before(logs: &Log, from: &[Lsn], last: LogAddress) -> Result<Gsn> {
     let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;

@@ -26,7 +26,7 @@ use crate::txn_state::undo::undo_to;
 /// Changes that a rollback undoes before it checks whether it has to stop.
 const PORTION: usize = 1000;
 
-/// How often a rollback waits in vain for a frame of the pool before it gives up.
+/// How often in a row a rollback waits in vain for a frame of the pool before it gives up.
 const MOST_ATTEMPTS: u32 = 6;
 
 /// A transaction that is still to be finished.

@@ -3,7 +3,7 @@
 //!
 //! A page may lack a change in two cases. Either the checkpoint's table says so, or the table does
 //! not have the page and the change is later than the checkpoint ([`Lacked`]). Both are known when
-//! a record is read, without the records behind it.
+//! a record is read, without the records after it.
 //!
 //! Threads read the logs and repeat the changes in a pipeline (`pipeline.rs`). A thread visits the
 //! pages of a bucket in the order of the data file, and reads several of them together: a device
@@ -136,7 +136,7 @@ impl Lacked {
     /// Returns whether a page may lack a change.
     ///
     /// If the checkpoint names the page, its entry decides: the page may have been written since
-    /// its first change behind the checkpoint. If the checkpoint does not name the page, every
+    /// its first change after the checkpoint. If the checkpoint does not name the page, every
     /// change with a later GSN counts, whatever its log. A damaged page is rebuilt from an image
     /// and all the changes that follow it. With several logs, the checkpoint read their ends one
     /// after the other. So some of these changes may lie before the end of their log as the
@@ -149,7 +149,7 @@ impl Lacked {
 /// One log, from where redo begins.
 struct Source {
     scanner: Scanner,
-    /// Whether the scanner's latest record lies behind the previous step.
+    /// Whether the scanner's latest record lies after the previous step.
     is_ahead: bool,
     /// The end of the log.
     end: Lsn,

@@ -35,7 +35,7 @@ struct State {
     rest: Vec<InDoubt>,
     /// The number of transactions that threads are working on.
     running: usize,
-    /// Whether the log has no room for the rollback of one of them, beside all others.
+    /// Whether the log has no room for the rollback of one of them in addition to all others.
     lacks_log_space: bool,
 }
 

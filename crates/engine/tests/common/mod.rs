@@ -2,7 +2,8 @@
 
 use duramen::Options;
 
-/// A small pool and a small log, so that little data reaches the disk and wraps around.
+/// Returns options with a small pool and a small log, so that little data reaches the disk and
+/// wraps around.
 pub(crate) fn small() -> Options {
     Options {
         pool_bytes: 2 << 20,

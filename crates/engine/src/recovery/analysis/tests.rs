@@ -127,7 +127,7 @@ fn logs_are_put_together_by_time() {
 }
 
 /// A checkpoint reads the ends of the logs one after the other. If a transaction writes meanwhile,
-/// one record may lie behind that end in its log, and the transaction's next record, in another
+/// one record may lie after that end in its log, and the transaction's next record, in another
 /// log, before it. Analysis took the former for the latest record, and undo did not undo the
 /// latter.
 #[test]

@@ -118,7 +118,7 @@ fn expected(logs: &[Vec<Entry>], buckets: usize) -> Vec<Vec<Entry>> {
 mod threads {
     use super::*;
 
-    /// Three logs: one is far ahead at times, one has few records, one is empty.
+    /// Returns three logs: one is far ahead at times, one has few records, one is empty.
     fn logs() -> Vec<Vec<Entry>> {
         let dense = (0..2000).map(|number| (10 + 3 * number, number * 7 % 50)).collect();
         let sparse = (0..40).map(|number| (11 + 300 * number, number * 3 % 50)).collect();
