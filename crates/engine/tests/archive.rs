@@ -9,7 +9,7 @@ use std::time::Duration;
 use duramen::{Archive, Db, Error, Options, Partition, Restore, Table};
 use duramen_io::{Disk, Fault, Pace, SimDisk};
 
-/// Logs that fill up soon.
+/// Returns options with logs that fill up soon.
 fn options(logs: u16, archive: &SimDisk) -> Options {
     Options {
         logs,
@@ -35,7 +35,7 @@ fn write(db: &Db, table: &Table, rows: std::ops::Range<u32>) -> Result<(), Error
     Ok(())
 }
 
-/// Who finds the log full waits for an archive that gets on.
+/// A writer that finds the log full waits for an archive that makes progress.
 #[test]
 fn a_slow_archive_slows_writers_down_and_refuses_nobody() {
     let pace = Pace { usual: Duration::from_millis(8), hang_one_in: 0, hang: Duration::ZERO };
@@ -68,7 +68,7 @@ fn an_archive_that_is_full_or_broken_is_told_and_nothing_is_lost() {
         let refused = write(&db, &table, 1000..20_000).unwrap_err();
         assert!(matches!(&refused, Error::Full { reason } if reason.contains("archived")), "{refused}");
         assert!(db.archive_failure().is_some() && db.metrics().log.archive_failures > 0);
-        // Who only reads is not concerned.
+        // Transactions that only read are not affected.
         assert!(db.begin().get(&table, &7_u32.to_be_bytes()).unwrap().is_some());
 
         archive.clear_faults();
@@ -90,8 +90,8 @@ fn an_archive_that_is_full_or_broken_is_told_and_nothing_is_lost() {
     }
 }
 
-/// A database is not opened with an archive that cannot be read; without the option it is, and that
-/// ends the archive.
+/// A database is not opened with an archive that cannot be read. Without the option it is opened,
+/// and that ends the archive.
 #[test]
 fn opening_needs_the_archive_that_it_is_given() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));

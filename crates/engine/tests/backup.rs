@@ -1,4 +1,4 @@
-//! Backups taken while transactions go on, and databases restored from them to all sorts of points.
+//! Backups taken while transactions run, and databases restored from them to points of all kinds.
 #![cfg(not(duramen_loom))]
 
 #[path = "common/archived.rs"]
@@ -27,7 +27,7 @@ fn so_it_is_with_the_end_of_the_log_in_persistent_memory() {
     }
 }
 
-/// A small database without load, and a backup of it; then some more commits. Returns the moments
+/// Makes a small database without load, a backup of it, and some more commits. Returns the moments
 /// after each of these.
 fn small() -> (World, SimDisk, BackupReport, Vec<Moment>) {
     let world = World::new(1, |options| options.pool_bytes = 64 * 8192);
@@ -104,7 +104,7 @@ fn directories_that_are_not_empty_or_not_a_backup_are_refused() {
     assert!(!missing.exists());
 }
 
-/// What is restored goes on otherwise: neither takes the other's log.
+/// A restored database has a history of its own: neither database accepts the other's log.
 #[test]
 fn a_restored_database_is_another_one() {
     let (world, backup, report, _) = small();
@@ -128,7 +128,7 @@ fn a_restored_database_is_another_one() {
     db.backup_to(&second, |_| {}).unwrap();
     let expected = contents(&db, "rows");
     db.close().unwrap();
-    // Not with the archive of the database that the backup is of.
+    // The archive of the original database is refused.
     let mixed = Restore::from_disk(arc(&backup)).archive_on(arc(&own_archive)).into_disk(&SimDisk::new(4), |_| {});
     assert!(matches!(mixed, Err(Error::NotADatabase { .. })), "{mixed:?}");
     let (_, db) = restored(Restore::from_disk(arc(&second)).archive_on(arc(&own_archive)), &options);
@@ -137,8 +137,8 @@ fn a_restored_database_is_another_one() {
     assert!(report.pages > 0);
 }
 
-/// Power cuts, errors and a full disk while a backup is taken: there is none, or a whole one, and
-/// the database goes on.
+/// Power cuts, errors and a full disk while a backup is taken: the result is no backup or a whole
+/// one, and the database keeps working.
 #[test]
 fn a_backup_that_fails_leaves_none() {
     let (world, _, _, _) = small();
@@ -183,7 +183,7 @@ fn a_backup_that_fails_leaves_none() {
     world.db.backup_to(&SimDisk::new(3), |_| {}).unwrap();
 }
 
-/// The same while a database is restored: there is none, or the right one.
+/// The same faults while a database is restored: the result is no database or the right one.
 #[test]
 fn a_restore_that_fails_leaves_no_database() {
     let (world, backup, _, moments) = small();
@@ -232,7 +232,7 @@ fn a_restore_that_fails_leaves_no_database() {
     }
 }
 
-/// Damage of a backup is found when it is restored.
+/// A restore detects damage in its backup.
 #[test]
 fn a_damaged_backup_is_refused() {
     let (_world, backup, _, _) = small();

@@ -1,6 +1,6 @@
 //! Backups that meet writers at the worst moment: pages that are read while they are written, and
-//! pages that are written after the log could have been copied. In the build of the planted bugs it
-//! is shown that this would be noticed.
+//! pages that are written after the log could have been copied. The build with planted bugs shows
+//! that these tests would detect a defect.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -15,7 +15,7 @@ use duramen_types::planted::{Bug, plant};
 
 const PAGE: usize = 8192;
 
-/// A disk whose data file gives torn pages on request.
+/// A disk whose data file returns torn pages on request.
 #[derive(Clone, Debug)]
 struct TornDisk {
     inner: SimDisk,
@@ -70,7 +70,7 @@ impl Disk for TornDisk {
 }
 
 impl File for TornFile {
-    /// What is read of many pages at a time lacks the second half of every seventh.
+    /// Reads the bytes. A read of many pages at a time lacks the second half of every seventh page.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> DiskResult<()> {
         self.inner.read_at(buf, offset)?;
         if buf.len() > PAGE && self.is_torn.load(Ordering::Relaxed) {
@@ -117,9 +117,9 @@ fn rows(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
     rows
 }
 
-/// Backs up a database of some hundred pages that changes all over between two chunks of them, with
-/// torn reads if that is asked for; says whether what is restored is the state at the end of the
-/// backup.
+/// Backs up a database of some hundred pages that changes completely between two chunks of them,
+/// with torn reads if `is_torn` is set. Returns whether the restored database has the state at the
+/// end of the backup.
 fn is_whole(bug: Option<Bug>, is_torn: bool) -> bool {
     let _turn = SWITCH.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let disk = TornDisk { inner: SimDisk::new(1), is_torn: Arc::new(AtomicBool::new(false)) };

@@ -1,4 +1,4 @@
-//! Databases with several logs: archived, backed up, and restored to all sorts of points.
+//! Databases with several logs: archived, backed up, and restored to points of all kinds.
 #![cfg(not(duramen_loom))]
 
 #[path = "common/archived.rs"]
@@ -42,7 +42,7 @@ fn so_it_is_with_the_end_of_the_logs_in_persistent_memory() {
     }
 }
 
-/// A small database without load, and a backup of it; then some more commits. Returns the moments
+/// Makes a small database without load, a backup of it, and some more commits. Returns the moments
 /// after each of these.
 fn small() -> (World, SimDisk, BackupReport, Vec<Moment>) {
     let world = World::new(1, |options| {
@@ -82,7 +82,7 @@ fn points_that_cannot_be_had_are_refused() {
     let late = refused(Restore::from_disk(arc(&backup)).to(RestoreTo::Gsn(last.gsn)));
     assert!(matches!(late, Error::BehindLog { end, .. } if end == report.end), "{late}");
 
-    // The archive alone ends somewhere before the last moment; what it says is what it has.
+    // The archive alone ends somewhere before the last moment; it reports how far it reaches.
     let archived = || Restore::from_disk(arc(&backup)).archive_on(arc(&archive));
     let late = refused(archived().to(RestoreTo::Gsn(last.gsn)));
     let Error::BehindLog { end, last_commit } = late else { panic!("{late}") };
@@ -93,7 +93,7 @@ fn points_that_cannot_be_had_are_refused() {
     assert!(matches!(beyond, Error::BehindLog { .. }), "{beyond}");
     restored(archived().to(RestoreTo::Gsn(end)), &options);
 
-    // A log that is not whole, or says nothing of where it ends.
+    // A log that is incomplete, or does not tell where it ends.
     for (missing, expected) in [("control", "`control` is missing"), ("log2", "there is no log 2")] {
         let rest = disk.image();
         match missing {
@@ -115,13 +115,13 @@ fn points_that_cannot_be_had_are_refused() {
         assert!(matches!(gap, Error::LogGap { log, .. } if log == LogId::new(1)), "{gap}");
         assert!(gap.to_string().contains(&format!("`log1/{lost}`")), "{gap}");
     }
-    // What is before it can be had.
+    // Points before the gap can be restored.
     let (_, db) = restored(archived().to(RestoreTo::Gsn(moments[0].gsn)), &options);
     check_rows(&db, &moments[0].rows);
 }
 
-/// A database that is restored goes on, through a crash, archives and is backed up itself; neither
-/// takes the other's pieces.
+/// A restored database works on, survives a crash, writes an archive and is backed up itself.
+/// Neither database accepts the other's pieces.
 #[test]
 fn a_restored_database_is_another_one() {
     let (world, backup, _, moments) = small();
@@ -148,7 +148,7 @@ fn a_restored_database_is_another_one() {
     let expected = contents(&db, "rows");
     let crashed = target.crash_image(&CrashChoice::Random(1));
     drop(db);
-    // After the crash, without opening it once more: its logs have not been cut.
+    // After the crash, without another opening: its logs have not been cut.
     let from = || Restore::from_disk(arc(&second)).archive_on(arc(&own_archive));
     check_rows(&restored(from().log_on(arc(&crashed)), &options).1, &expected);
     let db = Db::open_on(arc(&crashed), options.clone()).unwrap();
@@ -161,12 +161,13 @@ fn a_restored_database_is_another_one() {
     }
 }
 
-/// The power goes off among writers, and again at many points of the opening after that, in which
-/// logs are cut. What is left is restored as it is, and is what a whole opening finds.
+/// The power fails among writers, and again at many points of the next opening, in which logs are
+/// cut. The remaining files are restored as they are, and the result equals that of a complete
+/// opening.
 #[test]
 fn logs_are_restored_that_were_left_while_they_were_being_cut() {
     let (mut interrupted, mut cut) = (0, 0);
-    // Which of the crashes leave logs that have to be cut is up to how the writers were scheduled.
+    // Which of the crashes leave logs that must be cut depends on how the writers were scheduled.
     for _ in 0..10 {
         restore_what_openings_left(&mut interrupted, &mut cut);
         if cut > 0 {
@@ -176,7 +177,7 @@ fn logs_are_restored_that_were_left_while_they_were_being_cut() {
     assert!(interrupted > 40 && cut > 0, "{interrupted}, {cut}");
 }
 
-/// The GSN below which the log is not needed, by the control file.
+/// Returns the GSN below which the log is not needed, according to the control file.
 fn oldest(disk: &SimDisk) -> u64 {
     let control = disk.durable_bytes("control").unwrap();
     let number = |at: usize| u64::from_le_bytes(control[at..at + 8].try_into().unwrap());
@@ -184,7 +185,7 @@ fn oldest(disk: &SimDisk) -> u64 {
     slots.into_iter().max().unwrap().1
 }
 
-/// Counts openings that were interrupted, and states they left in which logs are being cut.
+/// Counts interrupted openings, and the states in which they left logs that are being cut.
 fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
     let world = World::new(3, of_several(Partition::RoundRobin));
     let backup = SimDisk::new(3);
@@ -219,8 +220,8 @@ fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
             *cut += u64::from(control[91] + control[4096 + 91] > 0);
             let restore = Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&left));
             match restore.clone().into_disk(&SimDisk::new(4), |_| {}) {
-                // The opening got as far as its checkpoint, and as it knew of no archive, it
-                // recycled what was not there yet.
+                // The opening reached its checkpoint. It had no archive, so it recycled log that
+                // was not in the archive yet.
                 Err(Error::LogGap { .. }) if oldest(&left) > oldest(&crashed) => {}
                 _ => check_rows(&restored(restore, &options).1, &expected),
             }

@@ -1,4 +1,4 @@
-//! What an application does first: tables, records, scans, savepoints, errors, reopening.
+//! The first steps of an application: tables, records, scans, savepoints, errors, reopening.
 
 mod common;
 

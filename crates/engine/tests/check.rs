@@ -1,5 +1,5 @@
-//! The structural check: silent about healthy databases, and it finds damage that checksums do not
-//! show.
+//! The structural check: it reports nothing for a healthy database, and finds damage that checksums
+//! do not show.
 
 mod common;
 
@@ -26,8 +26,8 @@ fn check(disk: &SimDisk) -> CheckReport {
     report
 }
 
-/// A closed database with a tree of several levels, overflow values, and pages given back. Nothing
-/// is left in the double-write area that opening it could repair a page with.
+/// Makes a closed database with a tree of several levels, overflow values, and freed pages. The
+/// double-write area holds nothing with which opening could repair a page.
 fn database() -> SimDisk {
     let disk = SimDisk::new(1);
     let db = open(&disk);
@@ -75,7 +75,7 @@ fn tamper(disk: &SimDisk, page: u64, change: impl FnOnce(&mut [u8])) {
     file.sync().unwrap();
 }
 
-/// The first page of a type that satisfies `wanted`, after page 2 (the catalog's).
+/// Returns the first page of a type that satisfies `wanted`, after page 2 (the catalog's).
 fn find(disk: &SimDisk, page_type: u8, wanted: impl Fn(&[u8]) -> bool) -> u64 {
     let found = (3..pages(disk)).find(|&page| {
         let bytes = read_page(disk, page);
@@ -88,7 +88,7 @@ fn u16_at(page: &[u8], at: usize) -> usize {
     u16::from_le_bytes([page[at], page[at + 1]]).into()
 }
 
-/// Where the child pointer of a slot of an inner node lies.
+/// Returns the offset of the child pointer of a slot of an inner node.
 fn child_at(page: &[u8], slot: usize) -> usize {
     let slot = 64 + slot * 12;
     u16_at(page, slot + 4) + u16_at(page, slot + 6)
@@ -98,7 +98,8 @@ fn several_slots(page: &[u8]) -> bool {
     u16_at(page, 32) > 4
 }
 
-/// The problems of the database that `plant` has damaged; one of them contains `expected`.
+/// Returns the report on the database that `plant` has damaged; one of its problems contains
+/// `expected`.
 #[track_caller]
 fn expect_problem(plant: impl FnOnce(&SimDisk), expected: &str) -> CheckReport {
     let disk = database();
@@ -116,7 +117,7 @@ fn a_healthy_database_has_no_problems() {
     let report = check(&disk);
     assert!(report.is_ok(), "{report:#?}");
     assert_eq!((report.tables, report.records, report.ghosts), (2, 4_010, 0));
-    let taken = report.pages + 1; // page 0 is set aside
+    let taken = report.pages + 1; // page 0 is reserved
     assert_eq!(taken + report.free_pages, pages(&disk));
     assert!(report.pages > 40, "{report:?}");
 }
@@ -130,7 +131,7 @@ fn ghosts_are_counted_and_their_values_left_alone() {
     txn.insert(&table, b"c", &[7; 30_000]).unwrap();
     txn.insert(&table, b"d", b"small").unwrap();
     txn.commit().unwrap();
-    // The reader protects the absence of "b", and with it the place of the next key.
+    // The reader locks the absence of "b", and with it the gap before the next key.
     let mut reader = db.begin();
     assert_eq!(reader.get(&table, b"b").unwrap(), None);
     let mut txn = db.begin();

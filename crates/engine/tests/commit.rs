@@ -1,4 +1,4 @@
-//! Commits that are on their way: who is told when, and what readers of their changes are told.
+//! Commits in progress: when each committer gets its answer, and what readers of its changes get.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ mod common;
 
 const LATENCY: Duration = Duration::from_millis(40);
 
-/// A database on a disk whose log is slow.
+/// Makes a database on a disk whose log is slow.
 fn slow(commit: CommitMode) -> (SimDisk, Db, Table) {
     let medium = SimDisk::new(1);
     let disk = Arc::new(DelayDisk::new(Arc::new(medium.clone()), "log/", Duration::ZERO));
@@ -22,7 +22,7 @@ fn slow(commit: CommitMode) -> (SimDisk, Db, Table) {
     (medium, db, table)
 }
 
-/// Which keys below `keys` would be there after a power cut at this moment.
+/// Returns the keys below `keys` that would survive a power cut at this moment.
 fn durable(medium: &SimDisk, keys: u32) -> Vec<u32> {
     let image = medium.crash_image(&CrashChoice::Nothing);
     let db = Db::open_on(Arc::new(image), common::small()).unwrap();
@@ -43,7 +43,8 @@ fn a_pipelined_commit_is_durable_when_it_says_so_and_not_before() {
     let commits: Vec<_> = (0..20).map(|key| put(&db, &table, key).commit_async()).collect();
     assert!(!commits[19].is_done());
     assert_eq!(durable(&medium, 20), []);
-    // Others see it all at once, but who only reads is told no sooner than is true.
+    // Other transactions see the changes at once, but a reader's commit is acknowledged only when
+    // the changes that it read are durable.
     let mut reader = db.begin();
     assert!(reader.get(&table, &19_u32.to_be_bytes()).unwrap().is_some());
     reader.commit().unwrap();
@@ -68,8 +69,8 @@ fn in_the_other_modes_it_has_happened_on_return() {
     }
 }
 
-/// A reader, by commit or by abort, of keys and of ranges, of what is there and of what is not
-/// there any more.
+/// A reader of changes that are not hardened yet gets its answer when they are. It ends by commit
+/// or by abort, and reads keys and ranges, existing and deleted records.
 #[test]
 fn who_has_read_what_is_not_hardened_yet_is_told_when_it_is() {
     type Read = fn(&mut Txn, &Table);
@@ -114,7 +115,7 @@ fn a_commit_is_a_future_and_can_be_handed_a_function() {
         for commit in commits {
             commit.await.unwrap();
         }
-        // One without changes has nothing to wait for.
+        // A transaction without changes has nothing to wait for.
         db.begin().commit_async().await.unwrap();
     });
     let (sender, outcomes) = mpsc::channel();
@@ -154,7 +155,7 @@ fn a_commit_whose_flush_fails_says_so_in_every_way() {
             }
         };
         assert!(matches!(outcome, Err(Error::Io { .. } | Error::Poisoned { .. })), "{outcome:?}");
-        // It was visible, and must not be acted on by anybody.
+        // The change was visible, but no reader may act on it.
         let mut reader = db.begin();
         let read = reader.get(&table, &0_u32.to_be_bytes()).and_then(|_| reader.commit());
         assert!(read.is_err());
@@ -167,7 +168,7 @@ fn an_abandoned_commit_happens_all_the_same() {
     drop(put(&db, &table, 0).commit_async());
     put(&db, &table, 1).commit().unwrap();
     assert_eq!(durable(&medium, 2), [0, 1]);
-    // Commits keep the database going; they end after its last handle.
+    // A commit in progress keeps the database open; it ends after the last handle is dropped.
     let commit = put(&db, &table, 2).commit_async();
     drop((db, table));
     commit.wait().unwrap();
@@ -194,7 +195,8 @@ fn a_dropped_table_is_seen_to_be_gone_when_that_is_durable() {
     thread.join().unwrap();
 }
 
-/// Company that does not come holds up commits, for as long as was asked for, and nothing else.
+/// A group-commit threshold that is not reached delays commits, for as long as configured, and
+/// nothing else.
 #[test]
 fn only_commits_wait_for_company() {
     let options = Options {
@@ -207,7 +209,7 @@ fn only_commits_wait_for_company() {
     let start = std::time::Instant::now();
     let db = Db::open_on(Arc::new(SimDisk::new(1)), options.clone()).unwrap();
     let table = db.create_table("t").unwrap();
-    // More than the pool holds: pages have to be written, and the log before them.
+    // More pages than the pool holds: pages have to be written, and the log before them.
     for key in 0..200_u32 {
         let mut txn = db.begin();
         txn.put(&table, &key.to_be_bytes(), &[7; 7000]).unwrap();
@@ -216,7 +218,7 @@ fn only_commits_wait_for_company() {
     db.checkpoint().unwrap();
     drop(table);
     db.close().unwrap();
-    // The creation of the table is a commit that waits.
+    // The creation of the table is one commit that waits.
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     let options = Options { group_commit_time: Duration::from_secs(11), ..options };
     assert!(matches!(Db::open_on(Arc::new(SimDisk::new(1)), options), Err(Error::InvalidOption { .. })));

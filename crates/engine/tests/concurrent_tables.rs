@@ -1,4 +1,4 @@
-//! Tables that are used, dropped and made again by several threads at once.
+//! Tables that several threads use, drop and create again at once.
 
 use std::thread;
 
@@ -15,8 +15,8 @@ fn healthy(db: &Db) {
     assert!(report.is_ok(), "{report:?}");
 }
 
-/// A committed transaction still removes its ghosts when its record locks are gone. A table dropped
-/// at that moment was freed under its feet.
+/// A committed transaction still removes its ghosts after its record locks are released. A table
+/// dropped at that moment was freed while the removal was running.
 #[test]
 fn a_table_is_not_dropped_before_commits_have_cleared_away() {
     for round in 0..4 {

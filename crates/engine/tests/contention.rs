@@ -1,5 +1,4 @@
-//! Transactions that get in each other's way all the time, and run again at once: some of them must
-//! come through.
+//! Transactions that conflict all the time, and run again at once: some of them must succeed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,7 +9,8 @@ use duramen::{Db, Error, Options, Result, Table, Txn};
 /// The order of the keys that the threads insert.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Keys {
-    /// Each thread has a range of its own: they share the gap at the end until each has a row.
+    /// Each thread has a range of its own. The threads share the gap at the end until each has a
+    /// row.
     Ranges,
     /// All rows go to the end of the table, into one gap.
     End,
@@ -26,26 +26,26 @@ impl Keys {
 /// How a transaction is run again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Retry {
-    /// By a loop that begins a new transaction at once.
+    /// A loop begins a new transaction at once.
     AtOnce,
-    /// As before, and transactions let other threads run between their steps, so that nearly all of
-    /// them meet.
+    /// The same loop, and each transaction lets other threads run between its steps, so that nearly
+    /// all of them conflict.
     AtOnceMeeting,
-    /// By [`Db::run`].
+    /// [`Db::run`] runs it again.
     Run,
 }
 
 fn open(commit: duramen::CommitMode) -> (tempfile::TempDir, Db) {
-    // In memory where that is possible: the device is not what these tests are about.
+    // In memory where that is possible: these tests do not measure the device.
     let home = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    // Files of the usual size take longer to make than a run lasts.
+    // Making a file of the usual size takes longer than a run lasts.
     let log_segment_bytes = 4 << 20;
     let options = Options { pool_bytes: 16 << 20, commit, log_segment_bytes, ..Options::default() };
     let db = Db::open(home.path(), options).unwrap();
     (home, db)
 }
 
-/// Reads an absent row, which locks its gap; changes a row that all share; inserts the absent one.
+/// Reads an absent row, which locks its gap; changes a row that all share; inserts the absent row.
 fn step(txn: &mut Txn, tables: &(Table, Table), key: &[u8], retry: Retry) -> Result<()> {
     let (rows, shared) = tables;
     assert_eq!(txn.get(rows, key)?, None);
@@ -58,7 +58,7 @@ fn step(txn: &mut Txn, tables: &(Table, Table), key: &[u8], retry: Retry) -> Res
     txn.insert(rows, key, b"row")
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 struct Outcome {
     /// Commits of each thread.
@@ -73,7 +73,7 @@ impl Outcome {
     }
 }
 
-/// Has `threads` threads run [`step`] over and over for `time`.
+/// Makes `threads` threads run [`step`] over and over for `time`.
 fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration) -> Outcome {
     let (_home, db) = open(duramen::CommitMode::default());
     let tables = (db.create_table("rows").unwrap(), db.create_table("shared").unwrap());
@@ -123,9 +123,9 @@ fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration) -> Outcome {
     Outcome { commits, deadlocks, elapsed }
 }
 
-/// Each of some threads held the gap into which another one, which had the shared row, was to
-/// insert. The one that had got furthest was the victim each time, so that all ran again at once
-/// for minutes and none committed.
+/// Each of several threads held the gap into which another thread, which held the shared row, was
+/// about to insert. The thread with the most work done was the victim each time. So all threads ran
+/// again at once for minutes, and none committed.
 #[test]
 fn threads_that_run_again_at_once_make_progress() {
     for (threads, keys) in [(2, Keys::End), (3, Keys::Ranges), (4, Keys::End), (6, Keys::Ranges), (32, Keys::End)] {
@@ -133,8 +133,8 @@ fn threads_that_run_again_at_once_make_progress() {
             let outcome = contend(threads, keys, retry, Duration::from_millis(200));
             let (per_second, deadlocks) = (outcome.per_second(), outcome.deadlocks);
             println!("{threads} threads, {keys:?}, {retry:?}: {per_second:.0} commits/s, {deadlocks} deadlocks");
-            // By attempts: a busy machine takes the processor away at each step. There were 2,000
-            // deadlocks a commit.
+            // Counts attempts, because a busy machine preempts a thread at each step. There were
+            // 2,000 deadlocks per commit.
             let commits = outcome.commits.iter().sum::<u64>();
             assert!(
                 commits > 0 && deadlocks <= 10 * commits + 100,
@@ -160,7 +160,7 @@ fn a_thousand_commits_a_second_whatever_the_number_of_threads() {
                     "{threads} threads, {keys:?}, {retry:?}: {least:.0} commits/s at least, {mean:.0} on average, \
                      {deadlocks} deadlocks"
                 );
-                // Whoever gives its processor away gets it back when other programs let it.
+                // A thread that yields its processor gets it back only when other programs let it.
                 let expected = if retry == Retry::AtOnceMeeting { 20.0 } else { 1000.0 };
                 assert!(least >= expected, "{threads} threads, {keys:?}, {retry:?}: {rates:.0?}");
             }

@@ -1,4 +1,4 @@
-//! A process that has a database open forks: the child can do nothing with it, and does nothing to
+//! A process that has a database open forks: the child cannot use the database, and does not damage
 //! it.
 
 use std::future::Future;
@@ -16,8 +16,8 @@ fn options() -> Options {
     Options { pool_bytes: 8 << 20, commit: CommitMode::Pipelined, ..Options::default() }
 }
 
-/// One test at a time: a child has one thread, and whatever the threads of another test had locked
-/// stays locked in it, in the standard library and in crates, too.
+/// Allows one test at a time. A child has one thread, and locks that the threads of another test
+/// held stay locked in the child, also in the standard library and in other crates.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,17 +27,17 @@ fn is_forked<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Forked))
 }
 
-/// Runs `body` in a forked child and returns what the child's exit code says: the number that
-/// `body` returned. A child that hangs is killed after a while.
+/// Runs `body` in a forked child and returns the number that `body` returned, from the child's exit
+/// code. A child that hangs is killed after 30 seconds.
 fn in_child(body: impl FnOnce() -> u8) -> u8 {
-    // SAFETY: the child only runs `body`, which takes no lock that another thread may have had, and
-    // ends at once.
+    // SAFETY: the child only runs `body`, which takes no lock that another thread may have held,
+    // and then exits at once.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: no memory is involved.
             unsafe { libc::alarm(30) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(255);
-            // SAFETY: the child ends without running anything that the parent's threads have left
+            // SAFETY: the child exits without running anything that the parent's threads have left
             // half done.
             unsafe { libc::_exit(code.into()) }
         }
@@ -52,7 +52,7 @@ fn in_child(body: impl FnOnce() -> u8) -> u8 {
     }
 }
 
-/// The number of the first line that does not hold, or zero.
+/// Returns the number of the first line that does not hold, or zero.
 macro_rules! all_hold {
     ($($condition:expr,)*) => {{
         let mut number = 0;
@@ -79,8 +79,8 @@ fn check(home: &Path, expected: usize) {
     db.close().unwrap();
 }
 
-/// The commit of a child was acknowledged by a copy of the parent's log in the child's memory,
-/// which had no flush thread, and what it wrote lay in the same file where the parent wrote next.
+/// A commit in a child was acknowledged by a copy of the parent's log in the child's memory, which
+/// had no flush thread. The child's records lay at the file offset where the parent wrote next.
 #[test]
 fn every_call_of_a_child_is_refused() {
     let _alone = alone();
@@ -90,7 +90,7 @@ fn every_call_of_a_child_is_refused() {
     let stop = AtomicBool::new(false);
     let mut failed = (0, 0);
     let committed: usize = thread::scope(|scope| {
-        // So that locks of all kinds are held by others when the process forks.
+        // So that threads hold locks of all kinds when the process forks.
         let writers: Vec<_> = (0..3_u32)
             .map(|writer| {
                 let (db, table, stop) = (&db, &table, &stop);
@@ -170,8 +170,8 @@ fn every_call_of_a_child_is_refused() {
     check(home.path(), committed + 20 * 3);
 }
 
-/// A child that dropped its handle emptied the lock file and, with no thread to join, never came to
-/// an end.
+/// A child that dropped its handle emptied the lock file. The child had no thread to join, so it
+/// never exited.
 #[test]
 fn a_child_that_drops_the_database_leaves_it_to_the_parent() {
     let _alone = alone();
@@ -182,7 +182,7 @@ fn a_child_that_drops_the_database_leaves_it_to_the_parent() {
     let mut txn = db.begin();
     txn.put(&table, b"parent", b"1").unwrap();
     let (handle, other) = (db.clone(), db.begin());
-    // The child has everything there is, and gives it up.
+    // The child has a copy of every object, and drops it.
     let mut everything = Some((db, handle, txn, other, table));
     let code = in_child(|| {
         drop(everything.take());

@@ -1,4 +1,4 @@
-//! A full disk met where space is set aside, and where it had been.
+//! A full disk, met where space is reserved and where space had been reserved.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ fn put(db: &Db, from: u32, count: u32) -> Result<()> {
     txn.commit()
 }
 
-/// A write or sync that found no space put the database out of service, and said "make room and run
-/// the transaction again".
+/// A write or sync that found no space put the database out of service, although the error said
+/// "make room and run the transaction again".
 #[test]
 fn whoever_is_told_to_make_room_can_go_on() {
     let (mut refused, mut failed) = (0, 0);
@@ -27,8 +27,8 @@ fn whoever_is_told_to_make_room_can_go_on() {
         let disk = SimDisk::new(number);
         let db = open(&disk);
         put(&db, 0, 100).unwrap();
-        // Among the log's writes and its new segments, and among those of the pages and the control
-        // file.
+        // Among the log's writes and its new segments, and among the writes of the pages and of the
+        // control file.
         let fail = |at| disk.fail_at(disk.operations() + at, Fault::Enospc, false);
         let error = if number < 40 {
             fail(number);
@@ -38,7 +38,7 @@ fn whoever_is_told_to_make_room_can_go_on() {
             put(&db, 100, 3000).err()
         } else {
             put(&db, 100, 200).and_then(|()| db.checkpoint()).unwrap();
-            // The second one writes what was dirty at the first.
+            // The second checkpoint writes the pages that were dirty at the first.
             fail(number - 40);
             db.checkpoint().err()
         };
@@ -66,8 +66,8 @@ fn whoever_is_told_to_make_room_can_go_on() {
 /// The same for pages that are overwritten.
 #[test]
 fn pages_that_find_no_space_are_a_failure() {
-    // The double-write area, the pages, the log and the control file; to set space aside for page
-    // versions may be refused.
+    // The double-write area, the pages, the log and the control file. Reserving space for page
+    // versions may fail.
     let mut failed = 0;
     for number in 0..6 {
         let disk = SimDisk::new(number);

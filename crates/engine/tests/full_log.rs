@@ -8,8 +8,9 @@ fn tiny_log() -> Options {
     Options { log_max_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..common::small() }
 }
 
-/// Checkpoints taken in vain, for the sake of a log that a long transaction kept full, ate up the
-/// room for its rollback: the log stopped, and the database could not be opened again.
+/// A long transaction kept the log full. Checkpoints taken in vain because of that used up the
+/// space for the transaction's rollback: the log stopped, and the database could not be opened
+/// again.
 #[test]
 fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
     let home = tempfile::tempdir().unwrap();
@@ -31,7 +32,7 @@ fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
         }
     }
     for _ in 0..200 {
-        // In vain, but it must not do harm.
+        // The checkpoint cannot free log space, but it must do no harm.
         match db.checkpoint() {
             Ok(()) | Err(Error::Full { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -75,8 +76,8 @@ fn a_full_log_recovers() {
     assert!(db.check().unwrap().is_ok());
 }
 
-/// Deletes all rows of a table at once and again; removing them for good takes many times the log
-/// that the transactions had set aside. That went on unbounded behind the commit, and stopped the
+/// Deletes all rows of a table at once, again and again. Purging them takes many times the log that
+/// the transactions had reserved. The purge ran without bound after the commit, and stopped the
 /// log.
 fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
     const ROWS: u32 = 5_000;
@@ -142,10 +143,10 @@ fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
     removing_what_was_deleted_stays_within_the_log(2, true);
 }
 
-/// A transaction that commits when the log is full, and cannot give back the pages of what it has
-/// deleted, must not keep the log full for all time.
+/// A transaction that commits when the log is full, and cannot free the pages of its deleted
+/// records, must not keep the log full forever.
 fn deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
-    // To give their pages back takes more log than is left when a transaction has been refused.
+    // Freeing these pages takes more log than is left when a transaction has been refused.
     const LARGE: u8 = 200;
     let home = tempfile::tempdir().unwrap();
     let db = Db::open(home.path(), Options { logs, ..tiny_log() }).unwrap();

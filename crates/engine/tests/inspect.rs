@@ -1,4 +1,4 @@
-//! Looking at closed databases, healthy and damaged.
+//! Inspects closed databases, healthy and damaged.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn entries(disk: &SimDisk, from: Option<Lsn>) -> Vec<inspect::LogEntry> {
     inspect::log(shared(disk), from).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// A closed database with every kind of page.
+/// Makes a closed database with every kind of page.
 fn database() -> SimDisk {
     let disk = SimDisk::new(1);
     let db = open(&disk);

@@ -1,4 +1,4 @@
-//! Databases that are opened before redo is done: pages are as if it were, for whoever needs them,
+//! Databases that are opened before redo is done: each thread that needs a page finds it redone,
 //! and a crash meanwhile does no harm.
 
 use std::collections::BTreeMap;
@@ -29,9 +29,9 @@ fn opened(disk: &SimDisk, options: Options) -> Db {
     Db::open_on(Arc::new(disk.clone()), options).unwrap()
 }
 
-/// A database whose power went off after all sorts of changes, among them pages that are not in the
-/// data file yet, a group of them given back, and a transaction that was not over; and what is in
-/// it.
+/// Makes a database whose power failed after changes of all kinds, and returns it with its expected
+/// contents. Among the changes are pages that are not in the data file yet, a freed group of them,
+/// and a transaction that had not ended.
 fn crashed(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let db = opened(&disk, with);
@@ -55,7 +55,7 @@ fn crashed(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Model) 
             txn.commit().unwrap();
             txn = db.begin();
         }
-        // The second one leaves nearly nothing in the double-write area.
+        // The second checkpoint leaves nearly nothing in the double-write area.
         if step == steps / 3 || step == steps / 3 + 1 {
             db.checkpoint().unwrap();
         }
@@ -75,7 +75,7 @@ fn crashed(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Model) 
     for key in 0..keys.min(30) {
         loser.put(&table, &key.to_be_bytes(), b"never committed").unwrap();
     }
-    // It hardens what the loser has logged.
+    // This commit hardens the records of the loser.
     let mut last = db.begin();
     last.put(&table, &keys.to_be_bytes(), b"the last one").unwrap();
     last.commit().unwrap();
@@ -121,7 +121,7 @@ fn whoever_comes_first_finds_every_page_as_it_should_be() {
     let usual = Options { instant_recovery: false, ..options(1024, 64 << 20) };
     let before = opened(&disk.crash_image(&CrashChoice::Everything), usual.clone()).metrics().recovery;
     assert!(before.redone > 2_000 && before.left == 0, "{before:?}");
-    // With little memory nearly all is redone first; with little of a pool pages come and go.
+    // With little memory nearly all pages are redone first; with a small pool pages come and go.
     for (memory, pool_pages, threads) in [(64 << 20, 4096, 1), (64 << 20, 64, 3), (1 << 20, 64, 2), (64 << 10, 256, 1)]
     {
         let image = disk.crash_image(&CrashChoice::Everything);
@@ -162,11 +162,11 @@ fn the_rest_is_redone_in_the_background() {
     verify(&db, &model);
 }
 
-/// What a transaction was about to write when the power went off: the key, and what it may have
+/// The write that was in progress when the power failed: the key, and the values that it may have
 /// now.
 type Doubt = Option<(Vec<u8>, [Option<Vec<u8>>; 2])>;
 
-/// The power goes off again at any point while pages are still to be redone, some times in a row.
+/// The power fails again at any point while pages are still to be redone, several times in a row.
 #[test]
 fn a_crash_before_redo_is_done_does_no_harm() {
     let layouts = [(1, Partition::Transaction), (3, Partition::RoundRobin), (2, Partition::Page)];
@@ -182,7 +182,7 @@ fn a_crash_before_redo_is_done_does_no_harm() {
             let with = || Options { checkpoint_bytes: 64 << 10, ..options(pool_pages, memory) };
             let (mut image, mut model, mut doubt) = (disk.crash_image(&CrashChoice::Everything), model.clone(), None);
             for life in 0..4 {
-                // Any opening may be the usual one.
+                // Any of the openings may be without instant recovery.
                 let with = Options { instant_recovery: life == 0 || rng.random_range(0..4) > 0, ..with() };
                 if rng.random_range(0..3) == 0 {
                     image.crash_at(image.operations() + rng.random_range(20..160));
@@ -207,7 +207,7 @@ fn a_crash_before_redo_is_done_does_no_harm() {
     }
 }
 
-/// Works until the power goes off.
+/// Works until the power fails.
 fn live(db: &Db, model: &mut Model, doubt: &mut Doubt, rng: &mut StdRng, keys: u32) {
     let Ok(table) = db.open_table("t") else { return };
     if settle(db, model, doubt).is_err() {
@@ -230,7 +230,7 @@ fn live(db: &Db, model: &mut Model, doubt: &mut Doubt, rng: &mut StdRng, keys: u
     }
 }
 
-/// Finds out what became of a change that was in flight.
+/// Finds the outcome of a change that was in progress.
 fn settle(db: &Db, model: &mut Model, doubt: &mut Doubt) -> Result<(), Error> {
     if let Some((key, possible)) = doubt {
         let found = db.begin().get(&db.open_table("t")?, key)?;
@@ -244,8 +244,8 @@ fn settle(db: &Db, model: &mut Model, doubt: &mut Doubt) -> Result<(), Error> {
     Ok(())
 }
 
-/// A page that cannot be redone is an error for those who need it. Others are not disturbed, and
-/// nothing is lost: the log keeps what the page lacks.
+/// A page that cannot be redone is an error for the threads that need it. Other threads are not
+/// disturbed, and nothing is lost: the log keeps the changes that the page lacks.
 #[test]
 fn a_damaged_page_is_an_error_for_those_who_need_it() {
     let (disk, model) = crashed(26, options(1024, 64 << 20), 4_000, 4_000);
@@ -264,7 +264,7 @@ fn a_damaged_page_is_an_error_for_those_who_need_it() {
         while db.metrics().interrupted > 0 {
             thread::yield_now();
         }
-        // One that a rollback needs puts the database out of service.
+        // A damaged page that a rollback needs puts the database out of service.
         if matches!(db.open_table("t"), Err(Error::Poisoned { .. })) {
             drop(db);
             assert!(matches!(Db::open_on(Arc::new(image.image()), usual.clone()), Err(Error::Corrupt { .. })));
@@ -302,8 +302,8 @@ fn a_damaged_page_is_an_error_for_those_who_need_it() {
     assert!(seen > 3 && out_of_service > 0, "{seen} pages that redo needs, {out_of_service} that undo needs");
 }
 
-/// A database whose power went off in the midst of a transaction that changed every second of so
-/// many records, and added as many; and what it holds.
+/// Makes a database whose power failed during a transaction that changed every second of `keys`
+/// records and added as many; returns it with its expected contents.
 fn interrupted(with: Options, keys: u32) -> (SimDisk, Model) {
     let disk = SimDisk::new(31);
     let db = opened(&disk, with);
@@ -335,8 +335,8 @@ fn interrupted(with: Options, keys: u32) -> (SimDisk, Model) {
 
 const LAYOUTS: [(u16, Partition); 3] = [(1, Partition::Transaction), (3, Partition::RoundRobin), (2, Partition::Page)];
 
-/// Whoever needs what a loser has changed waits until it is rolled back, and finds it as it was;
-/// others need not wait.
+/// A transaction that needs a loser's changed record waits until the loser is rolled back, and
+/// finds the record as it was. Other transactions need not wait.
 #[test]
 fn losers_are_rolled_back_under_their_locks() {
     let mut waited = 0;
@@ -379,8 +379,8 @@ fn losers_are_rolled_back_under_their_locks() {
     assert!(waited > 0, "somebody must have met a lock");
 }
 
-/// A database that is let go before its losers are rolled back, or loses power, goes on with them
-/// the next time; one that is closed has rolled them back.
+/// A database that is dropped before its losers are rolled back, or loses power, continues with
+/// them at the next opening. A database that is closed has rolled them back.
 #[test]
 fn losers_are_found_again() {
     for (logs, log_partition) in LAYOUTS {
@@ -421,8 +421,8 @@ fn losers_are_found_again() {
     }
 }
 
-/// A loser keeps the log from being recycled. Who finds it full for that has it rolled back, whose
-/// room is set aside.
+/// A loser keeps the log from being recycled. A transaction that therefore finds the log full has
+/// the loser rolled back, in the log space reserved for the rollback.
 #[test]
 fn a_full_log_waits_for_the_losers() {
     for (logs, log_partition) in LAYOUTS {

@@ -1,5 +1,5 @@
-//! A transaction with very many changes that a crash has interrupted: how often recovery asks the
-//! disk for its records.
+//! A transaction with very many changes that a crash has interrupted: the number of disk reads with
+//! which recovery reads its records.
 #![cfg(not(duramen_loom))]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use duramen::{Db, LogDevice, NvmOptions, Options, Partition};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
-/// Changes of the loser, and of those who commit between them.
+/// Number of changes of the loser, and of the transactions that commit between them.
 const CHANGES: u32 = 24_000;
 const OTHERS: u32 = CHANGES / 8;
 
@@ -26,8 +26,8 @@ fn options(logs: u16, log_partition: Partition) -> Options {
     }
 }
 
-/// Leaves a database behind in which one transaction has changed many rows and others have
-/// committed meanwhile.
+/// Leaves a database in which one transaction has changed many rows and others have committed
+/// meanwhile.
 fn interrupt(disk: &SimDisk, with: Options) {
     let db = Db::open_on(Arc::new(disk.clone()), with).unwrap();
     let table = db.create_table("t").unwrap();
@@ -47,8 +47,8 @@ fn interrupt(disk: &SimDisk, with: Options) {
     drop((loser, db));
 }
 
-/// Opens the database, waits until nothing is left to be undone, and looks at what it holds.
-/// Returns the reads of all that but the look, without those of pages.
+/// Opens the database, waits until nothing is left to be undone, and then checks its contents.
+/// Returns the number of reads before that check, except for the reads of pages.
 fn reads_of_recovery(disk: &SimDisk, with: Options) -> u64 {
     let db = Db::open_on(Arc::new(disk.clone()), with).unwrap();
     assert_eq!(db.metrics().recovery.losers, 1);
@@ -61,7 +61,7 @@ fn reads_of_recovery(disk: &SimDisk, with: Options) -> u64 {
     assert_eq!(rows.len() as u32, OTHERS + 1);
     assert!(rows.iter().all(|(_, value)| value == b"kept"));
     db.close().unwrap();
-    // Redo reads pages together, so this is less than what was read beside pages.
+    // Redo reads pages together, so the difference is less than the number of other reads.
     metrics.disk.reads.saturating_sub(metrics.page_reads)
 }
 
@@ -69,9 +69,9 @@ fn is_read_in_large_parts(reads: u64, what: &str) {
     assert!(reads < u64::from(CHANGES / 50), "{reads} reads for {CHANGES} records: {what}");
 }
 
-/// Each record of a loser was read by an operation of its own: a million of them took minutes, also
-/// before transactions could begin with instant recovery, which has to know what the loser has
-/// locked.
+/// Each record of a loser was read by an operation of its own, so a million records took minutes.
+/// With instant recovery, transactions could not begin before that either, because recovery must
+/// find the loser's locks.
 #[test]
 fn a_large_loser_is_read_in_large_parts() {
     for (logs, partition) in [(1, Partition::Transaction), (3, Partition::RoundRobin), (3, Partition::Page)] {

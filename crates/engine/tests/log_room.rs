@@ -1,5 +1,5 @@
-//! A log at its limit for a reason that passes: writers wait for the room they need, and nobody is
-//! refused.
+//! A log that is at its limit for a temporary reason: writers wait for the log space that they
+//! need, and none is refused.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -25,11 +25,11 @@ fn options(logs: u16) -> Options {
     }
 }
 
-/// Makes the values that are written different: what does not change is not logged.
+/// Makes the written values different: an unchanged value is not logged.
 static VERSION: AtomicU8 = AtomicU8::new(0);
 
-/// Commits a transaction that writes so many rows of 1,000 bytes; returns the longest time that one
-/// of them took.
+/// Commits a transaction that writes `rows` rows of 1,000 bytes; returns the longest time that one
+/// of the rows took.
 fn write(db: &Db, table: &Table, first: u32, rows: u32) -> Result<Duration, Error> {
     let (mut longest, version) = (Duration::ZERO, VERSION.fetch_add(1, Ordering::Relaxed));
     let mut txn = db.begin();
@@ -42,8 +42,8 @@ fn write(db: &Db, table: &Table, first: u32, rows: u32) -> Result<Duration, Erro
     Ok(longest)
 }
 
-/// Writers, each with rows of its own, until `rounds` are over or `stop` is set; the errors they
-/// got.
+/// Runs writers, each with rows of its own, until `rounds` are over or `stop` is set; returns their
+/// errors.
 fn write_beside_each_other(
     db: &Db,
     table: &Table,
@@ -64,9 +64,9 @@ fn write_beside_each_other(
     })
 }
 
-/// Who found the log full waited until all of it was archived. A transaction that a checkpoint had
-/// met meanwhile was then refused: it was said to keep the log, with little behind it, and the room
-/// that had come was not tried.
+/// A writer that found the log full waited until the whole log was archived. A transaction that a
+/// checkpoint had met meanwhile was then refused: the error said that it kept the log, although it
+/// kept little, and the space that had become free was not tried.
 #[test]
 fn writers_wait_for_no_more_of_a_slow_archive_than_they_need() {
     for logs in [1, 3] {
@@ -84,17 +84,19 @@ fn writers_wait_for_no_more_of_a_slow_archive_than_they_need() {
                 most_behind = most_behind.max(lives);
             }
         }
-        // Who waits for a whole log to be archived finds it almost empty afterwards.
+        // A writer that waits for the whole log to be archived finds the log almost empty
+        // afterwards.
         assert!(most_behind >= 6, "{most_behind} of {} segments were left after a wait, {logs} logs", LIMIT / SEGMENT);
         assert_eq!(db.metrics().log.archive_failures, 0);
         db.close().unwrap();
     }
 }
 
-/// There was one more attempt after a checkpoint, whose room others had taken by then.
+/// There was one more attempt after a checkpoint, but other writers had taken the freed space
+/// before it.
 #[test]
 fn writers_near_the_limit_wait_for_each_other() {
-    // Rows of a transaction, which needs some 120 KiB, and some 10 more for each row.
+    // Rows of a transaction, which needs some 120 KiB, and some 10 KiB more for each row.
     for (logs, writers, rows) in [(1, 6, 8), (1, 32, 1), (3, 16, 1)] {
         let disk = DelayDisk::new(Arc::new(SimDisk::new(3)), "log", Duration::from_millis(1));
         let db = Db::open_on(Arc::new(disk), Options { commit: CommitMode::Sync, ..options(logs) }).unwrap();
@@ -107,12 +109,13 @@ fn writers_near_the_limit_wait_for_each_other() {
     }
 }
 
-/// A backup kept the log from where the one before had found it, since nobody recycled what that
-/// had let go; and who was refused was told of a transaction.
+/// A backup kept the log from the position where the previous backup had started, because the log
+/// that the previous backup had released was not recycled. The refused writer was then told of a
+/// transaction.
 #[test]
 fn backups_in_a_row_refuse_no_writer() {
     for logs in [1, 2] {
-        // Room enough for a transaction that does not get on for some time while others commit.
+        // Enough space for a transaction that makes no progress for a while as others commit.
         let with = Options { log_max_bytes: 3 * LIMIT, commit: CommitMode::Sync, ..options(logs) };
         let disk = DelayDisk::new(Arc::new(SimDisk::new(4)), "log", Duration::from_millis(1));
         let db = Db::open_on(Arc::new(disk), with).unwrap();
@@ -135,7 +138,8 @@ fn backups_in_a_row_refuse_no_writer() {
     }
 }
 
-/// A backup that does not get on is waited for no longer than that is certain, and named.
+/// Writers wait for a backup that stands still only until that is certain, and then the error names
+/// it.
 #[test]
 fn a_backup_that_stands_still_is_named() {
     let db = Db::open_on(Arc::new(SimDisk::new(5)), options(1)).unwrap();
@@ -147,7 +151,7 @@ fn a_backup_that_stands_still_is_named() {
             let begun = Instant::now();
             let error = (0..).find_map(|round| write(&db, &table, round % 100, 20).err()).unwrap();
             refused.push((error, begun.elapsed()));
-            // It is known by now.
+            // By now it is certain that the backup stands still.
             let begun = Instant::now();
             refused.push((write(&db, &table, 0, 20).unwrap_err(), begun.elapsed()));
         }
@@ -163,8 +167,8 @@ fn a_backup_that_stands_still_is_named() {
     db.close().unwrap();
 }
 
-/// A transaction that does keep the log is named, at once, with what it keeps; its own or somebody
-/// else's.
+/// A transaction that does keep the log is named at once, with the log that it keeps, whether it is
+/// the writer's own or another one.
 #[test]
 fn a_transaction_that_keeps_the_log_is_named() {
     let db = Db::open_on(Arc::new(SimDisk::new(7)), options(1)).unwrap();

@@ -81,8 +81,8 @@ fn what_several_logs_cannot_do_is_refused() {
     }
 }
 
-/// Threads move amounts between numbers; the power goes off in the middle. What was acknowledged is
-/// there, and nothing is half there.
+/// Threads move amounts between numbers, and the power fails meanwhile. All acknowledged transfers
+/// survive, and none survives in part.
 #[test]
 fn the_power_goes_off_among_threads() {
     const KEYS: u64 = 40;
@@ -142,7 +142,7 @@ fn the_power_goes_off_among_threads() {
     }
 }
 
-/// A transaction whose records are in all logs can be taken back, at run time and by recovery.
+/// A transaction whose records are in all logs can be rolled back, at run time and by recovery.
 #[test]
 fn a_transaction_in_several_logs_is_taken_back() {
     for commit_first in [false, true] {
@@ -181,9 +181,9 @@ fn a_transaction_in_several_logs_is_taken_back() {
     }
 }
 
-/// A rollback let go of its locks, and a table that was dropped then in the other log, which was
-/// behind in time, survived a crash without it: the rollback was repeated on pages that had been
-/// given back.
+/// A rollback released its locks, and another transaction then dropped a table in the other log,
+/// which was behind in time. After a crash the drop survived without the rollback: the rollback was
+/// repeated on pages that had been freed.
 #[test]
 fn what_follows_a_rollback_does_not_survive_without_it() {
     for shift in 0..2_u64 {
@@ -196,7 +196,8 @@ fn what_follows_a_rollback_does_not_survive_without_it() {
         let mut txn = db.begin();
         (0..200_u64).for_each(|key| txn.put(&table, &(key % 50).to_be_bytes(), &[3; 100]).unwrap());
         txn.abort().unwrap();
-        // With or without another one between them: in one of the two cases it is the other log.
+        // With or without another transaction in between: in one of the two cases the drop goes to
+        // the other log.
         let between = (shift == 1).then(|| db.begin());
         db.drop_table("numbers").unwrap();
         for choice in [CrashChoice::Nothing, CrashChoice::Everything] {

@@ -1,5 +1,5 @@
-//! Files and pages that are whole and not the ones that were there: what a partial restore from a
-//! copy leaves, or a device that loses writes. The suite `torture misplaced` tries many more.
+//! Files and pages that are whole, but not the current ones: the result of a partial restore from a
+//! copy, or of a device that loses writes. The suite `torture misplaced` tries many more.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -23,7 +23,7 @@ fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// Gives each of these rows a value that begins so.
+/// Gives each of these rows a value that begins with the version.
 fn put(home: &Path, rows: std::ops::Range<u32>, version: u8) {
     let db = Db::open(home, options(false)).unwrap();
     let table = db.open_table("t").or_else(|_| db.create_table("t")).unwrap();
@@ -44,22 +44,22 @@ fn read(home: &Path, instant_recovery: bool) -> Result<Vec<u8>, Error> {
     Ok(rows)
 }
 
-/// Runs `work`, which may not end.
+/// Runs `work` with a time limit, because it may not end.
 fn limited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));
     receiver.recv_timeout(Duration::from_secs(20)).expect("it ends within 20 seconds")
 }
 
-/// A leaf had once ended where the search for what comes behind it led back to it: a scan went
-/// round in circles and took memory until there was none.
+/// An older version of a leaf ended at a key from which the search for the next leaf led back to
+/// the same leaf. A scan went round in circles and took memory until there was none.
 #[test]
 fn a_scan_does_not_go_round_in_circles() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
     put(home.path(), 0..2_000, 1);
     let before = std::fs::read(&data).unwrap();
-    // All but the first leaf are merged away, more or less.
+    // Nearly all leaves but the first are merged away.
     let db = Db::open(home.path(), options(false)).unwrap();
     let table = db.open_table("t").unwrap();
     for from in (0..1_900).step_by(100) {
@@ -83,7 +83,7 @@ fn a_scan_does_not_go_round_in_circles() {
         let mut damaged = after.clone();
         damaged[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
         std::fs::write(copy.path().join("data"), damaged).unwrap();
-        // Nothing but its fences tells that the page is older.
+        // Only its fences show that the page is older.
         let _ = std::fs::remove_file(copy.path().join("versions"));
         std::fs::write(copy.path().join("doublewrite"), []).unwrap();
         noticed += usize::from(limited(move || match read(copy.path(), false) {
@@ -110,7 +110,7 @@ fn copy_of(home: &Path) -> tempfile::TempDir {
     copy
 }
 
-/// A page put back from a copy, of the same shape: nothing about it was wrong but its age.
+/// A page put back from a copy, of the same shape: only its age was wrong.
 #[test]
 fn an_older_page_is_refused() {
     for instant_recovery in [false, true] {
@@ -145,8 +145,8 @@ fn an_older_double_write_area_does_no_harm_to_a_closed_database() {
     }
 }
 
-/// Older pages with an older double-write area beside a newer log were taken for the database:
-/// counters of 450 read as 200.
+/// Opening accepted older pages with an older double-write area beside a newer log: counters of 450
+/// were read as 200.
 #[test]
 fn older_files_are_refused_by_name() {
     for instant_recovery in [false, true] {

@@ -1,4 +1,4 @@
-//! Somebody moves, replaces or removes the files of an open database.
+//! Another program moves, replaces or removes the files of an open database.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn open(path: &Path, create: bool) -> duramen::Result<Db> {
     Db::open(path, options)
 }
 
-/// Commits `count` more counters, until that is refused.
+/// Commits `count` more counters, until a commit is refused.
 fn count_up(db: &Db, from: u32, count: u32) -> Result<(), (u32, Error)> {
     let table = db.open_table("t").or_else(|_| db.create_table("t")).map_err(|error| (from, error))?;
     for number in from..from + count {
@@ -36,8 +36,8 @@ fn counter(db: &Db) -> u32 {
     u32::from_be_bytes(value[..].try_into().unwrap())
 }
 
-/// A database went on in whatever had got its directory's name: log segments and the names of files
-/// were exchanged with those of the other database there, both were lost, and nobody was told.
+/// A database went on writing to whatever directory had got the name of its own. It exchanged log
+/// segments and file names with the other database there. Both were lost, without an error.
 #[test]
 fn a_database_that_is_moved_while_it_is_open_goes_out_of_service() {
     let root = tempfile::tempdir().unwrap();
@@ -79,7 +79,8 @@ fn a_database_whose_files_are_replaced_goes_out_of_service() {
     }
 }
 
-/// Who removed the file `lock` got in beside the opener, and could make it panic.
+/// A program that removed the file `lock` could open the database beside the first opener, and
+/// could make the first opener panic.
 #[test]
 fn a_second_opener_is_kept_out_without_the_lock_file() {
     let root = tempfile::tempdir().unwrap();
@@ -94,9 +95,9 @@ fn a_second_opener_is_kept_out_without_the_lock_file() {
     fs::remove_file(path.join("lock")).unwrap();
     let text = refused(&path);
     assert!(text.contains("already open in this process") && text.contains("removing files does not change"), "{text}");
-    // The second opener has left a file of this name: it has no say either.
+    // The second opener has left a file of this name; that file does not matter either.
     refused(&path);
-    // The files in another directory are still the same files.
+    // The files are still the same files when another directory has them.
     let other = root.path().join("other");
     fs::create_dir(&other).unwrap();
     for entry in fs::read_dir(&path).unwrap() {

@@ -1,5 +1,5 @@
-//! Databases that earlier versions of the program have left, closed or as a power cut did, open and
-//! hold what they held.
+//! Databases that earlier versions of the program left, closed or after a power cut. They must open
+//! and have their contents.
 
 #[path = "common/fixture.rs"]
 mod fixture;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use duramen::{Db, Error, Options, Partition};
 use duramen_io::{CrashChoice, SimDisk};
 
-/// The specimens: how many logs, and whether the database was closed.
+/// The specimens: the number of logs, and whether the database was closed.
 const SPECIMENS: [(&str, u16, bool); 4] =
     [("closed", 1, true), ("crashed", 1, false), ("closed-3-logs", 3, true), ("crashed-3-logs", 3, false)];
 
@@ -29,7 +29,7 @@ fn options(logs: u16) -> Options {
     }
 }
 
-/// Rows have two versions: of some of them the second one is committed after the last checkpoint.
+/// Rows have two versions; for some rows the second version is committed after the last checkpoint.
 fn value(row: u32) -> Vec<u8> {
     let version = u32::from(row.is_multiple_of(3));
     [row, version].map(u32::to_be_bytes).concat().repeat(6)
@@ -39,8 +39,8 @@ fn file(format: u32, name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", &format!("format-{format}-{name}.disk")].iter().collect()
 }
 
-/// How the fixtures were made: `FORMAT=n cargo test -p duramen --test older_formats -- --ignored`,
-/// with a program that writes format n.
+/// The command that makes the fixtures is `FORMAT=n cargo test -p duramen --test older_formats --
+/// --ignored`, with a program that writes format n.
 #[test]
 #[ignore = "makes the fixtures of the format that the program writes"]
 fn make_fixtures() {
@@ -101,7 +101,7 @@ fn databases_of_earlier_versions_open() {
                 let options = Options { create: false, instant_recovery: life == 1, ..options(logs) };
                 let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
                 verify(&db);
-                // Work in the new format, which the next life reads.
+                // Work in the new format, which the next opening reads.
                 let table = db.open_table("t").unwrap();
                 let mut txn = db.begin();
                 txn.put(&table, b"large", &[8; 9_000]).unwrap();

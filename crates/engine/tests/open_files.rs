@@ -1,5 +1,5 @@
-//! The process may not have more files open: operations that need one fail, and nothing else
-//! happens.
+//! The process reaches its limit of open files: operations that need another file fail, and nothing
+//! else happens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use duramen::{Archive, Db, Error, Options};
 use duramen_io::{Disk, Fault, SimDisk};
 
-/// Segments so small that they are made, read, recycled and archived all the time.
+/// Returns options with segments so small that they are made, read, recycled and archived all the
+/// time.
 fn options(archive: &SimDisk, logs: u16, spares_are_made: bool) -> Options {
     Options {
         logs,
@@ -24,7 +25,8 @@ fn options(archive: &SimDisk, logs: u16, spares_are_made: bool) -> Options {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Runs transactions, each of which may fail for want of a file only; returns how many did.
+/// Runs transactions, each of which may fail only for lack of a file; returns the number of
+/// failures.
 fn run(db: &Db, model: &mut Model, round: u8) -> usize {
     let table = match db.open_table("t") {
         Ok(table) => table,
@@ -43,7 +45,7 @@ fn run(db: &Db, model: &mut Model, round: u8) -> usize {
         match done.and_then(|()| txn.commit()) {
             Ok(()) => *model = then,
             Err(Error::TooManyFiles { .. }) => refused += 1,
-            // The log is full because nothing can be archived at this moment.
+            // The log is full because no segment can be archived at this moment.
             Err(Error::Full { .. }) => refused += 1,
             Err(error) => panic!("transaction {number}: {error}"),
         }
@@ -57,9 +59,9 @@ fn contents(db: &Db) -> Model {
     txn.scan(&table, ..).map(|row| row.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
-/// "Too many open files" while a spare segment was made put the database out of service for good,
-/// though nothing had failed that matters: transactions get an error that passes, and go on when
-/// files can be opened again.
+/// "Too many open files" during the preparation of a spare segment put the database out of service
+/// for good, although no important operation had failed. Transactions should get a temporary error,
+/// and succeed again when files can be opened.
 #[test]
 fn too_many_open_files_pass() {
     for logs in [1, 3] {
@@ -75,7 +77,7 @@ fn too_many_open_files_pass() {
                     archive.fail_at(archive.operations() + seed, Fault::TooManyFiles, true);
                 }
                 // A commit whose part of the log is in a segment that cannot be opened waits until
-                // it can.
+                // the segment can be opened.
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         std::thread::sleep(Duration::from_millis(100));
@@ -89,7 +91,7 @@ fn too_many_open_files_pass() {
                 }
                 disk.clear_faults();
                 archive.clear_faults();
-                // The archiver tries again a while later.
+                // The archiver tries again after a while.
                 let passed = (0..50).any(|attempt| {
                     std::thread::sleep(Duration::from_millis(attempt.min(1) * 50));
                     run(&db, &mut model, round * 40 + 20) == 0

@@ -1,5 +1,5 @@
-//! What openings that fail say: that the opening failed, why, and what to do; and that nothing is
-//! the worse for it.
+//! Errors of failed openings: each says that the opening failed, why, and what to do. A failed
+//! opening does no harm.
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
@@ -15,7 +15,7 @@ fn open(disk: &SimDisk) -> Result<Db, Error> {
     Db::open_on(Arc::new(disk.clone()), small())
 }
 
-/// A database that crashed with two rows in it.
+/// Makes a database that crashed with two rows in it.
 fn crashed() -> SimDisk {
     let disk = SimDisk::new(1);
     let db = open(&disk).unwrap();
@@ -39,8 +39,9 @@ fn assert_says(error: &Error, words: &[&str]) {
     }
 }
 
-// An opening that met a broken disk said that the database was out of service until it was
-// reopened, and one that met a full disk that the transaction was to be run again.
+// The error of an opening that met a broken disk said that the database was out of service until it
+// was reopened. The error of an opening that met a full disk said that the transaction was to be
+// run again.
 #[test]
 fn an_opening_that_fails_says_so() {
     let whole = crashed();
@@ -87,7 +88,7 @@ fn inspection_that_fails_says_so() {
     assert!(matches!(refused, Error::InvalidOption { option: "from", .. }), "{refused}");
 }
 
-// The directory was named as `` in what the system was said to have refused.
+// The error of the operating system named the directory as ``.
 #[test]
 fn a_path_that_names_nothing_is_refused() {
     let db = open(&SimDisk::new(1)).unwrap();
@@ -107,7 +108,7 @@ fn a_path_that_names_nothing_is_refused() {
     assert!(Archive::at("").unwrap_err().to_string().contains("archive"));
 }
 
-// What was archived lay among the database's own files.
+// Archived segments lay among the database's own files.
 #[test]
 fn an_archive_lies_beside_the_database() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Options with values that make no sense: refused with their name before anything is made.
+//! Options with impossible values: opening refuses them by name before it makes anything.
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
@@ -17,7 +17,7 @@ fn in_memory(timing: Timing) -> LogDevice {
 
 type Change = Box<dyn Fn(&mut Options)>;
 
-/// Values that make no sense: the option, what changes it, and a word of the refusal.
+/// Returns impossible values: the option, the function that sets it, and a word of the error.
 fn nonsense() -> Vec<(&'static str, Change, &'static str)> {
     let mut all: Vec<(&'static str, Change, &'static str)> = Vec::new();
     let mut add = |option, change: Change, word| all.push((option, change, word));
@@ -81,8 +81,8 @@ fn nonsense() -> Vec<(&'static str, Change, &'static str)> {
     all
 }
 
-// A huge pool ended in a panic (its size overflowed); a log buffer of no power of two was refused
-// when the new database had half its files; and what the log refused was said with the word
+// A huge pool ended in a panic because its size overflowed. A log buffer whose size is no power of
+// two was refused only when the new database had half of its files. The log's errors had the word
 // "option" twice.
 #[test]
 fn nonsense_is_refused_before_anything_is_made() {
@@ -112,7 +112,7 @@ fn nonsense_is_refused_before_anything_is_made() {
     Db::open(&old, Options { create: false, ..small() }).unwrap().close().unwrap();
 }
 
-/// Large values that do make sense: there is no such limit then.
+/// Large but possible values: they act as no limit.
 #[test]
 fn no_limit_is_no_nonsense() {
     let root = tempfile::tempdir().unwrap();
@@ -141,19 +141,19 @@ fn no_limit_is_no_nonsense() {
     db.close().unwrap();
 }
 
-/// The number of a line of a file of the system that begins with `name`.
+/// Returns the number in the line of a system file that begins with `name`.
 fn number_in(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     line.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or_default()
 }
 
-// A pool, or a log buffer, of more memory than there is ended the process.
+// A pool or a log buffer that needed more memory than the machine has ended the process.
 #[test]
 fn memory_that_cannot_be_had_is_an_error() {
     let memory = (number_in("/proc/meminfo", "MemTotal:") + number_in("/proc/meminfo", "SwapTotal:")) << 10;
     if number_in("/proc/sys/vm/overcommit_memory", "") == 1 || memory >= 64 << 30 {
-        // The system would promise, or even have, what is asked for.
+        // The system would promise the requested memory, or even has it.
         return;
     }
     let root = tempfile::tempdir().unwrap();

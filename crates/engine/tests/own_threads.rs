@@ -1,4 +1,4 @@
-//! Threads that have several transactions open, and what belongs to which of them.
+//! Threads that have several transactions open, and the locks and savepoints of each of these.
 
 use std::sync::mpsc;
 use std::thread;
@@ -13,7 +13,7 @@ fn open() -> (tempfile::TempDir, Db, Table) {
     (home, db, table)
 }
 
-/// Runs `work` on a thread of its own; panics if it does not come to an end.
+/// Runs `work` on a thread of its own; panics if it does not end.
 fn ends(work: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -30,8 +30,8 @@ fn is_deadlock<T>(result: Result<T>) -> bool {
     matches!(result, Err(Error::Deadlock { .. }))
 }
 
-/// Transactions of two databases may have one number, and their savepoints were taken for each
-/// other's.
+/// Transactions of two databases may have the same number, and each accepted the other's
+/// savepoints.
 #[test]
 fn a_savepoint_of_another_database_is_refused() {
     let [(_a, first, one), (_b, second, other)] = [open(), open()];
@@ -51,8 +51,8 @@ fn a_savepoint_of_another_database_is_refused() {
     assert_eq!(first.run(|txn| Ok(txn.scan(&one, ..).count())).unwrap(), 1);
 }
 
-/// The table's lock was the thread's own, and the internal transaction that was to drop the table
-/// waited for it.
+/// The table's lock belonged to the calling thread, and the internal transaction that was to drop
+/// the table waited for it.
 #[test]
 fn a_table_in_use_by_the_calling_thread_is_not_dropped() {
     ends(|| {
@@ -67,7 +67,7 @@ fn a_table_in_use_by_the_calling_thread_is_not_dropped() {
     });
 }
 
-/// Two transactions of one thread, one key: the thread waited for itself.
+/// Two transactions of one thread used one key: the thread waited for itself.
 #[test]
 fn a_thread_that_waits_for_itself_gets_a_deadlock() {
     ends(|| {
@@ -82,7 +82,7 @@ fn a_thread_that_waits_for_itself_gets_a_deadlock() {
     });
 }
 
-/// A thread waits for another one, and that for another transaction of the first.
+/// A thread waits for another one, which waits for another transaction of the first.
 #[test]
 fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {
     for mine_first in [false, true] {
@@ -105,7 +105,7 @@ fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {
                 go.recv().unwrap();
                 thread::sleep(Duration::from_millis(if mine_first { 0 } else { 200 }));
                 let mine = second.put(table, b"b", b"1");
-                // The other one has begun last.
+                // The other transaction began last.
                 assert!(mine.is_ok() && other.join().unwrap(), "{mine:?}");
             });
             second.commit().unwrap();
@@ -114,8 +114,8 @@ fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {
     }
 }
 
-/// The rollback of the youngest one changed nothing where another transaction of its thread was
-/// what was waited for: `Db::run` tried it again for ever.
+/// The rollback of the youngest transaction changed nothing if the other transaction waited for a
+/// different transaction of the same thread: `Db::run` tried it again forever.
 #[test]
 fn of_a_deadlock_by_another_transaction_the_one_that_is_waited_for_gives_way() {
     ends(|| {
@@ -133,7 +133,7 @@ fn of_a_deadlock_by_another_transaction_the_one_that_is_waited_for_gives_way() {
             });
             go.recv().unwrap();
             thread::sleep(Duration::from_millis(100));
-            // It begins last, and waits for the other one, which waits for `first`.
+            // It begins last, and waits for the other transaction, which waits for `first`.
             db.run(|txn| txn.put(table, b"b", b"1")).unwrap();
             assert!(other.join().unwrap());
         });
@@ -141,8 +141,8 @@ fn of_a_deadlock_by_another_transaction_the_one_that_is_waited_for_gives_way() {
     });
 }
 
-/// A transaction that another thread only commits is that one's from then on, and can be waited
-/// for.
+/// A transaction that another thread only commits belongs to that thread from then on, and other
+/// transactions can wait for it.
 #[test]
 fn a_transaction_that_another_thread_commits_is_waited_for() {
     ends(|| {
@@ -152,14 +152,15 @@ fn a_transaction_that_another_thread_commits_is_waited_for() {
             handed.put(&table, b"key", b"1").unwrap();
             thread::scope(|scope| {
                 scope.spawn(move || handed.commit().unwrap());
-                // Until the other thread has it, it counts as this one's.
+                // Until the other thread has it, it counts as this thread's transaction.
                 while matches!(db.run(|txn| txn.put(&table, b"key", b"2")), Err(Error::Deadlock { .. })) {}
             });
         }
     });
 }
 
-/// A transaction that has gone to another thread is that one's, and can be waited for.
+/// A transaction that was moved to another thread belongs to that thread, and other transactions
+/// can wait for it.
 #[test]
 fn a_transaction_that_is_handed_on_is_waited_for() {
     ends(|| {

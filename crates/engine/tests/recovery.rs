@@ -1,5 +1,5 @@
-//! Redo by windows of the log: however much of it is taken in at a time, and by however many
-//! threads, the result is the same, and a crash in the middle of it does no harm.
+//! Redo by windows of the log: whatever the size of a window and the number of threads, the result
+//! is the same, and a crash during redo does no harm.
 
 use duramen::{Db, Options, Partition, RecoveryObserver, RecoveryPass, RecoveryProgress, Table};
 use duramen_io::{CrashChoice, Disk, SimDisk};
@@ -18,14 +18,15 @@ fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
         log_buffer_bytes: 1 << 20,
         log_segment_bytes: 1 << 20,
         log_max_bytes: 1 << 30,
-        // None but the first.
+        // No checkpoint but the first.
         checkpoint_bytes: 256 << 20,
         redo_memory_bytes: Some(redo_memory_bytes),
         ..Options::default()
     }
 }
 
-/// A database whose power went off after all sorts of changes, and what is in it.
+/// Makes a database whose power failed after changes of all kinds; returns it with its expected
+/// contents.
 fn crashed(seed: u64, pool_pages: usize, keys: u32, steps: u32) -> (SimDisk, Model) {
     crashed_with(seed, options(pool_pages, 64 << 20), keys, steps)
 }
@@ -44,7 +45,7 @@ fn crashed_with(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Mo
                 txn.delete(&table, &key).unwrap();
             }
         } else {
-            // Now and then one that needs pages of its own.
+            // Sometimes a value that needs pages of its own.
             let len = if rng.random_range(0..200) == 0 { 20_000 } else { rng.random_range(0..400) };
             let value = vec![step as u8; len];
             txn.put(&table, &key, &value).unwrap();
@@ -54,7 +55,7 @@ fn crashed_with(seed: u64, with: Options, keys: u32, steps: u32) -> (SimDisk, Mo
             txn.commit().unwrap();
             txn = db.begin();
         }
-        // The second one writes the pages that have been dirty since before the first.
+        // The second checkpoint writes the pages that have been dirty since before the first.
         if step == steps / 3 || step == steps / 2 {
             db.checkpoint().unwrap();
         }
@@ -118,8 +119,8 @@ fn many_pages_are_repeated_by_several_threads() {
     }
 }
 
-/// What is repeated does not depend on how many threads read the logs and repeat them, nor on which
-/// log a record is in.
+/// The result of redo does not depend on the number of threads that read the logs and repeat the
+/// changes, nor on the log that a record is in.
 #[test]
 fn several_logs_are_repeated_by_several_threads() {
     for (logs, log_partition) in [(2, Partition::RoundRobin), (3, Partition::Page), (3, Partition::Transaction)] {
@@ -143,8 +144,8 @@ fn several_logs_are_repeated_by_several_threads() {
     }
 }
 
-/// Many transactions that the crash interrupted, among them one with records in all logs, rolled
-/// back at the same time.
+/// Many transactions that the crash interrupted are rolled back at the same time; one of them has
+/// records in all logs.
 #[test]
 fn losers_are_rolled_back_by_several_threads() {
     for (logs, log_partition) in [(1, Partition::Transaction), (3, Partition::RoundRobin), (3, Partition::Page)] {
@@ -163,7 +164,8 @@ fn losers_are_rolled_back_by_several_threads() {
         let mut losers: Vec<_> = (0..40).map(|_| db.begin()).collect();
         for round in 0..30_u32 {
             for (number, loser) in (0_u32..).zip(&mut losers) {
-                // Neighbours on the same pages; some values shrink, so that others take their room.
+                // Adjacent keys on the same pages; some values shrink, so that others take their
+                // space.
                 let key = (number + 40 * round).to_be_bytes();
                 loser.put(&table, &key, &vec![2; (round * 13 % 90) as usize]).unwrap();
                 if round % 7 == 0 {
@@ -179,7 +181,7 @@ fn losers_are_rolled_back_by_several_threads() {
         drop((losers, table, db));
         for threads in [1, 2, 5] {
             let mut image = disk.crash_image(&CrashChoice::Everything);
-            // Interrupted some times, in any pass.
+            // Recovery is interrupted several times, in any pass.
             for round in 0..4 {
                 image.crash_at(image.operations() + 20 + 15 * round);
                 drop(Db::open_on(Arc::new(image.clone()), Options { recovery_threads: Some(threads), ..with.clone() }));
@@ -194,8 +196,8 @@ fn losers_are_rolled_back_by_several_threads() {
     }
 }
 
-/// Redo in small windows writes pages that have seen more of the log than others; a crash in the
-/// middle of that, and in the middle of the next redo, finds all mixtures.
+/// Redo in small windows writes pages that have more of the log's changes than others. A crash
+/// during redo, and another during the next redo, leave all mixtures.
 #[test]
 fn redo_can_be_interrupted_between_and_within_windows() {
     let (disk, model) = crashed(13, 1024, 1_500, 5_000);
@@ -219,7 +221,7 @@ fn redo_can_be_interrupted_between_and_within_windows() {
     }
 }
 
-/// A log whose checksums are right and whose contents make no sense is damage like any other:
+/// A log whose checksums are right and whose contents are impossible is damage like any other:
 /// recovery neither panics nor goes round in circles.
 #[test]
 fn records_that_make_no_sense_are_refused() {
@@ -268,8 +270,8 @@ fn records_that_make_no_sense_are_refused() {
     }
 }
 
-/// A log put back from an older copy: the pages that it does not know were noticed only where redo
-/// met them.
+/// A log put back from an older copy: pages with changes that it lacks were detected only where
+/// redo visited them.
 #[test]
 fn pages_from_the_future_of_an_older_log_are_refused() {
     let home = tempfile::tempdir().unwrap();
@@ -295,11 +297,11 @@ fn pages_from_the_future_of_an_older_log_are_refused() {
     for (file, bytes) in kept.iter().zip(copies) {
         std::fs::write(file, bytes).unwrap();
     }
-    // No page of it is in the double-write area or in the dirty page table, so nothing looks at it
-    // but the reader.
+    // No page of the table is in the double-write area or in the dirty page table, so only the
+    // reader checks it.
     std::fs::write(path("doublewrite"), []).unwrap();
-    // The data file is newer, which its stamp tells; in a file that is of the right generation only
-    // the pages themselves do.
+    // The data file is newer, and its stamp shows that. In a file of the right generation only the
+    // pages themselves show it.
     let error = Db::open(home.path(), options()).unwrap_err();
     assert!(matches!(&error, duramen::Error::Corrupt { file, .. } if file == "control"), "{error}");
     let stamp = 0..8192;
@@ -308,7 +310,7 @@ fn pages_from_the_future_of_an_older_log_are_refused() {
     std::fs::write(path("data"), data).unwrap();
     let db = Db::open(home.path(), options()).unwrap();
     let table = db.open_table("t").unwrap();
-    // The log may meanwhile grow past what was lost.
+    // The log may meanwhile grow past the lost part.
     let other = db.create_table("other").unwrap();
     for _ in 0..100 {
         put(&db, &other, b"more");
@@ -318,7 +320,7 @@ fn pages_from_the_future_of_an_older_log_are_refused() {
     assert!(error.to_string().contains("the log has lost its end"), "{error}");
 }
 
-/// Of each pass what is done grows to all there is, and is told on the way.
+/// The progress report of each pass grows to the total, and is called on the way.
 #[test]
 fn recovery_tells_how_far_it_is() {
     for logs in [1, 2] {

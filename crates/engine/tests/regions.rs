@@ -1,4 +1,5 @@
-//! Regions for the log's rings that are not to be had: they hold something, or belong to somebody.
+//! Regions for the log's rings that cannot be used, because they hold data or belong to another
+//! owner.
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
@@ -11,10 +12,10 @@ use common::small;
 use duramen::pmem::{Domain, Source, Survive};
 use duramen::{Archive, Db, Error, LogDevice, NvmOptions, Options};
 
-/// Bytes of a ring: a region has a block more, which is less than a new data file has.
+/// Size of a ring in bytes. A region has one block more, and is smaller than a new data file.
 const RING: usize = 256 << 10;
 
-/// Options with these regions, one for each log.
+/// Returns options with these regions, one for each log.
 fn with_regions(regions: &[&Path]) -> Options {
     let mut sources = regions.iter().map(|path| Source::File(path.to_path_buf()));
     let first = NvmOptions::new(sources.next().unwrap(), Domain::VolatileCache);
@@ -22,7 +23,7 @@ fn with_regions(regions: &[&Path]) -> Options {
     Options { log_device: LogDevice::Nvm(nvm), log_buffer_bytes: RING, logs: regions.len() as u16, ..small() }
 }
 
-/// A closed database with a record in it.
+/// Makes a closed database with a record in it.
 fn make(dir: &Path, options: Options) {
     let db = Db::open(dir, options).unwrap();
     let table = db.create_table("t").unwrap();
@@ -42,7 +43,7 @@ fn assert_whole(dir: &Path, options: Options) {
     db.close().unwrap();
 }
 
-/// Every file below `dir` with its contents.
+/// Returns every file below `dir` with its contents.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -64,8 +65,8 @@ fn refusal(dir: &Path, options: Options) -> String {
     }
 }
 
-// A region named `data` in the database's directory was taken for blank, since the first page of a
-// data file is zero, and the catalog was overwritten with zeros.
+// A region named `data` in the database's directory was taken for blank, because the first page of
+// a data file is zero, and the catalog was overwritten with zeros.
 #[test]
 fn a_region_is_never_a_file_of_the_database() {
     let root = tempfile::tempdir().unwrap();
@@ -99,7 +100,7 @@ fn a_region_is_never_a_file_of_the_database() {
             assert!(text.contains(word), "no `{word}` in {text}");
         }
     }
-    // Names that a file of the database may get yet.
+    // Names that a file of the database may still get.
     for region in [dir.join("control.new"), log.join("ring"), archive.join("ring")] {
         let nvm = Options { archive: archived().archive, ..with_regions(&[&region]) };
         assert!(refusal(&dir, nvm).contains(region.to_str().unwrap()));
@@ -108,7 +109,7 @@ fn a_region_is_never_a_file_of_the_database() {
     assert!((contents(&dir), contents(&archive)) == before, "nothing has been touched");
     drop(held);
     assert_whole(&dir, archived());
-    // Beside them there is room for one.
+    // Other names beside the database's files can be used for a region.
     let ring = dir.join("ring");
     for _ in 0..2 {
         assert_whole(&dir, Options { archive: archived().archive, ..with_regions(&[&ring]) });
@@ -147,7 +148,7 @@ fn of_a_new_database_nothing_is_made() {
     }
     let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(names.is_empty() || names == ["lock"], "nothing has been made but {names:?}");
-    // What lies behind what is used does not matter.
+    // Bytes after the used part do not matter.
     fs::write(&ring, with_letter(RING + 4096)).unwrap();
     make(&dir, with_regions(&[&ring]));
     assert_whole(&dir, with_regions(&[&ring]));
@@ -180,7 +181,7 @@ fn a_region_of_another_database_is_only_taken_when_it_holds_nothing() {
     assert_whole(&two, with_regions(&[&ring]));
 }
 
-/// Neither a directory nor a device that is no persistent memory.
+/// A directory, and a device that is no persistent memory, are refused.
 #[test]
 fn a_region_is_a_file_or_persistent_memory() {
     let root = tempfile::tempdir().unwrap();

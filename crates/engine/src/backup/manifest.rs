@@ -1,6 +1,6 @@
-//! The manifest of a backup: with it, and not before, there is a backup.
+//! The manifest of a backup: the backup exists once the manifest does.
 //!
-//! One block, of which each half kilobyte that is used has a checksum of its own:
+//! The manifest is one block. Each half kilobyte of it that is used has a checksum of its own:
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -28,7 +28,7 @@ use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
 use crate::timestamp::Timestamp;
 
-/// The manifest, and the name that it has before it is complete.
+/// The name of the manifest, and its name before it is complete.
 pub(super) const BACKUP: &str = "backup";
 pub(super) const BACKUP_NEW: &str = "backup.new";
 
@@ -36,19 +36,19 @@ const MAGIC: [u8; 8] = *b"DURABCKP";
 const VERSION: u32 = 1;
 const CRC: usize = SECTOR_SIZE - 4;
 
-/// What the manifest says.
+/// The contents of the manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Manifest {
-    /// The checkpoint before the backup, and which database it is.
+    /// The checkpoint before the backup, and the database's identity.
     pub(super) control: Control,
-    /// Every record before it is in the backup, and no page in it has a later change. Records
-    /// behind it do not count.
+    /// The GSN of the backup's end. The backup has every record before it, and no page in the
+    /// backup has a later change. Records after it do not count.
     pub(super) end: Gsn,
     /// Length of the data file.
     pub(super) data_bytes: u64,
     pub(super) begun: Timestamp,
     pub(super) complete: Timestamp,
-    /// Of each log, from where and up to where the backup has it.
+    /// For each log, the start and the end of the part that the backup has.
     pub(super) parts: Vec<(Lsn, Lsn)>,
 }
 
@@ -136,7 +136,7 @@ impl Manifest {
         Self::decode(&block, &file.path())
     }
 
-    /// Completes a backup, all else of which is durable.
+    /// Writes the manifest, which completes the backup. Everything else must be durable already.
     pub(super) fn write(&self, disk: &dyn Disk) -> Result<()> {
         let file = disk.open(BACKUP_NEW, OpenMode::Existing)?;
         let mut block = AlignedBuf::zeroed(BLOCK_SIZE);

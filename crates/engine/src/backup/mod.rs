@@ -1,13 +1,14 @@
-//! Online backup, and restoring a database from one.
+//! Online backup, and restoring a database from a backup.
 //!
 //! # Backup
-//! A backup is a crash that is put off: the data file as it was at different moments, and the log
-//! that makes one state of it. After a checkpoint, pages are read from the data file while they are
-//! being written; one that was caught in the middle fails its checksum and is read again while
-//! nothing is written. Then everything logged by now is hardened and copied, from the beginning of
-//! what the checkpoint needs. By the WAL rule no page in the copy has a change that is not in that
-//! log, so recovery from the checkpoint makes the state at the end of the log of it, as after a
-//! crash at that moment. Transactions go on all the time; the log is not recycled meanwhile.
+//! A backup is a deferred crash: it holds the data file as it was at different moments, and the log
+//! that turns this into the state of one moment. After a checkpoint, the backup reads the pages of
+//! the data file while other threads write pages. A page that is caught in the middle of a write
+//! fails its checksum and is read again while no thread writes. Then the backup hardens everything
+//! logged so far and copies the log, from the beginning of the part that the checkpoint needs. By
+//! the WAL rule no page in the copy has a change that is not in that log. So recovery from the
+//! checkpoint produces the state at the end of that log, as after a crash at that moment.
+//! Transactions run all the time; the log is not recycled meanwhile.
 //!
 //! The manifest comes last, by a rename. A directory without it is no backup.
 //!
@@ -35,40 +36,41 @@ use crate::pool::PoolError;
 use crate::timestamp::Timestamp;
 use manifest::{BACKUP, BACKUP_NEW, Manifest};
 
-/// Pages copied at a time.
+/// Number of pages copied at a time.
 const CHUNK_PAGES: u64 = 128;
 
-/// How far a backup or a restore is.
+/// The progress of a backup or a restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyProgress {
-    /// Bytes of pages and log that have been copied.
+    /// Bytes of pages and log copied so far.
     pub copied: u64,
-    /// Bytes of pages there are; the log comes on top.
+    /// Total bytes of pages. The bytes of the log come in addition.
     pub pages: u64,
 }
 
-/// What a backup holds.
+/// The contents of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BackupReport {
-    /// What can be restored from it: this point (all records before this GSN), and with more log
-    /// any later one.
+    /// The earliest point that the backup can be restored to: it includes all records before this
+    /// GSN. With more log, any later point can be restored.
     pub end: Gsn,
     /// Pages copied.
     pub pages: u64,
-    /// Pages that were read again, because they were being written.
+    /// Pages that were read again because they were being written.
     pub read_again: u64,
     /// Bytes of log copied.
     pub log_bytes: u64,
-    /// When it was begun and when it was complete.
+    /// The times at which the backup was begun and complete.
     pub times: (Timestamp, Timestamp),
-    /// How long it took, in microseconds.
+    /// Duration of the backup, in microseconds.
     pub micros: u64,
 }
 
 impl Db {
-    /// Copies the database into the directory `path`, which is made if it is not there and has to
-    /// be empty, while transactions go on. What an interrupted backup has left there is replaced.
+    /// Copies the database into the directory `path` while transactions run. The directory is
+    /// created if necessary, and must otherwise be empty. Remains of an interrupted backup in it
+    /// are replaced.
     ///
     /// # Errors
     /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not
@@ -79,7 +81,7 @@ impl Db {
         self.backup_to(&disk, progress)
     }
 
-    /// As [`Db::backup`], into any kind of disk.
+    /// Copies the database as [`Db::backup`] does, to any kind of disk.
     ///
     /// # Errors
     /// As [`Db::backup`].
@@ -92,7 +94,7 @@ impl Db {
         let begun = Timestamp::now();
         // Redo may rebuild pages that cannot be read.
         engine.finish_redo(&AtomicBool::new(false))?;
-        // First: of what the checkpoint needs nothing must go.
+        // Before the checkpoint, so that no log that the checkpoint needs is recycled.
         let hold = engine.scheme().hold_logs();
         engine.checkpoint()?;
         let control = engine.control.lock().control;
@@ -148,7 +150,7 @@ impl Copier<'_> {
                     PoolError::Disk(error) => failed(error),
                     other => other.into(),
                 })?;
-            // What was never written stays a hole.
+            // A page that was never written stays a hole.
             if bytes.iter().any(|byte| *byte != 0) {
                 copy.write_at(&[bytes], at * PAGE_SIZE as u64).map_err(failed)?;
             }
@@ -159,8 +161,8 @@ impl Copier<'_> {
         Ok(read_again)
     }
 
-    /// Hardens everything logged by now and copies each log from its position on; returns the GSN
-    /// behind what counts, and where the copies end.
+    /// Hardens everything logged so far and copies each log from its position on. Returns the GSN
+    /// up to which records count, and the ends of the copies.
     fn copy_logs(&self, hold: &LogHold, from: &[Lsn], progress: &mut dyn FnMut(u64)) -> Result<(Gsn, Vec<Lsn>)> {
         let last = self.engine.scheme().harden_all().map_err(|error| self.engine.note(error))?;
         let end = Gsn::new(last.get() + 1);
@@ -173,8 +175,8 @@ impl Copier<'_> {
     }
 }
 
-/// Marks an empty directory, or one with what an interrupted backup has left, as that of a backup
-/// under way.
+/// Marks the directory of a backup that is being taken. The directory must be empty, or hold the
+/// remains of an interrupted backup.
 fn prepare(disk: &dyn Disk) -> Result<()> {
     let prepared = || -> Result<()> {
         let log = first_log(disk)?;
@@ -191,7 +193,7 @@ fn prepare(disk: &dyn Disk) -> Result<()> {
     prepared().map_err(of_copy)
 }
 
-/// The first directory of a log that there is.
+/// Returns the first log directory that exists.
 fn first_log(disk: &dyn Disk) -> Result<Option<String>> {
     for log in log_directories() {
         if disk.exists(&log)? {
@@ -201,7 +203,8 @@ fn first_log(disk: &dyn Disk) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// A disk failed that a copy is read from or written to; the database is none the worse for it.
+/// Returns the error for a failed disk that a copy is read from or written to. The failure does not
+/// affect the database.
 fn failed(error: DiskError) -> Error {
     match Error::from(error) {
         Error::Io { reason } | Error::Full { reason } | Error::TooManyFiles { reason } => Error::CopyFailed { reason },
@@ -209,7 +212,7 @@ fn failed(error: DiskError) -> Error {
     }
 }
 
-/// As [`failed`], for what has become an error of the engine.
+/// Converts an error of the engine as [`failed`] converts an error of the disk.
 fn of_copy(error: Error) -> Error {
     match error {
         Error::Io { reason } | Error::Full { reason } | Error::TooManyFiles { reason } => Error::CopyFailed { reason },

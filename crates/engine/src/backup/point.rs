@@ -1,17 +1,17 @@
-//! The point that a database is restored to, and where that is in its logs.
+//! The point that a database is restored to, and the address of that point in each log.
 //!
-//! Nothing lies between the point and the end of the backup that is not in the log; before the end
-//! of the backup, pages may have changes from behind the point. So the point is not before the end
-//! of the backup. A time stands for the first commit record with a later stamp, and all that
-//! follows it, in the order of the log. Behind the last commit nothing tells how late it was when
-//! the log ended, so the log has to have a later commit.
+//! The log has every record between the point and the end of the backup. Before the end of the
+//! backup, pages may have changes that are later than the point. So the point must not be before
+//! the end of the backup. A time stands for the first commit record with a later stamp, and for all
+//! records after that one, in the order of the log. The log does not tell how much time passed
+//! after its last commit. So the log must have a commit that is later than the requested time.
 //!
 //! # Several logs
-//! The order is that of GSNs. What there is of the logs need not reach the same one: they count up
-//! to the GSN up to which none lacks anything, which synchronizations tell, as at opening. What the
-//! archive has was complete before it got there. Logs that were left by a crash may have more,
-//! which does not count. If they were left while they were being cut, their control file tells
-//! where; synchronizations no longer do for certain.
+//! The order is that of GSNs. The available parts of the logs need not reach the same GSN. They
+//! count up to the GSN up to which no log lacks a record; sync records tell that GSN, as at
+//! opening. A part of a log was complete before it reached the archive. Logs that a crash left may
+//! have more records, which do not count. If a crash left the logs while they were being cut, their
+//! control file tells the GSN; sync records no longer tell it reliably.
 
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{Cut, LogChain, RecordRef, complete_up_to};
@@ -20,33 +20,33 @@ use crate::error::{Error, Result};
 use crate::record::{Kind, Reader};
 use crate::timestamp::Timestamp;
 
-/// How much of the log is replayed.
+/// How much of the log a restore replays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RestoreTo {
-    /// All there is (default).
+    /// All of the log (default).
     #[default]
     End,
     /// All records before this GSN.
     Gsn(Gsn),
-    /// Everything before the first commit that is later than this.
+    /// All records before the first commit that is later than this time.
     Time(Timestamp),
 }
 
-/// A point that can be restored to.
+/// A point that a database can be restored to.
 #[derive(Debug)]
 pub(super) struct Point {
-    /// What is restored is before this GSN.
+    /// Records before this GSN are restored.
     pub(super) end: Gsn,
-    /// Where each log is to end.
+    /// The end of each log.
     pub(super) ends: Vec<Lsn>,
     /// Commits between the end of the backup and the point.
     pub(super) commits: u64,
-    /// When the last commit before the point was, if the log says so.
+    /// The time of the last commit before the point, if the log has it.
     pub(super) last_commit: Option<Timestamp>,
 }
 
 impl Point {
-    /// In a database's only log.
+    /// Finds the point in a database's only log.
     pub(super) fn of_one(chain: &LogChain, backup_end: Gsn, to: RestoreTo) -> Result<Self> {
         let mut seen = Seen::new(backup_end);
         let cut = chain.find_cut(|record| {
@@ -78,8 +78,8 @@ impl Point {
         if is_reached { Ok(point) } else { Err(point.is_last_of(std::slice::from_ref(chain))) }
     }
 
-    /// In several logs. If those of the database itself are given, and were being cut when they
-    /// were left, `cut` tells behind which GSN.
+    /// Finds the point in several logs. If the database's own logs are given and a crash left them
+    /// while they were being cut, `cut` is the GSN after which they were cut.
     pub(super) fn of_several(chains: &[LogChain], backup_end: Gsn, to: RestoreTo, cut: Option<Gsn>) -> Result<Self> {
         let cut = cut.filter(|_| chains.iter().all(LogChain::reaches_end));
         let in_backup = Gsn::new(backup_end.get() - 1);
@@ -120,7 +120,7 @@ impl Point {
         if is_reached { Ok(point) } else { Err(point.is_last_of(chains)) }
     }
 
-    /// Why nothing behind this point can be restored.
+    /// Returns why no point after this one can be restored.
     fn is_last_of(&self, chains: &[LogChain]) -> Error {
         match chains.iter().find_map(|chain| Some((chain.log(), chain.gap()?))) {
             Some((log, segment)) => Error::LogGap { log, segment },
@@ -134,7 +134,7 @@ impl Point {
 struct Seen {
     backup_end: Gsn,
     commits: u64,
-    /// GSN and time of the last one that has a stamp.
+    /// GSN and time of the last commit that has a time stamp.
     last: Option<(Gsn, Timestamp)>,
 }
 
@@ -155,7 +155,7 @@ impl Seen {
     }
 }
 
-/// When the commit was, of a commit record that says so.
+/// Returns the time of a commit, from a commit record that has one.
 fn commit_time(record: &RecordRef<'_>) -> Option<Timestamp> {
     let is_stamped = record.kind == Kind::Commit as u8 && !record.payload.is_empty();
     is_stamped.then(|| Reader::new(record.payload).number().ok().map(Timestamp::from_micros)).flatten()

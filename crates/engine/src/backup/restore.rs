@@ -1,19 +1,19 @@
-//! Restoring a database from a backup, the log archive and what is left of the log.
+//! Restores a database from a backup, the log archive and the remaining log.
 //!
-//! Nothing is recovered here. A directory is made that looks as if the database had crashed when
-//! its log ended at the point asked for: the backup's pages, the log up to there, and a control
-//! file that names the checkpoint before the backup. Whoever opens it recovers it like any other:
-//! changes are repeated, and transactions undone that had not committed.
+//! A restore performs no recovery. It creates a directory that looks as if the database had crashed
+//! when its log ended at the requested point: the backup's pages, the log up to the point, and a
+//! control file that names the checkpoint before the backup. The first opening recovers this
+//! database like any other: it repeats changes, and rolls back transactions that had not committed.
 //!
-//! What comes out is another database, with an identity of its own, since it goes on otherwise than
-//! the one it was copied from (`duramen_wal::LogChain`): neither takes the other's log, and it
-//! needs an archive of its own.
+//! The result is another database with an identity of its own, because its history differs from
+//! that of the original from now on (`duramen_wal::LogChain`). Neither database accepts the other's
+//! log, and the new one needs an archive of its own.
 //!
-//! Where the logs are to end is found out first: see [`super::point`].
+//! The restore first finds the end of each log: see [`super::point`].
 //!
 //! # Interrupted
 //! A file `restoring` marks the target; the control file comes last. A target without a control
-//! file is no database, and is restored anew.
+//! file is no database, and the next restore starts over.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ use crate::page::{self, PageDefect};
 use crate::pool::Stamp;
 use crate::timestamp::Timestamp;
 
-/// Marks a directory that a database is being restored to.
+/// Name of the file that marks a directory to which a database is being restored.
 const RESTORING: &str = "restoring";
 
 /// A restore to be carried out.
@@ -54,26 +54,26 @@ pub struct Restore {
     to: RestoreTo,
 }
 
-/// What has been restored.
+/// The result of a restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RestoreReport {
-    /// Where the log ends now: every record before this GSN is there.
+    /// The end of the restored log: it has every record before this GSN.
     pub end: Gsn,
-    /// Commits in the log that is replayed, behind the end of the backup.
+    /// Commits in the replayed log after the end of the backup.
     pub commits: u64,
-    /// When the last commit was, if the log says so.
+    /// The time of the last commit, if the log has it.
     pub last_commit: Option<Timestamp>,
     /// Pages of the backup.
     pub pages: u64,
     /// Bytes of log.
     pub log_bytes: u64,
-    /// When the backup was begun and complete.
+    /// The times at which the backup was begun and complete.
     pub backup: (Timestamp, Timestamp),
 }
 
 impl Restore {
-    /// From the backup in the directory `path`.
+    /// Prepares a restore of the backup in the directory `path`.
     ///
     /// # Errors
     /// [`Error::NotABackup`] when there is no such directory.
@@ -81,12 +81,12 @@ impl Restore {
         Ok(Self::from_disk(existing(path.as_ref(), "backup")?))
     }
 
-    /// From the backup in `disk`.
+    /// Prepares a restore of the backup in `disk`.
     pub fn from_disk(disk: Arc<dyn Disk>) -> Self {
         Self { backup: disk, archive: None, log: None, to: RestoreTo::End }
     }
 
-    /// With the log archive in the directory `path`. The database may go on being archived
+    /// Adds the log archive in the directory `path`. The database may still write to the archive
     /// meanwhile.
     ///
     /// # Errors
@@ -95,14 +95,14 @@ impl Restore {
         Ok(self.archive_on(existing(path.as_ref(), "archive")?))
     }
 
-    /// With the log archive in `disk`.
+    /// Adds the log archive in `disk`.
     #[must_use]
     pub fn archive_on(self, disk: Arc<dyn Disk>) -> Self {
         Self { archive: Some(disk), ..self }
     }
 
-    /// With the log that is left in the database's own directory `path`, which nobody has open: for
-    /// the latest commits, which are not in the archive yet.
+    /// Adds the log that is left in the database's own directory `path`: it has the latest commits,
+    /// which are not in the archive yet. No process may have the database open.
     ///
     /// # Errors
     /// [`Error::NotABackup`] when there is no such directory.
@@ -110,27 +110,27 @@ impl Restore {
         Ok(self.log_on(existing(path.as_ref(), "database")?))
     }
 
-    /// As [`Restore::log`], in `disk`.
+    /// Adds the remaining log as [`Restore::log`] does, from `disk`.
     #[must_use]
     pub fn log_on(self, disk: Arc<dyn Disk>) -> Self {
         Self { log: Some(disk), ..self }
     }
 
-    /// Up to a point.
+    /// Sets the point to restore to.
     #[must_use]
     pub fn to(self, to: RestoreTo) -> Self {
         Self { to, ..self }
     }
 
-    /// Makes a database in the directory `path`, which is made if it is not there and has to be
-    /// empty, or to hold what an interrupted restore has left. The database is there when this
-    /// returns; its first opening recovers it.
+    /// Creates the database in the directory `path`. The directory is created if necessary.
+    /// Otherwise it must be empty, or hold the remains of an interrupted restore. The database
+    /// exists when this returns; its first opening recovers it.
     ///
     /// # Errors
-    /// - [`Error::NotABackup`], [`Error::NotEmpty`], [`Error::AlreadyOpen`]: it cannot be done from
-    ///   there, or to there.
-    /// - [`Error::BeforeBackup`], [`Error::BehindLog`], [`Error::LogGap`]: not to this point, with
-    ///   what is there.
+    /// - [`Error::NotABackup`], [`Error::NotEmpty`], [`Error::AlreadyOpen`]: the source or the
+    ///   target cannot be used.
+    /// - [`Error::BeforeBackup`], [`Error::BehindLog`], [`Error::LogGap`]: the point cannot be
+    ///   restored from the available pieces.
     /// - [`Error::Corrupt`], [`Error::WrongVersion`], [`Error::NotADatabase`] for pieces that
     ///   cannot be used.
     /// - [`Error::CopyFailed`] when a disk fails or is full.
@@ -140,7 +140,7 @@ impl Restore {
         self.into_disk(&disk, progress)
     }
 
-    /// As [`Restore::into_directory`], on any kind of disk.
+    /// Creates the database as [`Restore::into_directory`] does, on any kind of disk.
     ///
     /// # Errors
     /// As [`Restore::into_directory`].
@@ -168,7 +168,7 @@ impl Restore {
             let reason = format!("there is no {}; put it back, or leave the log out", missing.log());
             return Err(Error::NotADatabase { path: log.location().into(), reason });
         }
-        // Before anything is written: a point that is not to be had is known by now.
+        // Before anything is written, so that a point that cannot be restored leaves no trace.
         let point = match &chains[..] {
             [only] => Point::of_one(only, manifest.end, self.to)?,
             several => Point::of_several(several, manifest.end, self.to, self.cut_at(&control)?)?,
@@ -191,8 +191,8 @@ impl Restore {
             before += written;
         }
         target.sync_directory("")?;
-        // Several logs have been cut, so that opening must not look for what synchronizations name
-        // behind the cut.
+        // Several logs have been cut, so opening must not expect the records after the cut that
+        // sync records name.
         let logs = match control.logs.count {
             1 => control.logs,
             _ => SeveralLogs { complete: Gsn::new(point.end.get() - 1), is_cutting: true, ..control.logs },
@@ -210,7 +210,8 @@ impl Restore {
         })
     }
 
-    /// If the logs that are given were being cut when they were left: behind which GSN.
+    /// Returns the GSN after which the given logs were being cut, if a crash left them in that
+    /// state.
     fn cut_at(&self, of: &Control) -> Result<Option<Gsn>> {
         let Some(log) = &self.log else { return Ok(None) };
         let refuse = |reason: String| Err(Error::NotADatabase { path: log.location().into(), reason });
@@ -247,7 +248,7 @@ fn existing(path: &Path, what: &str) -> Result<Arc<dyn Disk>> {
     Ok(Arc::new(RealDisk::open(path, RealDiskOptions::default()).map_err(|error| of_copy(error.into()))?))
 }
 
-/// Refuses a directory that holds anything but what an interrupted restore has left.
+/// Refuses a directory that holds anything but the remains of an interrupted restore.
 fn check_target(target: &dyn Disk) -> Result<()> {
     let in_use = |found: &str| Err(Error::NotEmpty { path: target.location().into(), found: found.to_owned() });
     if target.exists(CONTROL)? {
@@ -262,7 +263,7 @@ fn check_target(target: &dyn Disk) -> Result<()> {
     target.list("")?.first().map_or(Ok(()), |name| in_use(name))
 }
 
-/// Makes the target empty but for the mark.
+/// Empties the target except for the marker.
 fn mark(target: &dyn Disk) -> Result<()> {
     if target.exists(RESTORING)? {
         return clear(target);
@@ -271,7 +272,7 @@ fn mark(target: &dyn Disk) -> Result<()> {
     Ok(target.sync_directory("")?)
 }
 
-/// Copies the backup's pages, each of which is checked.
+/// Copies the backup's pages, and checks each of them.
 fn copy_pages(backup: &dyn Disk, target: &dyn Disk, bytes: u64, mut progress: impl FnMut(u64)) -> Result<()> {
     let (from, to) = (backup.open(DATA, OpenMode::Existing)?, target.open(DATA, OpenMode::CreateNew)?);
     let mut buffer = AlignedBuf::zeroed(CHUNK_PAGES as usize * PAGE_SIZE);

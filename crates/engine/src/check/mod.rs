@@ -1,14 +1,13 @@
 //! The full structural check behind [`crate::Db::check`].
 //!
-//! The catalog's tree and the tree of every table are walked from their roots (`tree.rs`), with the
-//! overflow values that leaves refer to (`overflow_chain.rs`); what was reached is then compared
-//! with the allocation bitmaps (`space.rs`). Each page is copied under a shared latch that is let
-//! go before the next page is latched, so the check holds nobody up for long. It takes no locks:
-//! the caller sees to it that nobody writes meanwhile.
+//! The check walks the catalog's tree and the tree of every table from their roots (`tree.rs`),
+//! with the overflow values that leaves refer to (`overflow_chain.rs`). It then compares the
+//! reached pages with the allocation bitmaps (`space.rs`). It copies each page under a shared latch
+//! and releases that latch before it latches the next page, so it does not delay other threads for
+//! long. It takes no locks: the caller must make sure that no transaction writes meanwhile.
 //!
-//! What is wrong goes into the report and the check goes on; where a page cannot be read or
-//! trusted, what lies below it stays unknown. Only a failure of the disk itself ends the check
-//! early.
+//! The check adds each problem to the report and goes on. If a page cannot be read or trusted, the
+//! pages below it stay unknown. Only a failure of the disk itself ends the check early.
 
 mod overflow_chain;
 mod space;
@@ -35,52 +34,52 @@ use crate::storage::store::Store;
 
 use space::Reached;
 
-/// Most problems that a report spells out; of the rest it gives the number.
+/// Largest number of problems that a report describes; it only counts the rest.
 const MAX_PROBLEMS: usize = 1000;
 
-/// What [`crate::Db::check`] found.
+/// The result of [`crate::Db::check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Number of tables, the catalog not counted.
     pub tables: u64,
     /// Pages in use that were reached: the nodes of all trees, the catalog's included, the pages of
-    /// overflow values, the allocation bitmaps, and pages that are still to be given back.
+    /// overflow values, the allocation bitmaps, and pages that are still to be freed.
     pub pages: u64,
     /// Records of all tables. Deleted ones and those of the catalog are not counted.
     pub records: u64,
     /// Deleted records of all tables that still occupy space. They are removed as soon as no
     /// transaction needs them.
     pub ghosts: u64,
-    /// Pages that the data file, as long as it is now, has room for and that the allocation bitmaps
-    /// do not say are in use.
+    /// Pages within the present length of the data file that the allocation bitmaps do not mark as
+    /// used.
     pub free_pages: u64,
-    /// What is wrong, a sentence each, with the place. Empty for a healthy database. Of more than a
-    /// thousand problems the last entry gives the number.
+    /// The problems, a sentence each, with the page or file concerned. Empty for a healthy
+    /// database. If there are more than a thousand problems, the last entry gives the number of the
+    /// others.
     pub problems: Vec<String>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Returns whether the check found no problem.
     pub fn is_ok(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
-/// Checks the whole database. No transaction may be writing meanwhile.
+/// Checks the whole database. No transaction may write meanwhile.
 pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     engine.health.check_process()?;
     if engine.health.is_closed() {
         return Err(Error::Closed);
     }
-    // Both may change how many pages there are. A failure has put the database out of service; what
-    // is there can be examined all the same.
+    // Both calls may change the number of pages. A failure has put the database out of service, but
+    // its present state can still be examined.
     let _ = engine.finish_in_doubt(&AtomicBool::new(false));
     engine.retry_deferred_frees();
     let data = engine.disk.open(DATA, OpenMode::Existing).map_err(|error| engine.note(error.into()))?;
     let file_pages = data.len().map_err(|error| engine.note(error.into()))? / PAGE_SIZE as u64;
     let mut checker = Checker::new(&engine.store, data.path());
-    // Pages that a committed transaction could not give back yet, for want of log space, are no
-    // leak.
+    // Pages that a committed transaction could not free yet, for lack of log space, are no leak.
     match engine.freeing().pages() {
         Ok(pages) => checker.expect_unused(&pages),
         Err(Error::Corrupt { reason, .. }) => {
@@ -92,7 +91,7 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     Ok(checker.into_report())
 }
 
-/// A check under way.
+/// The state of a running check.
 struct Checker<'s> {
     store: &'s Store,
     /// Path of the data file.
@@ -101,8 +100,8 @@ struct Checker<'s> {
     /// Problems beyond [`MAX_PROBLEMS`].
     unlisted: u64,
     reached: Reached,
-    /// Whether something could not be followed, so that pages may be in use without having been
-    /// reached.
+    /// Whether the check could not follow a reference, so that pages may be in use without having
+    /// been reached.
     severed: bool,
 }
 
@@ -112,7 +111,7 @@ impl<'s> Checker<'s> {
         Self { store, file, report: CheckReport::default(), unlisted: 0, reached, severed: false }
     }
 
-    /// Pages that are allocated although nothing uses them.
+    /// Marks pages as reached that are allocated although no structure uses them.
     fn expect_unused(&mut self, pages: &[PageId]) {
         for &page in pages {
             self.reached.mark(page);
@@ -173,7 +172,7 @@ impl<'s> Checker<'s> {
         tables
     }
 
-    /// Takes note of something wrong with a page.
+    /// Adds a problem of a page to the report.
     fn problem(&mut self, page: PageId, what: impl fmt::Display) {
         if self.report.problems.len() == MAX_PROBLEMS {
             self.unlisted += 1;
@@ -183,14 +182,15 @@ impl<'s> Checker<'s> {
         self.report.problems.push(format!("{page} in `{}` at byte {offset}: {what}", self.file));
     }
 
-    /// As [`Self::problem`], for one that keeps the check from following what the page leads to.
+    /// Reports as [`Self::problem`] does, for a problem that keeps the check from following the
+    /// page's references.
     fn dead_end(&mut self, page: PageId, what: impl fmt::Display) {
         self.severed = true;
         self.problem(page, what);
     }
 
-    /// A copy of a page; `None`, and a problem, when it is damaged. `user` says what the page is
-    /// part of.
+    /// Returns a copy of a page; returns `None` and reports a problem when the page is damaged.
+    /// `user` names the structure that the page is part of.
     fn read(&mut self, id: PageId, user: &str) -> Result<Option<Vec<u8>>> {
         match self.store.pool.shared(id) {
             Ok(page) => Ok(Some(page.to_vec())),
@@ -203,7 +203,7 @@ impl<'s> Checker<'s> {
     }
 }
 
-/// What is wrong with a page that could not be read, unless the failure is the disk's.
+/// Returns the description of a page that could not be read, or the error if the disk failed.
 fn damage(error: PoolError) -> Result<String> {
     match error {
         PoolError::Corrupt { defect, .. } => Ok(defect),

@@ -1,4 +1,4 @@
-//! The pages of overflow values.
+//! Checks the pages of overflow values.
 
 use duramen_types::{MAX_VALUE_LEN, PAGE_SIZE, PageId, TableId};
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::page::{self, PAGE_HEADER_SIZE, PageBytes, PageType};
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
-/// The header of an overflow page, behind the one that all pages share.
+/// The header of an overflow page, after the header that all pages share.
 ///
 /// | offset | size | field |
 /// |---|---|---|
@@ -30,7 +30,7 @@ const LINK_SIZE: usize = 24;
 const _: () = assert!(PAGE_HEADER_SIZE + LINK_SIZE + PAGE_CONTENT == PAGE_SIZE);
 
 impl Link {
-    /// Reads the header, whatever the page is; never panics.
+    /// Reads the header, whatever the type of the page; never panics.
     pub(crate) fn read(page: &[u8]) -> Self {
         Self {
             next: PageId::new(page.u64_at(PAGE_HEADER_SIZE)),
@@ -41,13 +41,14 @@ impl Link {
     }
 }
 
-/// Bytes of the value in the page at `place` of its chain: every page but the last is full.
+/// Returns the length of the part of the value in the page at `place` of its chain: every page but
+/// the last is full.
 fn expected_length(reference: Reference, place: usize) -> usize {
     (reference.len as usize).saturating_sub(place * PAGE_CONTENT).min(PAGE_CONTENT)
 }
 
 impl Checker<'_> {
-    /// Checks an overflow value; `owner` says whose it is.
+    /// Checks an overflow value; `owner` names the record it belongs to.
     pub(super) fn check_chain(&mut self, owner: &str, table: TableId, reference: Reference) -> Result<()> {
         if reference.len as usize > MAX_VALUE_LEN {
             self.dead_end(reference.head, format_args!("{owner}: a value cannot have {} bytes", reference.len));

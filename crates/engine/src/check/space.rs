@@ -1,4 +1,4 @@
-//! The pages that were reached, against the pages that are taken.
+//! Compares the reached pages with the allocated pages.
 
 use std::ops::RangeInclusive;
 
@@ -9,20 +9,20 @@ use crate::error::Result;
 use crate::page::bitmap::{self, GROUP_PAGES};
 use crate::page::{self, PAGE_HEADER_SIZE, PageType};
 
-/// Where the bits of a bitmap page begin.
+/// Offset of the bits in a bitmap page.
 const BITS: usize = PAGE_SIZE - (GROUP_PAGES / 8) as usize;
 
 /// A set of pages, as large as the allocation bitmaps.
 pub(super) struct Reached(Vec<u64>);
 
-/// What adding a page to a set came to.
+/// The outcome of adding a page to a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
-    /// It was not in the set.
+    /// The page was not in the set.
     New,
-    /// It was.
+    /// The page was in the set already.
     Again,
-    /// There is no place for it.
+    /// The page number is beyond the set.
     Outside,
 }
 
@@ -50,7 +50,7 @@ impl Reached {
 }
 
 impl Checker<'_> {
-    /// Checks the bitmaps and compares them with what was reached. `file_pages` is the length of
+    /// Checks the bitmaps and compares them with the reached pages. `file_pages` is the length of
     /// the data file.
     pub(super) fn check_space(&mut self, file_pages: u64) -> Result<()> {
         let groups = self.store.space.groups();
@@ -66,7 +66,7 @@ impl Checker<'_> {
         for group in 0..groups {
             let id = bitmap::bitmap_page(group);
             let Some(bytes) = self.read_bitmap(id)? else {
-                // Nothing is known of the group; what may be in use is not called free.
+                // The group's state is unknown; pages that may be in use are not counted as free.
                 taken_in_file += file_pages.saturating_sub(group * GROUP_PAGES).min(GROUP_PAGES);
                 continue;
             };
@@ -106,7 +106,7 @@ impl Checker<'_> {
         self.problem(PageId::new(first), format_args!("{what}{doubt}"));
     }
 
-    /// A bitmap page; `None`, and a problem, when it is none.
+    /// Returns a bitmap page; returns `None` and reports a problem when the page is no bitmap.
     fn read_bitmap(&mut self, id: PageId) -> Result<Option<Vec<u8>>> {
         let Some(bytes) = self.read(id, "allocation bitmap")? else { return Ok(None) };
         let defect = if page::page_type(&bytes) != Some(PageType::Bitmap) {

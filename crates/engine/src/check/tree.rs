@@ -1,5 +1,5 @@
-//! Walking a tree: every node is well-formed, the one its parent means, and covers what its parent
-//! says.
+//! Walks a tree and checks each node: it is well-formed, it is the node that its parent names, and
+//! it covers the key range that its parent gives it.
 
 use duramen_types::PageId;
 
@@ -11,33 +11,33 @@ use crate::page::{self, Node, SlotFlags};
 use crate::record::Tree;
 use crate::storage::overflow::Reference;
 
-/// What a node's parent says about it.
+/// What a node's parent says about the node.
 struct Expected<'p> {
     id: PageId,
-    /// Its level, and the fences that its parent's separators make. A root has no parent and no
-    /// fences; it may be at any level.
+    /// The node's level, and the fences that its parent's separators set. A root has no parent and
+    /// no fences, and may be at any level.
     level: Option<u8>,
     lower: Option<&'p [u8]>,
     upper: Option<&'p [u8]>,
 }
 
-/// A tree under examination.
+/// A tree that is being checked.
 struct Subject<'t, F> {
-    /// For messages.
+    /// The tree's name in messages.
     name: &'t str,
     tree: Tree,
-    /// Gets the keys and values of all inline records.
+    /// Called with the keys and values of all inline records.
     visit: F,
 }
 
 impl Checker<'_> {
-    /// Checks a tree; `visit` gets the records that are whole in their leaves.
+    /// Checks a tree; calls `visit` for the records that are whole in their leaves.
     pub(super) fn check_tree(&mut self, name: &str, tree: Tree, visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let root = Expected { id: tree.root, level: None, lower: None, upper: None };
         self.check_node(&mut Subject { name, tree, visit }, &root)
     }
 
-    /// Checks the tree from a node down. As levels decrease on the way, the recursion ends.
+    /// Checks the tree from a node down. Levels decrease on the way, so the recursion ends.
     fn check_node<F>(&mut self, subject: &mut Subject<'_, F>, expected: &Expected<'_>) -> Result<()>
     where
         F: FnMut(&[u8], &[u8]),
@@ -104,7 +104,7 @@ impl Checker<'_> {
         for slot in 0..node.slot_count() {
             let flags = node.flags(slot);
             if flags.contains(SlotFlags::GHOST) {
-                // Its value, if it was a large one, is given back with the deletion.
+                // The deletion has freed the record's value, if it was a large one.
                 self.report.ghosts += 1;
                 continue;
             }
@@ -124,7 +124,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether the page is a well-formed node, and the one that its parent means.
+/// Checks that the page is a well-formed node, and the node that its parent names.
 fn identify(bytes: &[u8], tree: Tree, expected: &Expected<'_>) -> Result<(), String> {
     page::check(bytes)?;
     if page::page_id(bytes) != expected.id {

@@ -1,4 +1,4 @@
-//! When checkpoints are taken, and the thread that has them taken.
+//! The schedule of checkpoints, and the thread that takes them.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::thread::{self, JoinHandle, Parker};
@@ -7,12 +7,12 @@ use duramen_types::Gsn;
 
 use crate::maintenance::Maintenance;
 
-/// Decides when checkpoints are taken, and has them taken one at a time.
+/// Decides when a checkpoint is due, and takes one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpointer {
-    /// Held while a checkpoint is taken. Inside: the log space set aside for the next one.
+    /// Locked while a checkpoint is taken. Holds the log space reserved for the next one, in bytes.
     running: Mutex<u64>,
-    /// The next checkpoint is due when the log has reached this GSN.
+    /// The next checkpoint is due when the log reaches this GSN.
     due: AtomicU64,
     parker: Arc<Parker>,
     stop: Arc<AtomicBool>,
@@ -20,7 +20,7 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts the thread that has checkpoints taken when they are due.
+    /// Starts the thread that takes checkpoints when they are due.
     pub(crate) fn start(&self, maintenance: Weak<dyn Maintenance>) -> std::io::Result<()> {
         let (parker, stop) = (Arc::clone(&self.parker), Arc::clone(&self.stop));
         let thread = thread::spawn("duramen-checkpoint", move || {
@@ -30,8 +30,8 @@ impl Checkpointer {
                     return;
                 }
                 let Some(maintenance) = maintenance.upgrade() else { return };
-                // A failure of the disk has put the database out of service; a full log is the
-                // writers' to report.
+                // A failed disk has put the database out of service; a full log is reported to the
+                // writers.
                 let _ = maintenance.checkpoint();
             }
         })?;
@@ -44,12 +44,12 @@ impl Checkpointer {
         self.stop.store(true, Ordering::Release);
         self.parker.unpark();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic in it has been printed; there is nothing to add.
+            // A panic in the thread has been printed; there is nothing to add.
             let _ = thread.join();
         }
     }
 
-    /// Wakes the thread when the log has grown enough.
+    /// Wakes the thread if the log has grown enough.
     #[inline]
     pub(crate) fn wake_if_due(&self, end: Gsn) {
         let due = self.due.load(Ordering::Relaxed);
@@ -58,18 +58,18 @@ impl Checkpointer {
         }
     }
 
-    /// Has the next checkpoint taken when the log has reached `due`.
+    /// Makes the next checkpoint due when the log reaches `due`.
     pub(super) fn set_due(&self, due: Gsn) {
         self.due.store(due.get(), Ordering::Relaxed);
     }
 
-    /// Makes the caller the one that takes a checkpoint; what it gets is the log space that is set
-    /// aside for that.
+    /// Makes the caller the only thread that takes a checkpoint. Returns the log space that is
+    /// reserved for it.
     pub(super) fn begin(&self) -> MutexGuard<'_, u64> {
         self.running.lock()
     }
 
-    /// Bytes of log that are set aside for checkpoints; `None` while one is being taken.
+    /// Returns the bytes of log that are reserved for checkpoints; `None` while one is being taken.
     pub(crate) fn reserved(&self) -> Option<u64> {
         self.running.try_lock().map(|standing| *standing)
     }

@@ -1,7 +1,7 @@
-//! The control file: the database's identity and the place of its latest checkpoint.
+//! The control file: the database's identity and the address of its latest checkpoint.
 //!
 //! Two slots of one block each are written alternately; the valid one with the higher sequence
-//! number counts. A torn write of one slot leaves the other.
+//! number counts. A torn write of one slot leaves the other intact.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -18,7 +18,7 @@
 //! | 80 | 8 | number of groups of pages that have a bitmap, at least; 0 is as good as 1 |
 //! | 88 | 2 | number of logs; 0 is as good as 1 |
 //! | 90 | 1 | partition of several logs: 0 transaction, 1 round-robin, 2 page |
-//! | 91 | 1 | 1 while several logs are being cut behind the GSN at 104 |
+//! | 91 | 1 | 1 while several logs are being cut after the GSN at 104 |
 //! | 92 | 1 | 1 if the database was closed in order, and nothing was written since |
 //! | 96 | 8 | several logs: GSN of the begin record |
 //! | 104 | 8 | several logs: GSN up to which all of them are complete |
@@ -26,8 +26,8 @@
 //! | 496 | 8 | generation of the other files (see `generation.rs`); 0 if they have no stamps yet |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
-//! The rest of a block is zero. The fields at 92 and 496 are of version 3; before, version 1 was
-//! for one log and 2 for several.
+//! The rest of a block is zero. Version 3 added the fields at 92 and 496. Of the older versions,
+//! version 1 was for one log and version 2 for several.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, clock};
@@ -37,19 +37,19 @@ use duramen_wal::MAX_LOGS;
 use crate::error::{Error, Result};
 use crate::options::Partition;
 
-/// The format version that this program writes, and the highest that it reads.
+/// The format version that this program writes, and the highest version that it reads.
 pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// The lowest format version that this program reads.
 const OLDEST_VERSION: u32 = 1;
 
-/// From this version on, files have generations.
+/// The first version whose files have generations.
 const GENERATIONS_VERSION: u32 = 3;
 
-/// Name of the file.
+/// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
 
-/// Name under which it is made.
+/// Name of the control file while it is made.
 pub(crate) const CONTROL_NEW: &str = "control.new";
 
 const MAGIC: [u8; 8] = *b"DURAMEN\0";
@@ -60,42 +60,44 @@ const CRC: usize = 508;
 
 const _: () = assert!(LOGS + 24 + 16 * MAX_LOGS as usize <= GENERATION, "the places of all logs fit");
 
-/// What the control file says.
+/// The contents of the control file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Control {
     pub(crate) database: [u8; 16],
     pub(crate) sequence: u64,
-    /// Begin record of the latest complete checkpoint.
+    /// The begin record of the latest complete checkpoint.
     pub(crate) checkpoint: Lsn,
     /// Redo begins here at the earliest.
     pub(crate) redo: Gsn,
-    /// The log is needed from here on.
+    /// The start of the log that is still needed.
     pub(crate) oldest: Gsn,
     pub(crate) next_txn: TxnId,
-    /// When this was written, in microseconds since 1970.
+    /// The time of the write, in microseconds since 1970.
     pub(crate) written: u64,
-    /// So many groups of pages have an allocation bitmap, if not more.
+    /// At least this many groups of pages have an allocation bitmap.
     pub(crate) groups: u64,
-    /// What the other files are stamped with; 0 in a database of a format before there were stamps.
+    /// The generation that the other files are stamped with; 0 in a database whose format has no
+    /// stamps.
     pub(crate) generation: u64,
-    /// The database was closed in order, and nothing was written since.
+    /// Whether the database was closed in order, and nothing was written since.
     pub(crate) is_clean: bool,
     pub(crate) logs: SeveralLogs,
 }
 
-/// What the control file says of several logs. With one log there is nothing to say.
+/// The control file's data about several logs. A database with one log does not need it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SeveralLogs {
-    /// How many there are.
+    /// The number of logs.
     pub(crate) count: u16,
     pub(crate) partition: Partition,
-    /// They are being cut behind `complete`.
+    /// Whether the logs are being cut after `complete`.
     pub(crate) is_cutting: bool,
-    /// GSN of the checkpoint's begin record.
+    /// The GSN of the checkpoint's begin record.
     pub(crate) checkpoint: Gsn,
-    /// All of them are complete up to here.
+    /// The GSN up to which all logs are complete.
     pub(crate) complete: Gsn,
-    /// For each log: what was inserted before the checkpoint began ends here; redo reads from here.
+    /// For each log, the end of the records inserted before the checkpoint began, and the address
+    /// from which redo reads.
     pub(crate) places: [(Lsn, Lsn); MAX_LOGS as usize],
 }
 
@@ -110,8 +112,8 @@ impl SeveralLogs {
         places: [(Lsn::ZERO, Lsn::ZERO); MAX_LOGS as usize],
     };
 
-    /// `count` logs of a new database, whose first checkpoint begins at `begin` behind these
-    /// `tails`.
+    /// Returns the data for `count` logs of a new database, whose first checkpoint begins at
+    /// `begin`, after these `tails`.
     pub(crate) fn new(count: u16, partition: Partition, begin: Gsn, end: Gsn, tails: &[Lsn]) -> Self {
         if count == 1 {
             Self::ONE
@@ -120,7 +122,7 @@ impl SeveralLogs {
         }
     }
 
-    /// The same after a checkpoint from `begin` to `end`, which is hardened.
+    /// Returns the same data after a hardened checkpoint from `begin` to `end`.
     pub(crate) fn at_checkpoint(self, begin: Gsn, end: Gsn, tails: &[Lsn], redo: &[Lsn]) -> Self {
         if self.count == 1 {
             return self;
@@ -146,7 +148,7 @@ impl SeveralLogs {
         }
     }
 
-    /// Reads it; `None` when it makes no sense.
+    /// Reads the data from a slot; `None` when the values are impossible.
     fn decode(block: &[u8]) -> Option<Self> {
         let count = u16::from_le_bytes([block[LOGS], block[LOGS + 1]]).max(1);
         if count == 1 {
@@ -171,7 +173,7 @@ impl SeveralLogs {
     }
 }
 
-/// The open file and what it says.
+/// The open control file and its contents.
 #[derive(Debug)]
 pub(crate) struct ControlFile {
     file: Arc<dyn File>,
@@ -179,7 +181,8 @@ pub(crate) struct ControlFile {
 }
 
 impl Control {
-    /// For each log, where the records are that a checkpoint's tables need not have the effects of.
+    /// Returns, for each log, the address of the first record whose effects a checkpoint's tables
+    /// may lack.
     pub(crate) fn behind_checkpoint(&self) -> Vec<Lsn> {
         match self.logs.count {
             1 => vec![self.checkpoint],
@@ -187,7 +190,7 @@ impl Control {
         }
     }
 
-    /// GSN of the latest complete checkpoint's begin record.
+    /// Returns the GSN of the latest complete checkpoint's begin record.
     pub(crate) fn checkpoint_gsn(&self) -> Gsn {
         if self.logs.count == 1 { Gsn::new(self.checkpoint.get()) } else { self.logs.checkpoint }
     }
@@ -218,7 +221,7 @@ impl Control {
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads a slot; says why it cannot be used.
+    /// Reads a slot, or returns why it cannot be used.
     pub(crate) fn decode(block: &[u8]) -> std::result::Result<Self, Defect> {
         let half = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
@@ -265,8 +268,8 @@ pub(crate) enum Defect {
 }
 
 impl ControlFile {
-    /// Writes a new control file under a temporary name and renames it: with that, and not before,
-    /// there is a database.
+    /// Writes a new control file under a temporary name and renames it. The database exists from
+    /// the rename on.
     pub(crate) fn create(disk: &dyn Disk, mut control: Control) -> Result<Self> {
         if disk.exists(CONTROL_NEW)? {
             disk.remove(CONTROL_NEW)?;
@@ -286,8 +289,9 @@ impl ControlFile {
         Ok(Self { file: disk.open(CONTROL, OpenMode::Existing)?, control })
     }
 
-    /// Reads the control file of a database that is going to be used, locked before it is read: the
-    /// directory's lock does not keep out an opener that finds the same files elsewhere.
+    /// Opens the control file of a database that is about to be used. The file is locked before it
+    /// is read: the directory's lock does not keep out a program that reaches the same files
+    /// through another directory.
     pub(crate) fn open_for_use(disk: &dyn Disk) -> Result<Self> {
         let file = disk.open(CONTROL, OpenMode::Existing)?;
         file.lock()?;
@@ -309,19 +313,19 @@ impl ControlFile {
         }
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> &dyn File {
         &*self.file
     }
 
-    /// Makes what the file says durable: it can be read, but whoever wrote it may have seen the
-    /// write fail.
+    /// Makes the contents of the file durable again: the file can be read, but the process that
+    /// wrote it may have seen the write fail.
     pub(crate) fn resync(&mut self) -> Result<()> {
         self.put(self.control)
     }
 
-    /// Makes `control` durable as the latest. After an error the file still says what it said
-    /// before, or this.
+    /// Makes `control` the latest contents, durably. After an error the file holds either the
+    /// earlier contents or these.
     pub(crate) fn write(&mut self, control: Control) -> Result<()> {
         self.put(Control { sequence: self.control.sequence + 1, written: clock::wall_micros(), ..control })
     }
@@ -335,7 +339,7 @@ impl ControlFile {
     }
 }
 
-/// The two slots; of one that cannot be used, why.
+/// The two slots, or for each unusable slot the reason.
 type Slots<E> = [std::result::Result<Control, E>; 2];
 
 /// Opens the file and reads both slots.

@@ -1,19 +1,19 @@
-//! Generations: which files belong together.
+//! Generations: the files that belong together.
 //!
 //! Each file that is changed in place, and has no other mark of its time, carries a *stamp*: the
-//! database and a number, the generation. The control file names the generation that counts. It
-//! grows at each opening, checkpoint and clean close, in this order:
+//! database and a number, the generation. The control file names the current generation. The
+//! generation grows at each opening, checkpoint and clean close, in this order:
 //!
-//! 1. every file is stamped with the next generation, durably ([`Generations::stamp_next`]);
-//! 2. the control file names it, durably, together with the checkpoint that relies on what the
-//!    files hold by then.
+//! 1. Every file is stamped with the next generation, durably ([`Generations::stamp_next`]).
+//! 2. The control file names that generation, durably, together with the checkpoint that relies on
+//!    the present contents of the files.
 //!
-//! So a file is of the generation that the control file names or, if a crash came between the two
-//! steps, of the next one; the next opening stamps all of them before it changes anything. A copy
-//! of a file that has been put back is of an earlier generation unless it was taken since the last
-//! checkpoint, and then recovery brings it up to date as it does after a crash. One of any other
-//! generation is refused, by name, before anything in it is read: its pages look whole, and what
-//! they lack is not in the log any more.
+//! So a file has the generation that the control file names or, if a crash came between the two
+//! steps, the next one. The next opening stamps all files before it changes anything. A copy of a
+//! file that was put back has an earlier generation, unless it was taken since the last checkpoint.
+//! In that case recovery brings it up to date, as it does after a crash. Opening refuses a file of
+//! any other generation, by name, before it reads anything in it: the pages of such a file look
+//! whole, and the log no longer has the changes that they lack.
 //!
 //! | file | where the stamp is |
 //! |---|---|
@@ -21,11 +21,11 @@
 //! | `doublewrite` | its header (see `pool/doublewrite.rs`) |
 //! | rings in persistent memory | a word of their header (`duramen_wal`), which names the database as well |
 //!
-//! The log's own files need none: every record knows its place, and the control file names records
-//! that have to be there.
+//! The log's own files need no stamp: every record contains its own log address, and the control
+//! file names records that must exist.
 //!
-//! Databases of the formats before have no stamps: their control file names the generation 0, and
-//! nothing is compared until the first opening has stamped them.
+//! Databases of older formats have no stamps. Their control file names generation 0, and nothing is
+//! compared until the first opening has stamped the files.
 
 use duramen_io::File;
 use duramen_sync::Mutex;
@@ -38,7 +38,8 @@ use crate::pool::{REMEDY, Stamp};
 use crate::storage::store::Store;
 
 impl Control {
-    /// Checks that `file`, stamped so, is one of the files that this control file was written for.
+    /// Checks that `file`, which carries this stamp, is one of the files that this control file was
+    /// written for.
     ///
     /// # Errors
     /// [`Error::Corrupt`], which names the older one of the two.
@@ -70,7 +71,7 @@ impl Control {
         Ok(())
     }
 
-    /// As [`Control::check_stamp`], for a data file.
+    /// Checks the stamp of a data file as [`Control::check_stamp`] does.
     pub(crate) fn check_data(&self, data: &dyn File) -> Result<()> {
         if self.generation == 0 {
             return Ok(());
@@ -79,15 +80,15 @@ impl Control {
     }
 }
 
-/// Goes on from one generation to the next.
+/// Moves the files from one generation to the next.
 pub(crate) struct Generations<'e> {
     pub(crate) control: &'e Mutex<ControlFile>,
     pub(crate) store: &'e Store,
 }
 
 impl Generations<'_> {
-    /// Stamps every file with the next generation, which the control file is to name next. To be
-    /// called by one at a time.
+    /// Stamps every file with the next generation, which the caller then writes to the control
+    /// file. One thread at a time may call this.
     pub(crate) fn stamp_next(&self) -> Result<u64> {
         let stamp = self.next_stamp();
         self.store.pool.stamp(stamp)?;
@@ -101,7 +102,7 @@ impl Generations<'_> {
     }
 
     /// Begins the generation of an opening. The checkpoint stays the one that was found: whatever
-    /// the files hold by now, recovery from there goes on with it.
+    /// the files hold now, recovery from that checkpoint still works.
     pub(crate) fn begin(&self) -> Result<()> {
         let generation = self.stamp_next()?;
         let mut file = self.control.lock();
@@ -109,10 +110,10 @@ impl Generations<'_> {
         file.write(control)
     }
 
-    /// Has the control file say that the database was closed in order: no page is being written,
-    /// nor will be, so that opening needs nothing of the double-write area. To be called when all
-    /// is written, and the log closed. A ring may still be in use then: it is not given up if
-    /// somebody has committed meanwhile.
+    /// Marks the database as closed in order in the control file. No page is being written, nor
+    /// will be, so the next opening needs nothing from the double-write area. Must be called when
+    /// everything is written and the log is closed. A ring may still be in use then: it is not
+    /// given up if another thread has committed meanwhile.
     pub(crate) fn close(&self) -> Result<()> {
         let stamp = self.next_stamp();
         self.store.pool.stamp_last(stamp)?;

@@ -1,17 +1,17 @@
-//! Fuzzy checkpoints: they bound the log that recovery must read, while transactions go on.
+//! Fuzzy checkpoints: they bound the log that recovery must read, while transactions run.
 //!
-//! A checkpoint is a begin record; the transaction table and the dirty page table as they are found
-//! after it, in as many records as they take; an end record; and, once that is hardened, the begin
-//! record's LSN in the control file. Recovery takes the tables as the state at the begin record and
-//! applies to them all records from there on. Both tables may already contain the effects of such
-//! records; that does no harm. They never lack the effect of an earlier one: `txn_state/table.rs`
-//! and [`crate::pool::Pool::dirty_pages`] say why.
+//! A checkpoint is a sequence of records: a begin record; the transaction table and the dirty page
+//! table as they are after it, in as many records as needed; and an end record. Once the end record
+//! is hardened, the begin record's LSN goes into the control file. Recovery takes the tables as the
+//! state at the begin record and applies all records from there on. Both tables may already contain
+//! the effects of such records, which does no harm. They never lack the effect of an earlier
+//! record: `txn_state/table.rs` and [`crate::pool::Pool::dirty_pages`] say why.
 //!
-//! Where the database was opened before redo was done, pages that are still to be redone are dirty
-//! as well.
+//! If the database was opened before redo was complete, the pages that are still to be redone count
+//! as dirty too.
 //!
 //! The log is needed from the oldest change that a dirty page lacks on disk, and from the first
-//! record of the oldest transaction in the table; what lies below is recycled.
+//! record of the oldest transaction in the table. The log below both is recycled.
 
 mod checkpointer;
 pub(crate) mod control;
@@ -37,7 +37,7 @@ use control::{Control, ControlFile};
 use generation::Generations;
 use tables::{CheckpointEnd, ENTRIES, encode_pages, encode_txns};
 
-/// What a checkpoint is taken of, and by.
+/// The parts of the engine that a checkpoint works with.
 pub(crate) struct Checkpoint<'e> {
     pub(crate) disk: &'e dyn Disk,
     pub(crate) control: &'e Mutex<ControlFile>,
@@ -47,19 +47,19 @@ pub(crate) struct Checkpoint<'e> {
     pub(crate) failures: Failures<'e>,
     pub(crate) counters: &'e Counters,
     pub(crate) checkpointer: &'e Checkpointer,
-    /// The next one is due when the logs have grown by so many bytes.
+    /// The next checkpoint is due when the logs have grown by this many bytes.
     pub(crate) every: u64,
 }
 
 impl Checkpoint<'_> {
-    /// Takes it after writing out the pages that have been dirty since before the last one.
+    /// Takes a checkpoint after writing the pages that have been dirty since before the last one.
     pub(crate) fn take(&self) -> Result<()> {
         let mut standing = self.checkpointer.begin();
         let latest = self.control.lock().control.checkpoint_gsn();
         self.take_one(&mut standing, latest)
     }
 
-    /// Takes it after writing every dirty page out.
+    /// Takes a checkpoint after writing every dirty page.
     pub(crate) fn take_of_clean_pages(&self) -> Result<()> {
         let mut standing = self.checkpointer.begin();
         let end = self.store.scheme.end();
@@ -68,10 +68,10 @@ impl Checkpoint<'_> {
 
     fn take_one(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
         let taken = self.take_in_reservation(standing, flush_before);
-        // Time passes with the bytes of the busiest of several logs; the others may have as many.
+        // GSNs grow with the bytes of the busiest of several logs; the other logs may grow as much.
         let logs = u64::from(self.control.lock().control.logs.count);
         self.checkpointer.set_due(Gsn::new(self.store.scheme.end().get() + self.every.div_ceil(logs)));
-        // While nobody else can begin one.
+        // While no other thread can begin a checkpoint.
         taken.map_err(|error| self.failures.note(error))
     }
 
@@ -107,11 +107,12 @@ impl Checkpoint<'_> {
             self.log(standing, kind.record(payload), &mut Vec::new());
         }
         let next_txn = self.contexts.next_txn();
-        // Before the end record: a group that is counted here is in the log that is hardened next.
+        // Before the end record: every group counted here is in the log that is hardened next.
         let groups = self.store.space.groups();
         let end = CheckpointEnd { begin, next_txn }.encode();
-        // What the tables have seen, and what they lack because it was over, may be in any log. All
-        // of it is hardened with the end record if that has the higher GSN.
+        // The changes that the tables contain, and the ends of transactions that the tables
+        // therefore omit, may be in any log. All of them are hardened with the end record if it has
+        // the higher GSN.
         let seen = Gsn::new(self.store.scheme.end().get() - 1);
         let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
         let end = self.log(standing, end, &mut Vec::new());
@@ -130,7 +131,7 @@ impl Checkpoint<'_> {
         }
         self.counters.checkpoint_taken();
         self.store.scheme.recycle_below(oldest)?;
-        // For the next one, if there is room at once.
+        // Reserves log space for the next checkpoint, if some is free at once.
         let used = before.saturating_sub(*standing);
         if self.store.scheme.reserve(used).is_ok() {
             *standing += used;
@@ -138,17 +139,18 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
-    /// Checks that the database is still in its directory: what is moved away while it is open has
-    /// all that was acknowledged, and whoever looks for the database where it was must not take
-    /// what is there for it.
+    /// Checks that the database is still in its directory. A database that was moved away while it
+    /// was open has everything that was acknowledged. A program that looks for the database at the
+    /// old path must not mistake other files there for it.
     fn verify_files(&self) -> Result<()> {
         self.disk.verify_home()?;
         self.control.lock().file().verify_name()?;
         Ok(self.store.pool.verify_file()?)
     }
 
-    /// The dirty page table: pages that recovery has not redone yet, and those that are dirty in
-    /// the pool. In this order, for a page is dirty before it is no longer among the former.
+    /// Returns the dirty page table: the pages that recovery has not redone yet, then the pages
+    /// that are dirty in the pool. The order matters, because a page becomes dirty before it leaves
+    /// the first set.
     fn pages_to_redo(&self) -> Vec<(PageId, Gsn)> {
         let mut pages = self.store.pool.unredone_pages();
         if !pages.is_empty() {
@@ -158,16 +160,16 @@ impl Checkpoint<'_> {
             pages.clear();
         }
         pages.append(&mut self.store.pool.dirty_pages());
-        // Of a page that is in both, the lower GSN counts.
+        // For a page that is in both sets, the lower GSN counts.
         pages.sort_unstable();
         pages.dedup_by_key(|(page, _)| *page);
         pages
     }
 
-    /// Sees to it that log space for one checkpoint is set aside, before the checkpoint uses it: a
-    /// full log must never keep the checkpoint from being taken that would make room, and no
-    /// checkpoint may use room that others count on. How much one takes is not known before its
-    /// tables are; this is what it mostly takes.
+    /// Reserves log space for one checkpoint before the checkpoint uses it. A full log must never
+    /// prevent the checkpoint that would free space in it, and no checkpoint may use space that
+    /// other threads have reserved. The exact size is not known before the tables are collected;
+    /// this reserves the usual size.
     fn reserve_usual(&self, standing: &mut u64) -> Result<()> {
         let usual = (64 << 10) + 12 * self.store.pool.frames() as u64;
         if *standing <= usual / 2 {
@@ -175,7 +177,8 @@ impl Checkpoint<'_> {
         }
         let missing = usual.saturating_sub(*standing);
         match self.store.scheme.reserve(missing) {
-            // Most likely there is enough. The log is not to grow beyond its limit for this.
+            // The reserved space is probably enough. The log must not grow beyond its limit for
+            // this.
             Err(Error::Full { .. }) => return Ok(()),
             other => other?,
         }
@@ -183,8 +186,8 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
-    /// Sees to it that no less than `bytes` are set aside. The limit of the log must not stand in
-    /// the way of what makes room in it.
+    /// Ensures that at least `bytes` are reserved. The limit of the log must not prevent the
+    /// checkpoint that frees space in the log.
     fn reserve_at_least(&self, standing: &mut u64, bytes: u64) -> Result<()> {
         let missing = bytes.saturating_sub(*standing);
         if missing == 0 {
@@ -221,8 +224,8 @@ mod tests {
     use crate::options::Options;
     use crate::txn_state::table::{TxnEntry, TxnState};
 
-    /// Whatever a checkpoint logs, the segments reach as far as the log does and what others have
-    /// set aside.
+    /// Whatever a checkpoint logs, the segments reach as far as the log and the reservations of
+    /// other threads.
     #[test]
     fn tables_larger_than_usual_use_no_room_that_others_count_on() {
         let segment_bytes = 1 << 20;

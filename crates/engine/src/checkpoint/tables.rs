@@ -1,4 +1,4 @@
-//! The tables of a checkpoint, as its records have them.
+//! The tables of a checkpoint, as they are encoded in log records.
 
 use duramen_types::{Gsn, LogAddress, Lsn, PageId, TxnId};
 use duramen_wal::Inserted;
@@ -10,7 +10,7 @@ use crate::txn_state::table::{TxnEntry, TxnState};
 /// Entries of a table in one record.
 pub(super) const ENTRIES: usize = 400;
 
-/// What the end record says.
+/// The contents of the end record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckpointEnd {
     /// The begin record.
@@ -20,7 +20,7 @@ pub(crate) struct CheckpointEnd {
 }
 
 impl CheckpointEnd {
-    /// Longest encoding: two numbers of ten bytes.
+    /// Length of the longest encoding: two numbers of ten bytes.
     pub(super) const MAX_BYTES: usize = 20;
 
     pub(super) fn encode(self) -> Vec<u8> {
@@ -91,7 +91,8 @@ pub(crate) fn decode_pages(payload: &[u8]) -> Result<(Lsn, Vec<(PageId, Gsn)>), 
     Ok((begin, entries))
 }
 
-/// The records of the checkpoint that a new, empty database begins with; inserted by `log`.
+/// Inserts the records of the checkpoint that a new, empty database begins with; `log` inserts each
+/// record.
 pub(crate) fn first_checkpoint(mut log: impl FnMut(Kind, &[u8]) -> Inserted, next_txn: TxnId) -> (Inserted, Inserted) {
     let begin = log(Kind::CheckpointBegin, &[]);
     let end = log(Kind::CheckpointEnd, &CheckpointEnd { begin: begin.lsn, next_txn }.encode());

@@ -1,4 +1,4 @@
-//! The latest checkpoint: what the control file says, and the tables in the log.
+//! The latest checkpoint: the contents of the control file, and the tables in the log.
 
 use std::fmt;
 
@@ -13,74 +13,74 @@ use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::error::Result;
 use crate::record::Kind;
 
-/// Rows of a table that `Display` shows.
+/// Number of rows of a table that `Display` shows.
 const SHOWN: usize = 10;
 
-/// What an intact slot of the control file says.
+/// The contents of an intact slot of the control file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControlSlot {
-    /// Of the two slots, the one with the higher number counts.
+    /// The slot's sequence number. The slot with the higher number counts.
     pub sequence: u64,
     /// The database's identity.
     pub database: [u8; 16],
-    /// Begin record of the latest complete checkpoint.
+    /// The begin record of the latest complete checkpoint.
     pub checkpoint: Lsn,
     /// Redo begins here at the earliest.
     pub redo: Gsn,
-    /// The log is needed from here on.
+    /// The start of the log that is still needed.
     pub oldest: Gsn,
     /// No transaction number below this is given out again.
     pub next_txn: TxnId,
     /// When the slot was written, in microseconds since 1970.
     pub written: u64,
-    /// So many groups of pages have an allocation bitmap, if not more.
+    /// At least this many groups of pages have an allocation bitmap.
     pub groups: u64,
-    /// What the other files are stamped with; 0 in a database of a format before there were stamps.
+    /// The generation that the other files are stamped with; 0 in a database whose format has no
+    /// stamps.
     pub generation: u64,
     /// Whether the database was closed in order, and nothing was written since.
     pub is_clean: bool,
     /// Number of logs.
     pub logs: u16,
-    /// Of several logs, the GSN up to which all are complete.
+    /// With several logs, the GSN up to which all of them are complete.
     pub complete: Gsn,
 }
 
-/// A transaction that was not over at a checkpoint.
+/// A transaction that had not ended at a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfinishedTransaction {
-    /// Its number.
+    /// The transaction's number.
     pub txn: TxnId,
-    /// How far it was: `active`, or `committed` (pages were still to be given back).
+    /// The transaction's state: `active`, or `committed` (pages were still to be freed).
     pub state: &'static str,
-    /// Its first record.
+    /// The transaction's first record.
     pub first: Gsn,
-    /// Its latest record.
+    /// The transaction's latest record.
     pub last: LogAddress,
 }
 
 /// The tables of a checkpoint, from the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckpointTables {
-    /// The transactions that were not over.
+    /// The transactions that had not ended.
     pub transactions: Vec<UnfinishedTransaction>,
-    /// The pages that may have lacked changes in the data file, with the first change that each may
-    /// have lacked.
+    /// The pages that may have lacked changes in the data file, each with the first such change.
     pub dirty_pages: Vec<(PageId, Gsn)>,
-    /// Where the end record starts.
+    /// The address of the end record.
     pub end: Lsn,
 }
 
-/// The latest checkpoint of a database. Its `Display` is for people.
+/// The latest checkpoint of a database. `Display` formats it for human readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckpointReport {
-    /// The two slots of the control file; of a slot that cannot be used, the reason.
+    /// The two slots of the control file, or for each unusable slot the reason.
     pub slots: [Result<ControlSlot, String>; 2],
-    /// The tables; or why there are none to be read.
+    /// The tables, or the reason why they cannot be read.
     pub tables: Result<CheckpointTables, String>,
 }
 
 impl CheckpointReport {
-    /// The slot that counts, unless both are damaged.
+    /// Returns the slot that counts, unless both are damaged.
     pub fn current(&self) -> Option<&ControlSlot> {
         self.slots.iter().flatten().max_by_key(|slot| slot.sequence)
     }

@@ -1,4 +1,4 @@
-//! Log records in words.
+//! Describes log records in words.
 
 use duramen_types::{PAGE_SIZE, PageId};
 
@@ -12,10 +12,10 @@ use crate::record::{
 use crate::storage::overflow::Reference;
 use crate::timestamp::Timestamp;
 
-/// Entries of a checkpoint's table that are spelled out.
+/// Number of entries of a checkpoint's table that are spelled out.
 const ENTRIES: usize = 8;
 
-/// The name of a kind of record.
+/// Returns the name of a kind of record.
 pub(super) fn kind(raw: u8) -> String {
     let name = match Kind::from_u8(raw) {
         Some(Kind::Update) => "update",
@@ -34,8 +34,8 @@ pub(super) fn kind(raw: u8) -> String {
     name.to_owned()
 }
 
-/// What a record says. A payload that makes no sense is told as such, after what could be made of
-/// it.
+/// Describes the contents of a record. If a payload is malformed, the description says so after the
+/// part that could be decoded.
 pub(super) fn detail(kind: u8, flags: u8, page: PageId, payload: &[u8]) -> String {
     let mut parts = Vec::new();
     if let Err(Malformed) = parts_of(Kind::from_u8(kind), flags, page, payload, &mut parts) {
@@ -111,7 +111,7 @@ fn parts_of(
     Ok(())
 }
 
-/// The state of a transaction in a checkpoint.
+/// Returns the name of a transaction's state in a checkpoint.
 pub(super) fn txn_state(state: crate::txn_state::table::TxnState) -> &'static str {
     match state {
         crate::txn_state::table::TxnState::Active => "active",
@@ -163,7 +163,8 @@ fn undo(undo: Undo<'_>) -> String {
     }
 }
 
-/// The page that a bit of a bitmap stands for; a bit that cannot be is only a number.
+/// Returns the page that a bit of a bitmap stands for; for an impossible bit, returns only its
+/// number.
 fn bit_text(bitmap_page: PageId, bit: u32) -> String {
     let (group, _) = bitmap::locate(bitmap_page);
     match (group * bitmap::GROUP_PAGES).checked_add(bit.into()) {
@@ -179,12 +180,12 @@ fn value_text(value: &[u8], flags: SlotFlags) -> String {
     }
 }
 
-/// A reference to an overflow value.
+/// Describes a reference to an overflow value.
 pub(super) fn reference_text(reference: Reference) -> String {
     format!("{} bytes in chain {:#x} from {} on", reference.len, reference.chain, reference.head)
 }
 
-/// The flags of a slot, behind what they belong to.
+/// Returns the flags of a slot, as a suffix for the text before them.
 pub(super) fn flags_text(flags: SlotFlags) -> &'static str {
     match (flags.contains(SlotFlags::GHOST), flags.contains(SlotFlags::OVERFLOW)) {
         (false, false) => "",
@@ -245,7 +246,7 @@ mod tests {
             mut payload in prop::collection::vec(prop_oneof![0..12u8, any::<u8>()], 0..60),
         ) {
             detail(kind, flags, PageId::new(page), &payload);
-            // Behind what says how to undo it, so that the operations are reached.
+            // Behind the undo information, so that decoding reaches the operations.
             payload.splice(0..0, [3, 1]);
             prop_assert!(!detail(Kind::Update as u8, flags, PageId::new(page), &payload).is_empty());
         }

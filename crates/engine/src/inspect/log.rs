@@ -1,4 +1,4 @@
-//! The log, record by record.
+//! Reads the log, record by record.
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
@@ -12,23 +12,23 @@ use crate::error::{Error, Result};
 /// A record of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogEntry {
-    /// Where it starts.
+    /// The record's address.
     pub lsn: Lsn,
-    /// Its place in the order of all changes.
+    /// The record's position in the order of all changes.
     pub gsn: Gsn,
-    /// The transaction it belongs to, or zero.
+    /// The transaction that the record belongs to, or zero.
     pub txn: TxnId,
-    /// The page it changes, or zero when it changes none or several.
+    /// The page that the record changes, or zero if the record changes none or several.
     pub page: PageId,
-    /// The transaction's previous record, or zero.
+    /// The address of the transaction's previous record, or zero.
     pub prev: LogAddress,
-    /// What it is: `update`, `system`, `compensation`, `commit`, `end`, `free-on-commit`,
-    /// `checkpoint-begin`, `transaction-table`, `dirty-page-table`, `checkpoint-end`, or `unknown`
-    /// with a number.
+    /// The kind of the record: `update`, `system`, `compensation`, `commit`, `end`,
+    /// `free-on-commit`, `checkpoint-begin`, `transaction-table`, `dirty-page-table`,
+    /// `checkpoint-end`, or `unknown` with a number.
     pub kind: String,
-    /// Its length in bytes.
+    /// The record's length in bytes.
     pub length: u64,
-    /// What it says, in words.
+    /// The record's contents, in words.
     pub detail: String,
 }
 
@@ -38,22 +38,23 @@ pub struct LogEntries {
     scanner: Scanner,
     failed: bool,
     ring: Option<u64>,
-    /// Where the database is, for messages.
+    /// Path of the database, for messages.
     path: String,
 }
 
 impl LogEntries {
-    /// Where the next record starts; after the last one, the end of the log.
+    /// Returns the address of the next record; after the last record, the end of the log.
     pub fn position(&self) -> Lsn {
         self.scanner.position()
     }
 
-    /// Number of the ring in persistent memory that may hold the end of the log, which is not read.
+    /// Returns the number of the ring in persistent memory that may hold the end of the log. The
+    /// ring is not read.
     pub fn ring(&self) -> Option<u64> {
         self.ring
     }
 
-    /// Why there is no record at [`Self::position`], after the last one.
+    /// Returns why there is no record at [`Self::position`], after the last one.
     pub fn stopped_because(&self) -> Option<&str> {
         self.scanner.stopped_because()
     }
@@ -97,7 +98,7 @@ pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
     log_of(disk, LogId::ZERO, from)
 }
 
-/// As [`log()`], of one of several logs.
+/// Reads one of several logs as [`log()`] does.
 ///
 /// # Errors
 /// As [`log()`]; [`Error::NotADatabase`] when there is no such log.
@@ -109,7 +110,7 @@ pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogE
 fn open(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
     let reader = match ControlFile::open(&*disk) {
         Ok(file) => LogReader::open(&*disk, log, Some((file.control.database, file.control.logs.count)))?,
-        // The log's own segments say whose they are.
+        // The log's own segments name the database that they belong to.
         Err(Error::Corrupt { .. }) if log.is_zero() => LogReader::open(&*disk, log, None)?,
         Err(error) => return Err(error),
     };

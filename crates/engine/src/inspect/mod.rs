@@ -1,11 +1,11 @@
-//! Looking at a database's files: the log, single pages, the latest checkpoint, and the shape of a
+//! Inspects a database's files: the log, single pages, the latest checkpoint, and the shape of a
 //! table.
 //!
-//! [`log()`], [`page()`] and [`checkpoint()`] read the files of a database that nobody has open, as
-//! they are: nothing is recovered, nothing written, and no lock taken; the caller sees to it that
-//! nobody opens the database meanwhile. They are made for looking at damage, so they say what is
-//! wrong with what they find and show what can be read, whatever the bytes are. A page in the data
-//! file may be older than the log; recovery would bring it up to date.
+//! [`log()`], [`page()`] and [`checkpoint()`] read the files of a closed database as they are. They
+//! recover nothing, write nothing, and take no lock. The caller must make sure that no process
+//! opens the database meanwhile. These functions are made for the diagnosis of damage: they report
+//! each problem that they find and show what can be read, whatever the bytes are. A page in the
+//! data file may be older than the log; recovery would bring it up to date.
 //!
 //! [`table()`] works on an open database.
 

@@ -1,4 +1,4 @@
-//! One page of the data file.
+//! Reports on one page of the data file.
 
 use std::fmt;
 
@@ -14,28 +14,28 @@ use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::pool::Stamp;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
-/// What a page of the data file holds. Its `Display` is for people.
+/// The contents of a page of the data file. `Display` formats it for human readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageReport {
-    /// The page that was asked for.
+    /// The requested page.
     pub page: PageId,
-    /// Its type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, `stamp`, or `unknown` with a
+    /// The page's type: `free`, `bitmap`, `leaf`, `inner`, `overflow`, `stamp`, or `unknown` with a
     /// number.
     pub page_type: String,
-    /// Its height above the leaves of its tree.
+    /// The page's height above the leaves of its tree.
     pub level: u8,
-    /// The last log record applied to it.
+    /// The last log record applied to the page.
     pub gsn: Gsn,
-    /// The page number in its header.
+    /// The page number in the page's header.
     pub header_page: PageId,
-    /// The table it belongs to, or zero.
+    /// The table that the page belongs to, or zero.
     pub table: TableId,
-    /// Whether the checksum is that of the contents, and the page in its place.
+    /// Whether the checksum fits the contents and the page is at its own offset.
     pub checksum_ok: bool,
-    /// The checks it fails, in words. What is reported of a page that fails any is what its bytes
-    /// say, right or not.
+    /// The checks that the page fails, in words. For a page that fails any check, the report shows
+    /// the page's bytes as they are, right or wrong.
     pub defects: Vec<String>,
-    /// What it holds, line by line.
+    /// The page's contents, line by line.
     pub contents: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ fn report(id: PageId, bytes: &[u8]) -> PageReport {
     }
 }
 
-/// Fences and slots. Reads only what no bytes can lead out of the page.
+/// Describes fences and slots. Uses only reads that cannot leave the page, whatever its bytes are.
 fn node_lines(node: Node<&[u8]>) -> Vec<String> {
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! The shape of a table's tree.
+//! Measures the shape of a table's tree.
 
 use std::fmt;
 
@@ -26,12 +26,12 @@ pub struct LevelReport {
     pub fill: f64,
 }
 
-/// The shape of a table. Its `Display` is for people.
+/// The shape of a table. `Display` formats it for human readers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableReport {
     /// The table's name.
     pub name: String,
-    /// Its number.
+    /// The table's number.
     pub id: TableId,
     /// The levels of its tree, from the root down to the leaves.
     pub levels: Vec<LevelReport>,
@@ -39,16 +39,16 @@ pub struct TableReport {
     pub records: u64,
     /// Deleted records that still occupy space.
     pub ghosts: u64,
-    /// Values that lie in overflow pages.
+    /// Values that are stored in overflow pages.
     pub overflow_values: u64,
-    /// Bytes of these values.
+    /// Total bytes of these values.
     pub overflow_bytes: u64,
     /// Pages of these values.
     pub overflow_pages: u64,
 }
 
-/// Measures a table by reading its whole tree, but not the overflow values. No transaction may be
-/// writing to the table meanwhile.
+/// Measures a table by reading its whole tree, except for the overflow values. No transaction may
+/// write to the table meanwhile.
 ///
 /// # Errors
 /// [`Error::NoSuchTable`], [`Error::Closed`], [`Error::Corrupt`] and [`Error::Io`].

@@ -1,13 +1,13 @@
-//! Bytes and times as text.
+//! Formats bytes, times and log addresses as text.
 
 use std::fmt::Write as _;
 
 use duramen_types::LogAddress;
 
-/// Bytes of a key that are shown.
+/// Number of bytes of a key that are shown.
 const SHOWN: usize = 40;
 
-/// A key in hexadecimal, and as text when it is text, with its length. Long keys are cut.
+/// Formats a key in hexadecimal, and as text if it is text, with its length. Long keys are cut.
 pub(super) fn key(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(SHOWN)];
     let mut out = hex(shown);
@@ -21,7 +21,7 @@ pub(super) fn key(bytes: &[u8]) -> String {
     out
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("0x".to_owned(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
@@ -29,7 +29,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A time in microseconds since 1970 as date and time of day, UTC.
+/// Formats a time in microseconds since 1970 as date and time of day, UTC.
 pub(super) fn time(micros: u64) -> String {
     let seconds = micros / 1_000_000;
     let (year, month, day) = date(seconds / 86_400);
@@ -37,9 +37,9 @@ pub(super) fn time(micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The date `days` after 1970-01-01, in the Gregorian calendar: years are counted from March, so
-/// that a leap day is the last day of its year and the months' lengths repeat every five months
-/// (153 days).
+/// Returns the date `days` after 1970-01-01, in the Gregorian calendar. Years are counted from
+/// March, so that a leap day is the last day of its year and the months' lengths repeat every five
+/// months (153 days).
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468; // from 0000-03-01
     const ERA: u64 = 146_097; // days in 400 years
@@ -53,7 +53,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// A place in one of the logs; with one log there is nothing to say about which.
+/// Formats an address in one of the logs; with one log, the log is not named.
 pub(super) fn place(place: LogAddress) -> String {
     if place.log().is_zero() { place.lsn().to_string() } else { format!("{} of {}", place.lsn(), place.log()) }
 }

@@ -1,4 +1,4 @@
-//! Making a new database, in an order that leaves no doubt after a crash.
+//! Creates a new database, in an order that is unambiguous after a crash.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::Arc;
@@ -20,10 +20,11 @@ use crate::storage::free_space::blank_bitmap;
 /// Size of a new data file in pages.
 const INITIAL_PAGES: u64 = 128;
 
-/// The first transaction's number.
+/// The number of the first transaction.
 const FIRST_TXN: TxnId = TxnId::new(1);
 
-/// What the marker says. A crash may keep its name and lose its contents: an empty one counts, too.
+/// The marker's text. A crash may keep the marker's name and lose its contents, so an empty marker
+/// counts too.
 const MARKER: &[u8] = b"A Duramen database is being made here.\n";
 
 /// Marks the directory, durably, before anything else is put into it.
@@ -50,7 +51,7 @@ pub(super) fn is_marker(disk: &dyn Disk) -> Result<bool> {
     }
 }
 
-/// Makes a database in a directory that is empty but for the mark.
+/// Creates a database in a directory that is empty except for the marker.
 pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<()> {
     if !disk.exists(CREATING)? {
         mark(disk)?;
@@ -70,8 +71,8 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
         disk.open(name, OpenMode::CreateNew)?;
     }
 
-    // Persistent memory and the archive are taken when the database is opened: what is made here
-    // may have to be made again.
+    // Opening attaches persistent memory and the archive. The files created here may have to be
+    // created again.
     let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
     let logs = Log::create(shared, &on_files, database)?;
     let mut tails = Vec::new();

@@ -10,24 +10,24 @@ use duramen_wal::MAX_LOGS;
 use crate::checkpoint::control::CONTROL_NEW;
 use crate::error::{Error, Result};
 
-/// Pages.
+/// The pages.
 pub(crate) const DATA: &str = "data";
 /// Copies of the pages that are being written.
 pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
-/// Which versions pages have, at least. One that is not there is made; nothing is known then.
+/// The lowest version that each page can have. If the file is missing, opening creates an empty
+/// one.
 pub(super) const VERSIONS: &str = "versions";
 /// The log's directory.
 pub(crate) const LOG: &str = "log";
-/// Present while a database is being made.
+/// Marks a directory in which a database is being created.
 pub(super) const CREATING: &str = "creating";
 
-/// The directories that logs may be in.
+/// Returns the directories that logs may be in.
 pub(crate) fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 
-/// Refuses a path that names nothing: it would be an error of the system that names nothing,
-/// either.
+/// Refuses an empty path: the error of the operating system would name nothing either.
 pub(crate) fn named(path: &Path) -> Result<&Path> {
     if path.as_os_str().is_empty() {
         let reason = "it is empty; name a directory (`.` is the current one)".to_owned();
@@ -36,7 +36,7 @@ pub(crate) fn named(path: &Path) -> Result<&Path> {
     Ok(path)
 }
 
-/// Removes what an interrupted creation or copy has left, but for its mark.
+/// Removes what an interrupted creation or copy left, except for its marker.
 pub(crate) fn clear(disk: &dyn Disk) -> Result<()> {
     for log in log_directories() {
         if disk.exists(&log)? {
@@ -55,7 +55,8 @@ pub(crate) fn clear(disk: &dyn Disk) -> Result<()> {
     Ok(())
 }
 
-/// A number that tells this database's files from another's. It need not be secret, only different.
+/// Returns a number that distinguishes this database's files from those of any other database. It
+/// need not be secret, only different.
 pub(crate) fn new_identity(disk: &dyn Disk) -> [u8; 16] {
     let mut mix = u64::from(crc32c_append(0, disk.location().as_bytes()));
     let mut identity = [0; 16];

@@ -1,11 +1,11 @@
-//! Opening a database: what is in the directory decides what is done. `docs/recovery.md` has the
+//! Opens a database; the contents of the directory determine the steps. `docs/recovery.md` has the
 //! table.
 //!
-//! A database is made in steps that leave no doubt at any point: a file `creating` marks the
-//! directory first; then come the data file, the double-write area and the log; then, by a rename,
-//! the control file, with which the database exists; last the mark goes. A directory with the mark
-//! and no control file holds nothing and is made anew. One with data and neither is refused:
-//! something is missing that was there.
+//! A database is created in steps that are unambiguous at any point. A file `creating` first marks
+//! the directory. Then come the data file, the double-write area and the log. A rename then adds
+//! the control file; the database exists from then on. Last the marker is removed. A directory with
+//! the marker and without a control file holds nothing, and the database is created anew. A
+//! directory with data but with neither of the two is refused: a file that was there is missing.
 
 mod create;
 pub(crate) mod files;
@@ -27,7 +27,7 @@ use start::start;
 
 pub(crate) use files::named;
 
-/// Opens the database on `disk`, or makes one where nothing is.
+/// Opens the database on `disk`, or creates one if there is none.
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>> {
     options.validate()?;
     if let Some(home) = disk.directory() {
@@ -61,8 +61,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
     start(disk, home, options)
 }
 
-/// Refuses an archive, and regions for the logs' rings, that would be mixed up with the files of
-/// the database in `home`.
+/// Refuses an archive, and regions for the logs' rings, that would mix with the files of the
+/// database in `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
     let named = match &options.log_device {

@@ -1,4 +1,4 @@
-//! Bringing an existing database into service.
+//! Brings an existing database into service.
 
 use duramen_io::{Disk, DiskLock, File, OpenMode};
 use duramen_sync::{Arc, clock};
@@ -33,15 +33,15 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
     let wal_options = WalOptions { logs: count, generation: control.generation, ..options.of_log() };
     let found = Log::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
     if let Some(complete) = found.cut() {
-        // Made once: see `FoundLog`.
+        // The decision must be durable before the logs are cut: see `FoundLog`.
         let logs = SeveralLogs { complete, is_cutting: true, ..control.logs };
         control_file.write(Control { logs, ..control })?;
     }
     Ok(found.open()?)
 }
 
-/// Puts pages back that a crash tore, from the double-write area; returns how many. A database that
-/// was closed in order has none, and whatever the area holds then is not looked at.
+/// Restores pages that a crash tore, from the double-write area; returns their number. A database
+/// that was closed in order has no torn pages, so the area is then not read.
 fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File) -> Result<usize> {
     if control.is_clean && !planted!(StaleAreaPutBack) {
         return Ok(0);
@@ -67,8 +67,8 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
     };
     control.check_data(&*data)?;
     let repaired = repair_torn_pages(&control, &*data, &*double_write)?;
-    // What is seen need not be durable, if the process that wrote it has ended, or has seen a sync
-    // fail.
+    // Data that can be read may not be durable, if the process that wrote it has ended or has seen
+    // a sync fail.
     data.sync()?;
     double_write.sync()?;
     disk.sync_directory("")?;
@@ -93,8 +93,8 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
         locks = locks.with_wait_limit(limit);
     }
     if is_in_memory {
-        // The holder of the lock may be waiting for its commit, and that for what the waiter has
-        // inserted.
+        // The holder of the lock may be waiting for its commit, and that commit for records that
+        // the waiting thread has inserted.
         let scheme = Arc::clone(&scheme);
         locks = locks.with_pre_block_hook(move || scheme.logs().before_blocking());
     }

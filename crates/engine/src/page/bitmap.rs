@@ -1,8 +1,9 @@
-//! Allocation bitmap pages: one bit a page of the data file, set while the page is in use.
+//! Allocation bitmap pages: one bit for each page of the data file, set while the page is in use.
 //!
-//! The file is divided into groups of [`GROUP_PAGES`] pages; each group's bitmap page holds the
-//! bits of the whole group. The first group's bitmap is page 1 (page 0 is never used, so that page
-//! number 0 can mean "none"); the bitmap of any other group is the group's first page.
+//! The file is divided into groups of [`GROUP_PAGES`] pages. Each group's bitmap page holds the
+//! bits of the whole group. The bitmap of the first group is page 1. Page 0 holds no page of a
+//! table, so page number 0 can mean "none". The bitmap of any other group is the group's first
+//! page.
 
 use duramen_types::{PAGE_SIZE, PageId};
 
@@ -13,26 +14,26 @@ const BITS_OFFSET: usize = PAGE_HEADER_SIZE + 32;
 /// Pages in a group.
 pub(crate) const GROUP_PAGES: u64 = ((PAGE_SIZE - BITS_OFFSET) * 8) as u64;
 
-/// A bit number beyond the bitmap, or a bit that has the wanted value already.
+/// A bit number beyond the bitmap, or a bit that has the requested value already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BadBit;
 
-/// The group of a page, and the page's bit in it.
+/// Returns the group of a page, and the page's bit in the group.
 pub(crate) const fn locate(page: PageId) -> (u64, u32) {
     (page.get() / GROUP_PAGES, (page.get() % GROUP_PAGES) as u32)
 }
 
-/// The page at a bit of a group.
+/// Returns the page at a bit of a group.
 pub(crate) const fn page_at(group: u64, bit: u32) -> PageId {
     PageId::new(group * GROUP_PAGES + bit as u64)
 }
 
-/// The bitmap page of a group.
+/// Returns the bitmap page of a group.
 pub(crate) const fn bitmap_page(group: u64) -> PageId {
     PageId::new(if group == 0 { 1 } else { group * GROUP_PAGES })
 }
 
-/// Whether a bit is set.
+/// Returns whether a bit is set.
 pub(crate) fn get(page: &[u8], bit: u32) -> bool {
     page.get(BITS_OFFSET + bit as usize / 8).is_some_and(|byte| byte & (1 << (bit % 8)) != 0)
 }
@@ -46,7 +47,7 @@ pub(crate) fn set(page: &mut [u8], bit: u32, value: bool) -> Result<(), BadBit> 
     Ok(())
 }
 
-/// The first clear bit at or after `from`.
+/// Returns the first clear bit at or after `from`.
 pub(crate) fn find_clear(page: &[u8], from: u32) -> Option<u32> {
     let bits = &page[BITS_OFFSET..];
     let start = from as usize / 8;
@@ -59,7 +60,7 @@ pub(crate) fn find_clear(page: &[u8], from: u32) -> Option<u32> {
     None
 }
 
-/// Number of set bits.
+/// Returns the number of set bits.
 pub(crate) fn count(page: &[u8]) -> u64 {
     page[BITS_OFFSET..].iter().map(|byte| u64::from(byte.count_ones())).sum()
 }

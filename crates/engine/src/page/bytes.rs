@@ -1,4 +1,4 @@
-//! Reading the bytes of a page that may change under the reader.
+//! Reads the bytes of a page that may change during the read.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -7,21 +7,21 @@ use duramen_types::PAGE_SIZE;
 
 /// Read access to the bytes of one page.
 ///
-/// An optimistic reader sees a page while a writer changes it: any offset or length it reads may be
-/// garbage. So no method panics or leaves the page: bytes beyond the end read as zeros, and ranges
-/// are clamped. The caller finds out that it read garbage when it validates the page's version, and
-/// discards everything it read.
+/// An optimistic reader reads a page while a writer may change it, so any offset or length that it
+/// reads may be garbage. Therefore no method panics or leaves the page: bytes beyond the end read
+/// as zeros, and ranges are clamped. The caller detects garbage when it validates the page's
+/// version, and then discards everything that it read.
 pub(crate) trait PageBytes {
-    /// The byte at `off`.
+    /// Returns the byte at `off`.
     fn u8_at(&self, off: usize) -> u8;
 
-    /// The little-endian number at `off`.
+    /// Returns the little-endian number at `off`.
     fn u16_at(&self, off: usize) -> u16;
 
-    /// The little-endian number at `off`.
+    /// Returns the little-endian number at `off`.
     fn u32_at(&self, off: usize) -> u32;
 
-    /// The little-endian number at `off`.
+    /// Returns the little-endian number at `off`.
     fn u64_at(&self, off: usize) -> u64;
 
     /// Compares the `len` bytes at `off` with `key`, lexicographically.
@@ -63,7 +63,7 @@ impl<B: PageBytes + ?Sized> PageBytes for &B {
     }
 }
 
-/// A page that nobody changes: latched, or private to the reader.
+/// A page that no thread changes: it is latched, or private to the reader.
 impl PageBytes for [u8] {
     #[inline(always)]
     fn u8_at(&self, off: usize) -> u8 {
@@ -113,17 +113,17 @@ fn clamped(page: &[u8], off: usize, len: usize) -> &[u8] {
 /// A page that another thread may be changing.
 ///
 /// This is the reading side of a sequence lock (Boehm, "Can seqlocks get along with programming
-/// language memory models?", 2012): the reader notes the page's version, reads with relaxed atomic
-/// loads, and validates the version behind an acquire fence. If a writer was active in between, the
-/// validation fails and the values are discarded; until then they are used only for computations
-/// that no value can lead out of the page.
+/// language memory models?", 2012). The reader takes the page's version, reads with relaxed atomic
+/// loads, and validates the version after an acquire fence. If a writer was active in between, the
+/// validation fails and the values are discarded. Until then the reader uses them only for
+/// computations that no value can lead out of the page.
 ///
-/// The loads here are atomic, but the latch holder writes the page with plain stores. When they
-/// meet, that is a data race by the letter of the language's memory model. It is accepted for the
-/// sake of writers at full speed; what the code relies on beyond the letter is that a relaxed load
-/// that races with plain stores returns some bytes, any bytes, and nothing worse. Every supported
-/// compiler and processor keeps to that: the load itself is opaque to the optimizer because it is
-/// atomic, and the store cannot know of the reader.
+/// The loads here are atomic, but the latch holder writes the page with plain stores. When both
+/// touch the same bytes, that is a data race by the letter of the language's memory model. The race
+/// is accepted so that writers run at full speed. Beyond the letter, the code relies on one
+/// property: a relaxed load that races with plain stores returns some bytes, any bytes, and has no
+/// other effect. Every supported compiler and processor has this property: the load is opaque to
+/// the optimizer because it is atomic, and the store is compiled independently of the reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OptimisticPage<'a> {
     base: *const u8,
@@ -135,33 +135,32 @@ impl OptimisticPage<'_> {
     ///
     /// # Safety
     /// For the lifetime of the result, the [`PAGE_SIZE`] bytes at `base` must be mapped and
-    /// readable, and writable memory as far as the operating system is concerned. Others may write
-    /// them at any time.
+    /// readable, and writable memory as far as the operating system is concerned. Other threads may
+    /// write them at any time.
     #[inline]
     pub(crate) unsafe fn new(base: *const u8) -> Self {
         assert!(base.cast::<u64>().is_aligned(), "pages are aligned");
         Self { base, page: PhantomData }
     }
 
-    /// Has the processor fetch the beginning of the page, which is a leaf: where it will look
-    /// depends, step by step, on what it finds there, and each step would wait for memory by
-    /// itself.
+    /// Prefetches the beginning of the page, which is a leaf. Each step of a search depends on the
+    /// bytes that the step before it found, so every step would wait for memory by itself.
     #[inline(always)]
     pub(crate) fn fetch_ahead(self) {
-        /// The header and about eighty slots. The processor remembers only so many misses at a
-        /// time.
+        /// The header and about eighty slots. The processor tracks only a limited number of misses
+        /// at a time.
         #[cfg(target_arch = "x86_64")]
         const LINES: usize = 16;
         #[cfg(target_arch = "x86_64")]
         for line in 0..LINES {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: every processor of this architecture has the instruction, which does nothing
-            // that can be seen.
+            // SAFETY: every processor of this architecture has the instruction, which has no
+            // visible effect.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(64 * line).cast()) };
         }
     }
 
-    /// The aligned word number `index` of the page; zero beyond its end.
+    /// Returns the aligned word number `index` of the page; zero beyond the page's end.
     #[inline(always)]
     fn word(self, index: usize) -> u64 {
         if index >= PAGE_SIZE / 8 {
@@ -172,7 +171,8 @@ impl OptimisticPage<'_> {
         u64::from_le(unsafe { load::u64(self.base.cast::<u64>().add(index)) })
     }
 
-    /// The first up to seven of the eight bytes at `off`, the rest zero.
+    /// Returns the first `len` (at most seven) of the eight bytes at `off`; the other bytes are
+    /// zero.
     #[inline(always)]
     fn partial_word(self, off: usize, len: usize) -> u64 {
         self.u64_at(off) & !(u64::MAX << (8 * len))
@@ -202,7 +202,8 @@ mod load {
 }
 
 /// The threads of a model and of the simulated machine take turns and switch only at their
-/// operations, so plain memory has no races to read; but between two of these loads others may run.
+/// operations, so plain memory has no racing reads. But other threads may run between two of these
+/// loads.
 #[cfg(any(duramen_loom, duramen_machine))]
 mod load {
     macro_rules! load {
@@ -250,8 +251,8 @@ impl PageBytes for OptimisticPage<'_> {
 
     #[inline(always)]
     fn u64_at(&self, off: usize) -> u64 {
-        // No branch on the alignment, which is random: shifting in two steps takes the whole word
-        // out when it is zero.
+        // There is no branch on the alignment, which is random. Shifting in two steps shifts out
+        // the whole second word when the shift is zero.
         let shift = 8 * (off % 8);
         self.word(off / 8) >> shift | self.word(off / 8 + 1) << (63 - shift) << 1
     }

@@ -1,4 +1,4 @@
-//! Structural validation of node pages whose bytes nobody vouches for.
+//! Validates the structure of node pages whose bytes are untrusted.
 
 use duramen_types::{MAX_KEY_LEN, PAGE_SIZE};
 
@@ -18,14 +18,14 @@ macro_rules! ensure {
     };
 }
 
-/// Checks that the page is a well-formed leaf or inner node: everything that reading and changing
-/// it relies on.
+/// Checks that the page is a well-formed leaf or inner node, in every respect that reads and
+/// changes of the node rely on.
 ///
-/// Never panics, whatever the bytes are. Ids in the header and the children's existence are for the
-/// caller to check.
+/// Never panics, whatever the bytes are. The caller must check the ids in the header and the
+/// existence of the children.
 ///
 /// # Errors
-/// The first thing found wrong, in words.
+/// A description of the first defect found.
 pub(crate) fn check(page: &[u8]) -> Result<(), String> {
     ensure!(page.len() == PAGE_SIZE, "{} bytes are not a page", page.len());
     let node = Node(page);
@@ -47,7 +47,7 @@ pub(crate) fn check(page: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that slots, cells and fences lie in the page, apart from each other, and that free space
+/// Checks that slots, cells and fences lie in the page and do not overlap, and that the free space
 /// adds up.
 fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     let count = node.field(SLOT_COUNT);
@@ -73,7 +73,7 @@ fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     let mut total = 0;
     for (off, len) in used {
         if len == 0 {
-            // Nothing is there, so nothing can overlap it; the heap may even have shrunk past it.
+            // An empty cell cannot overlap anything; the heap may even have shrunk past it.
             ensure!(off <= PAGE_SIZE, "an empty cell at {off}");
             continue;
         }
@@ -87,7 +87,7 @@ fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks order and prefix of the fences; their bytes lie in the page.
+/// Checks order and prefix of the fences, whose bytes lie in the page.
 fn check_fences(node: Node<&[u8]>) -> Result<(), String> {
     let (lower, upper) = (node.lower_fence(), node.upper_fence());
     if let (Some(lower), Some(upper)) = (lower, upper) {
@@ -122,8 +122,8 @@ fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> 
     Ok(())
 }
 
-/// Checks that keys ascend strictly within the fences. Without the common prefix, the order is the
-/// same.
+/// Checks that keys ascend strictly within the fences. The order of the suffixes is that of the
+/// keys.
 fn check_order(node: Node<&[u8]>, leaf: bool) -> Result<(), String> {
     let prefix = node.field(PREFIX_LEN);
     let mut previous = node.lower_fence().map(|lower| &lower[prefix..]);
@@ -134,7 +134,7 @@ fn check_order(node: Node<&[u8]>, leaf: bool) -> Result<(), String> {
     }
     if let (Some(upper), true) = (node.upper_fence(), node.slot_count() > 0) {
         let (last, upper) = (node.suffix(node.slot_count() - 1), &upper[prefix..]);
-        // The last child of an inner node would cover nothing if the key before it reached the
+        // The last child of an inner node would cover no keys if the key before it equalled the
         // fence.
         ensure!(if leaf { last <= upper } else { last < upper }, "the last key is above the upper fence");
     }

@@ -19,12 +19,13 @@ use super::{PageType, TYPE, page_type, u16_at};
 const TRIMMED: u8 = 0;
 const GAP: u8 = 1;
 
-/// The bytes are not an image of a page.
+/// The bytes are no image of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the bytes are not a page image")]
 pub(crate) struct BadImage;
 
-/// The unused bytes between slots and heap, if the page is a node whose header makes sense.
+/// Returns the range of the unused bytes between slots and heap, if the page is a node with a
+/// consistent header.
 fn gap(page: &[u8]) -> Option<Range<usize>> {
     if !matches!(page_type(page), Some(PageType::Leaf | PageType::Inner)) {
         return None;
@@ -34,7 +35,7 @@ fn gap(page: &[u8]) -> Option<Range<usize>> {
     (start <= end && end <= PAGE_SIZE).then_some(start..end)
 }
 
-/// An image of the page, from which [`restore_image`] makes it again.
+/// Returns an image of the page, from which [`restore_image`] restores it.
 pub(crate) fn image(page: &[u8]) -> Vec<u8> {
     assert_eq!(page.len(), PAGE_SIZE);
     match gap(page) {
@@ -49,7 +50,8 @@ pub(crate) fn image(page: &[u8]) -> Vec<u8> {
 /// Fills `page` from an image.
 ///
 /// # Errors
-/// [`BadImage`]; `page` is undefined then. Validates the image's form only, not the page in it.
+/// [`BadImage`]; `page` is then undefined. This validates only the image's form, not the page in
+/// it.
 pub(crate) fn restore_image(image: &[u8], page: &mut [u8]) -> Result<(), BadImage> {
     assert_eq!(page.len(), PAGE_SIZE);
     let (&form, body) = image.split_first().ok_or(BadImage)?;

@@ -45,7 +45,7 @@ const GSN: usize = 8;
 const PAGE_ID: usize = 16;
 const TABLE_ID: usize = 24;
 
-/// What a page holds.
+/// The contents of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum PageType {
@@ -59,12 +59,12 @@ pub(crate) enum PageType {
     Inner = 3,
     /// A piece of a value that is too large for a leaf.
     Overflow = 4,
-    /// What tells of which generation the file is: page 0 (see `generation.rs`).
+    /// The file's stamp: page 0 (see `generation.rs`).
     Stamp = 5,
 }
 
 impl PageType {
-    /// The type that `raw` stands for.
+    /// Returns the type that `raw` stands for.
     pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
         match raw {
             0 => Some(Self::Free),
@@ -78,7 +78,7 @@ impl PageType {
     }
 }
 
-/// Why the bytes read for a page are not that page.
+/// The reason why the bytes read for a page are not that page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum PageDefect {
     /// All bytes are zero: the page was never written, or its write was lost.
@@ -92,7 +92,7 @@ pub(crate) enum PageDefect {
         /// The checksum of the contents.
         computed: u32,
     },
-    /// An intact page, but another one.
+    /// The page is intact, but it is another page.
     #[error("{found} is in the page's place")]
     WrongPage {
         /// The page id in the header.
@@ -122,17 +122,17 @@ fn u64_at(page: &[u8], off: usize) -> u64 {
     u64::from_le_bytes(raw)
 }
 
-/// The page's type; `None` when the byte has no meaning.
+/// Returns the page's type; `None` when the byte has no meaning.
 pub(crate) fn page_type(page: &[u8]) -> Option<PageType> {
     PageType::from_u8(page[TYPE])
 }
 
-/// Height of the page above the leaves of its tree.
+/// Returns the height of the page above the leaves of its tree.
 pub(crate) fn level(page: &[u8]) -> u8 {
     page[LEVEL]
 }
 
-/// GSN of the last log record applied to the page.
+/// Returns the GSN of the last log record applied to the page.
 pub(crate) fn gsn(page: &[u8]) -> Gsn {
     Gsn::new(u64_at(page, GSN))
 }
@@ -142,17 +142,17 @@ pub(crate) fn set_gsn(page: &mut [u8], gsn: Gsn) {
     page[GSN..GSN + 8].copy_from_slice(&gsn.get().to_le_bytes());
 }
 
-/// The page's own number.
+/// Returns the page's own number.
 pub(crate) fn page_id(page: &[u8]) -> PageId {
     PageId::new(u64_at(page, PAGE_ID))
 }
 
-/// Renames the page, for contents copied from another page.
+/// Changes the page's number, for contents copied from another page.
 pub(crate) fn set_page_id(page: &mut [u8], id: PageId) {
     page[PAGE_ID..PAGE_ID + 8].copy_from_slice(&id.get().to_le_bytes());
 }
 
-/// The table that the page belongs to, zero if none.
+/// Returns the table that the page belongs to, zero if none.
 pub(crate) fn table_id(page: &[u8]) -> TableId {
     TableId::new(u32_at(page, TABLE_ID))
 }
@@ -167,7 +167,7 @@ pub(crate) fn init_header(page: &mut [u8], ty: PageType, level: u8, id: PageId, 
     page[TABLE_ID..TABLE_ID + 4].copy_from_slice(&table.get().to_le_bytes());
 }
 
-/// Writes the checksum, the last step before the page goes to disk.
+/// Writes the checksum: the last step before the page goes to disk.
 pub(crate) fn seal(page: &mut [u8]) {
     assert_eq!(page.len(), PAGE_SIZE);
     let checksum = checksum(page, page_id(page));
@@ -177,8 +177,8 @@ pub(crate) fn seal(page: &mut [u8]) {
 /// Checks that `page`, just read from disk, is page `id` as it was sealed.
 ///
 /// # Errors
-/// What is wrong with it. Says nothing about the contents beyond the header; [`check()`] does that
-/// for nodes.
+/// The defect. This checks nothing beyond the header and the checksum; [`check()`] checks the
+/// contents of nodes.
 pub(crate) fn verify(page: &[u8], id: PageId) -> Result<(), PageDefect> {
     assert_eq!(page.len(), PAGE_SIZE);
     if page.iter().all(|&byte| byte == 0) {
@@ -189,8 +189,8 @@ pub(crate) fn verify(page: &[u8], id: PageId) -> Result<(), PageDefect> {
     if !planted!(IgnorePageChecksum) {
         let computed = checksum(page, id);
         if stored != computed {
-            // The seed differs too when an intact page is in the wrong place; tell that from
-            // damage.
+            // The seed also differs when an intact page is at the wrong offset, so this
+            // distinguishes that case from damage.
             return Err(if found != id && stored == checksum(page, found) {
                 PageDefect::WrongPage { found }
             } else {

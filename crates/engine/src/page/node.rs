@@ -16,22 +16,23 @@
 //! | heap start | | cells and fences, growing down from the end of the page |
 //!
 //! A slot is: head u32 (four bytes of the key's suffix as a big-endian number, zero padded), cell
-//! offset u16, suffix length u16, value length u16, flags u16. A cell is the key's suffix and,
-//! right behind it, the value. In inner nodes the value is the child's page id, 8 bytes.
+//! offset u16, suffix length u16, value length u16, flags u16. A cell is the key's suffix, directly
+//! followed by the value. In inner nodes the value is the child's page id, 8 bytes.
 //!
-//! The node covers the keys above its lower fence up to and including its upper fence; a missing
-//! fence is infinite. All keys between two fences start with what the fences have in common: that
-//! prefix is cut off the keys and read from the lower fence. (Bayer and Unterauer, "Prefix
-//! B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
+//! The node covers the keys above its lower fence, up to and including its upper fence; a missing
+//! fence is infinite. All keys between two fences start with the common prefix of the fences. The
+//! node cuts that prefix off its keys, and readers take it from the lower fence. (Bayer and
+//! Unterauer, "Prefix B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
 //!
-//! Heads spare a search the cells. They are the first four bytes behind those that the suffixes in
-//! the node have in common: nodes without both fences, among them every root, cut no prefix off,
-//! and keys such as small big-endian integers would differ only behind their heads. The skip is the
-//! whole suffix when the first key arrives and shrinks with each key that has less in common; only
-//! rebuilding the node makes it grow again.
+//! Heads let a search skip most cells. A head is the first four bytes after those that all
+//! suffixes of the node have in common. Without that skip, some nodes would have useless heads: a
+//! node that lacks a fence, such as every root, cuts off no prefix, and keys such as small
+//! big-endian integers would differ only after their heads. The skip is the whole suffix when the
+//! first key arrives, and shrinks with each key that has less in common. Only rebuilding the node
+//! makes the skip grow again.
 //!
-//! Child number `i` of an inner node covers the keys above key `i - 1` up to and including key `i`,
-//! the rightmost child those above the last key.
+//! Child number `i` of an inner node covers the keys above key `i - 1`, up to and including key
+//! `i`. The rightmost child covers the keys above the last key.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
@@ -54,17 +55,17 @@ pub(super) const HEAD_SKIP: usize = 50;
 pub(super) const RESERVED: std::ops::Range<usize> = 52..56;
 pub(super) const RIGHTMOST: usize = 56;
 
-/// Where the slots begin.
+/// Offset of the first slot.
 pub(super) const SLOTS: usize = 64;
 /// Size of a slot.
 pub(super) const SLOT_SIZE: usize = 12;
-/// More slots than this do not fit.
+/// Largest number of slots that fit.
 pub(super) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT_SIZE;
 /// Length of the reference to overflow pages that a leaf holds in place of a large value, in bytes.
 pub(crate) const OVERFLOW_REFERENCE_SIZE: usize = 24;
 /// Largest key and value together, in bytes, that a leaf holds itself; the value of a larger record
-/// goes to overflow pages. Small enough for any node to have room for three records besides two
-/// fences of the maximal length.
+/// goes to overflow pages. The limit is small enough that any node has room for three records
+/// besides two fences of the maximal length.
 pub(crate) const MAX_INLINE_SIZE: usize = 1536;
 /// Size of a child's page id.
 pub(super) const CHILD_SIZE: usize = 8;
@@ -87,30 +88,30 @@ pub(crate) struct SlotFlags(u16);
 impl SlotFlags {
     /// An ordinary record.
     pub(crate) const NONE: Self = Self(0);
-    /// The record is deleted; it stays for the sake of locks and undo until it is purged.
+    /// The record is deleted; it stays until it is purged, because locks and undo need it.
     pub(crate) const GHOST: Self = Self(1);
     /// The value is a reference to overflow pages.
     pub(crate) const OVERFLOW: Self = Self(2);
 
-    /// From the bits in a slot or a log record; bits without meaning are dropped.
+    /// Converts the bits in a slot or a log record; drops bits without meaning.
     #[inline]
     pub(crate) const fn from_bits(bits: u16) -> Self {
         Self(bits & 3)
     }
 
-    /// The bits as stored.
+    /// Returns the bits as stored.
     #[inline]
     pub(crate) const fn bits(self) -> u16 {
         self.0
     }
 
-    /// Whether all of `other` is set.
+    /// Returns whether all flags of `other` are set.
     #[inline]
     pub(crate) const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These flags and `other`.
+    /// Returns these flags and `other`.
     #[inline]
     #[must_use]
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -118,7 +119,8 @@ impl SlotFlags {
     }
 }
 
-/// The first four of the bytes as a number that orders like them. Equal heads say nothing.
+/// Returns the first four of the bytes as a number that orders like them. Equal heads tell nothing
+/// about the order.
 #[inline(always)]
 pub(super) fn head_of(bytes: &[u8]) -> u32 {
     match bytes.first_chunk() {
@@ -127,8 +129,8 @@ pub(super) fn head_of(bytes: &[u8]) -> u32 {
     }
 }
 
-/// The first of the slots from `start` to `end` that is not `below`, found without branches that
-/// depend on the data.
+/// Returns the first of the slots from `start` to `end` that is not `below`, found without branches
+/// that depend on the data.
 #[inline(always)]
 fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
     let mut base = start;
@@ -143,25 +145,25 @@ fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
 
 /// A leaf or inner node, read through `B`.
 ///
-/// No method panics whatever the bytes are, except the ones that lend slices of a stable page;
-/// those require a node that passes [`super::check()`].
+/// No method panics, whatever the bytes are, except those that return slices of a stable page.
+/// Those require a node that passes [`super::check()`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<B: PageBytes>(pub(crate) B);
 
 impl<B: PageBytes> Node<B> {
-    /// Number of slots.
+    /// Returns the number of slots.
     #[inline(always)]
     pub(crate) fn slot_count(&self) -> usize {
         usize::from(self.0.u16_at(SLOT_COUNT)).min(MAX_SLOTS)
     }
 
-    /// Whether the node is a leaf; else it is an inner node.
+    /// Returns whether the node is a leaf; otherwise it is an inner node.
     #[inline(always)]
     pub(crate) fn is_leaf(&self) -> bool {
         self.0.u8_at(TYPE) == PageType::Leaf as u8
     }
 
-    /// Height above the leaves.
+    /// Returns the height above the leaves.
     #[inline(always)]
     pub(crate) fn level(&self) -> u8 {
         self.0.u8_at(LEVEL)
@@ -182,14 +184,14 @@ impl<B: PageBytes> Node<B> {
         self.0.u32_at(SLOTS + slot * SLOT_SIZE + HEAD)
     }
 
-    /// Bytes that the slot's cell takes in the heap.
+    /// Returns the number of bytes that the slot's cell takes in the heap.
     #[inline(always)]
     pub(super) fn cell_len(&self, slot: usize) -> usize {
         self.slot_field(slot, SUFFIX_LEN) + self.slot_field(slot, VALUE_LEN)
     }
 
-    /// How the key's first bytes compare with the prefix: `Err` with the slot where all such keys
-    /// belong, else the rest of the key.
+    /// Compares the key's first bytes with the prefix. If they are equal, returns the rest of the
+    /// key. Otherwise returns, as `Err`, the slot where all such keys belong.
     #[inline(always)]
     fn strip<'k>(&self, key: &'k [u8], count: usize) -> Result<&'k [u8], usize> {
         let prefix_len = self.field(PREFIX_LEN);
@@ -209,7 +211,7 @@ impl<B: PageBytes> Node<B> {
         self.0.compare(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), suffix)
     }
 
-    /// The first slot whose key is not below `key`, and whether its key is `key`.
+    /// Returns the first slot whose key is not below `key`, and whether its key is `key`.
     #[inline]
     pub(crate) fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
         let count = self.slot_count();
@@ -229,7 +231,7 @@ impl<B: PageBytes> Node<B> {
             }
         }
         let head = head_of(behind);
-        // By heads alone first: no cell is touched and no branch depends on the data.
+        // The search uses heads alone first: it touches no cell, and no branch depends on the data.
         let low = partition(0, count, |slot| self.head(slot) < head);
         if low >= count || self.head(low) != head {
             return (low, false);
@@ -243,7 +245,7 @@ impl<B: PageBytes> Node<B> {
         self.lower_bound_among_equal_heads(low, count, head, suffix)
     }
 
-    /// Finishes [`Self::lower_bound`] where several keys from slot `low` on share the head.
+    /// Finishes [`Self::lower_bound`] if several keys from slot `low` on have the same head.
     fn lower_bound_among_equal_heads(&self, low: usize, count: usize, head: u32, suffix: &[u8]) -> (usize, bool) {
         let (mut low, mut high) = (low, count);
         while low < high {
@@ -271,19 +273,19 @@ impl<B: PageBytes> Node<B> {
         }
     }
 
-    /// The slot's flags.
+    /// Returns the slot's flags.
     #[inline]
     pub(crate) fn flags(&self, slot: usize) -> SlotFlags {
         SlotFlags::from_bits(self.slot_field(slot, SLOT_FLAGS) as u16)
     }
 
-    /// Whether the slot's record is deleted.
+    /// Returns whether the slot's record is deleted.
     #[inline]
     pub(crate) fn is_ghost(&self, slot: usize) -> bool {
         self.flags(slot).contains(SlotFlags::GHOST)
     }
 
-    /// Length of the slot's key, prefix included.
+    /// Returns the length of the slot's key, prefix included.
     pub(crate) fn key_len(&self, slot: usize) -> usize {
         self.field(PREFIX_LEN) + self.slot_field(slot, SUFFIX_LEN)
     }
@@ -295,7 +297,7 @@ impl<B: PageBytes> Node<B> {
         self.0.copy_into(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), out);
     }
 
-    /// Length of the slot's value.
+    /// Returns the length of the slot's value.
     #[inline]
     pub(crate) fn value_len(&self, slot: usize) -> usize {
         self.slot_field(slot, VALUE_LEN)
@@ -307,20 +309,20 @@ impl<B: PageBytes> Node<B> {
         self.0.copy_into(self.value_off(slot), self.value_len(slot), out);
     }
 
-    /// Where the slot's value begins.
+    /// Returns the offset of the slot's value.
     #[inline(always)]
     pub(super) fn value_off(&self, slot: usize) -> usize {
         self.slot_field(slot, CELL_OFF) + self.slot_field(slot, SUFFIX_LEN)
     }
 
-    /// Sets `out` to the lower fence, or returns false: there is none, the node reaches down to
+    /// Sets `out` to the lower fence. Returns false if there is none and the node reaches down to
     /// minus infinity.
     pub(crate) fn lower_fence_into(&self, out: &mut Vec<u8>) -> bool {
         self.fence_into(HAS_LOWER, LOWER_OFF, LOWER_LEN, out)
     }
 
-    /// Sets `out` to the upper fence, or returns false: there is none, the node reaches up to plus
-    /// infinity.
+    /// Sets `out` to the upper fence. Returns false if there is none and the node reaches up to
+    /// plus infinity.
     pub(crate) fn upper_fence_into(&self, out: &mut Vec<u8>) -> bool {
         self.fence_into(HAS_UPPER, UPPER_OFF, UPPER_LEN, out)
     }
@@ -334,29 +336,29 @@ impl<B: PageBytes> Node<B> {
         present
     }
 
-    /// Child number `slot` of an inner node; the rightmost one for `slot == slot_count()`.
+    /// Returns child number `slot` of an inner node; the rightmost one for `slot == slot_count()`.
     #[inline]
     pub(crate) fn child(&self, slot: usize) -> PageId {
         let off = if slot < self.slot_count() { self.value_off(slot) } else { RIGHTMOST };
         PageId::new(self.0.u64_at(off))
     }
 
-    /// The child of an inner node that covers `key`, and its number.
+    /// Returns the child of an inner node that covers `key`, and the child's number.
     #[inline]
     pub(crate) fn child_for(&self, key: &[u8]) -> (usize, PageId) {
         let (slot, _) = self.lower_bound(key);
         (slot, self.child(slot))
     }
 
-    /// Whether this is a node at `level` of the table's tree.
+    /// Returns whether this is a node at `level` of the table's tree.
     #[inline(always)]
     pub(crate) fn is_of(&self, table: TableId, level: u8) -> bool {
         let ty = if level == 0 { PageType::Leaf } else { PageType::Inner };
         self.0.u8_at(TYPE) == ty as u8 && self.0.u8_at(LEVEL) == level && self.0.u32_at(TABLE_ID) == table.get()
     }
 
-    /// Whether `child` can be child number `slot` of this inner node of the table: it is a node of
-    /// the same tree, one level below, and its fences are the separators on either side.
+    /// Returns whether `child` can be child number `slot` of this inner node of the table: it is a
+    /// node of the same tree, one level below, and its fences are the separators on either side.
     #[inline]
     pub(crate) fn is_parent<C: PageBytes>(&self, slot: usize, child: &Node<C>, table: TableId) -> bool {
         let count = self.slot_count();
@@ -371,8 +373,8 @@ impl<B: PageBytes> Node<B> {
             }
     }
 
-    /// Whether both have the same lower, or upper, fence; the field of its length is behind that of
-    /// its offset.
+    /// Returns whether both nodes have the same lower, or upper, fence. The field of the fence's
+    /// length follows the field of its offset.
     #[inline(always)]
     fn has_same_fence<C: PageBytes>(&self, flag: u16, off: usize, other: &Node<C>) -> bool {
         let present = self.0.u16_at(NODE_FLAGS) & flag;
@@ -383,7 +385,7 @@ impl<B: PageBytes> Node<B> {
         present == 0 || len == other.field(off + 2) && self.equals(self.field(off), other, other.field(off), len)
     }
 
-    /// Whether the slot's key is the lower, or upper, fence of `child`.
+    /// Returns whether the slot's key is the lower, or upper, fence of `child`.
     #[inline(always)]
     fn is_fence<C: PageBytes>(&self, slot: usize, flag: u16, off: usize, child: &Node<C>) -> bool {
         let (prefix, suffix) = (self.field(PREFIX_LEN), self.slot_field(slot, SUFFIX_LEN));
@@ -394,7 +396,7 @@ impl<B: PageBytes> Node<B> {
             && self.equals(self.field(LOWER_OFF), child, at, prefix)
     }
 
-    /// Whether the `len` bytes at `off` are those of `other` at `other_off`.
+    /// Returns whether the `len` bytes at `off` are those of `other` at `other_off`.
     #[inline(always)]
     fn equals<C: PageBytes>(&self, off: usize, other: &Node<C>, other_off: usize, len: usize) -> bool {
         let difference = |at: usize| self.0.u64_at(off + at) ^ other.0.u64_at(other_off + at);
@@ -402,7 +404,7 @@ impl<B: PageBytes> Node<B> {
         (0..whole).step_by(8).all(|at| difference(at) == 0) && (rest == 0 || difference(whole) << (64 - 8 * rest) == 0)
     }
 
-    /// Whether `key` lies within the fences.
+    /// Returns whether `key` lies within the fences.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let flags = self.0.u16_at(NODE_FLAGS);
         let above = flags & HAS_LOWER == 0
@@ -412,18 +414,18 @@ impl<B: PageBytes> Node<B> {
                 || self.0.compare(self.field(UPPER_OFF), self.field(UPPER_LEN), key) != Ordering::Less)
     }
 
-    /// Bytes for further slots and cells, once the node is compacted.
+    /// Returns the bytes that are free for more slots and cells once the node is compacted.
     pub(crate) fn free_space(&self) -> usize {
         (self.field(HEAP_START) + self.field(GARBAGE)).saturating_sub(SLOTS + self.slot_count() * SLOT_SIZE)
     }
 
-    /// Whether an entry with a key of `key_len` bytes, prefix included, and a value of `value_len`
-    /// bytes fits.
+    /// Returns whether an entry fits that has a key of `key_len` bytes, prefix included, and a
+    /// value of `value_len` bytes.
     pub(crate) fn room_for(&self, key_len: usize, value_len: usize) -> bool {
         SLOT_SIZE + key_len.saturating_sub(self.field(PREFIX_LEN)) + value_len <= self.free_space()
     }
 
-    /// Bytes in use by slots, cells and fences.
+    /// Returns the number of bytes that slots, cells and fences use.
     pub(crate) fn used_space(&self) -> usize {
         (PAGE_SIZE - SLOTS).saturating_sub(self.free_space())
     }
@@ -431,30 +433,30 @@ impl<B: PageBytes> Node<B> {
 
 /// Slices of a stable node.
 impl<'a> Node<&'a [u8]> {
-    /// The prefix of all keys.
+    /// Returns the prefix of all keys.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         let off = self.field(LOWER_OFF);
         &self.0[off..off + self.field(PREFIX_LEN)]
     }
 
-    /// The slot's key without the prefix.
+    /// Returns the slot's key without the prefix.
     pub(crate) fn suffix(&self, slot: usize) -> &'a [u8] {
         let off = self.slot_field(slot, CELL_OFF);
         &self.0[off..off + self.slot_field(slot, SUFFIX_LEN)]
     }
 
-    /// The slot's value.
+    /// Returns the slot's value.
     pub(crate) fn value(&self, slot: usize) -> &'a [u8] {
         let off = self.value_off(slot);
         &self.0[off..off + self.value_len(slot)]
     }
 
-    /// The lower fence, exclusive; `None` is minus infinity.
+    /// Returns the lower fence, exclusive; `None` is minus infinity.
     pub(crate) fn lower_fence(&self) -> Option<&'a [u8]> {
         self.fence(HAS_LOWER, LOWER_OFF, LOWER_LEN)
     }
 
-    /// The upper fence, inclusive; `None` is plus infinity.
+    /// Returns the upper fence, inclusive; `None` is plus infinity.
     pub(crate) fn upper_fence(&self) -> Option<&'a [u8]> {
         self.fence(HAS_UPPER, UPPER_OFF, UPPER_LEN)
     }

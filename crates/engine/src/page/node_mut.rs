@@ -10,15 +10,15 @@ use super::node::{
 };
 use super::{PageType, init_header};
 
-/// The entry does not fit into the node, even compacted.
+/// The entry does not fit into the node, even after compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the entry does not fit into the node")]
 pub(crate) struct NoSpace;
 
-/// A leaf or inner node that the caller has to itself.
+/// A leaf or inner node to which the caller has exclusive access.
 ///
 /// The node must pass [`super::check()`]. Every change is a function of the page's bytes and the
-/// arguments alone, so that recovery, which repeats it, arrives at the same page.
+/// arguments alone, so recovery, which repeats the change, produces the same page.
 #[derive(Debug)]
 pub(crate) struct NodeMut<'a>(pub(crate) &'a mut [u8]);
 
@@ -39,7 +39,7 @@ impl<'a> NodeMut<'a> {
         node
     }
 
-    /// Resets everything behind the page header to an empty node with the given fences.
+    /// Resets everything after the page header to an empty node with the given fences.
     pub(super) fn init_body(&mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) {
         self.0[SLOT_COUNT..].fill(0);
         self.set_field(HEAP_START, PAGE_SIZE);
@@ -63,7 +63,7 @@ impl<'a> NodeMut<'a> {
         self.set_field(len, fence.len());
     }
 
-    /// The node for reading.
+    /// Returns the node for reading.
     #[inline(always)]
     pub(crate) fn view(&self) -> Node<&[u8]> {
         Node(&*self.0)
@@ -80,7 +80,7 @@ impl<'a> NodeMut<'a> {
         self.set_field(SLOTS + slot * SLOT_SIZE + off, value);
     }
 
-    /// Inserts an entry before the entry at `slot`; the key must belong there and within the
+    /// Inserts an entry before the entry at `slot`. The key must belong there and lie within the
     /// fences.
     ///
     /// # Errors
@@ -92,8 +92,8 @@ impl<'a> NodeMut<'a> {
         self.insert_parts(slot, [&key[self.view().field(PREFIX_LEN)..], &[]], value, flags)
     }
 
-    /// Inserts a separator before `slot` whose left child is `child`: `child` covers the keys up to
-    /// `key`, the child that was number `slot` those above.
+    /// Inserts a separator before `slot` whose left child is `child`. `child` covers the keys up to
+    /// `key`; the child that was number `slot` covers the keys above it.
     ///
     /// # Errors
     /// [`NoSpace`], and the node is unchanged.
@@ -101,7 +101,7 @@ impl<'a> NodeMut<'a> {
         self.insert(slot, key, &child.get().to_le_bytes(), SlotFlags::NONE)
     }
 
-    /// Inserts an entry whose suffix is the two parts joined.
+    /// Inserts an entry whose suffix is the concatenation of the two parts.
     pub(super) fn insert_parts(
         &mut self,
         slot: usize,
@@ -137,8 +137,8 @@ impl<'a> NodeMut<'a> {
         Ok(())
     }
 
-    /// Gives the entry just inserted its head; all entries new ones if they have less in common
-    /// with it than before.
+    /// Sets the head of the entry just inserted. If the entries now have less in common than
+    /// before, sets the heads of all entries.
     fn set_head(&mut self, slot: usize) {
         let node = self.view();
         let (count, skip) = (node.slot_count(), node.field(HEAD_SKIP));
@@ -158,20 +158,20 @@ impl<'a> NodeMut<'a> {
         self.0[at..at + 4].copy_from_slice(&head.to_le_bytes());
     }
 
-    /// Bytes between the slots and the heap.
+    /// Returns the number of bytes between the slots and the heap.
     fn gap(&self) -> usize {
         let node = self.view();
         node.field(HEAP_START) - (SLOTS + node.slot_count() * SLOT_SIZE)
     }
 
-    /// Takes `len` bytes from the gap; the caller has made sure of them.
+    /// Takes `len` bytes from the gap; the caller has checked that there are enough.
     fn allocate(&mut self, len: usize) -> usize {
         let at = self.view().field(HEAP_START) - len;
         self.set_field(HEAP_START, at);
         at
     }
 
-    /// Gives `len` bytes of the heap at `at` back.
+    /// Frees `len` bytes of the heap at `at`.
     fn free(&mut self, at: usize, len: usize) {
         if at == self.view().field(HEAP_START) {
             self.set_field(HEAP_START, at + len);
@@ -236,7 +236,8 @@ impl<'a> NodeMut<'a> {
         Ok(())
     }
 
-    /// Overwrites the bytes of the slot's value from `offset` on; the value's length stays.
+    /// Overwrites the bytes of the slot's value from `offset` on; the value's length does not
+    /// change.
     pub(crate) fn patch_value(&mut self, slot: usize, offset: usize, bytes: &[u8]) {
         let node = self.view();
         assert!(slot < node.slot_count() && offset + bytes.len() <= node.value_len(slot), "a patch stays in its value");
@@ -250,7 +251,7 @@ impl<'a> NodeMut<'a> {
         self.set_slot_field(slot, SLOT_FLAGS, usize::from(flags.bits()));
     }
 
-    /// Removes the entry at `slot`; in an inner node its child goes with it.
+    /// Removes the entry at `slot`, in an inner node together with its child.
     pub(crate) fn remove(&mut self, slot: usize) {
         let node = self.view();
         let count = node.slot_count();
@@ -262,7 +263,7 @@ impl<'a> NodeMut<'a> {
         self.set_field(SLOT_COUNT, count - 1);
     }
 
-    /// Moves all cells together, so that all free space is between slots and heap.
+    /// Moves all cells together, so that all free space lies between slots and heap.
     pub(crate) fn compact(&mut self) {
         let old = copy_of(self.0);
         let old = Node(&old[..]);
@@ -283,12 +284,12 @@ impl<'a> NodeMut<'a> {
     }
 }
 
-/// A copy of the page, to rebuild it from.
+/// Returns a copy of the page, from which the page is rebuilt.
 pub(super) fn copy_of(page: &[u8]) -> [u8; PAGE_SIZE] {
     page.try_into().expect("a page has PAGE_SIZE bytes")
 }
 
-/// Length of the prefix of all keys between the fences.
+/// Returns the length of the prefix of all keys between the fences.
 pub(super) fn prefix_len(lower: Option<&[u8]>, upper: Option<&[u8]>) -> usize {
     match (lower, upper) {
         (Some(lower), Some(upper)) => common_prefix_len(lower, upper),
@@ -296,7 +297,7 @@ pub(super) fn prefix_len(lower: Option<&[u8]>, upper: Option<&[u8]>) -> usize {
     }
 }
 
-/// Number of bytes that both keys start with.
+/// Returns the number of bytes that both keys start with.
 pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -1,4 +1,4 @@
-//! Splitting and merging nodes.
+//! Splits and merges nodes.
 //!
 //! [`build_right`], [`NodeMut::truncate_left`] and [`merge_into`] are functions of the pages' bytes
 //! and their arguments alone: recovery repeats them from a log record that names only slot and
@@ -10,8 +10,8 @@ use super::node::{CHILD_SIZE, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOT
 use super::node_mut::{NodeMut, common_prefix_len, copy_of, prefix_len};
 use super::{PageType, init_header, page_type, table_id};
 
-/// Chooses where to split a full node into which an entry is to be inserted at slot `hint`,
-/// whatever its size. [`split_point_for`] says the rest.
+/// Chooses where to split a full node into which an entry of any size is to be inserted at slot
+/// `hint`. [`split_point_for`] describes the result.
 pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
     split_point_for(node, hint, MAX_INLINE_SIZE)
 }
@@ -19,19 +19,19 @@ pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
 /// Chooses where to split a full node into which an entry of `entry_size` bytes, key and value, is
 /// to be inserted at slot `hint`.
 ///
-/// Returns the number of entries that stay in the left node, and the separator, the left node's new
-/// upper fence:
-/// - leaf: the shortest key that is not below the last key on the left and below the first on the
-///   right. When the insertion is at the very end, all entries may stay, and the right node begins
-///   empty: then the separator is the last key, and the new entry starts the right node; or it is a
-///   key above the last, and the new entry belongs to the left or the right node as it compares
-///   with the separator.
-/// - inner node: the key of the slot returned. It moves up: its child becomes the left node's
-///   rightmost one.
+/// Returns the number of entries that stay in the left node, and the separator, which becomes the
+/// left node's upper fence:
+/// - leaf: the separator is the shortest key that is not below the last key on the left and is
+///   below the first key on the right. When the insertion is at the very end, all entries may stay,
+///   and the right node begins empty. In that case the separator is either the last key, and the
+///   new entry starts the right node, or a key above the last, and the new entry belongs to the
+///   left or the right node as it compares with the separator.
+/// - inner node: the separator is the key of the returned slot. It moves up, and its child becomes
+///   the left node's rightmost child.
 ///
 /// The bytes are halved, except when the insertion is at one end of the node: that end gets as
 /// little as possible, so that ascending and descending insertions leave full nodes behind. In
-/// every case both halves fit into a page, and the one that the new entry belongs to has room for
+/// every case both halves fit into a page, and the half that the new entry belongs to has room for
 /// it.
 pub(crate) fn split_point_for(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<u8>) {
     assert!(entry_size <= MAX_INLINE_SIZE, "the entry is too large for a node");
@@ -51,7 +51,7 @@ fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<
     if let Some(fence) = truncating_fence(node, entry_size) {
         return (count, fence);
     }
-    // The new upper fence takes room of its own on the left, up to a whole key.
+    // On the left, the new upper fence needs space of its own, up to a whole key.
     let mut slot = count;
     loop {
         let separator = leaf_separator(node, slot);
@@ -62,13 +62,14 @@ fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<
     }
 }
 
-/// A fence above the last key that lets the last leaf of a tree truncate its prefix.
+/// Returns a fence above the last key that lets the last leaf of a tree truncate its prefix, or
+/// `None` unless the leaf then shrinks enough for the new entry to fit.
 ///
-/// Without an upper fence that leaf cuts nothing off its keys. Were it split at its last key when
-/// it is full, the left half would shrink at once by all that the new fence cuts off, and ascending
-/// insertions would never come back to use the space. The fence chosen here keeps them in the leaf,
-/// and in those split off from it later, until all but the last byte of what the keys have in
-/// common changes. `None` unless the leaf shrinks enough for the new entry to fit.
+/// Without an upper fence that leaf cuts nothing off its keys. Suppose that a full leaf were split
+/// at its last key. The left half would shrink at once by all that the new fence cuts off, and
+/// ascending insertions would never return to use the space. The fence chosen here keeps the
+/// ascending keys in the leaf, and in the leaves that are split off from it later, until all but
+/// the last byte of the keys' common prefix changes.
 fn truncating_fence(node: Node<&[u8]>, entry_size: usize) -> Option<Vec<u8>> {
     let (Some(lower), None) = (node.lower_fence(), node.upper_fence()) else { return None };
     let mut fence = Vec::new();
@@ -96,7 +97,7 @@ fn split_inner(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
     (slot, separator)
 }
 
-/// The number of entries whose bytes come closest to half of all.
+/// Returns the number of entries whose bytes come closest to half of all bytes.
 fn halving_slot(node: Node<&[u8]>) -> usize {
     let size = |slot| SLOT_SIZE + node.cell_len(slot);
     let total: usize = (0..node.slot_count()).map(size).sum();
@@ -111,7 +112,8 @@ fn halving_slot(node: Node<&[u8]>) -> usize {
     node.slot_count()
 }
 
-/// The shortest key between the last of `slot` entries on the left and the first on the right.
+/// Returns the shortest key between the last of `slot` entries on the left and the first on the
+/// right.
 fn leaf_separator(node: Node<&[u8]>, slot: usize) -> Vec<u8> {
     let mut last = Vec::new();
     node.key_into(slot - 1, &mut last);
@@ -123,44 +125,44 @@ fn leaf_separator(node: Node<&[u8]>, slot: usize) -> Vec<u8> {
     last
 }
 
-/// Replaces `left` by the shortest key that is not below it and below `right`.
+/// Replaces `left` by the shortest key that is not below it and is below `right`.
 fn shorten_separator(left: &mut Vec<u8>, right: &[u8]) {
     let common = common_prefix_len(left, right);
     if common == left.len() {
         return;
     }
-    // One byte beyond the common bytes is enough if a value fits between the two that differ.
+    // One byte beyond the common bytes is enough if a value fits between the two bytes that differ.
     if right.len() > common + 1 || left[common] + 1 < right[common] {
         let byte = if right.len() > common + 1 { right[common] } else { left[common] + 1 };
         left.truncate(common);
         left.push(byte);
         return;
     }
-    // Otherwise stay below `right` by keeping the differing byte, and round up as early as possible
-    // behind it.
+    // Otherwise the separator keeps the differing byte, to stay below `right`, and rounds up as
+    // early as possible after it.
     if let Some(at) = (common + 1..left.len() - 1).find(|&at| left[at] != u8::MAX) {
         left[at] += 1;
         left.truncate(at + 1);
     }
 }
 
-/// Size of the left page after a split, header included.
+/// Returns the size of the left page after a split, header included.
 fn left_size(node: Node<&[u8]>, slot: usize, separator: &[u8]) -> usize {
     let lower = node.lower_fence();
     let entries = 0..slot;
     size_with(lower, Some(separator), entries.map(|slot| (node.key_len(slot), node.value_len(slot))))
 }
 
-/// Size of a page with the given fences and entries (length of the whole key, length of the value),
-/// header included.
+/// Returns the size of a page with the given fences and entries (length of the whole key, length of
+/// the value), header included.
 fn size_with(lower: Option<&[u8]>, upper: Option<&[u8]>, entries: impl Iterator<Item = (usize, usize)>) -> usize {
     let prefix = prefix_len(lower, upper);
     let fences = lower.map_or(0, <[u8]>::len) + upper.map_or(0, <[u8]>::len);
     SLOTS + fences + entries.map(|(key, value)| SLOT_SIZE + key - prefix + value).sum::<usize>()
 }
 
-/// Builds in `right` the right half of `left`, split at `slot` with `separator`, both as from
-/// [`split_point`], as the page `right_id` of the same table and level. Its GSN is zero.
+/// Builds in `right` the right half of `left`, split at `slot` with `separator`, both as returned
+/// by [`split_point`]. The result is page `right_id` of the same table and level, with GSN zero.
 ///
 /// `left` is unchanged; [`NodeMut::truncate_left`] is the other half of the split.
 pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], right: &mut [u8], right_id: PageId) {
@@ -181,9 +183,9 @@ pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], righ
 }
 
 impl NodeMut<'_> {
-    /// Turns the node into the left half of its split at `slot` with `separator`: drops the entries
-    /// that [`build_right`] copied, and for an inner node the separator itself. Page id and GSN
-    /// stay.
+    /// Turns the node into the left half of its split at `slot` with `separator`. This drops the
+    /// entries that [`build_right`] copied and, in an inner node, the separator itself. Page id and
+    /// GSN do not change.
     pub(crate) fn truncate_left(&mut self, slot: usize, separator: &[u8]) {
         let old = copy_of(self.0);
         let old = Node(&old[..]);
@@ -196,7 +198,7 @@ impl NodeMut<'_> {
         }
     }
 
-    /// Copies an entry of another node behind the last one.
+    /// Copies an entry of another node after the last one.
     fn append(&mut self, from: Node<&[u8]>, slot: usize) {
         let (ours, theirs) = (self.view().field(PREFIX_LEN), from.field(PREFIX_LEN));
         let suffix = from.suffix(slot);
@@ -206,8 +208,8 @@ impl NodeMut<'_> {
     }
 }
 
-/// Size in bytes, header included, of the page that [`merge_into`] would build; larger than a page
-/// if it cannot.
+/// Returns the size in bytes, header included, of the page that [`merge_into`] would build. The
+/// size exceeds a page if the nodes cannot be merged.
 pub(crate) fn merged_size(left: Node<&[u8]>, right: Node<&[u8]>) -> usize {
     let entries = |node: Node<&'_ [u8]>| {
         let keys = node.field(PREFIX_LEN) * node.slot_count();
@@ -226,15 +228,15 @@ pub(crate) fn merged_size(left: Node<&[u8]>, right: Node<&[u8]>) -> usize {
     size_with(lower, upper, std::iter::empty()) + bytes - count * prefix_len(lower, upper)
 }
 
-/// Whether two neighbours fit into one page.
+/// Returns whether two adjacent nodes fit into one page.
 pub(crate) fn merge_fits(left: Node<&[u8]>, right: Node<&[u8]>) -> bool {
     merged_size(left, right) <= PAGE_SIZE
 }
 
-/// Appends `right` to its left neighbour `left`; both together must fit ([`merge_fits`]).
+/// Appends `right` to its left neighbour `left`. Both together must fit ([`merge_fits`]).
 ///
-/// `separator` is the fence between them. In inner nodes it comes down, with the left node's
-/// rightmost child. The page id and the GSN of `left` stay.
+/// `separator` is the fence between them. In inner nodes it becomes a key of the merged node, with
+/// the left node's rightmost child. The page id and the GSN of `left` do not change.
 pub(crate) fn merge_into(left: &mut [u8], right: Node<&[u8]>, separator: &[u8]) {
     let old = copy_of(left);
     let old = Node(&old[..]);

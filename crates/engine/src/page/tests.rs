@@ -14,13 +14,13 @@ pub(super) const TABLE: TableId = TableId::new(7);
 
 pub(super) type Page = [u8; PAGE_SIZE];
 
-/// A page as the buffer pool has it: aligned.
+/// A page with the alignment that it has in the buffer pool.
 #[repr(align(4096))]
 pub(super) struct Aligned(pub(super) Page);
 
 impl Aligned {
     pub(super) fn optimistic(&self) -> Node<OptimisticPage<'_>> {
-        // SAFETY: the page is borrowed for as long as the result, and nobody writes it.
+        // SAFETY: the page is borrowed for as long as the result, and no thread writes it.
         Node(unsafe { OptimisticPage::new(self.0.as_ptr()) })
     }
 }
@@ -120,7 +120,7 @@ fn keys_outside_the_prefix_find_the_ends() {
     assert_eq!(node.compare_key(0, b"v"), Ordering::Less);
 }
 
-/// Inserts in the given order as a tree would, one level only, and returns the leaves.
+/// Inserts in the given order as a tree would, with one level only, and returns the leaves.
 fn load(keys: impl Iterator<Item = Vec<u8>>, value: &[u8]) -> Vec<Page> {
     let mut leaves = vec![leaf(None, None)];
     for key in keys {
@@ -157,9 +157,9 @@ fn ascending_and_descending_inserts_fill_the_leaves() {
                 leaves.iter().for_each(|page| check(page).unwrap());
                 assert_eq!(leaves.iter().map(|page| Node(&page[..]).slot_count()).sum::<usize>(), 4000);
             }
-            // The leaf still being filled does not count. The leaf at the low end truncates no
-            // prefix while it fills, and nothing is inserted later into the room that the
-            // truncation makes.
+            // The leaf that is still being filled does not count. The leaf at the low end truncates
+            // no prefix while it fills, and no later insertion uses the space that the truncation
+            // frees.
             let (ascending, descending) = (fill(&ascending[..ascending.len() - 1]), fill(&descending[1..]));
             println!("{name} keys, values of {value_len}: {ascending:.3} ascending, {descending:.3} descending");
             assert!(ascending > if value_len == 0 { 0.88 } else { 0.9 });
@@ -256,7 +256,7 @@ fn images_of_other_pages_are_trimmed() {
     }
 }
 
-/// Calls everything that may be called on untrusted bytes.
+/// Calls every function that accepts untrusted bytes.
 fn read_everything(node: &Node<impl PageBytes>, key: &[u8]) {
     let mut out = Vec::new();
     let (slot, _) = node.lower_bound(key);
@@ -273,7 +273,7 @@ fn read_everything(node: &Node<impl PageBytes>, key: &[u8]) {
     }
 }
 
-/// Random bytes, from pure noise to a valid node with a few bytes changed.
+/// Returns random bytes, from pure noise to a valid node with a few bytes changed.
 fn hostile_page(rng: &mut StdRng) -> Box<Aligned> {
     let mut page = Box::new(Aligned([0; PAGE_SIZE]));
     match rng.random_range(0..3) {
@@ -361,8 +361,8 @@ proptest! {
     }
 }
 
-/// Nanoseconds per lookup in a leaf of about 100 entries. Run with
-/// `--release -- --ignored --nocapture`.
+/// Measures the nanoseconds per lookup in a leaf of about 100 entries. Run with `--release --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "a benchmark"]
 fn benchmark_lower_bound() {
@@ -382,7 +382,7 @@ fn benchmark_lower_bound() {
             keys.swap(i, rng.random_range(0..=i));
         }
         let lookups: Vec<&[u8]> = (0..4096).map(|_| &keys[rng.random_range(0..keys.len())][..]).collect();
-        // The best of many rounds: the machine is rarely ours alone.
+        // The best of many rounds: other programs usually share the machine.
         let time = |lookup: &dyn Fn(&[u8]) -> (usize, bool)| {
             let round = |_| {
                 let start = duramen_sync::clock::Instant::now();

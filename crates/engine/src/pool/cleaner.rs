@@ -1,10 +1,11 @@
-//! The background cleaner: keeps a share of the frames clean, so that threads in need of a frame
-//! rarely have to write.
+//! The background cleaner: it keeps a share of the frames clean, so that a thread that needs a
+//! frame rarely has to write a page first.
 //!
-//! It wakes at an interval, or when the dirty share passes its limit or a thread found no clean
-//! frame, and writes pages until the share is an eighth below the limit, those first that have been
-//! dirty the longest: they hold back the recycling of the log, and are the least likely to be
-//! changed again soon. It writes no faster than its set rate.
+//! The cleaner wakes at a fixed interval. A thread wakes the cleaner earlier when the dirty share
+//! passes its limit or when the thread finds no clean frame. The cleaner then writes pages until
+//! the dirty share is an eighth below the limit. The pages that have been dirty the longest come
+//! first: they hold back the recycling of the log, and they are the least likely to change again
+//! soon. The cleaner never exceeds its configured write rate.
 
 use std::time::Duration;
 
@@ -16,16 +17,16 @@ use duramen_sync::{Arc, Mutex, Weak};
 use super::doublewrite::BATCH_PAGES;
 use super::{Pool, PoolError};
 
-/// What the cleaner and those who wake it share.
+/// State shared by the cleaner and the threads that wake it.
 #[derive(Debug, Default)]
 struct Signal {
     parker: Parker,
     stop: AtomicBool,
-    /// A wake-up is on its way, so that a crowd does not queue for the parker.
+    /// True while a wake-up is on its way, so that many threads do not queue for the parker.
     woken: AtomicBool,
 }
 
-/// The cleaner's place in the pool.
+/// The cleaner's part of the pool's state.
 #[derive(Debug)]
 pub(super) struct CleanerState {
     signal: Arc<Signal>,
@@ -33,18 +34,18 @@ pub(super) struct CleanerState {
 }
 
 impl CleanerState {
-    /// No cleaner runs.
+    /// Creates the state of a pool whose cleaner does not run.
     pub(super) fn new() -> Self {
         Self { signal: Arc::default(), thread: Mutex::new(None) }
     }
 }
 
 impl Pool {
-    /// Starts the background cleaner, unless it runs. It ends at [`Pool::stop_cleaner`], or when
-    /// the pool goes away.
+    /// Starts the background cleaner unless it already runs. The cleaner ends at
+    /// [`Pool::stop_cleaner`], or when the pool is dropped.
     ///
     /// # Errors
-    /// [`PoolError::Log`] when the system has no thread to give.
+    /// [`PoolError::Log`] when the system cannot start a thread.
     pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), PoolError> {
         let mut slot = self.cleaner.thread.lock();
         if slot.is_some() {
@@ -60,8 +61,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends the background cleaner, after the batch it may be writing. Not to be called by the
-    /// thread of the cleaner.
+    /// Stops the background cleaner after the batch that it may be writing. The cleaner's own
+    /// thread must not call this.
     pub(crate) fn stop_cleaner(&self) {
         let thread = self.cleaner.thread.lock().take();
         if let Some(thread) = thread {
@@ -73,12 +74,12 @@ impl Pool {
         }
     }
 
-    /// Most frames that may be dirty before the cleaner goes to work.
+    /// Returns the number of dirty frames above which the cleaner starts to write.
     pub(super) fn dirty_limit(&self) -> usize {
         self.frames() * usize::from(self.config.max_dirty_percent.min(90)) / 100
     }
 
-    /// Has the cleaner look before its time.
+    /// Wakes the cleaner before its interval is over.
     pub(super) fn wake_cleaner(&self) {
         let signal = &self.cleaner.signal;
         if !signal.woken.swap(true, Ordering::Relaxed) {
@@ -86,7 +87,7 @@ impl Pool {
         }
     }
 
-    /// One round: cleans until few enough frames are dirty.
+    /// Runs one round: writes pages until few enough frames are dirty.
     fn clean_down(&self, signal: &Signal) -> Result<(), PoolError> {
         let dirty = self.dirty.load(Ordering::Relaxed);
         let limit = self.dirty_limit();
@@ -113,14 +114,14 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The thread holds no reference while it waits, so it may still be there; it ends by
-        // itself.
+        // The cleaner's thread holds no reference to the pool while it waits, so it may outlive
+        // this call. The stop flag makes it end.
         self.cleaner.signal.stop.store(true, Ordering::Release);
         self.cleaner.signal.parker.unpark();
     }
 }
 
-/// Waits until `end`, or until the cleaner is to stop.
+/// Waits until `end`, or until the cleaner has to stop.
 fn pause(signal: &Signal, end: Instant) {
     loop {
         let left = end.since(Instant::now());
@@ -135,8 +136,8 @@ fn run(pool: &Weak<Pool>, signal: &Signal, interval: Duration) {
     while !signal.stop.load(Ordering::Acquire) {
         let Some(pool) = pool.upgrade() else { return };
         signal.woken.store(false, Ordering::Relaxed);
-        // A failed write has poisoned the pool, and whoever needs the page written meets the error;
-        // a log that cannot be hardened may be able to later.
+        // A failed write has poisoned the pool, and a thread that needs the page written gets the
+        // error. A log that cannot be hardened now may be able to later.
         let _ = pool.clean_down(signal);
         drop(pool);
         signal.parker.park_timeout(interval);

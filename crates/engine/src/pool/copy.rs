@@ -1,4 +1,4 @@
-//! Reading pages as they are on disk, for a copy of the data file.
+//! Reads pages as they are on disk, to copy the data file.
 
 use duramen_types::{PAGE_SIZE, PageId, planted};
 
@@ -7,14 +7,14 @@ use super::{Pool, PoolError};
 use crate::page::{self, PageDefect};
 
 impl Pool {
-    /// Pages that the data file has room for.
+    /// Returns the number of pages that fit into the data file at its present length.
     pub(crate) fn pages_on_disk(&self) -> u64 {
         self.growth.len() / PAGE_SIZE as u64
     }
 
     /// Fills `buffer` with the pages from `first` on as they are in the data file, each of them
-    /// whole; returns how many had to be read twice, because they were being written. Blank pages
-    /// are given as such.
+    /// whole. Returns how many pages had to be read twice because they were being written. A blank
+    /// page is returned as zeros.
     ///
     /// # Errors
     /// [`PoolError::Corrupt`] for a damaged page, [`PoolError::Disk`].
@@ -28,7 +28,7 @@ impl Pool {
             }
             again += 1;
             {
-                // Whoever writes pages holds the batch.
+                // A thread that writes pages holds the batch's lock.
                 let _nobody_writes = self.write_back.pause();
                 self.data.read_at(bytes, id.get() * PAGE_SIZE as u64)?;
             }

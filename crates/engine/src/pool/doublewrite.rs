@@ -1,11 +1,11 @@
 //! The double-write area: a durable copy of every page that is about to be overwritten.
 //!
-//! The device writes sectors whole, but a page is many sectors: power lost in the middle of writing
-//! a page in place leaves a mixture that neither the old nor the new checksum fits and that redo
-//! cannot start from. So a batch of pages is first written here in one durable operation, and only
-//! then in place. After a crash, a page that is torn in place is whole here, since the area is
-//! reused only when the batch is durable in place; and when the area itself is torn, no page of the
-//! batch had been touched in place.
+//! The device writes each sector whole, but a page has many sectors. A power cut during a write in
+//! place can leave a mixture of the old and the new page. Neither checksum fits that mixture, and
+//! redo cannot start from it. So the pool first writes a batch of pages to this area in one durable
+//! operation, and only then writes the pages in place. After a crash, a page that is torn in place
+//! is whole in the area, because the pool reuses the area only when the batch is durable in place.
+//! If the area itself is torn, no page of the batch was touched in place.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -20,16 +20,17 @@
 //! | 4096 | page size each | the pages, sealed, in the order of their ids above |
 //!
 //! All numbers are little-endian. The area is valid when magic, version, page size, count and CRC
-//! fit; an invalid one is ignored. Its pages are always the last ones written in place: a later
-//! write of a page would have replaced the area. In version 1, the ids were at 24, and there was no
-//! stamp.
+//! fit; an invalid area is ignored. The pages of a valid area are always the last ones that were
+//! written in place: a later write of any page would have replaced the area. In version 1, the ids
+//! began at offset 24 and there was no stamp.
 //!
 //! # Whether a copy is used
-//! The area is looked at only if the database was not closed in order, and is of the generation
-//! that counts. Then a page that fails its checksum in place gets its copy back. One that is whole
-//! in place stays: it has changed since, or the batch did not get that far, and redo brings it up
-//! to date. One that *is* its copy is written again, durably: it may never have reached the medium,
-//! if the sync behind it failed, and the area is about to be used for other pages.
+//! Opening reads the area only if the database was not closed in order and the area has the
+//! generation that the control file names. Then a page that fails its checksum in place gets its
+//! copy back. A page that is whole in place stays: it has changed since, or the crash came before
+//! the write in place reached it, and redo brings it up to date. A page that is identical to its
+//! copy is written again, durably. It may never have reached the medium if the sync after its write
+//! failed, and the area is about to be reused for other pages.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
@@ -41,12 +42,12 @@ use super::Stamp;
 use super::page_table::PageTable;
 use crate::page;
 
-/// Most pages in a batch.
+/// Largest number of pages in a batch.
 pub(super) const BATCH_PAGES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"DURADBLW";
 const VERSION: u32 = 2;
-/// The version without stamps.
+/// The format version without stamps.
 const UNSTAMPED: u32 = 1;
 const CRC: usize = 12;
 const CHECKED: usize = 16;
@@ -59,7 +60,7 @@ const PAGES: usize = BLOCK_SIZE;
 
 const _: () = assert!(IDS + 8 * BATCH_PAGES <= PAGES, "the ids fit into the header block");
 
-/// A batch of pages on its way to disk, laid out as the area is.
+/// A batch of pages to be written, laid out like the area.
 #[derive(Debug)]
 pub(super) struct Area {
     file: Arc<dyn File>,
@@ -71,8 +72,8 @@ pub(super) struct Area {
 impl Area {
     const LEN: usize = PAGES + BATCH_PAGES * PAGE_SIZE;
 
-    /// An empty batch for the area in `file`, whose space is reserved so that writing it cannot run
-    /// out of space.
+    /// Creates an empty batch for the area in `file`. Reserves the file's space, so that a write to
+    /// the area cannot run out of space.
     pub(super) fn new(file: Arc<dyn File>) -> Result<Self, PoolError> {
         file.allocate(Self::LEN as u64)?;
         Ok(Self {
@@ -83,8 +84,8 @@ impl Area {
         })
     }
 
-    /// What is written from now on is of this generation. The area holds no pages then: the last
-    /// ones are durable in place.
+    /// Sets the generation of all later writes to the area, and empties the area. The pages of the
+    /// last batch are durable in place, so their copies are not needed any more.
     pub(super) fn set_stamp(&mut self, stamp: Stamp) -> Result<(), PoolError> {
         if !planted!(StaleAreaPutBack) {
             self.clear();
@@ -98,7 +99,7 @@ impl Area {
         self.ids.clear();
     }
 
-    /// Whether another page has room.
+    /// Returns whether the batch has no room for another page.
     pub(super) fn is_full(&self) -> bool {
         self.ids.len() == BATCH_PAGES
     }
@@ -110,7 +111,7 @@ impl Area {
         self.ids.push(id);
     }
 
-    /// Writes the checksum into every page.
+    /// Seals every page with its checksum.
     pub(super) fn seal(&mut self) {
         for (page, id) in self.staging[PAGES..].chunks_exact_mut(PAGE_SIZE).zip(&self.ids) {
             assert_eq!(page::page_id(page), *id, "a frame holds another page than it says");
@@ -118,7 +119,7 @@ impl Area {
         }
     }
 
-    /// Writes the batch to the area; durable when it returns.
+    /// Writes the batch to the area. The batch is durable when the call returns.
     pub(super) fn write(&mut self) -> Result<(), PoolError> {
         let end = PAGES + self.ids.len() * PAGE_SIZE;
         let header = &mut self.staging[..PAGES];
@@ -137,12 +138,12 @@ impl Area {
         Ok(self.file.write_durable(&[&self.staging[..end]], 0)?)
     }
 
-    /// The pages, each with the GSN of its copy.
+    /// Returns the pages, each with the GSN of its copy.
     pub(super) fn pages(&self) -> impl Iterator<Item = (PageId, Gsn)> {
         self.ids.iter().copied().zip(self.staging[PAGES..].chunks_exact(PAGE_SIZE).map(page::gsn))
     }
 
-    /// The pages with their places in the data file, neighbours joined.
+    /// Returns the pages with their offsets in the data file; adjacent pages are joined.
     pub(super) fn in_place(&self) -> Vec<(u64, &[u8])> {
         let mut writes = Vec::new();
         let mut first = 0;
@@ -157,14 +158,14 @@ impl Area {
     }
 }
 
-/// A valid area, as an earlier process has left it.
+/// A valid area that an earlier process left.
 pub(crate) struct FoundArea {
-    /// Header and pages.
+    /// The header and the pages.
     bytes: AlignedBuf,
 }
 
 impl FoundArea {
-    /// Reads the area, if it is valid.
+    /// Reads the area. Returns `None` if it is not valid.
     ///
     /// # Errors
     /// Those of the disk.
@@ -193,8 +194,8 @@ impl FoundArea {
         u32_at(&self.bytes, 8) != UNSTAMPED
     }
 
-    /// Of which database and generation it is; of none, if it is from before there were
-    /// generations.
+    /// Returns the database and the generation that the area belongs to. An area of the format
+    /// without stamps has an empty stamp.
     pub(crate) fn stamp(&self) -> Stamp {
         if !self.is_stamped() {
             return Stamp::default();
@@ -203,16 +204,17 @@ impl FoundArea {
         Stamp { database, generation: u64_at(&self.bytes, GENERATION) }
     }
 
-    /// Restores the pages that a crash tore while they were written in place; to be called before
-    /// anything else reads `data`. Returns their number. May be repeated, and interrupted at any
-    /// point.
+    /// Restores the pages that a crash tore while they were written in place. Must run before
+    /// anything else reads `data`. Returns the number of restored pages. The call may be repeated,
+    /// and it may be interrupted at any point.
     ///
     /// # Errors
-    /// Those of the disk, except that what is missing at the end of a file is not one.
+    /// Those of the disk, except that a file that ends too early is not an error.
     pub(crate) fn put_back(&self, data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
-        // It can be read, but whoever wrote it may have ended before that was durable, or seen it
-        // fail; then no page of it has been touched in place, and none may be before the copies are
-        // safe. Where it is durable the same is written over it, which no power cut can tear.
+        // The area can be read, but the process that wrote it may have ended before the area was
+        // durable, or may have seen the write fail. In that case it touched no page in place, and
+        // no page may be touched before the copies are safe. If the area is durable already, this
+        // writes the same bytes over it, which no power cut can tear.
         doublewrite.write_durable(&[&self.bytes], 0)?;
         let ids = if self.is_stamped() { IDS } else { UNSTAMPED_IDS };
         let mut in_place = AlignedBuf::zeroed(PAGE_SIZE);

@@ -1,4 +1,4 @@
-//! What goes wrong in the pool, and how a reader learns that it has to start over.
+//! The errors of the pool, and the signals that make an optimistic reader start over.
 
 use duramen_io::DiskError;
 use duramen_types::{PAGE_SIZE, PageId};
@@ -11,22 +11,22 @@ pub(crate) enum PoolError {
     /// The disk refused a read, a write or the growth of a file.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A page on disk is not what was written there: a torn write, decay of the medium, or a write
-    /// in the wrong place.
+    /// A page on disk is not what the pool wrote there: the write was torn, the medium decayed, or
+    /// another write went to the wrong address.
     #[error("{page} in `{file}` at offset {offset} is damaged: {defect}; restore the database from a backup")]
     Corrupt {
-        /// The page that was asked for.
+        /// The requested page.
         page: PageId,
         /// What is wrong with it.
         defect: String,
-        /// What kind of damage that is.
+        /// The kind of the damage.
         damage: Damage,
-        /// The file it was read from.
+        /// The file that the page was read from.
         file: String,
-        /// Where in the file, in bytes.
+        /// The page's offset in the file, in bytes.
         offset: u64,
     },
-    /// No frame could be freed: all of them are latched, or dirty and could not be written.
+    /// No frame could be freed: every frame is latched, or is dirty and could not be written.
     #[error("all {frames} frames of the buffer pool are in use; give the pool more memory or use fewer threads")]
     Exhausted {
         /// Size of the pool in pages.
@@ -35,54 +35,53 @@ pub(crate) enum PoolError {
     /// The pool was configured with too few frames to make progress.
     #[error("a buffer pool of {frames} frames is too small; it needs at least {minimum}")]
     TooSmall {
-        /// Frames asked for.
+        /// The requested number of frames.
         frames: usize,
-        /// Fewest frames allowed.
+        /// The smallest number of frames allowed.
         minimum: usize,
     },
-    /// The system does not give so much memory.
+    /// The system cannot provide that much memory.
     #[error("the system does not give {} bytes of memory for the buffer pool; lower `pool_bytes`", frames * PAGE_SIZE)]
     NoMemory {
-        /// Frames asked for.
+        /// The requested number of frames.
         frames: usize,
     },
-    /// A write or sync failed earlier, so that nobody knows what is on disk; the pool writes
+    /// A write or sync failed earlier, so the contents of the disk are unknown. The pool writes
     /// nothing more.
     #[error("the buffer pool stopped writing: {reason}; reopen the database")]
     Poisoned {
         /// The first failure.
         reason: String,
     },
-    /// The log could not be hardened, or a thread not be started.
+    /// The log could not be hardened, or a thread could not be started.
     #[error("{reason}")]
     Log {
-        /// What the log said.
+        /// The reason that the log reported.
         reason: String,
     },
 }
 
-/// Kinds of damage that recovery tells apart.
+/// Kinds of damage that recovery distinguishes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Damage {
     /// The page is all zeros: it was never written, or its write was lost.
     Blank,
-    /// The page is whole, and has changes that the log does not have. It is the log that is
-    /// damaged.
+    /// The page is whole, but has changes that the log lacks. So the log is what is damaged.
     AheadOfLog,
-    /// Anything else.
+    /// Any other damage.
     Other,
 }
 
 impl PoolError {
-    /// Whether the disk (or quota) is full: the caller may free space and try again.
+    /// Returns whether the disk (or its quota) is full: the caller may free space and try again.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Disk(error) if error.is_full())
     }
 }
 
-/// Pages that do not hang together; where their checksums are right this is a defect of the engine
-/// or of memory.
+/// Returns the error for pages that contradict each other. If their checksums are right, this is a
+/// defect of the engine or of the machine's memory.
 pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
     PoolError::Corrupt {
         page,
@@ -93,17 +92,17 @@ pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
     }
 }
 
-/// What an optimistic reader saw may never have existed: it starts over from where it last held
-/// something valid.
+/// The data that an optimistic reader saw may never have existed. The reader starts over from the
+/// last page whose version was valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Restart;
 
 /// Why an optimistic operation did not finish.
 #[derive(Clone, Debug)]
 pub(crate) enum Interrupt {
-    /// Somebody changed what was read: start over.
+    /// Another thread changed the data that was read: start over.
     Restart,
-    /// Starting over would not help.
+    /// An error that starting over would not cure.
     Failed(PoolError),
 }
 

@@ -1,27 +1,31 @@
-//! Finding pages, reading them in, and making room for them.
+//! Finds pages, reads them in, and frees frames for them.
 //!
 //! # Readers, loaders and evictors race for a frame
-//! - *Loading*: a thread that misses takes an empty frame, exclusively latched, names the page in
-//!   the header, and tries to enter the frame into the page table. If another thread was first, it
-//!   gives the frame back and looks again. Else it reads the page and only then lets go of the
-//!   latch; whoever finds the frame in between waits for that.
-//! - *Eviction*: a thread takes a frame's exclusive latch (without waiting), sees that the page is
-//!   clean, removes it from the page table and the header, and keeps the latch until the next page
-//!   is in.
+//! - *Loading*: a thread that misses a page takes an empty frame, exclusively latched, writes the
+//!   page's id into the frame's header, and tries to enter the frame into the page table. If
+//!   another thread entered the page first, the thread gives the frame back and looks the page up
+//!   again. Otherwise it reads the page and only then releases the latch. A thread that finds the
+//!   frame meanwhile waits for the latch.
+//! - *Eviction*: a thread takes a frame's exclusive latch (without waiting), checks that the page
+//!   is clean, removes the page from the page table and from the header, and keeps the latch until
+//!   the next page is in the frame.
 //! - *Reading*: a thread reads the page table, then takes a version (or a latch) of the frame, then
-//!   checks that the header names the page, and else looks again.
+//!   checks that the header names the page. If the header names another page, the thread looks the
+//!   page up again.
 //!
-//! Why that is enough: the header's page changes only under the exclusive latch, in sections that
-//! increment the version. If the header names the page at some moment after the version was taken
-//! and the version stands at the end, no such section lies in between, so the frame held the page
-//! all the time. If the look-up was stale and the frame was reused, either the header names another
-//! page, or the same page was loaded into the same frame again, before the version was taken, which
-//! is as good. A load that failed leaves the header without a page, so that those who waited look
-//! again, and meet the error themselves.
+//! Why these rules are enough: the page id in the header changes only under the exclusive latch, in
+//! sections that increment the version. Suppose that the header names the page at some moment after
+//! the version was taken, and that the version is unchanged at the end. Then no such section lies
+//! in between, so the frame held the page all the time. If the look-up was stale and the frame was
+//! reused, there are two cases. Either the header names another page, or the same page was loaded
+//! into the same frame again before the version was taken, which is just as good. A failed load
+//! leaves the header without a page. The threads that waited for it look the page up again, and get
+//! the error themselves.
 //!
-//! Who waits for a latch stops when the frame gets another page. Else a thread could wait for a
-//! page it never asked for: it holds page 1, asks for page 2, finds its frame latched by an
-//! evictor, who puts page 3 in; and the next holder of page 3 waits for page 1.
+//! A thread stops waiting for a latch when the frame gets another page. Otherwise a thread could
+//! wait for a page that it never requested, and deadlock. For example, a thread holds page 1,
+//! requests page 2, and finds the frame of page 2 latched by an evictor. The evictor puts page 3
+//! into the frame, and the next holder of page 3 waits for page 1.
 
 use std::time::Duration;
 
@@ -38,17 +42,17 @@ use super::page_table::PageTable;
 use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
 use crate::page::{self, PageDefect};
 
-/// Longest wait for a frame, with no page cleaned in between, before the pool is declared
-/// exhausted.
+/// Longest time that a thread waits for a frame, with no page cleaned in between, before it
+/// declares the pool exhausted.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
-/// After passing so many dirty or latched frames, or seven eighths of a small pool, a thread cleans
-/// rather than searches: threads that contend for the last few clean frames would take the pages of
-/// their own descents from each other.
+/// After a thread has passed this many dirty or latched frames, or seven eighths of a small pool,
+/// it cleans pages instead of searching on. Otherwise the threads that compete for the last few
+/// clean frames would evict the pages that their own descents need from each other.
 const HOPELESS: usize = 1024;
 
-/// Repeats `attempt` until it gives something. Each attempt that a race spoilt means that another
-/// thread got on.
+/// Repeats `attempt` until it returns a value. Each attempt that a race spoilt means that another
+/// thread made progress.
 #[inline]
 fn retry<T, E>(mut attempt: impl FnMut() -> Result<Option<T>, E>) -> Result<T, E> {
     let mut backoff = Backoff::new();
@@ -64,8 +68,8 @@ impl Pool {
     /// Starts an optimistic read. `id` must come from validated reads.
     ///
     /// # Errors
-    /// [`Interrupt::Restart`] when somebody holds the page exclusively for long (perhaps the
-    /// caller); [`Interrupt::Failed`] when the page cannot be read from disk.
+    /// [`Interrupt::Restart`] when a thread, possibly the calling one, holds the page exclusively
+    /// for long; [`Interrupt::Failed`] when the page cannot be read from disk.
     #[inline]
     pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
         let _buffer = cost::scope(Category::Buffer);
@@ -98,7 +102,7 @@ impl Pool {
         })
     }
 
-    /// Latches a page shared. The caller must not hold it already.
+    /// Latches a page shared. The caller must not hold the page already.
     ///
     /// # Errors
     /// When the page cannot be read from disk.
@@ -118,7 +122,7 @@ impl Pool {
         })
     }
 
-    /// Latches a page exclusively. The caller must not hold it already.
+    /// Latches a page exclusively. The caller must not hold the page already.
     ///
     /// # Errors
     /// When the page cannot be read from disk.
@@ -140,7 +144,7 @@ impl Pool {
         })
     }
 
-    /// Latches a page exclusively if nobody holds it.
+    /// Latches a page exclusively if no thread holds it.
     ///
     /// # Errors
     /// When the page cannot be read from disk.
@@ -154,11 +158,10 @@ impl Pool {
         })
     }
 
-    /// Latches a page exclusively without reading it from disk: for a page that is about to be
-    /// formatted. It is all zeros when it is first borrowed for a change, after
-    /// [`Exclusive::prepare`]; before that it may show what it was in an earlier life. A guard that
-    /// is dropped without a change leaves the page as it was. Reserves the page's place in the data
-    /// file if need be.
+    /// Latches a page exclusively without reading it from disk, to format it anew. The bytes are
+    /// all zeros when the guard is first borrowed for a change, after [`Exclusive::prepare`].
+    /// Before that they may show an earlier use of the page. A guard that is dropped without a
+    /// change leaves the page as it was. Reserves the page's space in the data file if necessary.
     ///
     /// # Errors
     /// When there is no frame, or no space on disk.
@@ -173,14 +176,14 @@ impl Pool {
         })
     }
 
-    /// As [`Pool::exclusive`], for redo: a page that is missing in the data file, blank or damaged
-    /// is given out as zeros, and [`Exclusive::was_unreadable`] says why, so that the caller may
-    /// rebuild it from the log. If the guard is dropped without that, the page stays as unreadable
-    /// as it was.
+    /// Latches a page exclusively as [`Pool::exclusive`] does, for redo. If the page is missing in
+    /// the data file, blank or damaged, the guard shows zeros, and [`Exclusive::was_unreadable`]
+    /// tells the reason, so that the caller may rebuild the page from the log. If the caller drops
+    /// the guard without a rebuild, the page stays as unreadable as it was.
     ///
     /// # Errors
-    /// When the disk fails in another way, there is no frame, or no space on disk for a missing
-    /// page.
+    /// When the disk fails in another way, when there is no frame, or when there is no space on
+    /// disk for a missing page.
     pub(crate) fn exclusive_or_blank(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         self.check_limit(id)?;
         retry(|| match self.table.get(id) {
@@ -189,11 +192,11 @@ impl Pool {
         })
     }
 
-    /// Fills a claimed frame from disk or, if the page is not to be had there, with zeros.
+    /// Fills a claimed frame from disk, or with zeros if the page cannot be read.
     pub(super) fn read_or_blank(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
         let Err(defect) = self.read_in(id, frame) else { return Ok(Exclusive::new_loaded(self, id, frame)) };
         let rebuildable = match &defect {
-            // The page is whole; it is the log that lacks something. Rebuilding would hide that.
+            // The page is whole, and the log lacks something. Rebuilding the page would hide that.
             PoolError::Corrupt { damage: Damage::AheadOfLog, .. } => Err(defect.clone()),
             PoolError::Corrupt { .. } => Ok(()),
             PoolError::Disk(error) if error.kind == std::io::ErrorKind::UnexpectedEof => self.reserve_page(id),
@@ -206,19 +209,19 @@ impl Pool {
         Ok(Exclusive::new_blank(self, id, frame, Some(defect)))
     }
 
-    /// Whether a page is in the pool at this moment.
+    /// Returns whether a page is in the pool at this moment.
     pub(crate) fn is_resident(&self, id: PageId) -> bool {
         self.table.get(id).is_some()
     }
 
-    /// The frame that had the page a moment ago.
+    /// Returns the frame that held the page a moment ago.
     #[inline]
     fn resident(&self, id: PageId) -> Option<FrameId> {
         if id < PageTable::LIMIT { self.table.get(id) } else { None }
     }
 
-    /// Tells the clock that the page was used. Mostly only reads, as the header is shared by all
-    /// users of the page.
+    /// Tells the clock that the page was used. Mostly this only reads, because all users of the
+    /// page share the header.
     #[inline]
     fn touch(&self, frame: FrameId) {
         let referenced = &self.frames.header(frame).referenced;
@@ -227,20 +230,23 @@ impl Pool {
         }
     }
 
-    /// Whether `frame` holds the page. Stays true while its latch is held.
+    /// Returns whether `frame` holds the page. The answer stays true while the frame's latch is
+    /// held.
     #[inline]
     fn holds(&self, frame: FrameId, id: PageId) -> bool {
         self.frames.header(frame).page.load(Ordering::Relaxed) == id.get()
     }
 
-    /// Latches `frame` exclusively; `false`, and no latch, when it does not hold the page.
+    /// Latches `frame` exclusively. Returns `false`, and holds no latch, if the frame does not hold
+    /// the page.
     #[inline]
     fn latch_page(&self, id: PageId, frame: FrameId) -> bool {
         self.frames.header(frame).latch.exclusive(&self.lot, || self.holds(frame, id))
             && self.confirm_exclusive(id, frame)
     }
 
-    /// Whether `frame`, just latched exclusively, holds the page; else unlatches it.
+    /// Returns whether `frame`, which was just latched exclusively, holds the page; unlatches it if
+    /// not.
     #[inline]
     fn confirm_exclusive(&self, id: PageId, frame: FrameId) -> bool {
         let held = self.holds(frame, id);
@@ -252,8 +258,8 @@ impl Pool {
         held
     }
 
-    /// The frame that has the page at some moment during the call; reads the page in if no frame
-    /// has.
+    /// Returns the frame that holds the page at some moment during the call; reads the page in if
+    /// no frame holds it.
     #[inline]
     pub(super) fn find_or_load(&self, id: PageId) -> Result<FrameId, PoolError> {
         self.check_limit(id)?;
@@ -278,11 +284,11 @@ impl Pool {
         PoolError::Corrupt { page, defect, damage, file: self.data.path(), offset }
     }
 
-    /// Checks bytes that were read for the page. By the WAL rule the log has every change that is
-    /// on disk: a page that says otherwise, and the log, do not belong together. The log that
-    /// counts for a page that this pool has not written is the one that was there when the pool was
-    /// made; it may have grown past what was lost. Nor may a page be older than it is known to have
-    /// been.
+    /// Checks the bytes that were read for the page. By the WAL rule the log has every change that
+    /// is on disk. So a page with a later change does not belong to this log. A page that this pool
+    /// has not written is compared with the log's end when the pool was made, because the log may
+    /// since have grown past what was lost. A page must also not be older than its recorded
+    /// version.
     fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), PoolError> {
         page::verify(bytes, id).map_err(|defect| {
             let damage = if defect == PageDefect::Blank { Damage::Blank } else { Damage::Other };
@@ -305,7 +311,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Reads the page into a frame, unless another thread is faster.
+    /// Reads the page into a frame, unless another thread does so first.
     #[cold]
     fn load(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let Some(frame) = self.claim(id)? else { return Ok(None) };
@@ -326,8 +332,8 @@ impl Pool {
         }
     }
 
-    /// A frame for the page, exclusively latched and entered in the table, its bytes not yet the
-    /// page's; `None` when the page is in the pool by now.
+    /// Returns a frame for the page, exclusively latched and entered in the page table, whose bytes
+    /// are not the page's yet. Returns `None` when the page has entered the pool meanwhile.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         self.wal_rule.before_blocking();
@@ -336,7 +342,7 @@ impl Pool {
         header.page.store(id.get(), Ordering::Relaxed);
         header.arrival.store(arrival, Ordering::Relaxed);
         if self.table.try_insert(id, frame) {
-            // One round of the clock is granted to a page that is read for the first time.
+            // A page that is read for the first time may stay for one round of the clock.
             header.referenced.store(true, Ordering::Relaxed);
             return Ok(Some(frame));
         }
@@ -354,19 +360,20 @@ impl Pool {
         self.verify(id, bytes)
     }
 
-    /// Reads pages in that are going to be needed, several at a time, as far as they can be read
-    /// and frames are to be had easily. What is wrong with the others shows when they are asked
-    /// for.
+    /// Reads in pages that are about to be needed, several at a time, as far as they can be read
+    /// and frames are easily available. The errors of the other pages appear when a thread requests
+    /// those pages.
     pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 64;
         let end = PageId::new(self.growth.len() / PAGE_SIZE as u64);
         let wanted: Vec<PageId> =
             ids.iter().copied().filter(|&id| !id.is_zero() && id < end && self.resident(id).is_none()).collect();
-        // A few frames at a time, for they stay latched while they are read.
+        // Only a few frames at a time, because they stay latched during the read.
         for part in wanted.chunks(BATCH.min(self.frames() / 8)) {
             let mut claimed = Vec::with_capacity(part.len());
             for &id in part {
-                // Without a frame, what has been claimed is still to be filled or given back.
+                // If no frame is available, the frames claimed so far must still be filled or given
+                // back.
                 let Ok(frame) = self.claim(id) else { break };
                 claimed.extend(frame.map(|frame| (id, frame)));
             }
@@ -387,7 +394,7 @@ impl Pool {
                 if read.is_err() || self.verify(id, bytes).is_err() {
                     self.abandon(id, frame);
                 } else if let Some(unredone) = self.lacking(id) {
-                    // As above: what is wrong shows later.
+                    // As above: the error appears later.
                     let _ = self.redo_loaded(Exclusive::new_loaded(self, id, frame), unredone);
                 } else {
                     self.frames.header(frame).latch.release_exclusive(true, &self.lot);
@@ -396,14 +403,14 @@ impl Pool {
         }
     }
 
-    /// Takes a clean page out of its frame, which the caller holds exclusively, and lets go of
-    /// both.
+    /// Takes a clean page out of its frame, which the caller holds exclusively, and gives back both
+    /// the page table entry and the frame.
     pub(super) fn abandon(&self, id: PageId, frame: FrameId) {
         self.table.remove(id, frame);
         self.release_empty(frame);
     }
 
-    /// Gives an exclusively latched frame that is in no table entry back.
+    /// Gives back an exclusively latched frame that is in no table entry.
     fn release_empty(&self, frame: FrameId) {
         let header = self.frames.header(frame);
         assert!(!header.recovery_gsn.is_dirty(), "a dirty page would be lost");
@@ -412,7 +419,7 @@ impl Pool {
         self.free.lock().push(frame);
     }
 
-    /// An exclusively latched frame without a page.
+    /// Returns an exclusively latched frame without a page.
     fn take_frame(&self) -> Result<FrameId, PoolError> {
         let mut stuck_since = None;
         loop {
@@ -428,23 +435,23 @@ impl Pool {
             if stuck_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                 return Err(PoolError::Exhausted { frames: self.frames() });
             }
-            // Every frame is latched at this moment; their holders need the processor more.
+            // Every frame is latched at this moment, and the latch holders need the processor more.
             thread::sleep(Duration::from_micros(50));
         }
     }
 
     fn free_frame(&self) -> Option<FrameId> {
         let frame = self.free.lock().pop()?;
-        // A straggler with a stale look-up may hold the latch for an instant, to find that the page
-        // is gone.
+        // Another thread with a stale look-up may hold the latch for an instant before it finds
+        // that the page is gone.
         let latched = self.frames.header(frame).latch.exclusive(&self.lot, || true);
         assert!(latched);
         Some(frame)
     }
 
     /// Turns the clock until it finds a clean page that was not used since the last time around,
-    /// and evicts it. Two rounds without one mean that there is none. Long before that, when nearly
-    /// all pages are dirty, it is better to clean some.
+    /// and evicts that page. If two rounds find no such page, there is none. Long before that, when
+    /// nearly all pages are dirty, it is better to clean some.
     fn evict(&self) -> Option<FrameId> {
         let mut hopeless = 0;
         for _ in 0..2 * self.frames() {
@@ -453,7 +460,8 @@ impl Pool {
             if header.page.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // Dirty pages, too, so that those that are cleaned next can be evicted at once.
+            // Dirty pages lose their mark too, so that they can be evicted as soon as they have
+            // been cleaned.
             let referenced = header.referenced.load(Ordering::Relaxed);
             if referenced {
                 header.referenced.store(false, Ordering::Relaxed);
@@ -486,7 +494,7 @@ impl Pool {
         None
     }
 
-    /// The frame under the clock's hand, which moves on.
+    /// Returns the frame under the clock's hand, and moves the hand on.
     pub(super) fn advance_hand(&self) -> FrameId {
         let passed = self.hand.fetch_add(1, Ordering::Relaxed);
         FrameId::new((passed % self.frames()) as u32)

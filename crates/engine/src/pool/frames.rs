@@ -1,4 +1,4 @@
-//! The memory of the pool: page frames, and a header for each.
+//! The memory of the pool: the page frames, and a header for each frame.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 use super::latch::Latch;
 use super::recovery_gsn::RecoveryGsn;
 
-/// Number of a frame, counted from 0.
+/// The number of a frame, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct FrameId(u32);
 
@@ -22,29 +22,30 @@ impl FrameId {
         Self(raw)
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub(super) const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// What the pool knows about the page in a frame.
+/// The state of a frame and of the page in it.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// Guards the frame's bytes and the fields below as they say.
+    /// Guards the frame's bytes, and the fields below as their comments say.
     pub(super) latch: Latch,
-    /// The page in the frame, 0 for none. Changed under the exclusive latch, in a section that
-    /// counts as a change.
+    /// The page in the frame, or 0 for none. Changes only under the exclusive latch, in a section
+    /// that increments the version.
     pub(super) page: AtomicU64,
     /// Whether the page is dirty, and from which log record on.
     pub(super) recovery_gsn: RecoveryGsn,
     /// Whether the page was used since the eviction clock last passed.
     pub(super) referenced: AtomicBool,
-    /// Which of all pages that were ever brought into a frame this one is. Changed as `page` is.
+    /// The sequence number of this page's arrival among all pages ever brought into a frame.
+    /// Changes under the same rule as `page`.
     pub(super) arrival: AtomicU64,
-    /// The arrivals of the page and of the one that it was last found to be a child of; see
-    /// [`super::Optimistic::is_known_child_of`].
+    /// Combines the arrivals of the page and of the page that it was last found to be a child of;
+    /// see [`super::Optimistic::is_known_child_of`].
     pub(super) child_of: AtomicU64,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct Frames {
     /// The whole allocation.
     memory: NonNull<u8>,
     layout: Layout,
-    /// The first frame: the first address in `memory` that is aligned as wanted.
+    /// The first frame: the first address in `memory` with the required alignment.
     start: NonNull<u8>,
     headers: Box<[CachePadded<Header>]>,
 }
@@ -78,15 +79,16 @@ unsafe impl Send for Frames {}
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// Allocates `count` frames of zeros. If there are many, they start at a huge page, and the
-    /// system is asked for such: memory is then in use from the first frame of each on.
+    /// Allocates `count` frames of zeros. A large number of frames starts at a huge-page boundary,
+    /// and the operating system is advised to use huge pages. The first use of a frame then commits
+    /// the memory of a whole huge page.
     ///
-    /// `None` when the system does not give so much memory.
+    /// Returns `None` when the system cannot provide that much memory.
     pub(super) fn new(count: usize) -> Option<Self> {
         let len = count.checked_mul(PAGE_SIZE)?;
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { BLOCK_SIZE };
-        // Asking for a byte-aligned, longer piece lets the allocator take fresh zero pages from the
-        // system untouched.
+        // Requesting a longer piece with byte alignment lets the allocator take fresh zero pages
+        // from the system without touching them.
         let layout = Layout::array::<u8>(len.checked_add(align)?).ok()?;
         let mut headers = Vec::new();
         headers.try_reserve_exact(count).ok()?;
@@ -100,26 +102,26 @@ impl Frames {
         Some(Self { memory, layout, start, headers: headers.into() })
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.headers.len()
     }
 
-    /// Every frame.
+    /// Returns every frame.
     pub(super) fn ids(&self) -> impl Iterator<Item = FrameId> + use<> {
-        // The page table, too, counts frames in 32 bits.
+        // The page table also counts frames in 32 bits.
         (0..self.headers.len() as u32).map(FrameId)
     }
 
-    /// What is known about `frame`.
+    /// Returns the header of `frame`.
     #[inline]
     pub(super) fn header(&self, frame: FrameId) -> &Header {
         &self.headers[frame.0 as usize]
     }
 
-    /// Address of the frame's bytes: [`PAGE_SIZE`] of them, aligned to [`BLOCK_SIZE`], valid as
-    /// long as `self`.
+    /// Returns the address of the frame's bytes: [`PAGE_SIZE`] bytes, aligned to [`BLOCK_SIZE`],
+    /// valid as long as `self`.
     #[inline]
     pub(super) fn page(&self, frame: FrameId) -> *const u8 {
         self.page_mut(frame).as_ptr()
@@ -132,7 +134,7 @@ impl Frames {
         unsafe { self.start.add(frame.0 as usize * PAGE_SIZE) }
     }
 
-    /// The frame's bytes.
+    /// Returns the frame's bytes.
     ///
     /// # Safety
     /// The caller holds the frame's latch, shared or exclusively, as long as the result is used,
@@ -143,7 +145,7 @@ impl Frames {
         unsafe { std::slice::from_raw_parts(self.page(frame), PAGE_SIZE) }
     }
 
-    /// The frame's bytes, for changes.
+    /// Returns the frame's bytes for changes.
     ///
     /// # Safety
     /// The caller holds the frame's latch exclusively as long as the result is used, and has no

@@ -1,4 +1,4 @@
-//! Growing the data file ahead of the pages in it.
+//! Grows the data file ahead of the pages in it.
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
@@ -6,26 +6,26 @@ use duramen_types::{PAGE_SIZE, PageId};
 
 use super::{Pool, PoolError};
 
-/// How far the file grows at once, in bytes: a device is busy with it for about a millisecond, for
-/// which commits wait.
+/// Bytes by which the file grows at once. This keeps a device busy for about a millisecond, and
+/// commits wait for it.
 const STEP: u64 = 1 << 20;
 
-/// How long the data file is.
+/// The length of the data file.
 #[derive(Debug)]
 pub(super) struct Growth {
-    /// Bytes that are reserved on disk.
+    /// Bytes reserved on disk.
     reserved: AtomicU64,
-    /// Held by the thread that makes the file grow.
+    /// Locked by the thread that makes the file grow.
     growing: Mutex<()>,
 }
 
 impl Growth {
-    /// A file of `len` bytes.
+    /// Creates the state of a file of `len` bytes.
     pub(super) fn new(len: u64) -> Self {
         Self { reserved: AtomicU64::new(len), growing: Mutex::new(()) }
     }
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file in bytes.
     pub(super) fn len(&self) -> u64 {
         self.reserved.load(Ordering::Acquire)
     }
@@ -35,17 +35,17 @@ impl Pool {
     /// Checks that the data file still has its name.
     ///
     /// # Errors
-    /// The disk's.
+    /// Those of the disk.
     pub(crate) fn verify_file(&self) -> Result<(), PoolError> {
         Ok(self.data.verify_name()?)
     }
 
-    /// Makes sure that the data file has a place for the page, so that writing it later cannot run
-    /// out of space. The file grows in steps as long as there is space; on a nearly full disk by as
-    /// little as needed.
+    /// Makes sure that the data file has space for the page, so that a later write of the page
+    /// cannot run out of space. While there is space, the file grows in steps; on a nearly full
+    /// disk, it grows only as much as needed.
     ///
     /// # Errors
-    /// The disk's; of a full disk when there is no space. The pool goes on working.
+    /// Those of the disk; that of a full disk when there is no space. The pool keeps working.
     pub(crate) fn reserve_page(&self, id: PageId) -> Result<(), PoolError> {
         self.check_limit(id)?;
         let needed = (id.get() + 1) * PAGE_SIZE as u64;

@@ -1,4 +1,4 @@
-//! The only ways to touch a page: optimistic, shared and exclusive guards.
+//! The only ways to access a page: optimistic, shared and exclusive guards.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +14,7 @@ use super::frames::{FrameId, Header};
 use super::latch::{Upgrade, Version};
 use crate::page::{self, OptimisticPage};
 
-/// A read of a page that holds nothing: whatever it sees counts only after
+/// An optimistic read of a page: it holds no latch, so the data read counts only after
 /// [`Optimistic::validate`].
 #[derive(Clone, Copy)]
 pub(crate) struct Optimistic<'a> {
@@ -30,13 +30,13 @@ impl<'a> Optimistic<'a> {
         Self { pool, id, frame, version }
     }
 
-    /// The page's number.
+    /// Returns the page's number.
     #[inline]
     pub(crate) fn id(&self) -> PageId {
         self.id
     }
 
-    /// The bytes, which may change, or become another page's, while they are read.
+    /// Returns the bytes. They may change, or become another page's, while they are read.
     #[inline]
     pub(crate) fn page(&self) -> OptimisticPage<'a> {
         // SAFETY: frames are `PAGE_SIZE` bytes of memory that stays allocated as long as the pool,
@@ -44,7 +44,7 @@ impl<'a> Optimistic<'a> {
         unsafe { OptimisticPage::new(self.pool.frames.page(self.frame)) }
     }
 
-    /// Whether everything read so far was the page, of one moment.
+    /// Checks that all data read so far was the page's, and of one moment.
     ///
     /// # Errors
     /// [`Restart`] when the page was changed or evicted since this guard was made.
@@ -57,21 +57,21 @@ impl<'a> Optimistic<'a> {
         Err(Restart)
     }
 
-    /// Whether the page was found to be a child of `parent` since both have come into their frames.
-    /// What is in memory stays consistent, so a page needs to be compared with what its parent says
+    /// Returns whether the page was found to be a child of `parent` since both came into their
+    /// frames. The contents of memory stay consistent, so a page has to be compared with its parent
     /// only once.
     #[inline]
     pub(crate) fn is_known_child_of(&self, parent: &Self) -> bool {
         self.header().child_of.load(Ordering::Relaxed) == self.kinship(parent)
     }
 
-    /// Notes that the page is a child of `parent`: what [`Self::kinship`] was when that was found,
-    /// before both were validated.
+    /// Records that the page is a child of `parent`. `kinship` is what [`Self::kinship`] returned
+    /// when that was found, before both pages were validated.
     pub(crate) fn note_child(&self, kinship: u64) {
         self.header().child_of.store(kinship, Ordering::Relaxed);
     }
 
-    /// A number for this pair of pages in these frames: if either is replaced, it is another one.
+    /// Returns a number for this pair of pages in these frames; it changes when either is replaced.
     #[inline]
     pub(crate) fn kinship(&self, parent: &Self) -> u64 {
         let arrival = |page: &Self| page.header().arrival.load(Ordering::Relaxed);
@@ -135,10 +135,10 @@ impl Drop for Shared<'_> {
 
 /// Exclusive access.
 ///
-/// A change is made in this order: [`Exclusive::prepare`], insert the log record, change the bytes
-/// and stamp them with the record's GSN, drop. (The bytes may also be changed before the record is
-/// inserted, but not before `prepare`.) When the guard is dropped after a change, readers who
-/// overlapped with it start over.
+/// A change consists of these steps: call [`Exclusive::prepare`], insert the log record, change the
+/// bytes, stamp them with the record's GSN, and drop the guard. (The bytes may also be changed
+/// before the record is inserted, but not before `prepare`.) When the guard is dropped after a
+/// change, readers that overlapped with the change start over.
 pub(crate) struct Exclusive<'a> {
     pool: &'a Pool,
     id: PageId,
@@ -148,15 +148,15 @@ pub(crate) struct Exclusive<'a> {
     origin: Origin,
 }
 
-/// Where the bytes under an [`Exclusive`] guard come from.
+/// The origin of the bytes under an [`Exclusive`] guard.
 enum Origin {
-    /// They are the page.
+    /// The bytes are the page.
     Page,
-    /// They are the page, but the guard was made to format it anew: they are zeroed before the
-    /// first change.
+    /// The bytes are the page, but the guard was made to format it anew: the first change zeroes
+    /// them.
     Stale,
-    /// They are zeros in a frame of their own; no page until they are changed. With what stood in
-    /// the way of reading the page, if that was tried.
+    /// The bytes are zeros in a frame of their own, and become the page only when they are changed.
+    /// Carries the error that prevented a read of the page, if a read was tried.
     Blank(Option<Box<PoolError>>),
 }
 
@@ -172,21 +172,21 @@ impl<'a> Exclusive<'a> {
         Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin }
     }
 
-    /// As [`Exclusive::new`], for a page that has just been read into the frame: readers of what
-    /// was in it start over.
+    /// Wraps a latch as [`Exclusive::new`] does, for a page that was just read into the frame.
+    /// Readers of the frame's earlier contents start over.
     pub(super) fn new_loaded(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
         let mut page = Self::new(pool, id, frame);
         page.changed = true;
         page
     }
 
-    /// As [`Exclusive::new`], for a page that will be formatted anew.
+    /// Wraps a latch as [`Exclusive::new`] does, for a page that will be formatted anew.
     pub(super) fn new_stale(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
         Self::with_origin(pool, id, frame, Origin::Stale)
     }
 
-    /// As [`Exclusive::new`], for a page that is not in the frame that was claimed for it; zeroes
-    /// the frame.
+    /// Wraps a latch as [`Exclusive::new`] does, for a page that is not in the frame that was
+    /// claimed for it; zeroes the frame.
     pub(super) fn new_blank(pool: &'a Pool, id: PageId, frame: FrameId, unreadable: Option<PoolError>) -> Self {
         // SAFETY: the caller holds the latch exclusively and passes it on to the guard, which does
         // not exist yet.
@@ -194,20 +194,20 @@ impl<'a> Exclusive<'a> {
         Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)))
     }
 
-    /// The page's number.
+    /// Returns the page's number.
     #[inline]
     pub(crate) fn id(&self) -> PageId {
         self.id
     }
 
-    /// GSN of the last log record applied to the page.
+    /// Returns the GSN of the last log record applied to the page.
     #[inline]
     pub(crate) fn gsn(&self) -> Gsn {
         page::gsn(self)
     }
 
-    /// Announces a change, before its log record is inserted: from here on a checkpoint takes the
-    /// page for dirty, from a bound that is not above the GSN of that record. Once per guard is
+    /// Announces a change before its log record is inserted. From now on a checkpoint counts the
+    /// page as dirty, with a bound that is not above the GSN of that record. One call per guard is
     /// enough.
     #[inline]
     pub(crate) fn prepare(&self) {
@@ -216,28 +216,29 @@ impl<'a> Exclusive<'a> {
         }
     }
 
-    /// As [`Exclusive::prepare`], for a change that the log already holds as record `gsn`: redo.
+    /// Announces a change as [`Exclusive::prepare`] does, for redo: the log already holds the
+    /// change as record `gsn`.
     pub(crate) fn prepare_redo(&self, gsn: Gsn) {
         if !self.prepared.replace(true) {
             self.pool.note_change(self.frame, Some(gsn));
         }
     }
 
-    /// Takes a page that was loaded for this guard out of the pool again, with whatever was done to
-    /// it.
+    /// Takes a page that was loaded for this guard out of the pool again, including all changes
+    /// made to it.
     pub(super) fn discard(mut self) {
         self.changed = false;
         self.origin = Origin::Blank(None);
     }
 
-    /// Keeps the pool from writing anything any more: the page was changed in a way that must not
-    /// reach the disk.
+    /// Stops all writes of the pool: the page was changed in a way that must not reach the disk.
     pub(crate) fn poison(&self, reason: &str) {
         self.pool.poison(reason);
     }
 
-    /// Why the page could not be read, when [`Pool::exclusive_or_blank`] gave out zeros in its
-    /// stead. They become the page when they are changed; until then the page stays unreadable.
+    /// Returns why the page could not be read, if [`Pool::exclusive_or_blank`] returned zeros in
+    /// its place. The zeros become the page when they are changed; until then the page stays
+    /// unreadable.
     pub(crate) fn was_unreadable(&self) -> Option<&PoolError> {
         match &self.origin {
             Origin::Blank(defect) => defect.as_deref(),

@@ -1,26 +1,27 @@
 //! The page latch: optimistic, shared and exclusive in one 64-bit word.
 //!
-//! | bits | name | meaning | who changes it |
+//! | bits | name | meaning | what changes it |
 //! |---|---|---|---|
 //! | 0 | `EXCLUSIVE` | one thread may change the page | set by the CAS that acquires, cleared by its holder |
-//! | 1 | `PENDING` | a thread waits for exclusive access; new shared holders stay out | set by the waiter, cleared by whoever acquires exclusively and by a waiter that gives up (another waiter sets it again) |
-//! | 2 | `PARKED` | somebody sleeps in the [`ParkingLot`] | set by the sleeper, cleared by the thread that wakes |
+//! | 1 | `PENDING` | a thread waits for exclusive access; new shared holders stay out | set by the waiter, cleared by the thread that acquires exclusively and by a waiter that gives up (another waiter sets it again) |
+//! | 2 | `PARKED` | a thread is parked in the [`ParkingLot`] | set by the thread that parks, cleared by the thread that wakes it |
 //! | 3..16 | shared count | number of shared holders | each holder adds and subtracts its one |
 //! | 16..64 | version | number of exclusive sections that changed the page | incremented by the exclusive holder as it leaves |
 //!
-//! The shared count is zero while `EXCLUSIVE` is set, and the other way round.
+//! The shared count is zero while `EXCLUSIVE` is set, and `EXCLUSIVE` is clear while the shared
+//! count is not zero.
 //!
-//! An optimistic reader takes the version while `EXCLUSIVE` is clear, reads, and then checks that
-//! the version is the same and `EXCLUSIVE` still clear: as in a seqlock, an acquire fence stands
-//! between its reads and the check, and a release fence between the acquisition of `EXCLUSIVE` and
-//! the first write, so that a reader that saw any byte of a write also sees the word that rejects
-//! it. An exclusive section that changed nothing leaves the version alone and so disturbs no
-//! reader. (After LeanStore's hybrid latch; the version cannot wrap around during a read, as 2^48
-//! changes of one page take days.)
+//! An optimistic reader takes the version while `EXCLUSIVE` is clear, reads the page, and then
+//! checks that the version is unchanged and `EXCLUSIVE` still clear. As in a seqlock, an acquire
+//! fence stands between the reads and the check, and a release fence stands between the acquisition
+//! of `EXCLUSIVE` and the first write. So a reader that saw any byte of a write also sees the word
+//! that rejects the read. An exclusive section that changed nothing leaves the version alone, and
+//! so disturbs no reader. (After LeanStore's hybrid latch. The version cannot wrap around during a
+//! read, because 2^48 changes of one page take days.)
 //!
-//! Waiters spin, then yield, then sleep; `PENDING` keeps a stream of shared holders from starving a
-//! writer. A thread must not take the same latch twice: with a writer waiting in between, the
-//! second shared acquisition would wait forever.
+//! A waiter spins, then yields, then parks. `PENDING` keeps a stream of shared holders from
+//! starving a writer. A thread must not take the same latch twice: if a writer waits in between,
+//! the second shared acquisition would wait forever.
 
 use std::time::Duration;
 
@@ -39,18 +40,18 @@ const VERSION_ONE: u64 = 1 << 16;
 const SHARED_MASK: u64 = VERSION_ONE - SHARED_ONE;
 const VERSION_MASK: u64 = !(VERSION_ONE - 1);
 
-/// A version of a page, as seen while nobody held it exclusively.
+/// The version of a page, taken while no thread held the page exclusively.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Version(u64);
 
-/// How an attempt to turn an optimistic read into exclusive access ended.
+/// The outcome of an attempt to turn an optimistic read into exclusive access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Upgrade {
-    /// The latch is held; nothing changed since the version was taken.
+    /// The latch is held, and nothing changed since the version was taken.
     Granted,
     /// The page changed, or is about to.
     Stale,
-    /// Shared holders are in the way; the version still stands.
+    /// Shared holders prevent the upgrade; the version is still valid.
     Busy,
 }
 
@@ -61,32 +62,32 @@ pub(super) struct Latch {
 }
 
 impl Latch {
-    /// A free latch.
+    /// Creates a free latch.
     pub(super) fn new() -> Self {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// The version, unless somebody may be changing the page.
+    /// Returns the version, unless a thread may be changing the page.
     #[inline]
     pub(super) fn version(&self) -> Option<Version> {
         let word = self.word.load(Ordering::Acquire);
         (word & EXCLUSIVE == 0).then_some(Version(word & VERSION_MASK))
     }
 
-    /// Whether everything that was read since `version` was taken is of that version.
+    /// Returns whether all data read since `version` was taken belongs to that version.
     #[inline]
     pub(super) fn validate(&self, version: Version) -> bool {
         fence(Ordering::Acquire);
         self.word.load(Ordering::Relaxed) & (VERSION_MASK | EXCLUSIVE) == version.0
     }
 
-    /// Whether somebody holds the latch, as a hint.
+    /// Returns, as a hint, whether any thread holds the latch.
     #[inline]
     pub(super) fn is_held(&self) -> bool {
         self.word.load(Ordering::Relaxed) & (EXCLUSIVE | SHARED_MASK) != 0
     }
 
-    /// Takes the latch exclusively if nobody holds it.
+    /// Takes the latch exclusively if no thread holds it.
     #[inline]
     pub(super) fn try_exclusive(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -121,16 +122,17 @@ impl Latch {
     fn cas_exclusive(&self, word: u64) -> Result<(), u64> {
         let held = (word | EXCLUSIVE) & !PENDING;
         self.word.compare_exchange_weak(word, held, Ordering::Acquire, Ordering::Relaxed)?;
-        // Orders the acquisition before every write to the page for readers that validate.
+        // Orders the acquisition before every write to the page, for readers that validate.
         fence(Ordering::Release);
         Ok(())
     }
 
-    /// Waits for exclusive access, as long as `wanted`; returns whether it got it. `wanted` must
-    /// depend only on what changes under this latch held exclusively.
+    /// Waits for exclusive access as long as `wanted` is true; returns whether the latch was
+    /// acquired. `wanted` must depend only on data that changes under this latch held exclusively.
     ///
-    /// A waiter whose page leaves the frame must not go on waiting for the latch: it would wait for
-    /// a page it did not ask for, whose holder may wait for a page that the waiter holds.
+    /// A waiter whose page leaves the frame must stop waiting for the latch. Otherwise it would
+    /// wait for a page that it did not request, and the holder of that page may wait for a page
+    /// that the waiter holds.
     #[inline]
     #[must_use]
     pub(super) fn exclusive(&self, lot: &ParkingLot, wanted: impl Fn() -> bool) -> bool {
@@ -159,16 +161,16 @@ impl Latch {
         }
     }
 
-    /// Lets shared holders in again that `PENDING` kept out. Other waiting writers lose their
-    /// precedence for a while.
+    /// Lets in the shared holders that `PENDING` kept out. Other waiting writers lose their
+    /// precedence until they set the bit again.
     fn withdraw(&self, lot: &ParkingLot) {
         if self.word.fetch_and(!PENDING, Ordering::Relaxed) & PARKED != 0 {
             self.wake(lot);
         }
     }
 
-    /// Takes shared access if nobody holds the latch exclusively. Overtakes waiting writers: for
-    /// holders that stay for a copy of one page.
+    /// Takes shared access if no thread holds the latch exclusively. This overtakes waiting
+    /// writers, so it is meant for holders that only copy one page.
     #[inline]
     pub(super) fn try_shared(&self) -> bool {
         self.try_shared_unless(EXCLUSIVE)
@@ -187,7 +189,7 @@ impl Latch {
         false
     }
 
-    /// Waits for shared access, as long as `wanted`, as in [`Latch::exclusive`].
+    /// Waits for shared access as long as `wanted` is true, as in [`Latch::exclusive`].
     #[inline]
     #[must_use]
     pub(super) fn shared(&self, lot: &ParkingLot, wanted: impl Fn() -> bool) -> bool {
@@ -204,8 +206,8 @@ impl Latch {
         true
     }
 
-    /// Waits until nobody holds the latch exclusively, but only for so long: the caller may itself
-    /// be the holder.
+    /// Waits until no thread holds the latch exclusively, but only for a limited time: the caller
+    /// may be the holder.
     #[cold]
     pub(super) fn await_unlatched(&self, lot: &ParkingLot) -> bool {
         let mut backoff = Backoff::new();
@@ -219,7 +221,7 @@ impl Latch {
         true
     }
 
-    /// Gives up shared access.
+    /// Releases shared access.
     #[inline]
     pub(super) fn release_shared(&self, lot: &ParkingLot) {
         let before = self.word.fetch_sub(SHARED_ONE, Ordering::Release);
@@ -229,8 +231,7 @@ impl Latch {
         }
     }
 
-    /// Gives up exclusive access; `changed` tells whether the page was, so that optimistic readers
-    /// must start over.
+    /// Releases exclusive access. If `changed` is true, optimistic readers of the page start over.
     #[inline]
     pub(super) fn release_exclusive(&self, changed: bool, lot: &ParkingLot) {
         let step = if changed { VERSION_ONE - EXCLUSIVE } else { EXCLUSIVE.wrapping_neg() };
@@ -248,17 +249,19 @@ impl Latch {
     }
 }
 
-/// Whether to sleep rather than spin. Models sleep at once: spinning shows them nothing new.
+/// Returns whether to park rather than spin. Models park at once: spinning adds no new executions.
 fn is_long(backoff: &Backoff) -> bool {
     cfg!(duramen_loom) || backoff.is_long()
 }
 
-/// Where threads sleep that wait for a latch for long: while the page is read from disk, say.
+/// The place where threads park during long waits for a latch, for example while the page is read
+/// from disk.
 ///
-/// A sleeper sets `PARKED` and goes to sleep under the lock of its latch's slot; the waker clears
-/// `PARKED` and then takes that lock before it notifies. So the bit is either seen by the releaser,
-/// or set after the release, in which case the sleeper finds the latch free (or another holder, who
-/// will see the bit) and does not sleep on it.
+/// A waiter sets `PARKED` and parks under the lock of its latch's slot. The waking thread clears
+/// `PARKED` and then takes that lock before it notifies. So there are two cases. Either the
+/// releaser sees the bit, or the waiter sets the bit after the release. In the second case the
+/// waiter finds the latch free, or finds another holder, which will see the bit; it does not park
+/// on the old one.
 #[derive(Debug)]
 pub(super) struct ParkingLot {
     slots: Box<[CachePadded<Slot>]>,
@@ -277,25 +280,25 @@ impl ParkingLot {
     /// Longest wait of a thread that may be waiting for itself.
     const BRIEFLY: Duration = Duration::from_micros(500);
 
-    /// An empty lot.
+    /// Creates an empty lot.
     pub(super) fn new() -> Self {
         let slots = (0..Self::SLOTS).map(|_| CachePadded::new(Slot::default())).collect();
         Self { slots, pre_block_hook: PreBlockHook::default() }
     }
 
-    /// Has each thread call `f` before it goes to sleep.
+    /// Makes each thread call `f` before it parks.
     pub(super) fn with_pre_block_hook(self, f: impl Fn() + Send + Sync + 'static) -> Self {
         Self { pre_block_hook: PreBlockHook::new(f), ..self }
     }
 
     fn slot(&self, word: &AtomicU64) -> &Slot {
-        // Latches lie in padded headers, so the low bits say nothing.
+        // Latches lie in padded headers, so the low address bits carry no information.
         let address = std::ptr::from_ref(word) as usize;
         &self.slots[(address >> 7) % self.slots.len()]
     }
 
-    /// Sleeps while `word` has any of `obstacles` and the latch is `wanted`, until woken (perhaps
-    /// for nothing) or `limit` has passed.
+    /// Parks while `word` has any of `obstacles` and the latch is `wanted`, until a wake-up
+    /// (possibly a spurious one) or until `limit` has passed.
     fn sleep(&self, word: &AtomicU64, obstacles: u64, wanted: &impl Fn() -> bool, limit: Option<Duration>) {
         self.pre_block_hook.call();
         let slot = self.slot(word);
@@ -314,8 +317,9 @@ impl ParkingLot {
                 Err(other) => now = other,
             }
         }
-        // What makes the latch unwanted was done either by an earlier holder, and is seen here, or
-        // by the holder that saw or will see the bit just set, and wakes.
+        // Two holders can have made the latch unwanted. The change of an earlier holder is visible
+        // here. The present holder saw or will see the bit that was just set, and wakes this
+        // thread.
         if !wanted() {
             return;
         }

@@ -5,7 +5,7 @@ use duramen_sync::{Arc, thread};
 
 use super::*;
 
-/// A latch and two words that are equal whenever nobody holds it exclusively.
+/// A latch and two words that are equal whenever no thread holds the latch exclusively.
 struct Pair {
     latch: Latch,
     lot: ParkingLot,
@@ -50,7 +50,7 @@ impl Pair {
         assert_eq!(a, b);
     }
 
-    /// Changes by way of an optimistic read; returns whether nobody came in between.
+    /// Changes both words by way of an optimistic read; returns whether no other thread interfered.
     fn change_by_upgrade(&self) -> bool {
         let Some(version) = self.latch.version() else { return false };
         let [before, _] = self.read();
@@ -79,9 +79,9 @@ mod models {
         builder.check(body);
     }
 
-    // Loom looks for other orders by the last access to each atomic, which a thread's own load
-    // hides. So the thread that runs first, which is the model's own, is the one that only changes,
-    // and the one that looks is spawned.
+    // Loom searches for other orders from the last access to each atomic, which a thread's own load
+    // hides. So the first thread, the model's own, only changes the words, and a spawned thread
+    // reads them.
 
     #[test]
     fn validated_reads_are_of_one_moment() {
@@ -133,8 +133,8 @@ mod models {
         });
     }
 
-    /// A waiter leaves when the page leaves the frame, even if somebody holds the latch for good
-    /// after that.
+    /// A waiter stops waiting when the page leaves the frame, even if another thread then holds the
+    /// latch for good.
     #[test]
     fn an_unwanted_latch_is_not_waited_for() {
         model(|| {

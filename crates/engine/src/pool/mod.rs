@@ -1,16 +1,16 @@
-//! The buffer pool: pages in memory, and their way from and to the disk.
+//! The buffer pool: it keeps pages in memory, and reads and writes them on disk.
 //!
 //! # Purpose
-//! A fixed number of frames holds the pages in use. A page is found through an array
-//! (`page_table`), read without taking anything (`latch`, [`Optimistic`]) or under a latch
-//! ([`Shared`], [`Exclusive`]), loaded when it is missing and replaced by a clock (`fetch`), and
-//! written in batches, through a double-write area (`write_back`, `doublewrite`), by the background
-//! cleaner (`cleaner`), by checkpoints, or by a thread in need of a frame.
+//! A fixed number of frames holds the pages in use. An array maps page numbers to frames
+//! (`page_table`). A thread reads a page without a latch (`latch`, [`Optimistic`]) or under a latch
+//! ([`Shared`], [`Exclusive`]). The pool loads a missing page and replaces pages by a clock
+//! (`fetch`). It writes pages in batches through a double-write area (`write_back`, `doublewrite`).
+//! The background cleaner (`cleaner`), checkpoints and threads that need a frame start such writes.
 //!
 //! # Invariants
 //! - A page is in at most one frame. A frame's page changes only under the frame's exclusive latch,
 //!   in a section that increments the latch's version. So a guard that found its page in the frame
-//!   after taking the version (or the latch) is at the right page as long as the version stands (or
+//!   after taking the version (or the latch) has the right page as long as the version stands (or
 //!   the latch is held).
 //! - WAL rule: a page goes to disk only after the log has been hardened past the page's GSN.
 //! - A page is overwritten in place only after its new contents are durable in the double-write
@@ -21,28 +21,29 @@
 //! - A frame is reused only when its page is clean.
 //! - A page in the pool has every change that the log had for it when the database was opened
 //!   (`on_fetch`).
-//! - Pages are written only within the reserved length of the data file, so that a full disk is an
-//!   error of [`Pool::reserve_page`] and never of writing back.
+//! - Pages are written only within the reserved length of the data file. So a full disk is an error
+//!   of [`Pool::reserve_page`] and never of a write-back.
 //!
 //! # Latch order
-//! The pool imposes no order on page latches; the B+-tree does. The pool itself never waits for a
-//! page latch while it holds another one or its own locks, except for the latch of the page it was
-//! asked for; the write-back lock is taken by threads that hold exclusive latches, so its holder
-//! only tries latches. Then `free` (a leaf lock), or the parking lot's slots (leaf locks). A thread
-//! that holds latches may wait here for a disk operation and for the log's [`WalRule::harden`],
-//! which therefore must not need a page latch; and a thread must not wait for *log space* under a
-//! latch if that space comes free only by flushing pages. No thread may latch a page twice. Each
-//! thread may hold a few latches while it asks for another page; what all threads hold together
-//! must leave frames to work with.
+//! The pool imposes no order on page latches; the B+-tree does. While the pool holds a page latch
+//! or one of its own locks, it never waits for another page latch, except for the latch of the
+//! requested page. Threads that hold exclusive latches take the write-back lock, so the holder of
+//! that lock only tries latches. The locks taken after it are `free` (a leaf lock) or the parking
+//! lot's slots (leaf locks). A thread that holds latches may wait in the pool for a disk operation
+//! and for the log's [`WalRule::harden`], which therefore must not need a page latch. A thread must
+//! not wait for *log space* under a latch if only flushing pages frees that space. No thread may
+//! latch a page twice. Each thread may hold a few latches while it requests another page. The
+//! latches of all threads together must leave frames to work with.
 //!
 //! # Failure
-//! A failed read gives its error to whoever asked, and leaves the page out of the pool. After a
-//! failed write or sync nobody knows what is on disk: the pool is *poisoned*, writes nothing more
-//! and fails every request to write; reading goes on as long as there are clean frames. A full disk
-//! shows in [`Pool::reserve_page`] and poisons nothing. A page that fails its check is
-//! [`PoolError::Corrupt`], with the place. So is one from before the pool was made that has a
-//! larger GSN than the log had by then: the log, or the page, is not the one that was there. So is
-//! one that is older than it was when it was last written (`versions.rs`).
+//! A failed read returns its error to the caller and leaves the page out of the pool. After a
+//! failed write or sync, the contents of the disk are unknown. The pool is then *poisoned*: it
+//! writes nothing more and fails every request to write. Reads continue as long as there are clean
+//! frames. A full disk is reported by [`Pool::reserve_page`] and poisons nothing. A page that fails
+//! its check gives [`PoolError::Corrupt`], with file and offset. The same error is given for a page
+//! that this pool has not written and whose GSN is larger than the log's end when the pool was
+//! made: the log or the page is then not the original one. It is also given for a page that is
+//! older than the version that was last written (`versions.rs`).
 
 mod cleaner;
 mod copy;
@@ -86,37 +87,37 @@ use latch::ParkingLot;
 use page_table::PageTable;
 use write_back::WriteBack;
 
-/// What the pool needs from the log.
+/// The pool's requirements on the log.
 pub(crate) trait WalRule: Send + Sync {
-    /// Makes the log durable past the record `gsn`; called before a page that carries `gsn` is
-    /// written.
+    /// Makes the log durable past the record `gsn`. The pool calls this before it writes a page
+    /// that carries `gsn`.
     ///
     /// # Errors
     /// [`PoolError::Log`] when the log cannot be hardened; the page is not written.
     fn harden(&self, gsn: Gsn) -> Result<(), PoolError>;
 
-    /// A GSN that is not larger than that of any record inserted from now on, never zero. Whoever
-    /// sees a record in the log must also see what its inserter did before (the insertion releases,
-    /// `end` acquires): fuzzy checkpoints rest on that.
+    /// Returns a GSN that is not larger than that of any record inserted from now on, and never
+    /// zero. A thread that sees a record in the log must also see what its inserter did before (the
+    /// insertion releases, `end` acquires): fuzzy checkpoints rest on this.
     fn end(&self) -> Gsn;
 
-    /// The caller is about to wait for the disk or for another thread, perhaps for long: nobody
-    /// should have to wait for what it has inserted.
+    /// Prepares for a wait for the disk or for another thread, perhaps a long one: no other thread
+    /// should have to wait for what this thread has inserted.
     fn before_blocking(&self) {}
 }
 
-/// How a pool is set up.
+/// The configuration of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolConfig {
     /// Number of page frames, at least [`Pool::MIN_FRAMES`].
     pub(crate) frames: usize,
-    /// The cleaner keeps at most this share of the frames dirty, in percent; at most 90, so that a
+    /// Largest share of the frames that the cleaner leaves dirty, in percent; at most 90, so that a
     /// tenth can be reused at once.
     pub(crate) max_dirty_percent: u8,
-    /// Most pages that the background cleaner writes per second; 0 for no bound. Others who write
-    /// are not bound by it.
+    /// Largest number of pages that the background cleaner writes per second; 0 for no bound. The
+    /// bound does not apply to other writers of pages.
     pub(crate) cleaner_pages_per_second: u64,
-    /// How often the cleaner looks when nobody wakes it.
+    /// Interval at which the cleaner runs when no thread wakes it.
     pub(crate) cleaner_interval: Duration,
 }
 
@@ -140,13 +141,13 @@ pub(crate) struct PoolMetrics {
     pub(crate) reads: u64,
     /// Pages written in place.
     pub(crate) writes: u64,
-    /// Pages replaced to make room.
+    /// Pages replaced to free a frame.
     pub(crate) evictions: u64,
-    /// Batches of pages written, by whomever.
+    /// Batches of pages written, by any thread.
     pub(crate) batches: u64,
     /// Rounds in which the background cleaner had something to write.
     pub(crate) cleaner_rounds: u64,
-    /// Times that a thread in need of a frame found no clean one.
+    /// How often a thread that needed a frame found no clean one.
     pub(crate) stalls: u64,
     /// Dirty pages at this moment.
     pub(crate) dirty: u64,
@@ -168,9 +169,9 @@ pub(crate) struct Pool {
     table: PageTable,
     frames: Frames,
     lot: ParkingLot,
-    /// Frames without a page, latched by nobody.
+    /// Frames without a page, which no thread has latched.
     free: Mutex<Vec<FrameId>>,
-    /// The clock's hand: number of frames it has passed.
+    /// The clock's hand: the number of frames that it has passed.
     hand: CachePadded<AtomicUsize>,
     /// Number of dirty frames.
     dirty: CachePadded<AtomicUsize>,
@@ -178,11 +179,11 @@ pub(crate) struct Pool {
     write_back: WriteBack,
     growth: Growth,
     cleaner: CleanerState,
-    /// What pages on disk lack, if the database was opened before they had been redone.
+    /// Changes that pages on disk lack, if the database was opened before redo reached them.
     unredone: OnceLock<Arc<dyn RedoOnFetch>>,
-    /// Which versions pages have on disk, at least, if that is kept.
+    /// The lowest version that each page can have on disk, if the pool tracks versions.
     versions: Option<Versions>,
-    /// End of the log when the pool was made: nothing that was on disk by then is newer.
+    /// End of the log when the pool was made: no page that was on disk then is newer.
     log_end: Gsn,
     poisoned: AtomicBool,
     poison_reason: OnceLock<String>,
@@ -192,15 +193,16 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Fewest frames a pool can work with.
+    /// Smallest number of frames that a pool can work with.
     pub(crate) const MIN_FRAMES: usize = if cfg!(duramen_loom) { 1 } else { 64 };
 
-    /// Makes a pool over `data`, with `doublewrite` as its double-write area, whose pages have been
-    /// put back ([`FoundArea`]). No thread is started: see [`Pool::start_cleaner`].
+    /// Makes a pool over `data`, with `doublewrite` as its double-write area. The pages of that
+    /// area must have been put back ([`FoundArea`]). This starts no thread: see
+    /// [`Pool::start_cleaner`].
     ///
     /// # Errors
-    /// [`PoolError::TooSmall`], [`PoolError::NoMemory`], or the disk's when the length of `data`
-    /// cannot be found out.
+    /// [`PoolError::TooSmall`], [`PoolError::NoMemory`], or that of the disk when it cannot tell
+    /// the length of `data`.
     pub(crate) fn new(
         config: PoolConfig,
         data: Arc<dyn File>,
@@ -238,13 +240,13 @@ impl Pool {
         }))
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     pub(crate) fn frames(&self) -> usize {
         self.frames.count()
     }
 
-    /// Stops all writing, after a failure that leaves unknown what is on disk. The first reason is
-    /// kept.
+    /// Stops all writes, after a failure that leaves the contents of the disk unknown. Keeps the
+    /// first reason.
     pub(crate) fn poison(&self, reason: &str) {
         self.poison_reason.get_or_init(|| reason.to_owned());
         self.poisoned.store(true, Ordering::Release);
@@ -262,7 +264,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What the pool has done so far.
+    /// Returns the pool's counters.
     pub(crate) fn metrics(&self) -> PoolMetrics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PoolMetrics {

@@ -1,4 +1,4 @@
-//! A model of a whole pool with a single frame: looking up, loading and evicting race for it.
+//! A model of a whole pool with a single frame: look-up, load and eviction race for the frame.
 
 use duramen_sync::thread;
 use duramen_types::{PAGE_SIZE, PageId, TableId};
@@ -6,15 +6,15 @@ use duramen_types::{PAGE_SIZE, PageId, TableId};
 use super::*;
 use crate::page::{self, PageType};
 
-/// A file in which every page is intact, and a trace of what is in the pool's only frame: models
-/// know nothing of plain memory, and so nothing of what a thread may see there.
+/// A file in which every page is intact, and a trace of the contents of the pool's only frame. Loom
+/// does not model plain memory, so it cannot tell what a thread may see in the frame itself.
 #[derive(Debug)]
 struct Pages {
     in_frame: AtomicU64,
 }
 
 impl Pages {
-    /// What the calling thread may find in the frame.
+    /// Returns the page that the calling thread may find in the frame.
     fn in_frame(&self) -> PageId {
         PageId::new(self.in_frame.load(Ordering::Relaxed))
     }
@@ -81,7 +81,7 @@ impl WalRule for NoLog {
 const ONE: PageId = PageId::new(1);
 const TWO: PageId = PageId::new(2);
 
-/// While page 2 takes the place of page 1, another thread asks for page 1 by `ask`.
+/// Runs `ask` for page 1 on one thread while page 2 takes the frame of page 1.
 fn model(ask: impl Fn(&Pool, &Pages) + Copy + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);

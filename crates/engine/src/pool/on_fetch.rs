@@ -1,10 +1,11 @@
-//! Pages that lack changes which the log has, where the database was opened before redo came to
+//! Pages that lack changes which the log has, because the database was opened before redo reached
 //! them.
 //!
-//! Such a page is redone by whoever reads it into the pool, for whatever purpose, under the
-//! exclusive latch with which the frame was claimed. So nobody ever sees it without its changes,
-//! and nobody has to ask whether it has them: a page that is in the pool does. If it cannot be
-//! redone it leaves the pool again as it is on disk, and who asked for it gets the error.
+//! The thread that reads such a page into the pool, for whatever purpose, redoes it under the
+//! exclusive latch with which it claimed the frame. So no thread ever sees the page without its
+//! changes, and no thread has to check for them: a page in the pool has them. If a page cannot be
+//! redone, it leaves the pool again as it is on disk, and the thread that requested it gets the
+//! error.
 
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
@@ -14,53 +15,53 @@ use super::{Exclusive, Pool, PoolError};
 
 /// Changes in the log that pages on disk lack.
 pub(crate) trait RedoOnFetch: Send + Sync {
-    /// Whether there are any for the page. When there are none, there never will be.
+    /// Returns whether the page lacks any changes. Once it lacks none, it never lacks any again.
     fn lacks(&self, page: PageId) -> bool;
 
-    /// Repeats them; from then on there are none for the page. Waits for no latch.
+    /// Repeats the changes; from then on the page lacks none. Waits for no latch.
     ///
     /// # Errors
-    /// [`PoolError::Corrupt`] when page and log do not belong together. The page may have a part of
-    /// the changes.
+    /// [`PoolError::Corrupt`] when the page and the log do not belong together. The page may then
+    /// have a part of the changes.
     fn redo(&self, page: &mut Exclusive<'_>) -> Result<(), PoolError>;
 
-    /// All pages for which there are some, with the GSN of the first.
+    /// Returns all pages that lack changes, each with the GSN of the first.
     fn pages(&self) -> Vec<(PageId, Gsn)>;
 }
 
 impl Pool {
-    /// From now on, redoes pages when they are read in. None of them is in the pool, and the data
-    /// file has room for all.
+    /// From now on, redoes pages when they are read in. None of them may be in the pool yet, and
+    /// the data file must have room for all of them.
     pub(crate) fn redo_on_fetch(&self, unredone: Arc<dyn RedoOnFetch>) {
         assert!(self.unredone.set(unredone).is_ok(), "recovery runs once");
     }
 
-    /// The pages that have not been redone yet, with the GSN of the first record that each may
-    /// lack.
+    /// Returns the pages that have not been redone yet, each with the GSN of the first record that
+    /// it may lack.
     pub(crate) fn unredone_pages(&self) -> Vec<(PageId, Gsn)> {
         self.unredone.get().map_or_else(Vec::new, |unredone| unredone.pages())
     }
 
-    /// What the page lacks on disk, if it does.
+    /// Returns the source of the changes that the page lacks on disk, if it lacks any.
     #[inline]
     pub(super) fn lacking(&self, id: PageId) -> Option<&dyn RedoOnFetch> {
         let unredone = self.unredone.get()?;
         (unredone.lacks(id) && !planted!(PageNotRedoneOnTouch)).then_some(&**unredone)
     }
 
-    /// Redoes a page that has just been read into its frame, and lets go of it.
+    /// Redoes a page that was just read into its frame, and releases it.
     pub(super) fn redo_loaded(&self, page: Exclusive<'_>, unredone: &dyn RedoOnFetch) -> Result<(), PoolError> {
         let mut loaded = Loaded(Some(page));
         loaded.0.as_mut().map_or(Ok(()), |page| unredone.redo(page))?;
         reach(Probe::PageRedoneOnTouch);
-        // It has all its changes: it stays.
+        // The page has all its changes, so it stays in the pool.
         drop(loaded.0.take());
         Ok(())
     }
 }
 
-/// A page that leaves the pool again unless it is taken out: when it cannot be redone, also by a
-/// panic.
+/// A page that leaves the pool again unless it is taken out of this value: when redo fails or
+/// panics.
 struct Loaded<'a>(Option<Exclusive<'a>>);
 
 impl Drop for Loaded<'_> {

@@ -1,35 +1,36 @@
-//! Where a page is: page number to frame.
+//! The page table: it maps a page number to a frame.
 //!
-//! Page numbers are dense, so the table is an array, in two levels: a fixed top of pointers to
-//! chunks, and chunks of entries that are allocated when a page of theirs is first asked for and
-//! stay until the table goes away. A look-up is two loads and takes no lock. An entry is the
-//! frame's number plus 1, or 0 when the page is not in the pool; the bit [`WRITTEN`] is apart from
-//! that and stays once it is set: the page was written since the table was made.
+//! Page numbers are dense, so the table is an array with two levels: a fixed top of pointers to
+//! chunks, and chunks of entries. A chunk is allocated when one of its pages is first requested,
+//! and stays until the table is dropped. A look-up is two loads and takes no lock. An entry is the
+//! frame's number plus 1, or 0 when the page is not in the pool. The bit [`WRITTEN`] is independent
+//! of the frame. It stays once it is set, and says that the page was written since the table was
+//! made.
 //!
-//! Who changes an entry's frame: from 0 by the CAS of the thread that holds the new frame
-//! exclusively; back to 0 by the holder of that frame's exclusive latch. So a page is never in two
-//! frames. A page that is being read from disk is in the table already, its frame latched
-//! exclusively.
+//! An entry's frame changes in two ways. The thread that holds a new frame exclusively changes it
+//! from 0 by a CAS. The holder of that frame's exclusive latch changes it back to 0. So a page is
+//! never in two frames. A page that is being read from disk is already in the table, and its frame
+//! is latched exclusively.
 
 use duramen_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use duramen_types::PageId;
 
 use super::frames::FrameId;
 
-// A model has a handful of pages, and pays for every atomic.
+// A model has a handful of pages, and every atomic makes it slower.
 const CHUNK_BITS: u32 = if cfg!(duramen_loom) { 2 } else { 16 };
 const CHUNK: usize = 1 << CHUNK_BITS;
 const TOP: usize = if cfg!(duramen_loom) { 1 } else { 1 << 15 };
 
 type Chunk = [AtomicU32];
 
-/// The bit of an entry that says that the page has been written.
+/// The bit of an entry that is set once the page has been written.
 const WRITTEN: u32 = 1 << 31;
 
 /// The table.
 #[derive(Debug)]
 pub(super) struct PageTable {
-    /// Each null or a leaked boxed slice of `CHUNK` entries.
+    /// Each pointer is null or points to a leaked boxed slice of `CHUNK` entries.
     top: Box<[AtomicPtr<AtomicU32>]>,
 }
 
@@ -37,15 +38,15 @@ impl PageTable {
     /// Pages from this number on cannot exist (16 TiB).
     pub(super) const LIMIT: PageId = PageId::new((TOP * CHUNK) as u64);
 
-    /// Frames from this number on cannot be told from the bit.
+    /// A frame number from this one on would overlap the bit.
     pub(super) const FRAME_LIMIT: usize = WRITTEN as usize - 1;
 
-    /// A table without pages.
+    /// Creates a table without pages.
     pub(super) fn new() -> Self {
         Self { top: (0..TOP).map(|_| AtomicPtr::default()).collect() }
     }
 
-    /// The frame that had `page` a moment ago.
+    /// Returns the frame that held `page` a moment ago.
     ///
     /// # Panics
     /// When `page` is not below [`PageTable::LIMIT`].
@@ -55,8 +56,8 @@ impl PageTable {
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: a pointer in `top` is to `CHUNK` entries that live as long as the table, and the
-        // index is below that.
+        // SAFETY: a pointer in `top` points to `CHUNK` entries that live as long as the table, and
+        // the index is below that.
         let entry = unsafe { &*chunk.add(page.get() as usize % CHUNK) };
         frame_of(entry.load(Ordering::Acquire))
     }
@@ -65,7 +66,8 @@ impl PageTable {
     /// already.
     pub(super) fn try_insert(&self, page: PageId, frame: FrameId) -> bool {
         let entry = self.entry(page);
-        // Only pages in the pool are written, so the bit does not change while there is no frame.
+        // Only pages in the pool are written, so the bit does not change while the page has no
+        // frame.
         let before = entry.load(Ordering::Relaxed) & WRITTEN;
         let after = before | (frame.get() + 1);
         entry.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -77,12 +79,12 @@ impl PageTable {
         assert_eq!(frame_of(before), Some(frame), "{page} was in another frame than its header says");
     }
 
-    /// Notes that `page`, which is in the pool, has been written.
+    /// Records that `page`, which is in the pool, has been written.
     pub(super) fn note_written(&self, page: PageId) {
         self.entry(page).fetch_or(WRITTEN, Ordering::AcqRel);
     }
 
-    /// Whether `page` has been written.
+    /// Returns whether `page` has been written.
     pub(super) fn is_written(&self, page: PageId) -> bool {
         self.entry(page).load(Ordering::Acquire) & WRITTEN != 0
     }
@@ -104,7 +106,7 @@ impl PageTable {
         match slot.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => fresh,
             Err(other) => {
-                // SAFETY: made from a box above, and nobody else has seen it.
+                // SAFETY: made from a box above, and no other thread has seen it.
                 unsafe { Self::free(fresh) };
                 other
             }
@@ -112,14 +114,14 @@ impl PageTable {
     }
 
     /// # Safety
-    /// `chunk` came from `install`, and nobody uses it any more.
+    /// `chunk` came from `install`, and no thread uses it any more.
     unsafe fn free(chunk: *mut AtomicU32) {
         // SAFETY: the caller's promise; `install` made it from a boxed slice of this length.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(chunk, CHUNK)) });
     }
 }
 
-/// What an entry says about the frame.
+/// Returns the frame in an entry.
 #[inline]
 fn frame_of(entry: u32) -> Option<FrameId> {
     (entry & !WRITTEN).checked_sub(1).map(FrameId::new)
@@ -130,7 +132,7 @@ impl Drop for PageTable {
         for slot in &self.top {
             let chunk = slot.load(Ordering::Relaxed);
             if !chunk.is_null() {
-                // SAFETY: nobody else has the table any more.
+                // SAFETY: no other thread has the table any more.
                 unsafe { Self::free(chunk) };
             }
         }

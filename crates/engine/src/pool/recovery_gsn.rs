@@ -1,25 +1,25 @@
-//! From which log record on a page is dirty.
+//! Tracks the log record from which each page is dirty.
 //!
-//! Two words per frame, both 0 while the page is clean. `rec` bounds from below the GSN of every
-//! record whose change may not be durable in place; `fresh` does the same for the changes that came
-//! after the last copy for writing was made.
+//! Each frame has two words, both 0 while the page is clean. `rec` bounds from below the GSN of
+//! every record whose change may not be durable in place. `fresh` does the same for the changes
+//! that came after the last copy for writing was made.
 //!
-//! - *Before* a log record is inserted, its inserter, holding the page exclusively, sets to the
-//!   log's end whichever of the two is 0 (`rec` first). Redo takes the GSN of the record it
-//!   applies, and goes through a page's records in order, so the first one is the bound.
-//! - Copying the page sets `fresh` to 0, under the shared latch: every change before that is in the
-//!   copy, every later one sets it again.
-//! - Only when the copy is durable does `rec` go up, to `fresh`. Until then a checkpoint still sees
-//!   the old bound.
+//! - *Before* a thread inserts a log record, while it holds the page exclusively, it sets whichever
+//!   of the two words is 0 to the log's end (`rec` first). Redo sets them to the GSN of the record
+//!   that it applies. It applies a page's records in order, so the first record is the bound.
+//! - The thread that copies the page sets `fresh` to 0 under the shared latch. Every earlier change
+//!   is in the copy, and every later one sets the word again.
+//! - `rec` rises to `fresh` only when the copy is durable. Until then a checkpoint still sees the
+//!   old bound.
 //!
-//! That last step competes with a thread that has just latched the page and is about to set
-//! `fresh`. If `fresh` is not 0, it is final until the next copy and can be taken over without the
-//! latch. If it is 0, it is taken over only under the shared latch, when nobody can be about to set
-//! it; if that is not to be had at once, `rec` stays as low as it was, which is safe, and the page
-//! is written again later.
+//! The last step competes with a thread that has just latched the page and is about to set `fresh`.
+//! If `fresh` is not 0, it is final until the next copy, and `rec` can take its value without the
+//! latch. If `fresh` is 0, `rec` takes that value only under the shared latch, when no thread can
+//! be about to set `fresh`. If the shared latch is not free at once, `rec` keeps its low value.
+//! That is safe: the page is written again later.
 //!
-//! A page that was copied stays dirty, hence in its frame, until this last step, and pages are
-//! copied by one thread at a time; so the words are about the same page all along.
+//! A page that was copied stays dirty until this last step, and so it stays in its frame. One
+//! thread at a time copies pages. So the words belong to the same page throughout.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -27,40 +27,42 @@ use duramen_types::{Gsn, planted};
 
 use super::latch::{Latch, ParkingLot};
 
-/// The two words.
+/// The two words of a frame.
 #[derive(Debug)]
 pub(super) struct RecoveryGsn {
     rec: AtomicU64,
-    /// Not 0 only when `rec` is not 0.
+    /// Not 0 only if `rec` is not 0.
     fresh: AtomicU64,
 }
 
 impl RecoveryGsn {
-    /// A clean page.
+    /// Creates the words of a clean page.
     pub(super) fn new() -> Self {
         Self { rec: AtomicU64::new(0), fresh: AtomicU64::new(0) }
     }
 
-    /// The bound on the GSNs of changes that may not be durable; `None` when the page is clean.
+    /// Returns the bound on the GSNs of changes that may not be durable; `None` when the page is
+    /// clean.
     #[inline]
     pub(super) fn get(&self) -> Option<Gsn> {
         let rec = self.rec.load(Ordering::Acquire);
         (rec != 0).then_some(Gsn::new(rec))
     }
 
-    /// Whether the page is dirty, as a hint unless the latch is held.
+    /// Returns whether the page is dirty. The answer is a hint unless the latch is held.
     #[inline]
     pub(super) fn is_dirty(&self) -> bool {
         self.rec.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a change now needs no [`RecoveryGsn::note`]. The caller holds the page exclusively.
+    /// Returns whether a change now needs no [`RecoveryGsn::note`]. The caller holds the page
+    /// exclusively.
     #[inline]
     pub(super) fn is_noted(&self) -> bool {
         self.fresh.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes that the page changes by records from `bound` on. The caller holds the page
+    /// Records that the page changes by records from `bound` on. The caller holds the page
     /// exclusively. Returns whether the page was clean before.
     pub(super) fn note(&self, bound: Gsn) -> bool {
         assert!(!bound.is_zero(), "no log record has GSN 0");
@@ -75,12 +77,12 @@ impl RecoveryGsn {
         was_clean
     }
 
-    /// Notes that the page, which the caller holds shared, has been copied for writing.
+    /// Records that the page, which the caller holds shared, has been copied for writing.
     pub(super) fn copied(&self) {
         self.fresh.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that the last copy is durable in place. Returns whether the page is clean now.
+    /// Records that the last copy is durable in place. Returns whether the page is clean now.
     pub(super) fn durable(&self, latch: &Latch, lot: &ParkingLot) -> bool {
         let fresh = self.fresh.load(Ordering::Acquire);
         if fresh != 0 {
@@ -102,14 +104,14 @@ impl RecoveryGsn {
     }
 
     /// Forgets every change. The caller has held the page exclusively since it was clean. Returns
-    /// whether there was any.
+    /// whether there was any change.
     pub(super) fn forget(&self) -> bool {
         self.fresh.store(0, Ordering::Relaxed);
         self.rec.swap(0, Ordering::Relaxed) != 0
     }
 }
 
-/// A model of one page, its log and its place on disk.
+/// A model of one page, its log and its copy on disk.
 #[cfg(all(test, duramen_loom))]
 mod models {
     use duramen_sync::{Arc, Mutex, thread};
@@ -148,7 +150,7 @@ mod models {
             self.dirt.durable(&self.latch, &self.lot);
         }
 
-        /// What a checkpoint relies on: on disk is every change from before the bound.
+        /// Checks what a checkpoint relies on: the disk has every change from before the bound.
         fn check(&self) {
             let end = self.log_end.load(Ordering::Acquire);
             let bound = self.dirt.get().map_or(end, |bound| bound.get().min(end));
@@ -171,8 +173,8 @@ mod models {
                 log_end: AtomicU64::new(1),
             });
             page.change();
-            // The thread that runs first only changes: loom notices conflicts best from the other
-            // side.
+            // The first thread only changes the page: loom finds conflicts best from the other
+            // thread.
             let cleaner = {
                 let page = Arc::clone(&page);
                 thread::spawn("cleaner", move || {

@@ -1,4 +1,4 @@
-//! Stamps: of which database and of which generation a file is (see `generation.rs`).
+//! Stamps: the database and the generation that a file belongs to (see `generation.rs`).
 
 use duramen_io::{AlignedBuf, File};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
@@ -6,13 +6,13 @@ use duramen_types::{PAGE_SIZE, PageId, TableId};
 use crate::error::{Error, Result};
 use crate::page::{self, PageDefect, PageType};
 
-/// What to do about a file that is not of the generation it should be of.
+/// The advice for a file that does not have the expected generation.
 pub(crate) const REMEDY: &str = "put the file back that was there, or restore the database from a backup";
 
 const DATABASE: usize = page::PAGE_HEADER_SIZE;
 const GENERATION: usize = DATABASE + 16;
 
-/// Says of which database and which generation a file is.
+/// Names the database and the generation that a file belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stamp {
     pub(crate) database: [u8; 16],
@@ -20,7 +20,8 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Writes the stamp of a data file, durably. In one sector: it cannot be torn.
+    /// Writes the stamp of a data file, durably. The stamp lies in one sector, so it cannot be
+    /// torn.
     pub(crate) fn write(self, data: &dyn File) -> duramen_io::Result<()> {
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
         page::init_header(&mut bytes, PageType::Stamp, 0, PageId::ZERO, TableId::ZERO);
@@ -30,7 +31,7 @@ impl Stamp {
         data.write_durable(&[&bytes], 0)
     }
 
-    /// What a page of this kind says.
+    /// Returns the stamp in a page of this kind.
     pub(crate) fn of_page(page: &[u8]) -> Self {
         let database = page[DATABASE..GENERATION].try_into().expect("sixteen bytes");
         let generation = page[GENERATION..GENERATION + 8].try_into().expect("eight bytes");

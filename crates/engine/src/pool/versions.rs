@@ -1,19 +1,19 @@
-//! Which version of each page is on disk, at least: what tells a page from an older version of
-//! itself.
+//! The lowest version that each page can have on disk: it distinguishes a page from an older
+//! version of itself.
 //!
-//! A device may lose a write, and a page may be put back from a copy. Such a page is whole, and so
-//! is its checksum; where the tree's shape has not changed since, nothing about it is wrong but its
-//! age. So whenever pages have been written, durably, their GSNs are noted here, and each
-//! checkpoint writes what has been noted to the file `versions`. A page that is read later must not
-//! have a lower GSN than was noted.
+//! A device may lose a write, and a user may put a page back from a copy. Such a page is whole, and
+//! its checksum fits. If the shape of the tree has not changed since, only the page's age is wrong.
+//! So whenever the pool has written pages durably, it records their GSNs here, and each checkpoint
+//! writes the recorded GSNs to the file `versions`. A page that is read later must not have a lower
+//! GSN than the recorded one.
 //!
-//! What is noted is what was durable in place when it was noted. The file need not be written in
-//! step with anything: a block of it that is lost, torn or older says less and nothing wrong, one
-//! that is no block of this database's file counts as blank, and a GSN that the log has not
-//! reached, as in a file that is newer than the others, is not believed. And what it says is
-//! enough: all changes from before a checkpoint that recovery does not repeat are in the versions
-//! that were written before it. A page that has the noted version or a later one gets the rest from
-//! the log.
+//! A recorded GSN was durable in place when it was recorded. So the file does not have to be
+//! written in step with any other file. A block that is lost, torn or older gives a weaker bound,
+//! but never a wrong one. A block that does not belong to this database's file counts as blank. A
+//! GSN that the log has not reached, as in a file that is newer than the others, is ignored. The
+//! recorded GSNs are also sufficient: every change from before a checkpoint that recovery does not
+//! repeat is in the versions that were written before that checkpoint. A page that has the recorded
+//! version or a later one gets the rest of its changes from the log.
 //!
 //! The file is an array of blocks of 4,096 bytes; block `b` is for the pages from `b * 511` on:
 //!
@@ -23,7 +23,8 @@
 //! | 4 | 4 | format version, 1 |
 //! | 8 | 8 each | for each page the GSN that it has on disk, at least; 0 if nothing is known |
 //!
-//! All numbers are little-endian. In memory it takes as much: a thousandth of the data.
+//! All numbers are little-endian. The table needs as much memory as the file: a thousandth of the
+//! data.
 
 use std::collections::BTreeSet;
 
@@ -38,10 +39,10 @@ const VERSION: usize = 4;
 const GSNS: usize = 8;
 const FORMAT: u32 = 1;
 
-/// Blocks read or written at a time.
+/// Blocks that are read or written at a time.
 const CHUNK: usize = 256;
 
-/// The noted versions of all pages.
+/// The recorded versions of all pages.
 #[derive(Debug)]
 pub(crate) struct Versions {
     file: Arc<dyn File>,
@@ -52,12 +53,12 @@ pub(crate) struct Versions {
 #[derive(Debug, Default)]
 struct Noted {
     gsns: Vec<Gsn>,
-    /// Blocks that the file does not have yet.
+    /// Blocks that have changed since they were last written to the file.
     unwritten: BTreeSet<usize>,
 }
 
 impl Versions {
-    /// What the file of a database says about the pages of a data file of this length.
+    /// Reads the file of a database, for a data file of the given length.
     ///
     /// # Errors
     /// Those of the disk.
@@ -80,13 +81,13 @@ impl Versions {
         Ok(Self { file, database, noted: Mutex::new(Noted { gsns, unwritten: BTreeSet::new() }) })
     }
 
-    /// The version that a page has on disk, at least.
+    /// Returns the lowest version that a page can have on disk.
     pub(super) fn least(&self, page: PageId) -> Gsn {
         self.noted.lock().gsns.get(page.get() as usize).copied().unwrap_or(Gsn::ZERO)
     }
 
-    /// Notes that these pages are on disk in these versions, durably. To be called by one at a
-    /// time, in the order of writing.
+    /// Records that these pages are durable on disk in these versions. One thread at a time may
+    /// call this, in the order of the writes.
     pub(super) fn note(&self, pages: impl Iterator<Item = (PageId, Gsn)>) {
         let mut noted = self.noted.lock();
         for (page, gsn) in pages {
@@ -94,7 +95,8 @@ impl Versions {
             if at >= noted.gsns.len() {
                 noted.gsns.resize((at + 1).next_multiple_of(PAGES), Gsn::ZERO);
             }
-            // A page that was damaged and is being rebuilt from the log may be older than it was.
+            // A damaged page that is being rebuilt from the log may be older than its recorded
+            // version.
             if noted.gsns[at] != gsn {
                 noted.gsns[at] = gsn;
                 noted.unwritten.insert(at / PAGES);
@@ -102,8 +104,8 @@ impl Versions {
         }
     }
 
-    /// Writes what has been noted since the last time. What does not fit a full disk is left for
-    /// the next time.
+    /// Writes the versions that were recorded since the last call. If the disk is full, the blocks
+    /// that do not fit are left for the next call.
     ///
     /// # Errors
     /// Those of the disk.

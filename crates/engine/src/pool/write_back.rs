@@ -1,18 +1,19 @@
-//! Writing dirty pages, and knowing from which log record on they are dirty.
+//! Writes dirty pages, and tracks the log record from which each page is dirty.
 //!
 //! # A batch
-//! Cleaner, checkpoints and threads in need of a frame all write through here, one batch at a time:
+//! The cleaner, checkpoints and threads that need a frame all write through this module, one batch
+//! at a time:
 //!
-//! 1. *Stage*: latch each page shared (skip it if somebody holds it exclusively), copy it, note
-//!    that, unlatch.
+//! 1. *Stage*: latch each page shared, copy it, mark it as copied, and unlatch it. A page that
+//!    another thread holds exclusively is skipped.
 //! 2. *Harden* the log past the largest GSN in the copies (the WAL rule), and seal the copies with
 //!    their checksums.
-//! 3. Write the copies to the double-write area, durable.
+//! 3. Write the copies to the double-write area, durably.
 //! 4. Write the copies in place, and sync the data file.
-//! 5. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]); pages that did not change since step
+//! 5. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]). Pages that did not change since step
 //!    1 are clean.
 //!
-//! A failure up to step 2 leaves everything as it was; one after that poisons the pool.
+//! A failure up to step 2 leaves everything as it was. A later failure poisons the pool.
 //!
 //! [`RecoveryGsn`]: super::recovery_gsn::RecoveryGsn
 
@@ -28,10 +29,10 @@ use super::frames::FrameId;
 use super::{Pool, PoolError, Versions};
 use crate::page;
 
-/// The state of writing.
+/// The state of write-back.
 #[derive(Debug)]
 pub(super) struct WriteBack {
-    /// Held while a batch is written.
+    /// Locked while a batch is written.
     batch: Mutex<Batch>,
     /// Number of batches that have been written.
     finished: AtomicU64,
@@ -40,52 +41,53 @@ pub(super) struct WriteBack {
 #[derive(Debug)]
 struct Batch {
     area: Area,
-    /// The frames that the pages in `area` came from.
+    /// The frames whose pages were copied to `area`.
     frames: Vec<FrameId>,
 }
 
-/// What became of the candidates for a batch.
+/// The outcome of writing a batch of candidates.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Number of pages written.
     written: usize,
-    /// A page that was left out because somebody held it exclusively.
+    /// A page that was left out because another thread held it exclusively.
     skipped: Option<FrameId>,
 }
 
 impl WriteBack {
-    /// Nothing is being written.
+    /// Creates the state of a pool that writes nothing yet.
     pub(super) fn new(doublewrite: Arc<dyn File>) -> Result<Self, PoolError> {
         let batch = Batch { area: Area::new(doublewrite)?, frames: Vec::with_capacity(BATCH_PAGES) };
         Ok(Self { batch: Mutex::new(batch), finished: AtomicU64::new(0) })
     }
 
-    /// Keeps everybody from writing pages until what it returns is dropped.
+    /// Keeps all threads from writing pages until the returned guard is dropped.
     pub(super) fn pause(&self) -> impl Drop {
         self.batch.lock()
     }
 }
 
 impl Pool {
-    /// Stamps the data file and the double-write area, durably. No page is being written meanwhile.
+    /// Stamps the data file and the double-write area, durably. No thread writes a page meanwhile.
     ///
     /// # Errors
-    /// The disk's, after which the pool is poisoned.
+    /// Those of the disk; the pool is then poisoned.
     pub(crate) fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
         self.stamp_and(stamp, || {})
     }
 
-    /// Writes down which versions of pages are on disk by now.
+    /// Writes the recorded page versions to the file `versions`.
     ///
     /// # Errors
-    /// The disk's, after which the pool is poisoned.
+    /// Those of the disk; the pool is then poisoned.
     pub(crate) fn write_versions(&self) -> Result<(), PoolError> {
         self.check_poison()?;
         let written = self.versions.as_ref().map_or(Ok(()), Versions::write);
         Ok(written.inspect_err(|error| self.poison(&error.to_string()))?)
     }
 
-    /// As [`Pool::stamp`], and nothing is written from then on: the database is closed.
+    /// Stamps the files like [`Pool::stamp`], and poisons the pool, so that nothing is written
+    /// afterwards: the database is closed.
     ///
     /// # Errors
     /// As [`Pool::stamp`].
@@ -102,8 +104,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Notes that the page in `frame`, which the caller holds exclusively, is about to change by a
-    /// record that is not yet in the log, or by the record `redone`.
+    /// Notes that the page in `frame`, which the caller holds exclusively, is about to change. The
+    /// change comes from a record that is not yet in the log, or from the record `redone`.
     #[inline]
     pub(super) fn note_change(&self, frame: FrameId, redone: Option<Gsn>) {
         if !self.frames.header(frame).recovery_gsn.is_noted() {
@@ -123,7 +125,7 @@ impl Pool {
     }
 
     /// Takes a page out of a frame that was claimed for it but never got its contents. The caller
-    /// holds the frame exclusively, and has from the start, so the frame is in no batch.
+    /// holds the frame exclusively and has held it from the start, so the frame is in no batch.
     pub(super) fn disown(&self, id: PageId, frame: FrameId) {
         if self.frames.header(frame).recovery_gsn.forget() {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
@@ -131,16 +133,16 @@ impl Pool {
         self.abandon(id, frame);
     }
 
-    /// Every page that was dirtied by a record inserted before the call, with a bound that is not
-    /// above the GSN of any record whose change may be missing on disk: for a fuzzy checkpoint.
+    /// Returns every page that was dirtied by a record inserted before the call. Its bound is not
+    /// above the GSN of any record whose change may be missing on disk. Fuzzy checkpoints use this.
     /// Pages dirtied during the call may be missing.
     pub(crate) fn dirty_pages(&self) -> Vec<(PageId, Gsn)> {
         let mut pages = Vec::new();
         for frame in self.frames.ids() {
             let header = self.frames.header(frame);
             let Some(rec_gsn) = header.recovery_gsn.get() else { continue };
-            // If the page is cleaned and replaced before this, the pair names another page, for
-            // nothing.
+            // If the page is cleaned and replaced before this load, the pair names another page,
+            // which does no harm.
             let page = header.page.load(Ordering::Relaxed);
             if page != 0 {
                 pages.push((PageId::new(page), rec_gsn));
@@ -149,16 +151,16 @@ impl Pool {
         pages
     }
 
-    /// Writes every page that may lack a change by a record before `gsn`; they are durable when it
-    /// returns. The caller must hold no latch. `gsn` should not lie beyond the log's end, or the
-    /// call may follow writers for long.
+    /// Writes every page that may lack a change of a record before `gsn`. The pages are durable
+    /// when the call returns. The caller must hold no latch. `gsn` should not lie beyond the log's
+    /// end; otherwise the call may follow writers for a long time.
     ///
     /// # Errors
-    /// Those of the log and the disk. After the latter the pool is poisoned.
+    /// Those of the log and the disk. An error of the disk poisons the pool.
     pub(crate) fn flush_before(&self, gsn: Gsn) -> Result<(), PoolError> {
         self.check_poison()?;
-        // Once: pages that are redone meanwhile are dirty from before `gsn`, too, and there may be
-        // many.
+        // The list is made only once: pages that are redone meanwhile also become dirty from before
+        // `gsn`, and there may be many of them.
         let mut frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
         while !frames.is_empty() {
             self.sort_by_page(&mut frames);
@@ -181,18 +183,19 @@ impl Pool {
     /// As [`Pool::flush_before`].
     #[cfg(test)]
     pub(crate) fn flush_all(&self) -> Result<(), PoolError> {
-        // Pages dirtied before the call are so from a bound not above the present end.
+        // The bound of a page dirtied before the call is not above the log's present end.
         let end = self.wal_rule.end().get();
         self.flush_before(Gsn::new(end.saturating_add(1)))
     }
 
-    /// Sorts frames by their pages: neighbours on disk can be written together. Frames may get
-    /// other pages meanwhile, so each is asked once; a sort whose keys change may panic.
+    /// Sorts frames by their pages, because pages that are adjacent on disk can be written
+    /// together. Frames may get other pages meanwhile, so the sort reads each key only once: a sort
+    /// whose keys change may panic.
     pub(super) fn sort_by_page(&self, frames: &mut [FrameId]) {
         frames.sort_by_cached_key(|frame| self.frames.header(*frame).page.load(Ordering::Relaxed));
     }
 
-    /// Waits until nobody holds the frame's page exclusively.
+    /// Waits until no thread holds the frame's page exclusively.
     fn await_shared(&self, frame: FrameId) {
         let header = self.frames.header(frame);
         let page = header.page.load(Ordering::Relaxed);
@@ -201,7 +204,7 @@ impl Pool {
         }
     }
 
-    /// The frames whose pages are dirty from before `gsn`, with their recovery GSNs.
+    /// Returns the frames whose pages are dirty from before `gsn`, with their recovery GSNs.
     fn dirty_before(&self, gsn: Gsn) -> impl Iterator<Item = (Gsn, FrameId)> {
         self.frames.ids().filter_map(move |frame| {
             let rec_gsn = self.frames.header(frame).recovery_gsn.get()?;
@@ -209,7 +212,7 @@ impl Pool {
         })
     }
 
-    /// The `count` dirty frames with the oldest recovery GSNs, oldest first.
+    /// Returns the `count` dirty frames with the oldest recovery GSNs, oldest first.
     pub(super) fn oldest_dirty(&self, count: usize) -> Vec<FrameId> {
         let mut dirty: Vec<_> = self.dirty_before(Gsn::MAX).collect();
         dirty.sort_unstable();
@@ -217,13 +220,13 @@ impl Pool {
         dirty.into_iter().map(|(_, frame)| frame).collect()
     }
 
-    /// Writes up to a batch of the given frames' pages; returns how many.
+    /// Writes at most one batch of the given frames' pages; returns the number of pages written.
     pub(super) fn clean(&self, frames: &[FrameId]) -> Result<usize, PoolError> {
         Ok(self.write_batch(&mut self.write_back.batch.lock(), frames)?.written)
     }
 
-    /// Writes a batch of the pages that the clock comes to next, or waits for the batch that
-    /// another thread is writing. Returns whether there is hope of a clean page.
+    /// Writes a batch of the pages that the clock reaches next, or waits for the batch that another
+    /// thread is writing. Returns whether a clean page may become available.
     pub(super) fn clean_for_eviction(&self) -> Result<bool, PoolError> {
         self.wake_cleaner();
         let finished = self.write_back.finished.load(Ordering::Acquire);
@@ -259,7 +262,7 @@ impl Pool {
         }
         for frame in &batch.frames {
             let header = self.frames.header(*frame);
-            // Dirty pages stay in their frames.
+            // A dirty page stays in its frame, so the header still names the page that was written.
             self.table.note_written(PageId::new(header.page.load(Ordering::Relaxed)));
             if header.recovery_gsn.durable(&header.latch, &self.lot) {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
@@ -274,8 +277,8 @@ impl Pool {
         Ok(Outcome { written, skipped })
     }
 
-    /// Copies the candidates' pages into the batch, in the order of their page ids as far as they
-    /// come that way; returns the largest page GSN, and a page that was skipped.
+    /// Copies the candidates' pages into the batch, in the order of their page ids if the
+    /// candidates are in that order. Returns the largest page GSN, and a page that was skipped.
     fn stage(&self, batch: &mut Batch, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
         batch.area.clear();
         batch.frames.clear();
@@ -295,7 +298,7 @@ impl Pool {
                 continue;
             }
             if header.recovery_gsn.is_dirty() {
-                // SAFETY: latched shared until below.
+                // SAFETY: the page is latched shared until below.
                 let contents = unsafe { self.frames.bytes(frame) };
                 batch.area.push(PageId::new(header.page.load(Ordering::Relaxed)), contents);
                 batch.frames.push(frame);

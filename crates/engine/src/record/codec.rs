@@ -1,6 +1,6 @@
-//! Reading and writing the variable-length numbers and byte strings that log records are made of.
+//! Reads and writes the variable-length numbers and byte strings in log records.
 
-/// A record's payload ended early or holds a value that cannot be.
+/// A record's payload ends early or holds an impossible value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the record's payload is malformed")]
 pub(crate) struct Malformed;
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         Err(Malformed)
     }
 
-    /// A number that must fit `T`.
+    /// Reads a number that must fit `T`.
     #[inline]
     pub(crate) fn small<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
         T::try_from(self.number()?).map_err(|_| Malformed)

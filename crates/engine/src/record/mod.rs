@@ -1,9 +1,9 @@
-//! What the engine writes to the log: the kinds of records and their payloads.
+//! The engine's log records: their kinds and payloads.
 //!
 //! | kind | payload |
 //! |---|---|
 //! | `Update` | how to undo it ([`Undo`]), then one page operation on the record's page (with [`FLAG_SEVERAL_PAGES`]: operations as in `System`) |
-//! | `System` | page operations, each behind its page number: a whole system transaction, redo only |
+//! | `System` | page operations, each after its page number: a whole system transaction, redo only |
 //! | `Compensation` | LSN of the next record to undo, then page operations as in `System` |
 //! | `Commit` | when, in microseconds since 1970, if the log is archived; else none |
 //! | `End` | none |
@@ -12,8 +12,8 @@
 //! | `CheckpointTransactions`, `CheckpointPages` | a part of the tables (see `checkpoint.rs`) |
 //! | `CheckpointEnd` | the counters that must survive |
 //!
-//! A record with page operations is atomic: it is in the log whole or not at all, and so is what it
-//! does.
+//! A record with page operations is atomic: the log has the whole record or none of it, so the
+//! pages get all of its changes or none.
 
 mod codec;
 mod op;
@@ -28,7 +28,7 @@ pub(crate) use undo::{DeferredFree, Undo};
 use duramen_types::{Gsn, LogAddress, PageId, TxnId};
 use duramen_wal::NewRecord;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -52,18 +52,19 @@ pub(crate) enum Kind {
     CheckpointPages = 9,
     /// A checkpoint is complete.
     CheckpointEnd = 10,
-    /// Several logs are synchronized for something that is no commit: pages are to be written.
+    /// A sync record: several logs are synchronized for a reason other than a commit, because pages
+    /// are about to be written.
     Synchronization = 11,
 }
 
-/// On a commit record: pages are to be freed before the transaction is over.
+/// Flag of a commit record: pages are to be freed before the transaction ends.
 pub(crate) const FLAG_HAS_DEFERRED_FREES: u8 = 1;
 
-/// On an update: its operations name their pages.
+/// Flag of an update: its operations name their pages.
 pub(crate) const FLAG_SEVERAL_PAGES: u8 = 2;
 
 impl Kind {
-    /// A record of this kind that belongs to no transaction and no page.
+    /// Returns a record of this kind that belongs to no transaction and no page.
     pub(crate) const fn record(self, payload: &[u8]) -> NewRecord<'_> {
         NewRecord {
             kind: self as u8,
@@ -97,13 +98,13 @@ impl Kind {
 /// The page operations of a record, in order, with their pages.
 pub(crate) struct PageOps<'a> {
     reader: Reader<'a>,
-    /// The record's own page, for the one operation of an `Update`; otherwise each operation has
-    /// its page before it.
+    /// The record's own page, for the one operation of an `Update`. In other records each operation
+    /// follows its page number.
     single: Option<PageId>,
 }
 
 impl<'a> PageOps<'a> {
-    /// Those of a record of any kind; kinds without operations have none.
+    /// Returns the page operations of a record of any kind; some kinds have none.
     pub(crate) fn of(kind: Kind, flags: u8, page: PageId, payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
         let mut single = None;
@@ -145,7 +146,7 @@ impl<'a> Iterator for PageOps<'a> {
     }
 }
 
-/// The record that undo goes on with after a compensation record.
+/// Returns the address of the record at which undo continues after a compensation record.
 pub(crate) fn undo_next(payload: &[u8]) -> Result<LogAddress, Malformed> {
     Reader::new(payload).number().map(LogAddress::new)
 }

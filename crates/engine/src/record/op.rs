@@ -1,7 +1,7 @@
 //! Page operations: the smallest changes to one page, as the log records them.
 //!
-//! The running engine changes pages by nothing else than [`PageOp::apply`], and redo calls the same
-//! function. What redo makes of a page therefore is what was there, by construction.
+//! The running engine changes pages only by [`PageOp::apply`], and redo calls the same function. So
+//! redo reproduces the original page by construction.
 
 use duramen_types::{PageId, TableId};
 
@@ -11,24 +11,24 @@ use crate::page::{self, Node, NodeMut, PageType, SlotFlags, bitmap};
 /// One change to one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageOp<'a> {
-    /// The page becomes what the image says, whatever it was.
+    /// Replaces the whole page by the image, whatever the page was.
     Image(&'a [u8]),
     /// A record is added to a leaf.
     Insert { slot: u16, key: &'a [u8], value: &'a [u8], flags: SlotFlags },
     /// Bytes `at .. at + remove` of a record's value are replaced by `add`, and its flags are set.
     Change { slot: u16, at: u16, remove: u16, add: &'a [u8], flags: SlotFlags },
-    /// A record goes from a leaf.
+    /// A record is removed from a leaf.
     Remove { slot: u16 },
-    /// The left part of a split: entries from `slot` on have moved away, `separator` is the new
-    /// upper fence.
+    /// The left part of a split: entries from `slot` on have moved to the right node, and
+    /// `separator` is the new upper fence.
     Truncate { slot: u16, separator: &'a [u8] },
     /// The child at `slot` of an inner node was split at `separator`; `right` is the new sibling.
     SplitChild { slot: u16, separator: &'a [u8], right: PageId },
-    /// The child behind `slot` of an inner node was merged into the one at `slot`.
+    /// The child after `slot` of an inner node was merged into the one at `slot`.
     MergeChild { slot: u16 },
-    /// A page number is taken in an allocation bitmap.
+    /// A page number is allocated in an allocation bitmap.
     Take { bit: u32 },
-    /// A page number is given back in an allocation bitmap.
+    /// A page number is freed in an allocation bitmap.
     GiveBack { bit: u32 },
     /// The page is no longer in use.
     Retire,
@@ -131,8 +131,8 @@ impl<'a> PageOp<'a> {
         })
     }
 
-    /// Whether the operation is one that could have been done to this page: asked when a log and a
-    /// page meet that may not belong together.
+    /// Returns whether the operation could have been applied to this page. Callers use this when a
+    /// log and a page may not belong together.
     pub(crate) fn fits(&self, page: &[u8]) -> bool {
         let is = |ty| page::page_type(page) == Some(ty);
         let node = Node(page);
@@ -164,8 +164,8 @@ impl<'a> PageOp<'a> {
         }
     }
 
-    /// Changes `page`. Slots are checked against the page, so that a damaged log or page is an
-    /// error, not a panic.
+    /// Changes `page`. Slots are checked against the page, so a damaged log or page gives an error,
+    /// not a panic.
     #[inline]
     pub(crate) fn apply(&self, page: &mut [u8]) -> Result<(), Misfit> {
         match *self {
@@ -265,8 +265,8 @@ fn change(page: &mut [u8], slot: usize, at: usize, remove: usize, add: &[u8], fl
     Ok(())
 }
 
-/// The part in which two values differ: where it begins, how long it is in `old`, and what `new`
-/// has there.
+/// Returns the part in which two values differ: its offset, its length in `old`, and its bytes in
+/// `new`.
 #[inline]
 pub(crate) fn difference<'a>(old: &[u8], new: &'a [u8]) -> (usize, usize, &'a [u8]) {
     let same_front = old.iter().zip(new).take_while(|(a, b)| a == b).count();

@@ -1,8 +1,8 @@
-//! Which tree a record of the log is about.
+//! Identifies the tree that a log record belongs to.
 
 use duramen_types::{PageId, TableId};
 
-/// A tree, by the page of its root.
+/// A tree, identified by the page of its root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tree {
     /// The root's page.

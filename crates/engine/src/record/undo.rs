@@ -1,4 +1,4 @@
-//! How an update is taken back.
+//! How an update is undone.
 
 use duramen_types::{PageId, TableId};
 
@@ -6,15 +6,16 @@ use super::codec::{Malformed, Reader, put_bytes, put_number};
 use super::tree::Tree;
 use crate::page::SlotFlags;
 
-/// The inverse of an update. It names a key, not a slot: by the time it is needed, splits and
-/// merges may have moved the record to another page.
+/// The inverse of an update. It names a key, not a slot: when it is needed, splits and merges may
+/// have moved the record to another page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Undo<'a> {
-    /// The key was added: it becomes a ghost.
+    /// The key was added: undo makes it a ghost.
     Insert { tree: Tree, key: &'a [u8] },
-    /// Bytes `at .. at + remove` of the value go back to `add`, and the flags to `flags`.
+    /// Bytes `at .. at + remove` of the value become `add` again, and the flags become `flags`
+    /// again.
     Change { tree: Tree, key: &'a [u8], at: u16, remove: u16, add: &'a [u8], flags: SlotFlags },
-    /// The page was taken: it is given back.
+    /// The page was allocated: undo frees it.
     Allocate { page: PageId },
 }
 
@@ -72,7 +73,7 @@ impl<'a> Undo<'a> {
     }
 }
 
-/// A deferred free: pages that a transaction makes superfluous and that are freed after it has
+/// A deferred free: pages that a transaction no longer needs and that are freed after it has
 /// committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DeferredFree {
@@ -83,10 +84,10 @@ pub(crate) enum DeferredFree {
 }
 
 impl DeferredFree {
-    /// No encoding is longer than this, in bytes.
+    /// Length of the longest encoding, in bytes.
     pub(crate) const MAX_BYTES: usize = 24;
 
-    /// The payload that says so.
+    /// Appends this to a payload.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::OverflowChain { head, chain } => {

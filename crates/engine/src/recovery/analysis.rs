@@ -1,10 +1,10 @@
-//! What the crash interrupted: which transactions were not over, and which pages may lack changes
-//! on disk.
+//! Analysis: it finds the transactions that the crash interrupted, and the pages that may lack
+//! changes on disk.
 //!
-//! The checkpoint's tables are read first. What the logs have behind it is read once, for analysis
-//! and redo together (`redo.rs`): each log by itself, several at a time, and then what they say is
-//! put together ([`Part`]). So nothing here may depend on in which order records of different logs
-//! are met; GSNs say what came last.
+//! Analysis reads the checkpoint's tables first. It then reads the logs after the checkpoint once,
+//! together with redo (`redo.rs`). Each log is read by itself, several logs at a time, and the
+//! results are joined ([`Part`]). So nothing here may depend on the order in which records of
+//! different logs are read; GSNs tell which record came last.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,27 +23,28 @@ use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind};
 use crate::txn_state::log::TXN_LIMIT;
 use crate::txn_state::table::{TxnEntry, TxnState};
 
-/// Pages that a checkpoint knows to lack changes on disk, and from which GSN on.
+/// Pages that lack changes on disk according to a checkpoint, each with the GSN of its first
+/// missing change.
 pub(super) type DirtyPages = HashMap<PageId, Gsn, BuildNumberHasher>;
 
-/// The state of transactions and pages: at the checkpoint first, and at the end of the logs once
-/// they have been read.
+/// The state of transactions and pages: first at the checkpoint, then, after the logs have been
+/// read, at their end.
 #[derive(Debug)]
 pub(super) struct Analysis {
-    /// Transactions that are not over.
+    /// Transactions that have not ended.
     pub(super) txns: HashMap<TxnId, TxnEntry, BuildNumberHasher>,
-    /// Pages that may lack changes, as the checkpoint knows them.
+    /// Pages that may lack changes according to the checkpoint.
     pub(super) pages: DirtyPages,
-    /// No transaction has this number or a higher one.
+    /// All transactions have lower numbers than this.
     pub(super) next_txn: TxnId,
-    /// For each log, where the records begin that the checkpoint's table of transactions may not
-    /// know.
+    /// For each log, the address of the first record whose effects the checkpoint's transaction
+    /// table may lack.
     pub(super) behind: Vec<Lsn>,
-    /// Transactions that the checkpoint knows.
+    /// Transactions in the checkpoint's table.
     known: Arc<HashSet<TxnId, BuildNumberHasher>>,
     /// Whether one transaction may have records in several logs.
     scattered: bool,
-    /// Pages that have changed are below.
+    /// All changed pages have lower numbers than this.
     pages_end: PageId,
 }
 
@@ -64,13 +65,12 @@ impl Analysis {
         Ok(analysis)
     }
 
-    /// Finds nothing yet in any log behind the checkpoint.
+    /// Returns an empty part, for records of any log after the checkpoint.
     pub(super) fn part(&self) -> Part {
         Part { known: Arc::clone(&self.known), scattered: self.scattered, ..Part::default() }
     }
 
-    /// The tables of the checkpoint: the state from which the records behind its begin record lead
-    /// on.
+    /// Reads the tables of the checkpoint: the state at its begin record.
     fn read_tables(&mut self, logs: &Log, begin: Lsn) -> Result<()> {
         let mut scanner = logs.scan_one(LogId::ZERO, begin);
         let mut first = true;
@@ -111,7 +111,7 @@ impl Analysis {
         })
     }
 
-    /// Goes on from the tables of the checkpoint with what the logs have behind it.
+    /// Applies the records of the logs after the checkpoint to the checkpoint's tables.
     pub(super) fn follow(&mut self, logs: &Log, parts: impl IntoIterator<Item = Part>) -> Result<()> {
         let all = parts.into_iter().reduce(Part::join).unwrap_or_default();
         self.next_txn = self.next_txn.max(all.next_txn);
@@ -121,8 +121,8 @@ impl Analysis {
         self.txns.retain(|txn, _| !all.over.contains(txn));
         for (txn, seen) in seen {
             let known = self.txns.get(&txn).copied();
-            // A checkpoint that has an entry without its first record was taken while that was
-            // inserted: it is this one.
+            // If the checkpoint's entry lacks its first record, the checkpoint was taken while that
+            // record was inserted: it is the first record seen here.
             let first = known.map(|entry| entry.first).filter(|first| !first.is_zero()).unwrap_or(seen.first);
             let (state, last) = match (seen.committed, seen.active, known) {
                 (Some((_, last)), ..) => (TxnState::Committed, last),
@@ -138,8 +138,8 @@ impl Analysis {
         Ok(())
     }
 
-    /// How many groups of pages the logs show to be in use: a page that has changed was allocated
-    /// before.
+    /// Returns how many groups of pages are in use according to the logs: a page that has changed
+    /// was allocated before.
     pub(super) fn groups(&self) -> u64 {
         self.pages_end.get().checked_sub(1).map_or(0, |last| bitmap::locate(PageId::new(last)).0 + 1)
     }
@@ -149,41 +149,44 @@ fn behind(page: PageId) -> PageId {
     PageId::new(page.get().saturating_add(1))
 }
 
-/// GSN of a transaction's last record as a checkpoint knows it, if that lies before the place from
-/// which analysis reads the log that has it; else zero, for then analysis has come to it.
+/// Returns the GSN of a transaction's last record according to a checkpoint, if that record lies
+/// before the address from which analysis reads its log. Otherwise returns zero, because analysis
+/// has read the record.
 ///
-/// Where it reads from was looked at in one log after the other. So a transaction with records in
-/// several logs may have one behind that place in a log, and a later one before it in another.
+/// The checkpoint read the ends of the logs one after the other. So a transaction with records in
+/// several logs may have one record after that address in one log, and a later record before the
+/// address in another log.
 fn gsn_before(logs: &Log, from: &[Lsn], last: LogAddress) -> Result<Gsn> {
     let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;
     if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(last, logs.read(last))?.gsn) }
 }
 
-/// What the records of some logs say that the checkpoint does not know.
+/// The contents of some logs' records that the checkpoint's tables lack.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part {
-    /// Transactions that the checkpoint knows.
+    /// Transactions in the checkpoint's table.
     known: Arc<HashSet<TxnId, BuildNumberHasher>>,
     /// Whether one transaction may have records in several logs.
     scattered: bool,
-    /// Transactions that are not over, as far as these logs tell.
+    /// Transactions that have not ended according to these logs.
     txns: HashMap<TxnId, Seen, BuildNumberHasher>,
-    /// Those that are, of which another log or the checkpoint may know. Nothing follows the record
-    /// that says so.
+    /// Transactions that have ended, and that another log or the checkpoint may know. No record of
+    /// such a transaction follows the record that ends it.
     over: HashSet<TxnId, BuildNumberHasher>,
-    /// All pages that have changed are below.
+    /// All changed pages have lower numbers than this.
     pages_end: PageId,
-    /// All numbers of transactions are below.
+    /// All transactions have lower numbers than this.
     next_txn: TxnId,
 }
 
-/// What records say of one transaction.
+/// The records of one transaction.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// The first record.
     first: Gsn,
-    /// The last one by which it is active. One that has committed repeats the deferred frees that
-    /// are left; that counts once its commit record has been repeated, too.
+    /// The last record that shows the transaction as active. A committed transaction logs its
+    /// remaining deferred frees again; those count once its commit record has been logged again
+    /// too.
     active: Option<(Gsn, LogAddress)>,
     /// The last commit record with deferred frees.
     committed: Option<(Gsn, LogAddress)>,
@@ -200,7 +203,7 @@ impl Seen {
 }
 
 impl Part {
-    /// Takes note of one record, but for its pages.
+    /// Applies one record, except for its pages.
     pub(super) fn follow(&mut self, kind: Kind, record: &RecordRef<'_>) -> Result<()> {
         if record.txn >= TXN_LIMIT {
             return Err(malformed(record.address()));
@@ -228,7 +231,7 @@ impl Part {
         Ok(())
     }
 
-    /// Takes note of a page that changes.
+    /// Records that a page changes.
     pub(super) fn meet(&mut self, page: PageId) {
         self.pages_end = self.pages_end.max(behind(page));
     }
@@ -237,9 +240,10 @@ impl Part {
         self.txns.entry(record.txn).and_modify(|known| *known = known.join(seen)).or_insert(seen);
     }
 
-    /// Forgets transactions that are over, when all logs have been read up to the same GSN: every
-    /// record of theirs has been met by then, whatever its log. So what is kept is as much as there
-    /// were transactions at a time, and not in the logs.
+    /// Forgets transactions that have ended. Must be called when all logs have been read up to the
+    /// same GSN: then every record of these transactions has been read, whatever its log. So memory
+    /// is bounded by the number of concurrent transactions, not by the number of transactions in
+    /// the logs.
     pub(super) fn forget_over(mut parts: Vec<&mut Self>) {
         let over: Vec<TxnId> = parts.iter().flat_map(|part| part.over.iter().copied()).collect();
         for part in &mut parts {
@@ -251,7 +255,7 @@ impl Part {
         }
     }
 
-    /// What both say together.
+    /// Joins two parts.
     fn join(mut self, other: Self) -> Self {
         self.pages_end = self.pages_end.max(other.pages_end);
         for (txn, seen) in other.txns {
@@ -263,7 +267,7 @@ impl Part {
     }
 }
 
-/// The kind of a record; a number that means nothing is damage (or the work of another version).
+/// Returns the kind of a record. An unknown number means damage (or a record of another version).
 pub(super) fn kind_of(record: &RecordRef<'_>) -> Result<Kind> {
     Kind::from_u8(record.kind).ok_or_else(|| malformed(record.address()))
 }

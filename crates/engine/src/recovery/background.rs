@@ -1,6 +1,6 @@
-//! What recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and the
-//! thread that does it: first the losers, since others may wait for their locks; then the pages
-//! that nobody has needed yet.
+//! The work that recovery leaves for after the opening ([`crate::Options::instant_recovery`]), and
+//! the background thread that does it. The thread first rolls back the losers, because other
+//! transactions may wait for their locks. It then redoes the pages that no thread has needed yet.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::thread::{self, JoinHandle};
@@ -14,7 +14,7 @@ use crate::health::Failures;
 use crate::maintenance::Maintenance;
 use crate::pool::Pool;
 
-/// What is left, and the thread.
+/// The work that is left, and the background thread.
 #[derive(Debug, Default)]
 pub(crate) struct BackgroundRecovery {
     pub(super) undo_queue: UndoQueue,
@@ -24,32 +24,32 @@ pub(crate) struct BackgroundRecovery {
 }
 
 impl BackgroundRecovery {
-    /// Has the pool redo these pages when they are needed.
+    /// Makes the pool redo these pages when they are needed.
     pub(super) fn leave(&self, pool: &Pool, unredone: Unredone) {
         let unredone = Arc::new(unredone);
         pool.redo_on_fetch(Arc::clone(&unredone) as _);
         assert!(self.unredone.set(unredone).is_ok(), "recovery runs once");
     }
 
-    /// Pages that have not been redone, at this moment.
+    /// Returns the number of pages that have not been redone yet.
     pub(crate) fn pages(&self) -> u64 {
         self.unredone.get().map_or(0, |unredone| unredone.count())
     }
 
-    /// Transactions that have not been brought to their end, at this moment.
+    /// Returns the number of transactions in the undo queue.
     pub(crate) fn transactions(&self) -> u64 {
         self.undo_queue.count()
     }
 
-    /// Brings the transactions to their end that have been left, until it is told to stop, and
-    /// waits for those that others work on. The caller must hold no latch, and must not be one of
-    /// them.
+    /// Finishes the transactions in the undo queue until `stop` is set, and waits for those that
+    /// other threads work on. The caller must hold no latch and must not be one of these
+    /// transactions.
     pub(crate) fn finish_transactions(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         self.undo_queue.finish_all(parts, stop)
     }
 
-    /// Redoes every page that still lacks changes, until it is told to stop. The caller must hold
-    /// no latch.
+    /// Redoes every page that still lacks changes, until `stop` is set. The caller must hold no
+    /// latch.
     pub(crate) fn finish_redo(&self, failures: Failures<'_>, stop: &AtomicBool) -> Result<()> {
         match self.unredone.get() {
             Some(unredone) if unredone.count() > 0 => {
@@ -60,21 +60,21 @@ impl BackgroundRecovery {
         }
     }
 
-    /// Starts the thread, if there is something to do. It ends when all is done, with a checkpoint,
-    /// or at [`BackgroundRecovery::stop`].
+    /// Starts the thread if there is work for it. The thread ends with a checkpoint when all work
+    /// is done, or at [`BackgroundRecovery::stop`].
     pub(crate) fn start(&self, maintenance: Arc<dyn Maintenance>) -> std::io::Result<()> {
         if self.pages() == 0 && self.transactions() == 0 {
             return Ok(());
         }
         let stop = Arc::clone(&self.stop);
         let work = move || {
-            // A failure has put the database out of service. A damaged page is for those to report
-            // who need it.
+            // A failure has put the database out of service. A damaged page is reported to the
+            // threads that need it.
             let finished = maintenance.finish_in_doubt(&stop);
             let redone = finished.and_then(|()| {
                 loop {
                     match maintenance.finish_redo(&stop) {
-                        // It has waited for a frame already.
+                        // The thread has waited for a frame already.
                         Err(Error::PoolExhausted { .. }) if !stop.load(Ordering::Acquire) => {}
                         redone => break redone,
                     }
@@ -92,8 +92,8 @@ impl BackgroundRecovery {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.lock().take() {
-            // A panic in it has been printed; what it left is done when it is needed, or by the
-            // next opening.
+            // A panic in the thread has been printed. Its remaining work is done when it is needed,
+            // or by the next opening.
             let _ = thread.join();
         }
     }

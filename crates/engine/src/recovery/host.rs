@@ -1,14 +1,14 @@
-//! Where recovery gets the parts of the engine from, on any of its threads.
+//! The trait through which recovery reaches the parts of the engine, on any of its threads.
 
 use super::background::BackgroundRecovery;
 use super::parts::UndoParts;
 use crate::options::Options;
 
-/// The engine.
+/// The engine, as recovery sees it.
 pub(crate) trait RecoveryHost: Send + Sync {
     fn options(&self) -> &Options;
 
-    /// Takes what is left for after the opening.
+    /// Returns the owner of the work that is left for after the opening.
     fn background(&self) -> &BackgroundRecovery;
 
     fn undo_parts(&self) -> UndoParts<'_>;

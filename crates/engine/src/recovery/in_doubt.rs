@@ -1,9 +1,9 @@
-//! In-doubt transactions: those that the crash has interrupted, brought back as they were.
+//! In-doubt transactions: the transactions that the crash interrupted, rebuilt as they were.
 //!
-//! A loser gets its undo buffer again, from the log, and is rolled back as any transaction is. If
-//! others are to run before that (`undo_queue.rs`) it also gets its locks on what it has changed,
-//! and the log space that the rollback takes. Locks on what it has only read, and on gaps, it needs
-//! no more: nobody will act on what it has read.
+//! A loser gets its undo buffer back from the log, and is rolled back like any other transaction.
+//! If other transactions run before that (`undo_queue.rs`), the loser also gets back the locks on
+//! its changes, and the log space that the rollback takes. It does not need its locks on records
+//! that it only read, nor on gaps: it will not act on its reads any more.
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -23,18 +23,18 @@ use crate::txn_state::log::Mark;
 use crate::txn_state::table::{TxnEntry, TxnState};
 use crate::txn_state::undo::undo_to;
 
-/// Changes that a rollback takes back before it looks whether it is to stop.
+/// Changes that a rollback undoes before it checks whether it has to stop.
 const PORTION: usize = 1000;
 
-/// So often a rollback waits in vain for a frame of the pool.
+/// How often in a row a rollback waits in vain for a frame of the pool before it gives up.
 const MOST_ATTEMPTS: u32 = 6;
 
-/// A transaction that is to be brought to its end.
+/// A transaction that is still to be finished.
 #[derive(Debug)]
 pub(crate) enum InDoubt {
-    /// It had not committed, and is rolled back.
+    /// A transaction that had not committed: it is rolled back.
     Loser(Box<Context>),
-    /// It had, and does its deferred frees.
+    /// A transaction that had committed: its deferred frees are done.
     Winner(Box<Context>, Vec<DeferredFree>),
 }
 
@@ -47,7 +47,7 @@ impl InDoubt {
         context
     }
 
-    /// Learns from the log what the transaction has still to do.
+    /// Reads from the log what the transaction still has to do.
     pub(super) fn bring_back(
         parts: &UndoParts<'_>,
         logs: &mut ReadBack<'_>,
@@ -90,8 +90,8 @@ impl InDoubt {
         Ok(Self::Loser(context))
     }
 
-    /// Sets the log space aside that is needed if others take what is left of it meanwhile; returns
-    /// whether there is so much.
+    /// Reserves the log space that the transaction needs if other transactions use the rest of the
+    /// log meanwhile. Returns whether there is enough space.
     pub(super) fn reserve_all(&mut self, parts: &UndoParts<'_>) -> Result<bool> {
         match self.context().log.reserve_for_rollback(&*parts.store.scheme) {
             Err(Error::Full { .. }) => Ok(false),
@@ -99,13 +99,14 @@ impl InDoubt {
         }
     }
 
-    /// Sets some log space aside, if there is some. What the transaction had set aside is there;
-    /// when it is not, the log grows.
+    /// Reserves some log space, if there is any. The transaction's own reservation from before the
+    /// crash should be free; if it is not, the log grows.
     pub(super) fn reserve_some(&mut self, parts: &UndoParts<'_>) {
         let _ = self.context().log.reserve_for_recovery(&*parts.store.scheme);
     }
 
-    /// How much there is to do. Others may wait for losers, and nobody for winners.
+    /// Returns how much work is left. Losers sort before winners, because other transactions may
+    /// wait for losers only.
     pub(super) fn effort(&self) -> (bool, Mark) {
         match self {
             Self::Loser(context) => (false, context.log.mark()),
@@ -118,8 +119,8 @@ impl InDoubt {
         context
     }
 
-    /// Brings the transaction to its end. A rollback that is told to stop stays as it is: the next
-    /// opening goes on with it.
+    /// Finishes the transaction. A rollback that is stopped stays as it is, and the next opening
+    /// continues it.
     pub(super) fn finish(self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         match self {
             Self::Loser(context) => roll_back(parts, context, stop),
@@ -147,8 +148,8 @@ impl InDoubt {
 /// Another loser has the lock.
 struct Contested;
 
-/// Has a loser hold the locks again under which it made a change. Nobody else can have them: they
-/// kept the transactions apart.
+/// Gives a loser back the locks under which it made a change. No other transaction can hold them:
+/// the same locks kept the transactions apart.
 fn lock(parts: &UndoParts<'_>, context: &mut Context, undo: Undo<'_>) -> Result<(), Contested> {
     let (Undo::Insert { tree, key } | Undo::Change { tree, key, .. }) = undo else { return Ok(()) };
     let mut take = |id, mode| parts.locks.try_acquire(&mut context.locks, id, mode);
@@ -177,8 +178,8 @@ fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool
         let mark = context.log.mark_before(PORTION);
         let before = context.log.mark();
         match undo_to(parts.store, &mut context, mark, &mut |_, _| {}) {
-            // Others may use the pool meanwhile. It has waited for a frame; what has been taken
-            // back is forgotten already.
+            // Other threads may use the pool meanwhile. The rollback has waited for a frame, and
+            // has already forgotten the changes that it has undone.
             Err(Error::PoolExhausted { .. }) if attempts < MOST_ATTEMPTS => {
                 attempts = if context.log.mark() < before { 0 } else { attempts + 1 };
             }

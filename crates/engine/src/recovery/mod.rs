@@ -1,21 +1,23 @@
 //! Recovery after a crash: ARIES over the log's valid part.
 //!
-//! 1. *Analysis* (`analysis.rs`) begins with the latest checkpoint's tables and goes on to the end
-//!    of the log: which transactions were not over, which pages may lack changes on disk.
-//! 2. *Redo* (`redo.rs`) repeats history: every page operation since the oldest of those changes
-//!    that its page does not have, losers' included; page by page within a stretch of the logs
-//!    (`window.rs`), one stretch while the next is read (`pipeline.rs`). Both are one pass over the
-//!    logs.
+//! 1. *Analysis* (`analysis.rs`) starts with the latest checkpoint's tables and reads to the end of
+//!    the log. It finds the transactions that had not ended, and the pages that may lack changes on
+//!    disk.
+//! 2. *Redo* (`redo.rs`) repeats history, losers included: every page operation, from the oldest
+//!    missing change on, that its page lacks. It works page by page within a window of the logs
+//!    (`window.rs`), and repeats one window while it reads the next (`pipeline.rs`). Analysis and
+//!    redo read the logs in one pass.
 //! 3. *Undo* (`undo.rs`) rolls back the transactions that had not committed, writing compensation
 //!    records, and completes the clean-up of those that had.
 //!
-//! Each pass is shared by several threads: the first by log and by page, undo by transaction.
+//! Several threads share each pass: analysis and redo are divided by log and by page, undo by
+//! transaction.
 //!
-//! With [`crate::Options::instant_recovery`] redo leaves its last stretch for after the opening
-//! (`on_demand.rs`), and undo all of its transactions (`undo_queue.rs`).
+//! With [`crate::Options::instant_recovery`], redo leaves its last window for after the opening
+//! (`on_demand.rs`), and undo leaves all of its transactions (`undo_queue.rs`).
 //!
-//! A crash at any point leaves a database that recovery starts over on: redo only repeats what the
-//! log says, and undo goes on after the last compensation record that was hardened.
+//! After a crash at any point, recovery can start over: redo only repeats what the log contains,
+//! and undo continues after the last compensation record that was hardened.
 
 mod analysis;
 mod background;
@@ -47,7 +49,7 @@ pub(crate) use background::BackgroundRecovery;
 pub(crate) use host::RecoveryHost;
 pub(crate) use parts::UndoParts;
 
-/// Brings the pages to the state of the last hardened commit. Nobody else uses the database
+/// Brings the pages to the state of the last hardened commit. No other thread uses the database
 /// meanwhile.
 pub(crate) fn recover(
     host: &Arc<dyn RecoveryHost>,
@@ -55,7 +57,7 @@ pub(crate) fn recover(
     control: Control,
     data: &dyn File,
 ) -> Result<RecoveryReport> {
-    // What recovery has to log must not fail because an earlier run has used the log up to its
+    // Recovery's own log records must not fail because an earlier run has used the log up to its
     // limit.
     scheme.logs().lift_limit(true);
     let mut report = RecoveryReport::default();

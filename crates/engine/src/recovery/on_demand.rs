@@ -1,15 +1,16 @@
 //! Redo on demand: the database is open, and pages are redone when they are first needed, or in the
 //! background (Sauer, Graefe, Härder: Instant restore and restart after a failure).
 //!
-//! Redo keeps its last window instead of repeating it, sorted by page ([`Kept`]). Transactions
-//! begin; the pool redoes each page of the window that it reads in ([`crate::pool::RedoOnFetch`]),
-//! while a thread goes through them in the order of the data file. A page is redone once, by who
-//! loads it: it is entered into the dirty page table first, and only then taken from the pages that
-//! are left. So a checkpoint that looks at the latter before the former misses none, and the log is
-//! kept from the first record that any of them lacks.
+//! Redo keeps its last window, sorted by page, instead of repeating it ([`Kept`]). Transactions
+//! begin. The pool redoes each page of the window that it reads in ([`crate::pool::RedoOnFetch`]),
+//! while a background thread visits the pages in the order of the data file. The thread that loads
+//! a page redoes it, once: it first enters the page into the dirty page table, and only then
+//! removes it from the pages that are left. So a checkpoint that reads the remaining pages before
+//! the dirty page table misses none, and the log is kept from the first record that any of them
+//! lacks.
 //!
-//! A page that cannot be redone stays as it is, and whoever needs it gets the error. The log keeps
-//! its changes, and the next opening tries again.
+//! A page that cannot be redone stays as it is, and a thread that needs it gets the error. The log
+//! keeps the page's changes, and the next opening tries again.
 
 use std::collections::BTreeMap;
 
@@ -21,22 +22,22 @@ use super::repeat::repeat_changes;
 use super::window::Kept;
 use crate::pool::{Exclusive, Pool, PoolError, RedoOnFetch};
 
-/// Most pages that the thread reads together.
+/// Largest number of pages that the background thread reads together.
 const BATCH: usize = 64;
 
-/// What is known about a page that has not been redone.
+/// The state of a page that has not been redone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lacking {
     /// The first record that it may lack.
     pub(super) first: Gsn,
-    /// Whether redo has not met it before.
+    /// Whether redo visits the page for the first time.
     pub(super) is_new: bool,
 }
 
 /// The pages that have not been redone.
 #[derive(Debug)]
 pub(crate) struct Unredone {
-    /// How many there are.
+    /// The number of these pages.
     count: AtomicUsize,
     left: Mutex<Left>,
 }
@@ -44,7 +45,7 @@ pub(crate) struct Unredone {
 #[derive(Debug)]
 struct Left {
     pages: BTreeMap<PageId, Lacking>,
-    /// What they lack; gone with the last of them.
+    /// The changes that the pages lack; dropped with the last of the pages.
     kept: Option<Arc<Kept>>,
 }
 
@@ -55,12 +56,12 @@ impl Unredone {
         Self { count: AtomicUsize::new(pages.len()), left: Mutex::new(Left { pages, kept }) }
     }
 
-    /// Number of pages.
+    /// Returns the number of pages.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed) as u64
     }
 
-    /// Takes note that a page has been redone.
+    /// Records that a page has been redone.
     fn remove(&self, page: PageId) {
         let mut left = self.left.lock();
         left.pages.remove(&page);
@@ -70,13 +71,13 @@ impl Unredone {
         }
     }
 
-    /// The next pages, from this one on.
+    /// Returns the next pages, from this one on.
     fn next(&self, from: PageId, most: usize) -> Vec<PageId> {
         self.left.lock().pages.range(from..).map(|(page, _)| *page).take(most).collect()
     }
 
-    /// Redoes what is left, until it is told to stop. Damaged pages stay behind; the first of them
-    /// is the error.
+    /// Redoes the remaining pages until `stop` is set. Skips damaged pages, and returns the error
+    /// of the first.
     pub(super) fn redo_all(&self, pool: &Pool, stop: &AtomicBool) -> Result<(), PoolError> {
         let batch = BATCH.min(pool.frames() / 8).max(1);
         let (mut from, mut damaged) = (PageId::ZERO, None);
@@ -89,7 +90,8 @@ impl Unredone {
                 if stop.load(Ordering::Acquire) {
                     return Ok(());
                 }
-                // It is redone by now, or is by whoever loads it; then that is waited for.
+                // The page has been redone meanwhile, or the thread that loads it redoes it; then
+                // this waits for that thread.
                 match pool.shared(page) {
                     Ok(_) => {}
                     Err(error @ PoolError::Corrupt { .. }) => drop(damaged.get_or_insert(error)),

@@ -1,4 +1,4 @@
-//! What transactions are brought to their end with.
+//! The parts of the engine that finish transactions.
 
 use crate::health::Failures;
 use crate::lock::LockManager;
@@ -15,7 +15,7 @@ pub(crate) struct UndoParts<'e> {
     pub(crate) contexts: &'e ContextPool,
     pub(crate) failures: Failures<'e>,
     pub(crate) freeing: Freeing<'e>,
-    /// Other transactions are to run before these are over: see
+    /// Whether other transactions run before these have ended: see
     /// [`crate::Options::instant_recovery`].
     pub(crate) instant_recovery: bool,
 }

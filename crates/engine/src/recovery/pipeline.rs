@@ -1,83 +1,84 @@
-//! Several logs, read by several threads and repeated by several threads: a pipeline of two stages
+//! Several threads read several logs and repeat their changes, in a pipeline of two stages
 //! (Scalable logging through NVM, section 3.2).
 //!
-//! The first stage reads logs and sorts what they say into buckets, by page; the second takes
-//! bucket after bucket. Between them are *windows*: all records with GSNs in a range, of all logs.
-//! A window is repeated while the next one is read, and windows are repeated one after the other.
-//! So what a page gets is in the order of GSNs, whatever log it is from: within a window the second
-//! stage sorts a bucket, and a later window has higher GSNs only.
+//! The first stage reads logs and sorts their operations into buckets, by page. The second stage
+//! repeats bucket after bucket. Between the stages are *windows*: all records of all logs with GSNs
+//! in a range. One window is repeated while the next one is read, and windows are repeated one
+//! after the other. So a page gets its changes in the order of GSNs, whatever log they are from:
+//! within a window the second stage sorts a bucket, and a later window has only higher GSNs.
 //!
-//! A window is read in *steps*. A step is a range of GSNs as well, and each log is read up to its
-//! end by some thread; when all have been, it is seen how much memory the window uses by now. A
-//! record's GSN is no less than its log has bytes behind the one before ([`duramen_wal::Log`]), so
-//! what a step may add is bounded by its range and the number of logs. Ranges without records are
-//! skipped. What is in which window depends on the logs alone and not on how fast threads are.
+//! A window is read in *steps*. A step is a range of GSNs too, and some thread reads each log up to
+//! the end of that range. When all logs have been read that far, the pipeline checks how much
+//! memory the window uses. A record's GSN exceeds that of the record before it by at least the
+//! bytes between them in the log ([`duramen_wal::Log`]). So the range of a step and the number of
+//! logs bound the memory that the step may add. Ranges without records are skipped. The contents of
+//! each window depend on the logs alone, not on the speed of the threads.
 //!
-//! Any thread does either: whoever has nothing to do reads on, or else takes a bucket. One thread
-//! can do it all.
+//! Any thread can do the work of either stage: an idle thread reads on, or else takes a bucket. One
+//! thread can do everything.
 //!
-//! The last window may be kept rather than repeated: see `on_demand.rs`. It takes as much as there
-//! is memory for; those before it are as small as usual, since large ones are repeated more slowly:
-//! they leave the processor's caches.
+//! The last window may be kept rather than repeated: see `on_demand.rs`. It may use all the memory
+//! that it is given. The windows before it keep their usual size, because larger ones do not fit
+//! the processor's caches and are repeated more slowly.
 
 use duramen_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use duramen_types::Gsn;
 
 use crate::error::Result;
 
-/// What is done in the two stages.
+/// The work of the two stages.
 pub(super) trait Stages: Send + Sync + 'static {
     /// A log that is being read.
     type Source: Send;
-    /// What one log has in one window.
+    /// The operations that one log has in one window.
     type Run: Send + Sync;
 
-    /// An empty run for the log with this number.
+    /// Returns an empty run for the log with this number.
     fn run(&self, log: usize) -> Self::Run;
 
-    /// Adds the log's next records to `run`, as long as their GSNs are below `limit`; returns the
-    /// GSN of the next one, or `None` at the end of the log.
+    /// Adds the log's next records to `run`, as long as their GSNs are below `limit`. Returns the
+    /// GSN of the next record, or `None` at the end of the log.
     fn read(&self, source: &mut Self::Source, limit: Gsn, run: &mut Self::Run) -> Result<Option<Gsn>>;
 
-    /// A step is over: all logs have been read up to the same GSN.
+    /// Ends a step: all logs have been read up to the same GSN.
     fn end_step<'a>(&self, sources: impl Iterator<Item = &'a mut Self::Source>)
     where
         Self::Source: 'a;
 
-    /// Bytes that are left to be read of a log.
+    /// Returns the bytes of a log that are still to be read.
     fn left(source: &Self::Source) -> u64;
 
-    /// Memory that a run uses, in bytes; zero if it has nothing to repeat.
+    /// Returns the memory that a run uses, in bytes; zero if the run has nothing to repeat.
     fn size(run: &Self::Run) -> usize;
 
-    /// Repeats a bucket of a window. Different threads do so for different buckets at the same
-    /// time, and one after the other for the same bucket.
+    /// Repeats a bucket of a window. Different threads repeat different buckets at the same time;
+    /// calls for the same bucket come one after the other.
     fn repeat(&self, window: &[Self::Run], bucket: usize) -> Result<()>;
 
     /// Empties a run of a window that has been repeated.
     fn clear(run: &mut Self::Run);
 }
 
-/// How much is done at a time.
+/// The sizes in which work is divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Portions {
-    /// A window is closed when it uses so many bytes of memory. There are two.
+    /// A window is closed when it uses this many bytes of memory. There are two windows.
     pub(super) window_bytes: usize,
-    /// GSNs in a step.
+    /// Number of GSNs in a step.
     pub(super) step: u64,
-    /// Buckets in a window.
+    /// Number of buckets in a window.
     pub(super) buckets: usize,
-    /// The last window is not repeated but left ([`Over::kept`]); it may use so many bytes of
-    /// memory.
+    /// If set, the last window is kept rather than repeated ([`Over::kept`]), and may use this many
+    /// bytes of memory.
     pub(super) keep: Option<usize>,
 }
 
-/// A pipeline that has come to its end.
+/// The result of a pipeline that has ended.
 pub(super) struct Over<S: Stages> {
     pub(super) stages: S,
     /// The logs, read to their ends.
     pub(super) sources: Vec<S::Source>,
-    /// The last window, if it had something to repeat and was kept.
+    /// The last window, if it was kept and has something to repeat.
     pub(super) kept: Option<Vec<S::Run>>,
     /// Windows that have been repeated.
     pub(super) windows: u64,
@@ -92,29 +93,30 @@ pub(super) struct Pipeline<S: Stages> {
 }
 
 struct State<S: Stages> {
-    /// The logs; `None` while a thread reads one.
+    /// The logs; `None` while a thread reads the log.
     logs: Vec<Option<Log<S>>>,
-    /// Whether a window is being read; if so, the number of the first log that nobody has read in
-    /// this step, up to which GSN the step goes, and how many logs are being read.
+    /// Whether a window is being read. If so, the next fields hold the number of the first log that
+    /// no thread has read in this step, the GSN up to which the step goes, and the number of logs
+    /// being read.
     is_reading: bool,
     next_log: usize,
     limit: Gsn,
     readers: usize,
-    /// Bytes of log that were left when the window that is being read began.
+    /// Bytes of log that were left when the present window was begun.
     window_from: u64,
-    /// A window that has been read while the one before was not yet repeated.
+    /// A window that was read completely before the previous one was repeated.
     waiting: Option<Vec<S::Run>>,
-    /// The window that is being repeated, the first bucket that nobody has taken up, and how many
-    /// are being repeated.
+    /// The window that is being repeated, the first bucket that no thread has taken, and the number
+    /// of buckets being repeated.
     window: Option<Arc<Vec<S::Run>>>,
     next_bucket: usize,
     repeaters: usize,
-    /// Runs for the next window: their memory is used again.
+    /// Runs for the next window, whose memory is reused.
     empty: Option<Vec<S::Run>>,
-    /// The last window, if it is not to be repeated.
+    /// The last window, if it is kept rather than repeated.
     kept: Option<Vec<S::Run>>,
     windows: u64,
-    /// A thread has failed: all stop.
+    /// Whether a thread has failed; then all threads stop.
     failed: bool,
 }
 
@@ -132,7 +134,7 @@ enum Task<S: Stages> {
 
 impl<S: Stages> Pipeline<S> {
     pub(super) fn new(stages: S, sources: Vec<S::Source>, portions: Portions) -> Self {
-        // The first step reads nothing, and finds out where each log begins.
+        // The first step reads nothing; it finds the GSN at which each log begins.
         let log = |(number, source)| Some(Log { source, run: stages.run(number), next: None });
         let logs: Vec<_> = sources.into_iter().enumerate().map(log).collect();
         let state = State {
@@ -154,7 +156,7 @@ impl<S: Stages> Pipeline<S> {
         Self { stages, portions, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// What is left when all threads have worked to the end and have let go of it.
+    /// Returns the results when all threads have ended and dropped their references.
     pub(super) fn into_over(pipeline: Arc<Self>) -> Over<S> {
         let Self { stages, state, .. } = Arc::into_inner(pipeline).expect("the threads are gone");
         let mut state = state.lock();
@@ -187,7 +189,7 @@ impl<S: Stages> Pipeline<S> {
                 Some(Task::Repeat { window, bucket }) => {
                     drop(state);
                     let repeated = self.stages.repeat(&window, bucket);
-                    // Who is the last to take the lock finds nobody else with the window.
+                    // The thread that takes the lock last finds no other thread with the window.
                     drop(window);
                     state = self.state.lock();
                     repeated.map(|()| self.has_repeated(&mut state))
@@ -216,7 +218,7 @@ impl<S: Stages> Pipeline<S> {
         Some(task)
     }
 
-    /// Takes a log back that has been read to the end of the step.
+    /// Takes back a log that has been read to the end of the step.
     fn has_read(&self, state: &mut MutexGuard<'_, State<S>>, number: usize, log: Log<S>) {
         state.logs[number] = Some(log);
         state.readers -= 1;
@@ -251,7 +253,7 @@ impl<S: Stages> Pipeline<S> {
         }
     }
 
-    /// Begins the next step, if the logs go on.
+    /// Begins the next step, if the logs have more records.
     fn read_on(&self, state: &mut MutexGuard<'_, State<S>>) {
         let next = state.logs().filter_map(|log| log.next).min();
         state.is_reading = next.is_some();
@@ -262,7 +264,7 @@ impl<S: Stages> Pipeline<S> {
         self.changed.notify_all();
     }
 
-    /// Has the window that waits repeated, if none is, and the next one read.
+    /// If no window is being repeated, starts to repeat the waiting one and to read the next.
     fn repeat_next(&self, state: &mut MutexGuard<'_, State<S>>) {
         if state.window.is_none()
             && let Some(window) = state.waiting.take()
@@ -283,13 +285,13 @@ impl<S: Stages> Pipeline<S> {
         runs.iter_mut().for_each(S::clear);
         state.empty = Some(runs);
         self.repeat_next(state);
-        // It may have been the last.
+        // The window may have been the last.
         self.changed.notify_all();
     }
 }
 
-/// Whether what is left of the logs will fit the window, too, if it takes as much memory as what
-/// has been read for it does.
+/// Returns whether the rest of the logs will fit the window too, if it needs as much memory per
+/// byte of log as the part read so far.
 fn all_fits(used: usize, read: u64, left: u64, most: usize) -> bool {
     used as u128 * u128::from(read + left) <= most as u128 * u128::from(read)
 }
@@ -304,7 +306,7 @@ impl<S: Stages> State<S> {
     }
 }
 
-/// Has the others stop when a thread panics.
+/// Makes the other threads stop when a thread panics.
 struct Alarm<'a, S: Stages>(&'a Pipeline<S>);
 
 impl<S: Stages> Drop for Alarm<'_, S> {

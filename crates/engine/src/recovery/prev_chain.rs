@@ -1,5 +1,5 @@
-//! The records of one transaction, backwards: from its latest along the places that each record
-//! names.
+//! Reads the records of one transaction backwards: from the latest one, along the address that each
+//! record names.
 
 use duramen_types::{Gsn, LogAddress};
 use duramen_wal::{ReadBack, RecordRef};
@@ -8,10 +8,10 @@ use super::malformed::{malformed, read_in_chain};
 use crate::error::Result;
 use crate::record::{Kind, undo_next};
 
-/// The records of a transaction, backwards. They may be in several logs.
+/// The records of a transaction, read backwards. They may be in several logs.
 pub(super) struct PrevChain {
     next: LogAddress,
-    /// GSN of the record before. It falls, or the chain would never end.
+    /// GSN of the record returned last. It must fall, or the chain might never end.
     gsn: Gsn,
 }
 

@@ -1,13 +1,13 @@
-//! Analysis and redo: the logs are read once for both, and every change that a page lacks is
-//! repeated, page by page within a window of the logs.
+//! Analysis and redo: one pass over the logs serves both, and repeats every change that a page
+//! lacks, page by page within a window of the logs.
 //!
-//! A page may lack a change if the checkpoint's table says so, or if the table does not have the
-//! page and the change is later than the checkpoint ([`Lacked`]). That is known when a record is
-//! read, so nothing has to be known of the records behind.
+//! A page may lack a change in two cases. Either the checkpoint's table says so, or the table does
+//! not have the page and the change is later than the checkpoint ([`Lacked`]). Both are known when
+//! a record is read, without the records after it.
 //!
-//! Threads read the logs and repeat what they say by a pipeline (`pipeline.rs`). The pages of a
-//! bucket are visited in the order of the data file, some at a time, which are read together: a
-//! device gives a fraction of its speed when it is asked for one page after the other.
+//! Threads read the logs and repeat the changes in a pipeline (`pipeline.rs`). A thread visits the
+//! pages of a bucket in the order of the data file, and reads several of them together: a device
+//! gives only a fraction of its speed when it reads one page after the other.
 
 use std::collections::HashSet;
 
@@ -32,22 +32,23 @@ use crate::pool::{Pool, PoolError};
 use crate::progress::{Gauge, RecoveryPass};
 use crate::record::PageOps;
 
-/// Most pages that a thread reads together.
+/// Largest number of pages that a thread reads together.
 const BATCH: usize = 64;
 
-/// Memory that each window before the last uses if the last is kept, in bytes: what is repeated
+/// Memory of each window before the last one if the last window is kept, in bytes: the operations
 /// should fit the processor's caches.
 const USUAL_WINDOW: usize = 32 << 20;
 
-/// Steps in which a window is read, if the log has nothing but what is to be repeated.
+/// Steps in which a window is read, if the log holds nothing but operations to repeat.
 const STEPS: usize = 8;
 
-/// Buckets for each of several threads: so many that none waits long for another at the end of a
-/// window.
+/// Buckets for each of several threads: enough that no thread waits long for another at the end of
+/// a window.
 const BUCKETS_PER_THREAD: usize = 8;
 
-/// Reads the logs, for analysis too, and repeats history as far as pages may lack it. With instant
-/// recovery, the last window is left to whoever needs its pages; it is bounded like any other.
+/// Reads the logs, for analysis too, and repeats the history that pages may lack. With instant
+/// recovery, the last window is left for the threads that need its pages; its memory is bounded
+/// like that of any other window.
 pub(super) fn redo(
     pool: &Arc<Pool>,
     options: &Options,
@@ -74,8 +75,8 @@ pub(super) fn redo(
         pool: Arc::clone(pool),
         lacked,
         visited: (0..portions.buckets).map(|_| Mutex::default()).collect(),
-        // All threads together keep at most half of the pool's frames busy, and none reads more
-        // than the pool does at a time, so that no page is replaced before its turn comes.
+        // All threads together keep at most half of the pool's frames busy, and no thread reads
+        // more pages than the pool reads at a time. So no page is replaced before it is redone.
         batch: BATCH.min(frames / (2 * threads)).min(frames / 8).max(1),
         counts: Counts::default(),
         gauge: Gauge::new(options.recovery_observer.as_ref(), RecoveryPass::Redo, Some(bytes), 2),
@@ -97,8 +98,8 @@ pub(super) fn redo(
     Ok(unredone)
 }
 
-/// The logs from where the first record is that a page may lack, or that the checkpoint does not
-/// know.
+/// Returns the logs, each from its first record that a page may lack or that the checkpoint does
+/// not cover.
 fn sources(logs: &Log, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     let lacked = logs.positions_before(first_lacked);
     let extents = logs.extents();
@@ -115,14 +116,14 @@ fn sources(logs: &Log, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     analysis.behind.iter().enumerate().map(source).collect()
 }
 
-/// Which changes pages may lack.
+/// The changes that pages may lack.
 #[derive(Debug)]
 struct Lacked {
-    /// Pages that the checkpoint knows to lack changes.
+    /// Pages that lack changes according to the checkpoint.
     pages: DirtyPages,
     /// GSN of the checkpoint's begin record.
     checkpoint: Gsn,
-    /// Pages lack no earlier change.
+    /// No page lacks an earlier change.
     first: Gsn,
 }
 
@@ -132,13 +133,14 @@ impl Lacked {
         Self { pages, checkpoint: control.checkpoint_gsn(), first }
     }
 
-    /// Whether a page may lack a change.
+    /// Returns whether a page may lack a change.
     ///
-    /// What the checkpoint says of a page counts: it may have been written since its first change
-    /// behind the checkpoint. Of one that the checkpoint does not name, all changes are told that
-    /// are later, by GSN, whatever the log: a page that has rotted is rebuilt from an image and all
-    /// that follows it, and with several logs, whose ends the checkpoint looked at one after the
-    /// other, some of that may lie before the end of its log as the checkpoint saw it.
+    /// If the checkpoint names the page, its entry decides: the page may have been written since
+    /// its first change after the checkpoint. If the checkpoint does not name the page, every
+    /// change with a later GSN counts, whatever its log. A damaged page is rebuilt from an image
+    /// and all the changes that follow it. With several logs, the checkpoint read their ends one
+    /// after the other. So some of these changes may lie before the end of their log as the
+    /// checkpoint saw it.
     fn contains(&self, page: PageId, gsn: Gsn) -> bool {
         self.pages.get(&page).map_or(gsn > self.checkpoint, |first| *first <= gsn)
     }
@@ -147,17 +149,17 @@ impl Lacked {
 /// One log, from where redo begins.
 struct Source {
     scanner: Scanner,
-    /// The record that the scanner has given last lies behind the step before.
+    /// Whether the scanner's latest record lies after the previous step.
     is_ahead: bool,
-    /// Where the log ends.
+    /// The end of the log.
     end: Lsn,
-    /// Where the records begin that the checkpoint's table of transactions may not know.
+    /// The address of the first record whose effects the checkpoint's transaction table may lack.
     behind: Lsn,
-    /// What those say.
+    /// The analysis of the records from there on.
     part: Part,
 }
 
-/// What has been done, by all threads.
+/// Counters of all threads' work.
 #[derive(Default)]
 struct Counts {
     records: AtomicU64,
@@ -175,9 +177,9 @@ type Pages = HashSet<PageId, BuildNumberHasher>;
 struct Redo {
     pool: Arc<Pool>,
     lacked: Lacked,
-    /// For each bucket, the pages where redo has been.
+    /// For each bucket, the pages that redo has visited.
     visited: Box<[Mutex<Pages>]>,
-    /// Pages that are read together.
+    /// Number of pages that are read together.
     batch: usize,
     counts: Counts,
     gauge: Gauge,
@@ -201,7 +203,8 @@ fn count_time(counter: &AtomicU64, started: Instant) {
 }
 
 impl Redo {
-    /// Takes in what a record says, of transactions and of pages that may lack it.
+    /// Applies a record to the analysis, and adds its operations on pages that may lack it to
+    /// `run`.
     fn take_in(&self, record: &RecordRef<'_>, behind: Lsn, part: &mut Part, run: &mut Run) -> Result<()> {
         let (kind, is_known) = (kind_of(record)?, record.lsn < behind);
         if !is_known {
@@ -265,8 +268,8 @@ impl Redo {
     }
 }
 
-/// Leaves the pages of a window to whoever needs them, but for those that are in the pool already:
-/// those are not going to be loaded, and are redone now, by so many threads.
+/// Leaves the pages of a window for the threads that need them. Pages that are in the pool already
+/// would not be loaded again, so this redoes them now, with this many threads.
 fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
     let (kept, next) = (Arc::new(kept), AtomicUsize::new(0));
     let shared = (Arc::clone(redo), Arc::clone(&kept));
@@ -286,7 +289,7 @@ fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
 }
 
 impl Redo {
-    /// The data file gets room for all pages of the bucket.
+    /// Leaves the pages of one bucket. Reserves space in the data file for all of them.
     fn leave_bucket(&self, kept: &Kept, bucket: usize, left: &mut Vec<(PageId, Lacking)>) -> Result<()> {
         let pool = &self.pool;
         let visited = self.visited[bucket].lock();
@@ -344,7 +347,7 @@ impl Stages for Redo {
     }
 }
 
-/// Repeats the changes of one page, which redo has not met before if it `is_new`.
+/// Repeats the changes of one page. `is_new` tells that redo has not visited the page before.
 fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64, PoolError> {
     pool.reserve_page(changes.page)?;
     repeat_changes(&mut pool.exclusive_or_blank(changes.page)?, changes, is_new)
@@ -361,7 +364,7 @@ mod tests {
         let lacked = Lacked { pages, checkpoint: Gsn::new(100), first: Gsn::new(40) };
         let told = |page, gsn| lacked.contains(page, Gsn::new(gsn));
         assert_eq!([39, 40, 90, 110].map(|gsn| told(dirty, gsn)), [false, true, true, true]);
-        // Written since the checkpoint began, and changed again.
+        // The page was written since the checkpoint began, and changed again.
         assert_eq!([90, 110, 130].map(|gsn| told(later, gsn)), [false, false, true]);
         assert_eq!([90, 100, 101, 130].map(|gsn| told(PageId::new(9), gsn)), [false, false, true, true]);
     }

@@ -1,4 +1,4 @@
-//! Repeating what the log says of one page.
+//! Repeats the changes that the log has for one page.
 
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, planted};
@@ -8,7 +8,7 @@ use crate::page::{self, PageType};
 use crate::pool::{Exclusive, PoolError, broken};
 use crate::record::PageOp;
 
-/// Repeats those changes that `page` lacks; returns how many.
+/// Repeats the changes that `page` lacks; returns their number.
 pub(super) fn repeat_changes(
     page: &mut Exclusive<'_>,
     changes: PageChanges<'_>,
@@ -35,7 +35,7 @@ pub(super) fn repeat_changes(
         if !lacks {
             continue;
         }
-        // What cannot be read can only be replaced as a whole.
+        // A page that cannot be read can only be replaced as a whole.
         if let Some(defect) = page.was_unreadable()
             && page.gsn().is_zero()
             && !matches!(op, PageOp::Image(_))
@@ -52,7 +52,7 @@ pub(super) fn repeat_changes(
     Ok(redone)
 }
 
-/// A page that redo meets for the first time must hang together.
+/// Checks that a page that redo visits for the first time is consistent.
 fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
     if matches!(page::page_type(page), Some(PageType::Leaf | PageType::Inner)) {
         page::check(page).map_err(|defect| broken(page.id(), &defect))?;
@@ -60,9 +60,10 @@ fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Has a page written out again, though it may have all changes already. It can be read, but it may
-/// never have reached the medium: after a failed sync the system may show what it has not written.
-/// Once is enough, on the first visit: a page leaves the pool again only when it has been written.
+/// Makes the pool write a page again even if it has all changes already. The page can be read, but
+/// it may never have reached the medium: after a failed sync the system may return data that it has
+/// not written. One call, at the first visit, is enough: a page leaves the pool again only when it
+/// has been written.
 fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
     page.prepare_redo(gsn);
     let own = page.gsn();

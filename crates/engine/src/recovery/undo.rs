@@ -1,8 +1,8 @@
-//! The third pass: in-doubt transactions, which the crash interrupted, are brought to their end.
+//! The third pass: it finishes the in-doubt transactions, which the crash interrupted.
 //!
-//! Each is brought back first as it was (`in_doubt.rs`). Then losers are rolled back, and the
-//! deferred frees of winners are done: before the database is open, or after that, by instant
-//! recovery (`undo_queue.rs`).
+//! Each of them is first rebuilt as it was (`in_doubt.rs`). Then losers are rolled back, and the
+//! deferred frees of winners are done. This happens before the database is open or, with instant
+//! recovery, after that (`undo_queue.rs`).
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, parallel};
@@ -17,9 +17,9 @@ use crate::progress::{Gauge, RecoveryPass};
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::table::{TxnEntry, TxnState};
 
-/// Undoes the losers and cleans up behind the winners that had no time to, or leaves that for after
-/// the opening. Any order is right, and so is none, since locks kept the transactions apart:
-/// threads take one after the other.
+/// Rolls back the losers and does the deferred frees that winners had not done, or leaves both for
+/// after the opening. The order does not matter, because locks kept the transactions apart: each
+/// thread takes the next transaction in turn.
 pub(super) fn finish_transactions(
     host: &Arc<dyn RecoveryHost>,
     logs: &Arc<Log>,
@@ -27,10 +27,10 @@ pub(super) fn finish_transactions(
     report: &mut RecoveryReport,
 ) -> Result<()> {
     let mut entries: Vec<TxnEntry> = analysis.txns.values().copied().collect();
-    // What one thread does is the same each time.
+    // The order makes the work of one thread deterministic.
     entries.sort_by_key(|entry| entry.last);
     report.losers = entries.iter().filter(|entry| entry.state == TxnState::Active).count() as u64;
-    // All of them are in the transaction table before the first checkpoint can be taken.
+    // All of the transactions enter the transaction table before the first checkpoint can be taken.
     let parts = host.undo_parts();
     let resume = |entry| (entry, InDoubt::resume(&parts, entry));
     let resumed: Vec<(TxnEntry, Box<Context>)> = entries.into_iter().map(resume).collect();
@@ -42,8 +42,8 @@ pub(super) fn finish_transactions(
     let (shared, logs, rest, failed) =
         (Arc::clone(host), Arc::clone(logs), Mutex::new(resumed), AtomicBool::new(false));
     let work = move || {
-        // Of one thread, which takes the latest first: the end of the log is read once for many
-        // short transactions.
+        // Each thread has its own reader and takes the latest transaction first: for many short
+        // transactions, it reads the end of the log only once.
         let mut logs = logs.read_back();
         while !failed.load(Ordering::Relaxed) {
             let next = rest.lock().pop();
@@ -64,7 +64,7 @@ pub(super) fn finish_transactions(
     Ok(())
 }
 
-/// Brings a transaction to its end, or leaves it in a state in which others may run.
+/// Finishes a transaction, or leaves it in a state in which other transactions may run.
 fn finish_or_leave(
     host: &dyn RecoveryHost,
     logs: &mut ReadBack<'_>,

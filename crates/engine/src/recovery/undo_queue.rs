@@ -1,14 +1,15 @@
-//! The undo queue: in-doubt transactions that are brought to their end after the opening, while
-//! others run.
+//! The undo queue: in-doubt transactions that are finished after the opening, while other
+//! transactions run.
 //!
-//! Losers hold their locks on what they have changed, so nobody sees that; whoever needs such a
-//! record waits, as for any other transaction, until it is as it was. All of them are in the
-//! transaction table: checkpoints name them, the log is kept for them, and after another crash they
-//! are found as any other. Log space for their rollback is set aside before anybody else gets some.
+//! A loser holds the locks on its changes, so no other transaction sees them. A transaction that
+//! needs such a record waits, as for any other transaction, until the record is as it was. All
+//! losers are in the transaction table: checkpoints name them, the log is kept for them, and after
+//! another crash recovery finds them like any other transaction. Log space for their rollback is
+//! reserved before any other transaction gets log space.
 //!
-//! One thread takes one after the other. Who needs all of them over (a checkpoint that is to leave
-//! nothing to recover, a writer that finds the log full, a check) takes part, and waits for the
-//! rest.
+//! One background thread finishes them one after the other. Some threads need the whole queue
+//! finished: a checkpoint that must leave nothing to recover, a writer that finds the log full, and
+//! a check. Such a thread takes part in the work, and waits for the rest.
 
 use std::cmp::Reverse;
 
@@ -21,33 +22,35 @@ use super::parts::UndoParts;
 use crate::error::Result;
 use crate::health::Failures;
 
-/// The transactions that are still to be brought to their end.
+/// The transactions that are still to be finished.
 #[derive(Debug, Default)]
 pub(crate) struct UndoQueue {
     state: Mutex<State>,
-    /// Nobody works on any of them any more.
+    /// Signalled when no thread works on any of them any more.
     idle: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     rest: Vec<InDoubt>,
-    /// How many are being worked on.
+    /// The number of transactions that threads are working on.
     running: usize,
-    /// The log has no room for the rollback of one of them, beside all others.
+    /// Whether the log has no room for the rollback of one of them in addition to all others.
     lacks_log_space: bool,
 }
 
 impl UndoQueue {
-    /// Leaves a transaction, which must have its locks, and should have its log space reserved.
+    /// Adds a transaction to the queue. It must have its locks, and should have its log space
+    /// reserved.
     pub(super) fn leave(&self, in_doubt: InDoubt, is_reserved: bool) {
         let mut state = self.state.lock();
         state.rest.push(in_doubt);
         state.lacks_log_space |= !is_reserved;
     }
 
-    /// Prepares for others to run: those that are soon over come first, and losers before winners.
-    /// If there is no room for all, nobody else may run before they are over.
+    /// Prepares the queue for other transactions to run: short work comes first, and losers come
+    /// before winners. If there is not enough log space for all, no other transaction may run
+    /// before these have ended.
     pub(super) fn prepare(&self, parts: &UndoParts<'_>) -> Result<()> {
         let mut state = self.state.lock();
         state.rest.sort_by_key(|in_doubt| Reverse(in_doubt.effort()));
@@ -56,26 +59,27 @@ impl UndoQueue {
         if lacks_log_space { self.finish_all(parts, &AtomicBool::new(false)) } else { Ok(()) }
     }
 
-    /// How many there are.
+    /// Returns the number of transactions.
     pub(crate) fn count(&self) -> u64 {
         let state = self.state.lock();
         (state.rest.len() + state.running) as u64
     }
 
-    /// Brings all of them to their end, until it is told to stop, and waits for those that others
-    /// work on.
+    /// Finishes all transactions until `stop` is set, and waits for those that other threads work
+    /// on.
     pub(super) fn finish_all(&self, parts: &UndoParts<'_>, stop: &AtomicBool) -> Result<()> {
         let mut state = self.state.lock();
         loop {
             if state.rest.is_empty() {
                 if state.running > 0 {
-                    // What holds a commit up must not be the caller's own record.
+                    // The caller's own log records must not hold up a commit.
                     parts.store.scheme.before_blocking();
                 }
                 while state.running > 0 {
                     self.idle.wait(&mut state);
                 }
-                // Somebody may have failed or been stopped, and what he worked on is not over.
+                // Another thread may have failed or been stopped, and the transaction that it
+                // worked on is not finished.
                 return parts.failures.health.check();
             }
             if stop.load(Ordering::Acquire) {
@@ -103,7 +107,7 @@ impl UndoQueue {
     }
 }
 
-/// Says when a thread has done with a transaction, in whatever way.
+/// Signals that a thread has stopped working on a transaction, for whatever reason.
 struct Running<'a> {
     queue: &'a UndoQueue,
     failures: Failures<'a>,

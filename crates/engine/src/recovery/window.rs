@@ -1,17 +1,18 @@
-//! A stretch of the logs, sorted by page.
+//! A window: a stretch of the logs, sorted by page.
 //!
-//! Redo does not repeat records in the order of the log but the changes of one page after the
-//! other, for as many records at a time as fit a given amount of memory (a window). So each page is
-//! read once per window, whatever the size of the pool, and it is known beforehand which pages
-//! those are. Recovery in parallel by page rests on the same (Scalable logging through NVM, section
-//! 3.2).
+//! Redo does not repeat records in the order of the log. It repeats the changes of one page after
+//! the other, for as many records at a time as fit a given amount of memory (a window). So each
+//! page is read once per window, whatever the size of the pool, and the pages of a window are known
+//! beforehand. Parallel recovery by page rests on the same idea (Scalable logging through NVM,
+//! section 3.2).
 //!
 //! # Why the order of the log matters only within a page
-//! - A page operation names one page, and neither reads nor changes another ([`PageOp::apply`] has
-//!   nothing else at hand). Splits, merges and allocations are several operations, each on its own
+//! - A page operation names one page, and neither reads nor changes another ([`PageOp::apply`] can
+//!   reach no other page). Splits, merges and allocations are several operations, each on its own
 //!   page.
-//! - Whether a page has a record's changes is told by that page's GSN. Pages of one record reach
-//!   the disk independently of each other in normal operation too, and redo copes with any mixture.
+//! - The page's own GSN tells whether the page has a record's changes. The pages of one record also
+//!   reach the disk independently of each other in normal operation, and redo copes with any
+//!   mixture.
 //! - The operations of one record on one page stay together and in order, under one latch: no page
 //!   reaches the disk with a part of them.
 
@@ -20,12 +21,12 @@ use duramen_types::{Gsn, PageId};
 
 use crate::record::{PageOp, Reader};
 
-/// So many pages that lie one after the other in the data file are in the same bucket: they are
-/// read together.
+/// This many adjacent pages of the data file are in the same bucket, so that they are read
+/// together.
 const STRIPE: u64 = 16;
 
-/// One operation of a window: on which page, by which record, of which log's run, and where it is
-/// in [`Run::bytes`]. In this order.
+/// One operation of a window: its page, its record, the log's run, and its offset in
+/// [`Run::bytes`]. Changes sort in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Change {
     page: PageId,
@@ -41,24 +42,25 @@ pub(super) struct Run {
     bytes: Vec<u8>,
     buckets: Box<[Vec<Change>]>,
     changes: usize,
-    /// Its number among the runs of its window.
+    /// The run's number among the runs of its window.
     number: u32,
-    /// Bytes of log that were read for it.
+    /// Bytes of log that were read for the run.
     pub(super) log_bytes: u64,
 }
 
 impl Run {
-    /// An empty one with this number in its window, in so many buckets.
+    /// Creates an empty run with this number in its window and this many buckets.
     pub(super) fn new(number: u32, buckets: usize) -> Self {
         Self { bytes: Vec::new(), buckets: vec![Vec::new(); buckets].into(), changes: 0, number, log_bytes: 0 }
     }
 
-    /// Memory used, in bytes.
+    /// Returns the memory that the run uses, in bytes.
     pub(super) fn size(&self) -> usize {
         self.bytes.len() + self.changes * size_of::<Change>()
     }
 
-    /// Adds an operation of the record with this GSN, which is not below those before.
+    /// Adds an operation of the record with this GSN, which must not be below the GSNs added
+    /// before.
     pub(super) fn add(&mut self, page: PageId, gsn: Gsn, op: &PageOp<'_>) {
         let at = u32::try_from(self.bytes.len()).expect("a window has less than 4 GiB, but for one record");
         op.encode(&mut self.bytes);
@@ -66,7 +68,7 @@ impl Run {
         self.changes += 1;
     }
 
-    /// Empties it, and keeps its memory.
+    /// Empties the run and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.buckets.iter_mut().for_each(Vec::clear);
@@ -91,7 +93,7 @@ impl<'w> Bucket<'w> {
         Self { window, changes }
     }
 
-    /// The pages, in the order of the data file.
+    /// Returns the pages, in the order of the data file.
     pub(super) fn pages(&self) -> impl Iterator<Item = PageChanges<'_>> {
         pages(self.window, &self.changes)
     }
@@ -106,7 +108,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Sorts a window, with so many threads. Its memory is used again as far as that goes.
+    /// Sorts a window, with this many threads. Reuses the window's memory as far as possible.
     pub(super) fn new(mut window: Vec<Run>, threads: usize) -> Self {
         let count = window.first().map_or(0, |run| run.buckets.len());
         let parts =
@@ -131,17 +133,17 @@ impl Kept {
         Self { window, buckets: sorted.into_iter().map(|(_, changes)| changes).collect() }
     }
 
-    /// Number of buckets.
+    /// Returns the number of buckets.
     pub(super) fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// The pages of a bucket, in the order of the data file.
+    /// Returns the pages of a bucket, in the order of the data file.
     pub(super) fn pages(&self, bucket: usize) -> impl Iterator<Item = PageChanges<'_>> {
         pages(&self.window, &self.buckets[bucket])
     }
 
-    /// What there is for one page.
+    /// Returns the changes of one page.
     pub(super) fn of_page(&self, page: PageId) -> PageChanges<'_> {
         let changes = &self.buckets[bucket_of(page, self.buckets.len())];
         let from = changes.partition_point(|change| change.page < page);
@@ -150,12 +152,12 @@ impl Kept {
     }
 }
 
-/// The bucket, of so many, that a page is in.
+/// Returns which of `buckets` buckets a page is in.
 fn bucket_of(page: PageId, buckets: usize) -> usize {
     (page.get() / STRIPE % buckets as u64) as usize
 }
 
-/// Sorted operations of a window, page by page.
+/// Divides the sorted operations of a window by page.
 fn pages<'b>(window: &'b [Run], changes: &'b [Change]) -> impl Iterator<Item = PageChanges<'b>> {
     changes.chunk_by(|one, next| one.page == next.page).map(move |changes| PageChanges {
         page: changes[0].page,
@@ -164,7 +166,7 @@ fn pages<'b>(window: &'b [Run], changes: &'b [Change]) -> impl Iterator<Item = P
     })
 }
 
-/// What a window has for one page.
+/// The operations that a window has for one page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageChanges<'b> {
     /// The page.
@@ -174,12 +176,12 @@ pub(super) struct PageChanges<'b> {
 }
 
 impl<'b> PageChanges<'b> {
-    /// GSN of the first record.
+    /// Returns the GSN of the first record.
     pub(super) fn first(self) -> Gsn {
         self.changes.first().map_or(Gsn::MAX, |change| change.gsn)
     }
 
-    /// The operations in the order of time, each with the GSN of its record.
+    /// Returns the operations in the order of time, each with the GSN of its record.
     pub(super) fn operations(self) -> impl Iterator<Item = (Gsn, PageOp<'b>)> {
         self.changes.iter().map(move |change| {
             let bytes = &self.window[change.run as usize].bytes[change.at as usize..];
@@ -193,7 +195,7 @@ impl<'b> PageChanges<'b> {
 mod tests {
     use super::*;
 
-    /// Records of two logs with turns in time, several operations in one of them.
+    /// Records of two logs that alternate in time, with several operations in one of them.
     #[test]
     fn a_bucket_is_in_the_order_of_pages_and_time() {
         let mut window = [Run::new(0, 2), Run::new(1, 2)];

@@ -1,4 +1,4 @@
-//! An archived database under load, and what it is restored to.
+//! An archived database under load, and the databases restored from it.
 #![allow(dead_code, reason = "each suite includes this file and uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 const ACCOUNTS: u32 = 50;
 const START_BALANCE: u64 = 1_000;
 
-/// A database with its archive, and what it holds.
+/// A database with its archive, and its expected contents.
 pub(crate) struct World {
     pub(crate) disk: SimDisk,
     pub(crate) archive: SimDisk,
@@ -24,13 +24,13 @@ pub(crate) struct World {
     pub(crate) db: Db,
     pub(crate) rows: Table,
     pub(crate) accounts: Table,
-    /// Rows by their writers; each writes to its own.
+    /// The rows of each writer; each writer changes only its own.
     pub(crate) model: Vec<Mutex<Model>>,
-    /// Held shared by a transaction from before its beginning until its rows are in the model.
+    /// Held shared by a transaction from before it begins until its rows are in the model.
     pub(crate) gate: RwLock<()>,
 }
 
-/// A moment at which no transaction was going on.
+/// A moment at which no transaction was running.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) gsn: Gsn,
@@ -74,7 +74,7 @@ impl World {
         Self { disk, archive, options, db, rows, accounts, model, gate: RwLock::new(()) }
     }
 
-    /// One transaction of a writer: rows of its own, and a transfer.
+    /// Runs one transaction of a writer: rows of its own, and a transfer.
     pub(crate) fn step(&self, writer: usize, chance: &mut Chance) {
         let _going_on = self.gate.read().unwrap();
         let mut model = self.model[writer].lock().unwrap();
@@ -167,7 +167,7 @@ impl World {
     }
 }
 
-/// Restores and opens.
+/// Runs the restore and opens the result.
 pub(crate) fn restored(restore: Restore, options: &Options) -> (RestoreReport, Db) {
     let target = SimDisk::new(9);
     let report = restore.into_disk(&target, |_| {}).unwrap();
@@ -183,7 +183,7 @@ pub(crate) fn contents(db: &Db, table: &str) -> Model {
     rows
 }
 
-/// Whatever the point, no money is lost, and the structure is right.
+/// Checks that no money is lost, whatever the point, and that the structure is right.
 pub(crate) fn check(db: &Db) {
     let report = db.check().unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -209,7 +209,7 @@ pub(crate) fn arc(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-/// Under load: a backup, and moments afterwards. Then everything is restored to each of them, by
+/// Takes a backup under load, and moments afterwards. Then restores everything to each of them, by
 /// position and by time.
 pub(crate) fn backup_under_load(tune: impl FnOnce(&mut Options)) -> (BackupReport, u64) {
     let world = World::new(3, tune);
@@ -234,7 +234,7 @@ pub(crate) fn backup_under_load(tune: impl FnOnce(&mut Options)) -> (BackupRepor
     let log = disk.image();
     let from = || Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&log));
 
-    // Of the end of the backup nothing is known but that it is consistent.
+    // At the end of the backup the contents are unknown, but they must be consistent.
     let (restored_to, db) = restored(Restore::from_disk(arc(&backup)), &options);
     assert_eq!((restored_to.end, restored_to.commits), (report.end, 0));
     check(&db);
@@ -250,7 +250,7 @@ pub(crate) fn backup_under_load(tune: impl FnOnce(&mut Options)) -> (BackupRepor
     }
     let (_, db) = restored(from(), &options);
     check_rows(&db, &last.rows);
-    // Anywhere in between.
+    // Points anywhere in between.
     let mut chance = Chance(77);
     for _ in 0..6 {
         let point = report.end.get() + chance.below(last.gsn.get() - report.end.get());

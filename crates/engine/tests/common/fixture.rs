@@ -1,11 +1,12 @@
-//! Disks as files: of every file its name, its length, and the sectors that are not all zero.
+//! Stores simulated disks as files: for each file, its name, its length, and the sectors that are
+//! not all zero.
 
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 
 const SECTOR: usize = 512;
 
-/// Writes the durable files of `disk` one after another: name and length, number of sectors, each
-/// with its number.
+/// Packs the durable files of `disk` one after another: name and length, number of sectors, then
+/// each sector with its number.
 pub(crate) fn pack(disk: &SimDisk) -> Vec<u8> {
     let mut out = Vec::new();
     for name in disk.file_names() {
@@ -24,7 +25,7 @@ pub(crate) fn pack(disk: &SimDisk) -> Vec<u8> {
     out
 }
 
-/// The disk again.
+/// Unpacks the disk.
 pub(crate) fn unpack(mut packed: &[u8]) -> SimDisk {
     let disk = SimDisk::new(1);
     let mut take = |len: usize| {

@@ -1,8 +1,9 @@
-//! What several of these tests need.
+//! Parts that several of these tests share.
 
 use duramen::Options;
 
-/// A small pool and a small log, so that little data reaches the disk and wraps around.
+/// Returns options with a small pool and a small log, so that little data reaches the disk and
+/// wraps around.
 pub(crate) fn small() -> Options {
     Options {
         pool_bytes: 2 << 20,

@@ -1,4 +1,4 @@
-//! Random changes, splits and merges of a row of sibling nodes against ordered maps.
+//! Compares random changes, splits and merges of a row of sibling nodes with ordered maps.
 
 use std::collections::BTreeMap;
 
@@ -50,9 +50,9 @@ fn op() -> impl Strategy<Value = Op> {
 
 type Entry = (Vec<u8>, SlotFlags);
 
-/// Siblings from minus to plus infinity, and what they should contain.
+/// Siblings from minus to plus infinity, and their expected contents.
 ///
-/// Of inner nodes, the separators between the siblings belong to the contents, each with the
+/// In inner nodes, the separators between the siblings belong to the contents, each with the
 /// rightmost child of the node on its left.
 struct Row {
     ty: PageType,
@@ -90,7 +90,7 @@ impl Row {
         Node(&self.nodes[at])
     }
 
-    /// Node and slot of an entry that is there.
+    /// Returns node and slot of an existing entry.
     fn pick(&self, index: Index) -> Option<(usize, usize)> {
         let places: Vec<_> =
             (0..self.nodes.len()).flat_map(|at| (0..self.view(at).slot_count()).map(move |slot| (at, slot))).collect();
@@ -133,7 +133,7 @@ impl Row {
             Op::Split(at, hint) => {
                 let at = at.index(self.nodes.len());
                 let count = self.view(at).slot_count();
-                // A split at the very end is for a key between the last one and the upper fence.
+                // A split at the very end serves a key between the last one and the upper fence.
                 let hint = hint.index(count + 1);
                 let at_fence = count > 0 && self.view(at).upper_fence() == Some(&self.key_at(at, count - 1)[..]);
                 if count >= 3 && !(hint == count && at_fence) {

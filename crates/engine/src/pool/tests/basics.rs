@@ -1,4 +1,4 @@
-//! One thread, healthy disk.
+//! One thread, and a healthy disk.
 
 use duramen_io::{RealDisk, RealDiskOptions};
 
@@ -24,7 +24,7 @@ fn pages_survive_eviction_and_reopening() {
     }
 }
 
-/// Who waits for the disk holds nobody up who waits for the log.
+/// A thread that waits for the disk must not hold up threads that wait for the log.
 #[test]
 fn the_log_is_told_before_a_thread_blocks_on_the_disk() {
     let fixture = Fixture::new(64);
@@ -196,7 +196,7 @@ fn the_cleaner_keeps_its_limit_and_its_rate() {
         assert!(start.elapsed().as_secs() < 10, "{:?}", fixture.pool.metrics());
         duramen_sync::thread::yield_now();
     }
-    // The oldest go first.
+    // The oldest pages are written first.
     let newest = fixture.log.history.lock()[&PageId::new(250)][0];
     assert!(fixture.pool.dirty_pages().contains(&(PageId::new(250), Gsn::new(newest))));
     fixture.pool.stop_cleaner();

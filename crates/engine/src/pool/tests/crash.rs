@@ -1,5 +1,5 @@
-//! Power cuts at any operation: what the log may have recycled is on disk, what the log may have
-//! lost is not, and no page is torn.
+//! Power cuts at any operation. Afterwards the disk has everything that the log may have recycled
+//! and nothing that the log may have lost, and no page is torn.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -10,13 +10,14 @@ use super::*;
 
 const PAGES: u64 = 150;
 
-/// Works on a pool until the power goes off at a random operation; then checks what is on the disk.
+/// Works on a pool until the power fails at a random operation, and then checks the contents of the
+/// disk.
 fn crash(seed: u64) -> Result<(), String> {
     let mut rng = StdRng::seed_from_u64(seed);
     let fixture = Fixture::new(64);
     fixture.create_pages(PAGES);
     fixture.disk.crash_at(fixture.disk.operations() + rng.random_range(0..60));
-    // The last checkpoint: bounds of the pages that were dirty, and of all others.
+    // The last checkpoint: the bounds of the pages that were dirty, and the bound of all others.
     let mut begin = Gsn::new(TestLog::FIRST);
     let mut dirty = HashMap::new();
     loop {
@@ -103,18 +104,18 @@ fn pages_torn_in_place_are_restored_once() {
 }
 
 /// A double-write area whose write failed can be read by the process that opens the disk next, but
-/// it is not on the medium: pages that are written in place from it must not be torn without a good
-/// copy.
+/// it is not on the medium. Pages that are written in place from that area must not be torn without
+/// a good copy.
 #[test]
 fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
-    // A disk on which the area can be read that was to hold a second version of ten pages, and the
-    // log.
+    // A disk on which the area can be read that should have held a second version of ten pages, and
+    // the log.
     let failed = || {
         let fixture = Fixture::new(64);
         fixture.create_pages(11);
         fixture.pool.flush_all().unwrap();
         fixture.increment(PageId::new(11)).unwrap();
-        // The area on the medium has another page.
+        // The area on the medium holds another page.
         fixture.pool.flush_all().unwrap();
         (1..=10).for_each(|raw| fixture.increment(PageId::new(raw)).unwrap());
         fixture.disk.fail_at(fixture.disk.operations(), Fault::FailedSync, false);
@@ -142,8 +143,8 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
     }
 }
 
-/// The suite notices each defect. Defects are global to the process, so these run alone, one after
-/// another:
+/// The suite detects each defect. Defects are global to the process, so these tests run alone, one
+/// after another:
 ///
 /// ```sh
 /// RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \

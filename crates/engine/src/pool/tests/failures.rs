@@ -1,4 +1,4 @@
-//! Sick disks, full disks, and asking for too much.
+//! Failing disks, full disks, and excessive requests.
 
 use duramen_io::Fault;
 
@@ -22,7 +22,7 @@ fn damaged_pages_are_reported_with_their_place() {
     fixture.pool.flush_all().unwrap();
     let fixture = fixture.reopen(64);
     fixture.disk.flip_bit("data", 2 * PAGE_SIZE as u64 + 5000, 3);
-    // The copy in the double-write area repairs it only at the next opening.
+    // The copy in the double-write area repairs the page only at the next opening.
     let error = fixture.counter(PageId::new(2)).unwrap_err();
     assert!(
         matches!(&error, PoolError::Corrupt { page, file, offset: 16384, .. } if page.get() == 2 && file.contains("data")),
@@ -120,7 +120,7 @@ fn a_full_disk_is_an_error_of_reserving_only() {
     fixture.create_pages(100);
     let used = fixture.disk.used();
     fixture.disk.set_capacity(used + 10 * PAGE_SIZE as u64);
-    // A generous step does not fit, but the page does.
+    // The usual growth step does not fit, but the page does.
     fixture.create(PageId::new(130)).unwrap();
     let error = fixture.create(PageId::new(200)).unwrap_err();
     assert!(error.is_full(), "{error}");
@@ -151,8 +151,9 @@ fn changes_must_be_prepared() {
     fixture.pool.exclusive(PageId::new(1)).unwrap()[100] = 1;
 }
 
-/// Only pages that redo met were compared with the log: one that was read later could be from a
-/// future that the log had lost, and once the log had grown past that, nothing told the two apart.
+/// Only pages that redo visited were compared with the log. A page that was read later could have
+/// changes that the log had lost, and once the log had grown past them, the page could not be
+/// distinguished from a current one.
 #[test]
 fn pages_ahead_of_the_log_are_refused() {
     let fixture = Fixture::new(64);
@@ -175,7 +176,8 @@ fn pages_ahead_of_the_log_are_refused() {
     for round in 0..3 {
         assert!(is_ahead(&fixture.counter(PageId::new(2)).unwrap_err()), "round {round}");
         assert!(is_ahead(&fixture.pool.exclusive_or_blank(PageId::new(2)).err().unwrap()), "not to be rebuilt");
-        // The log grows past the page; the other page is changed, written, replaced and read again.
+        // The log grows past the page, and another page is changed, written, replaced and read
+        // again.
         for _ in 0..5 {
             fixture.increment(PageId::new(1)).unwrap();
         }

@@ -16,15 +16,14 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 use super::{Exclusive, FoundArea, Pool, PoolConfig, PoolError, WalRule};
 use crate::page::{self, PageBytes, PageType};
 
-/// A log that keeps nothing but which GSNs changed which page, and hardens no more than it is asked
-/// to.
+/// A log that stores only which GSNs changed which page, and hardens no more than requested.
 #[derive(Default)]
 struct TestLog {
     next: AtomicU64,
     /// Records below this GSN are durable.
     hardened: AtomicU64,
     fails: AtomicBool,
-    /// Times that somebody was about to wait for the disk.
+    /// How often a thread announced a wait for the disk.
     told: AtomicU64,
     history: Mutex<HashMap<PageId, Vec<u64>>>,
 }
@@ -59,7 +58,7 @@ impl WalRule for TestLog {
     }
 }
 
-/// What opening does with the double-write area.
+/// Repairs torn pages from the double-write area, as opening does.
 fn put_back(data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError> {
     FoundArea::read(doublewrite)?.map_or(Ok(0), |area| area.put_back(data, doublewrite))
 }
@@ -98,7 +97,7 @@ impl<D: Disk> Fixture<D> {
         Ok(Self { disk, log, pool })
     }
 
-    /// The pool of a process that opens the disk next, with an empty memory.
+    /// Makes the pool of a process that opens the disk next, with an empty memory.
     fn reopen(self, frames: usize) -> Self {
         let Self { disk, log, pool } = self;
         drop(pool);
@@ -134,7 +133,7 @@ impl<D: Disk> Fixture<D> {
         set_counter(guard, counter + 1, gsn);
     }
 
-    /// The page's counter.
+    /// Reads the page's counter.
     fn counter(&self, id: PageId) -> Result<u64, PoolError> {
         let guard = self.pool.shared(id)?;
         Ok(counter(&*guard, id).expect("pages under a latch are consistent"))
@@ -143,7 +142,7 @@ impl<D: Disk> Fixture<D> {
 
 const COUNTER: usize = page::PAGE_HEADER_SIZE;
 
-/// What the word at `offset` of page `id` says when the page's counter is `counter`.
+/// Returns the word at `offset` of page `id` when the page's counter is `counter`.
 fn pattern(id: PageId, counter: u64, offset: usize) -> u64 {
     counter ^ id.get() << 40 ^ (offset as u64) << 24
 }
@@ -156,7 +155,7 @@ fn set_counter(bytes: &mut [u8], counter: u64, gsn: Gsn) {
     page::set_gsn(bytes, gsn);
 }
 
-/// The counter of page `id`, or what is wrong.
+/// Returns the counter of page `id`, or what is wrong with the page.
 fn counter<B: PageBytes + ?Sized>(bytes: &B, id: PageId) -> Result<u64, String> {
     let counter = bytes.u64_at(COUNTER) ^ pattern(id, 0, COUNTER);
     for offset in (COUNTER..PAGE_SIZE).step_by(8) {

@@ -1,16 +1,16 @@
-//! Pages that lack changes on disk, and are redone by whoever reads them in.
+//! Pages that lack changes on disk; the thread that reads such a page in redoes it.
 
 use super::super::{Interrupt, RedoOnFetch};
 use super::*;
 
-/// The counter that pages have when they are redone.
+/// The value of the counter in redone pages.
 const REDONE: u64 = 7;
 
 /// Pages that lack a change which sets their counter.
 #[derive(Default)]
 struct Lacking {
     pages: Mutex<HashMap<PageId, Gsn>>,
-    /// Changes do not fit.
+    /// Whether the changes fail to fit the pages.
     fails: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ impl RedoOnFetch for Lacking {
     }
 }
 
-/// A pool that has just been opened, over ten pages on disk and a blank one, all of which lack a
+/// Makes a pool as after an opening, over ten pages on disk and a blank one, all of which lack a
 /// change.
 fn opened() -> (Fixture, Arc<Lacking>) {
     let fixture = Fixture::new(64);
@@ -67,7 +67,7 @@ fn whatever_the_way_to_a_page_it_is_redone_before() {
     assert_eq!(fixture.counter(id(2)).unwrap(), REDONE);
     fixture.increment(id(3)).unwrap();
     fixture.increment_guard(&mut pool.try_exclusive(id(4)).unwrap().unwrap());
-    // One that is not changed after all is what it was.
+    // A created page that is not changed after all keeps its contents.
     drop(pool.create(id(5)).unwrap());
     pool.prefetch(&[id(6), id(7)]);
     for (page, expected) in [(3, REDONE + 1), (4, REDONE + 1), (5, REDONE), (6, REDONE), (7, REDONE), (11, REDONE)] {
@@ -77,7 +77,7 @@ fn whatever_the_way_to_a_page_it_is_redone_before() {
     left.sort_unstable();
     assert_eq!(left, [8, 9, 10]);
     assert_eq!(pool.dirty_pages().len(), 8, "those that have been redone");
-    // Redone once, for all who come later.
+    // The page is redone once, for all later readers.
     pool.flush_all().unwrap();
     lacking.pages.lock().clear();
     let fixture = fixture.reopen(64);
@@ -101,6 +101,6 @@ fn a_page_that_cannot_be_redone_stays_what_it_is_on_disk() {
     assert_eq!(pool.unredone_pages().len(), 11);
     lacking.fails.store(false, Ordering::Relaxed);
     assert_eq!((fixture.counter(id(1)).unwrap(), fixture.counter(id(11)).unwrap()), (REDONE, REDONE));
-    // And one that is not on disk at all is nobody's.
+    // A page that is not on disk at all is an error.
     assert!(fixture.counter(id(12)).is_err());
 }

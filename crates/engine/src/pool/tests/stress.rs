@@ -22,7 +22,7 @@ fn spawn(
     thread::spawn("pool-stress", move || body(&fixture, &mut StdRng::seed_from_u64(seed))).unwrap()
 }
 
-/// Mostly a few hot pages, so that threads meet.
+/// Returns mostly one of a few hot pages, so that threads compete.
 fn any_page(rng: &mut StdRng) -> PageId {
     let bound = if rng.random_bool(0.5) { 20 } else { PAGES };
     PageId::new(rng.random_range(1..=bound))
@@ -46,7 +46,7 @@ fn run(frames: usize, writers: u64, readers: u64, rounds: u64) {
                     let id = any_page(rng);
                     match round % 3 {
                         0 => fixture.increment(id).unwrap(),
-                        // Two latches at once, in the order of the ids.
+                        // Takes two latches at once, in the order of the ids.
                         1 => {
                             let mut first = fixture.pool.exclusive(id).unwrap();
                             let other = PageId::new(PAGES - id.get() % 7);
@@ -118,8 +118,8 @@ fn counts_are_exact_with_everything_in_memory() {
     run(2000, 3, 2, 4000);
 }
 
-/// Checkpoints, cleaning and changes at once: at no moment does the disk lack a change from before
-/// a page's bound, or have one that the log might lose.
+/// Checkpoints, cleaning and changes run at once. At no moment does the disk lack a change from
+/// before a page's bound, or have a change that the log might lose.
 #[test]
 fn checkpoints_see_correct_bounds() {
     const PAGES: u64 = 100;
@@ -172,8 +172,8 @@ fn checkpoints_see_correct_bounds() {
     fixture.pool.stop_cleaner();
 }
 
-/// The sort asked a frame for its page at each comparison, while others replaced pages: it found no
-/// order, and panicked.
+/// The sort read a frame's page at each comparison while other threads replaced pages. The order
+/// was inconsistent, and the sort panicked.
 #[test]
 fn frames_may_get_other_pages_while_they_are_sorted() {
     let fixture = Fixture::new(256);

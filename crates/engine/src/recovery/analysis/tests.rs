@@ -1,4 +1,4 @@
-//! What is known of transactions from the checkpoint and from the logs.
+//! Tests of the transactions that analysis finds in the checkpoint and in the logs.
 
 use duramen_io::SimDisk;
 use duramen_wal::{NewRecord, WalOptions};
@@ -11,7 +11,7 @@ fn logs(count: u16) -> Arc<Log> {
     Arc::new(Log::create(&disk, &options, [1; 16]).unwrap())
 }
 
-/// Inserts a record of `txn`, in its own time; returns its GSN and place.
+/// Inserts a record of `txn`, with a GSN of its own; returns its GSN and its log address.
 fn insert(logs: &Log, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> (Gsn, LogAddress) {
     let record = NewRecord { txn: TxnId::new(txn), flags, after, ..kind.record(&[]) };
     let inserted = logs.insert(LogId::new(log), record);
@@ -27,16 +27,16 @@ fn entry(txn: u64, state: TxnState, first: Gsn, last: LogAddress) -> TxnEntry {
     TxnEntry { txn: TxnId::new(txn), state, first, last }
 }
 
-/// What analysis finds that begins with these entries of a checkpoint, and reads the logs from
-/// these positions on.
+/// Returns the result of an analysis that starts with these entries of a checkpoint and reads the
+/// logs from these positions on.
 fn analyzed(logs: &Log, table: &[TxnEntry], from: &[Lsn]) -> Vec<TxnEntry> {
     let [in_one_go, in_steps] = [u64::MAX, 1].map(|step| analyzed_in_steps(logs, table, from, step).0);
     assert_eq!(in_one_go, in_steps);
     in_one_go
 }
 
-/// The same, if all logs are read in steps of that many GSNs; and how many transactions were kept
-/// at most.
+/// Returns the same when all logs are read in steps of that many GSNs, and the largest number of
+/// transactions that were kept.
 fn analyzed_in_steps(logs: &Log, table: &[TxnEntry], from: &[Lsn], step: u64) -> (Vec<TxnEntry>, usize) {
     let mut analysis = Analysis {
         txns: table.iter().map(|entry| (entry.txn, *entry)).collect(),
@@ -92,7 +92,7 @@ fn the_first_record_is_known_from_the_checkpoint_or_from_the_log() {
     assert_eq!(analyzed(&logs, &table, &starts(&logs)), expected);
 }
 
-/// The same whatever logs the records are in.
+/// The result is the same whatever logs the records are in.
 #[test]
 fn logs_are_put_together_by_time() {
     for count in [1, 2, 3] {
@@ -107,7 +107,7 @@ fn logs_are_put_together_by_time() {
             (6, Kind::Commit, FLAG_HAS_DEFERRED_FREES),
             (8, Kind::FreeOnCommit, 0),
             (7, Kind::Commit, FLAG_HAS_DEFERRED_FREES),
-            // Repeated, and the commit record is not.
+            // This is logged again, and the commit record is not.
             (6, Kind::FreeOnCommit, 0),
             (8, Kind::Commit, 0),
             (7, Kind::End, 0),
@@ -126,9 +126,10 @@ fn logs_are_put_together_by_time() {
     }
 }
 
-/// A checkpoint looks at where the logs end one after the other. Of a transaction that wrote
-/// meanwhile, a record may then lie behind that place, and the next one, in another log, before it:
-/// analysis took the former for the latest, and undo did not take the latter back.
+/// A checkpoint reads the ends of the logs one after the other. If a transaction writes meanwhile,
+/// one record may lie after that end in its log, and the transaction's next record, in another
+/// log, before it. Analysis took the former for the latest record, and undo did not undo the
+/// latter.
 #[test]
 fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     let logs = logs(2);
@@ -142,8 +143,8 @@ fn a_checkpoint_may_know_a_later_record_than_the_logs_behind_it() {
     assert_eq!(analyzed(&logs, &table, &from), table);
 }
 
-/// Logs by page: a transaction changes pages in one log and ends in another. All of them were kept
-/// until the logs had been read.
+/// Logs by page: a transaction changes pages in one log and ends in another. All such transactions
+/// were kept until the logs had been read.
 #[test]
 fn what_is_over_is_forgotten_at_each_step() {
     let logs = logs(2);
@@ -153,7 +154,7 @@ fn what_is_over_is_forgotten_at_each_step() {
         (time, _) = insert(&logs, 0, txn, Kind::Commit, 0, first);
     }
     harden(&logs);
-    // The checkpoint knows the first, of which it has to be told.
+    // The checkpoint has the first transaction, so its end must be reported.
     let table = [entry(5, TxnState::Active, Gsn::ZERO, LogAddress::new(5000))];
     let (left, most) = analyzed_in_steps(&logs, &table, &starts(&logs), 500);
     assert!(left.is_empty(), "{left:?}");

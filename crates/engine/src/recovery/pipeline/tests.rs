@@ -8,7 +8,7 @@ use crate::error::Error;
 /// A record: its GSN and its page.
 type Entry = (u64, u64);
 
-/// A log, and the highest GSN that has been met there.
+/// A log, and the highest GSN that was read from it.
 struct Source {
     entries: std::vec::IntoIter<Entry>,
     met: u64,
@@ -20,11 +20,11 @@ impl From<Vec<Entry>> for Source {
     }
 }
 
-/// What has been repeated, bucket by bucket.
+/// Records the repeated entries, bucket by bucket.
 struct Recorder {
     buckets: usize,
     repeated: Vec<Mutex<Vec<Entry>>>,
-    /// The reading of a record with this GSN fails, or its repetition.
+    /// Reading the record with this GSN fails, or repeating it.
     bad_read: u64,
     bad_repeat: u64,
 }
@@ -95,7 +95,7 @@ impl Stages for Recorder {
     }
 }
 
-/// Runs the pipeline; returns what was repeated by bucket, and how many windows there were.
+/// Runs the pipeline; returns the repeated entries by bucket, and the number of windows.
 fn run(recorder: Recorder, logs: &[Vec<Entry>], portions: Portions, threads: usize) -> Result<(Vec<Vec<Entry>>, u64)> {
     let sources = logs.iter().map(|log| log.clone().into()).collect();
     let pipeline = Arc::new(Pipeline::new(recorder, sources, portions));
@@ -106,7 +106,7 @@ fn run(recorder: Recorder, logs: &[Vec<Entry>], portions: Portions, threads: usi
     Ok((repeated, over.windows))
 }
 
-/// What every run must have repeated.
+/// Returns the entries that every run must have repeated.
 fn expected(logs: &[Vec<Entry>], buckets: usize) -> Vec<Vec<Entry>> {
     let mut all: Vec<Entry> = logs.iter().flatten().copied().collect();
     all.sort_unstable();
@@ -118,7 +118,7 @@ fn expected(logs: &[Vec<Entry>], buckets: usize) -> Vec<Vec<Entry>> {
 mod threads {
     use super::*;
 
-    /// Three logs: one is far ahead at times, one has few records, one is empty.
+    /// Returns three logs: one is far ahead at times, one has few records, one is empty.
     fn logs() -> Vec<Vec<Entry>> {
         let dense = (0..2000).map(|number| (10 + 3 * number, number * 7 % 50)).collect();
         let sparse = (0..40).map(|number| (11 + 300 * number, number * 3 % 50)).collect();
@@ -207,8 +207,8 @@ mod models {
         });
     }
 
-    /// Two logs whose records alternate, in windows of one record: each is repeated before the
-    /// next.
+    /// Two logs whose records alternate, in windows of one record: each record is repeated before
+    /// the next.
     #[test]
     fn windows_follow_each_other() {
         let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep: None };
@@ -239,7 +239,7 @@ mod models {
         check(&[&[(1, 0), (3, 1)], &[(2, 1)]], portions, 0);
     }
 
-    /// Nobody waits for a thread that has failed.
+    /// No thread waits for a thread that has failed.
     #[test]
     fn a_failure_reaches_the_other_thread() {
         let portions = Portions { window_bytes: 1, step: 1, buckets: 1, keep: None };
