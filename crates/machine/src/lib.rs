@@ -11,6 +11,18 @@
 //! run's own heap begins ([`Allocator`]), a thread's own stack, which each compilation lays out
 //! differently, is always in its cache, and nothing asks the host for time or chance. The same plan
 //! gives the same figures on every host.
+//!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `run` | the interface: a plan in, a report out |
+//! | `world`, `schedule` | the state of a run; the rule by which the next thread is chosen |
+//! | `fiber`, `thread`, `futex` | simulated threads; waiting and waking |
+//! | `shared`, `cost`, `threads` | what threads announce: operations on shared memory, the work between them; the computer as its threads see it |
+//! | `memory`, `pipeline` | caches, coherence, memory controllers; processors |
+//! | `description`, `machines/*.toml` | the computers, each parameter with its source |
+//! | `arena`, `line` | a heap and cache-line numbers that are the same on every host |
+//! | `breakdown` | where the time went |
 
 mod arena;
 mod breakdown;

@@ -66,6 +66,7 @@
 //! disk operation a thread holds none of them, with two exceptions: *growth* (with *refill*, if a
 //! segment is made for a reservation) and, with a buffer in persistent memory, *destaging*. A flush
 //! takes *growth* only if a reservation did not cover an insertion.
+//!
 //! 0. *rounds* (`several/commit_rounds`), then *room* (`several/log_set`): the right to harden
 //!    several logs, and to insert sync records in them; then *refill* (`several/reservation`): the
 //!    right to move log reservations between the logs and the shards;

@@ -15,7 +15,7 @@
 //!  48 base           u64      LSN of the first byte behind the header
 //!  56 start          u64      the log's start when the header was written
 //!  64 segment_bytes  u64      size of the file
-//!  72 ring_bytes     u64      size of the log buffer of whoever writes to the segment
+//!  72 ring_bytes     u64      size of the log buffer of the process that writes the segment
 //!  80 ring           u64      number of the ring in persistent memory that holds the end of the log, or zero: see the
 //!                             last segment's
 //! block 1 and following: the bytes from LSN `base`

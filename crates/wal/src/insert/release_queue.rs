@@ -73,7 +73,6 @@ impl ReleaseQueue {
         // Relaxed: a thread that reaches the node through this link judges it by its delegation.
         // Nodes join with the lock held, so the last one has not joined again since: its space
         // waits to be released, or no thread reads its `next` any more.
-        // nobody looks at its `next` any more.
         node(last).next.store(index as u32 + 1, Ordering::Relaxed);
         node(index).next.store(LAST, Ordering::Relaxed);
         self.last.store(index, Ordering::Relaxed);

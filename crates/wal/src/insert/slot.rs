@@ -4,13 +4,13 @@
 //! Its states, and the threads that change them:
 //!
 //! ```text
-//!  FREE -> OPEN          the leader of another group, holding the insertion lock, takes it from the pool
-//!  FREE -> COPYING       a thread that inserts alone, holding the insertion lock, occupies it (in `delegated`)
+//!  FREE -> OPEN          the leader of another group, holding the insertion lock, takes the slot from the pool
+//!  FREE -> COPYING       a thread that inserts alone, holding the insertion lock, occupies the slot (in `delegated`)
 //!  OPEN -> OPEN          a thread joins: adds its bytes and itself; the first to join is the group's leader
-//!  OPEN -> PENDING       the leader, holding the insertion lock, closes it: nobody joins any more
-//!  PENDING -> COPYING    the leader has acquired space for all and tells where
-//!  COPYING -> COPYING    a member has filled in its part: takes its bytes off
-//!  COPYING(0) = DONE     the last member finds nothing left: it releases the group's space in the log buffer
+//!  OPEN -> PENDING       the leader, holding the insertion lock, closes the slot: no thread joins any more
+//!  PENDING -> COPYING    the leader has acquired space for all and publishes its start
+//!  COPYING -> COPYING    a member has filled in its part and subtracts its bytes
+//!  COPYING(0) = DONE     the last member finds no bytes left: it releases the group's space in the log buffer
 //!  DONE -> FREE          and then frees the slot
 //! ```
 //!
@@ -18,7 +18,7 @@
 //!
 //! | bits | content | valid in |
 //! |---|---|---|
-//! | 0..32 | OPEN: bytes the group asks for; COPYING: bytes not filled in yet | OPEN, COPYING |
+//! | 0..32 | OPEN: bytes that the group requests; COPYING: bytes not filled in yet | OPEN, COPYING |
 //! | 32..48 | members that have joined | OPEN |
 //! | 62..64 | phase: 0 FREE, 1 OPEN, 2 PENDING, 3 COPYING (DONE when bits 0..32 are 0) | always |
 //!

@@ -5,7 +5,6 @@
 //! window that *ends* behind the record, and the records before it are most likely in it. A window
 //! is small at first and doubles as long as the next record is near the previous window; where
 //! records are far apart, only their own blocks are read.
-//! records are far apart, only their own blocks are read.
 
 use duramen_io::AlignedBuf;
 use duramen_sync::Arc;
@@ -23,8 +22,7 @@ const LEAST: u64 = 2 * BLOCK;
 /// Bytes of the largest window.
 const MOST: u64 = 1 << 20;
 
-/// Bytes of the largest windows of several logs together, unless each has [`LEAST_OF_SEVERAL`] at
-/// least.
+/// The largest window of several logs: they share [`MOST`] bytes, but each has at least this many.
 const LEAST_OF_SEVERAL: u64 = 64 << 10;
 
 /// Reads records backwards, through a window.
