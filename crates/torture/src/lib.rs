@@ -18,8 +18,8 @@
 //! damaged database. `simulation` has plans of simulated runs with `circumstances`; `sim` is the
 //! command `cargo sim`. `harness` has time limits, panics and tallies.
 //!
-//! Everything random comes from one seed, which is printed; a failure is reported with the command
-//! that repeats it.
+//! All randomness comes from one seed, which the suite prints. A failure is reported with the
+//! command that repeats it.
 
 pub mod circumstances;
 pub mod client;
