@@ -2,6 +2,10 @@
 //!
 //! Results go to standard output, progress and errors to standard error. A user's mistake is a
 //! sentence and an exit code, never a backtrace; the exit codes are in `--help` and in [`failure`].
+//!
+//! `args` has the command line, `axes` states which of the contract's values exist, `failure` has
+//! the exit codes, and `machine_build` brings the machine build up to date and runs it. Each
+//! command has a file. `tests/kill.rs` kills the binary over and over.
 
 mod args;
 mod axes;

@@ -13,7 +13,7 @@ pub struct AlignedBuf {
     len: usize,
 }
 
-// SAFETY: the buffer owns its memory and hands it out under the usual borrow rules.
+// SAFETY: the buffer owns its memory and lends it under the usual borrow rules.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for AlignedBuf {}

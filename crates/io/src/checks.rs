@@ -33,7 +33,7 @@ pub(crate) fn assert_directory_name(name: &str) {
     }
 }
 
-/// The directory part of a name: `""` for a file in the home itself.
+/// Returns the directory part of a name: `""` for a file in the home itself.
 pub(crate) fn directory_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(directory, _)| directory)
 }

@@ -1,4 +1,4 @@
-//! Operation counts that any thread may add to.
+//! Operation counts to which any thread may add.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 

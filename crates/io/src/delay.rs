@@ -1,6 +1,6 @@
-//! A disk whose durable writes take longer than they do: for measuring what the latency of a log
-//! device does to a database (Aether, sections 3 and 4, varies it from 0 to 10 ms), and for tests
-//! that want a commit to be on its way for a while.
+//! A disk whose durable writes take additional time. It measures how the latency of a log device
+//! affects a database (Aether, sections 3 and 4, varies it from 0 to 10 ms), and lets tests keep a
+//! commit in flight for a while.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use duramen_sync::thread;
 
 use crate::disk::{Disk, DiskCounters, DiskLock, File, OpenMode, Result};
 
-/// The system's clock wakes sleepers late by about so much; the end of a latency is waited for
-/// awake.
+/// Approximate delay with which the system's clock wakes sleeping threads. The thread spins for
+/// this last part of a latency.
 const SLACK: Duration = Duration::from_micros(60);
 
-/// Another disk, with a latency added to whatever makes data of the files in one directory durable.
+/// Another disk, with a latency added to each operation that makes data of the files in one
+/// directory durable.
 #[derive(Clone, Debug)]
 pub struct DelayDisk {
     inner: Arc<dyn Disk>,
@@ -29,7 +30,7 @@ pub struct DelayDisk {
 struct Latency(AtomicU64);
 
 impl Latency {
-    /// Lets the time pass. The processor is free meanwhile.
+    /// Lets the time pass, with the processor free meanwhile.
     fn pass(&self) {
         let latency = Duration::from_nanos(self.0.load(Ordering::Relaxed));
         if latency.is_zero() {
@@ -46,15 +47,15 @@ impl Latency {
 }
 
 impl DelayDisk {
-    /// `inner`, with `latency` added to each durable write and each sync of a file whose name
-    /// begins with `directory` (`"log/"`; `""` for all files).
+    /// Returns `inner` with `latency` added to each durable write and each sync of a file whose
+    /// name begins with `directory` (`"log/"`; `""` for all files).
     pub fn new(inner: Arc<dyn Disk>, directory: &str, latency: Duration) -> Self {
         let disk = Self { inner, directory: directory.to_owned(), latency: Arc::new(Latency(AtomicU64::new(0))) };
         disk.set_latency(latency);
         disk
     }
 
-    /// Changes the latency of whatever begins from now on.
+    /// Changes the latency of operations that begin from now on.
     pub fn set_latency(&self, latency: Duration) {
         self.latency.0.store(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -142,7 +143,7 @@ impl File for DelayFile {
     }
 
     fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
-        // Before: until the time is over, nothing is durable.
+        // Before the write: until the time is over, nothing is durable.
         self.latency.pass();
         self.inner.write_durable(parts, offset)
     }

@@ -1,26 +1,26 @@
-//! The traits every kind of disk implements.
+//! The traits that every kind of disk implements.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What goes wrong on a disk: which file, what was tried, what the system said.
+/// A disk error: the file, the operation, and the system's message.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot {operation} `{file}`: {reason}")]
 pub struct DiskError {
-    /// What was tried, as a verb phrase ("write 4096 bytes at offset 8192 of").
+    /// The operation, as a verb phrase ("write 4096 bytes at offset 8192 of").
     pub operation: String,
-    /// The file, as a path a person can find.
+    /// The file, as a path that a person can find.
     pub file: String,
-    /// What the system said.
+    /// The system's message.
     pub reason: String,
     /// The kind of failure, for callers that act on it. [`std::io::ErrorKind::WouldBlock`] stands
-    /// for a refusal that passes ([`DiskError::is_passing`]).
+    /// for a passing refusal ([`DiskError::is_passing`]).
     pub kind: std::io::ErrorKind,
 }
 
 impl DiskError {
-    /// Describes `error`, which the system returned when it was asked to `operation` the `file`.
+    /// Describes `error`, which the system returned for `operation` on `file`.
     pub(crate) fn system(operation: impl Into<String>, file: impl Into<String>, error: &std::io::Error) -> Self {
         let is_out_of_handles = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         let kind = if is_out_of_handles { std::io::ErrorKind::WouldBlock } else { error.kind() };
@@ -37,7 +37,7 @@ impl DiskError {
         Self { operation: operation.into(), file: file.into(), reason: reason.into(), kind }
     }
 
-    /// The error of a read that wants bytes which the file of `len` bytes does not have.
+    /// Makes the error of a read beyond the end of a file of `len` bytes.
     pub(crate) fn end_of_file(wanted: usize, offset: u64, file: impl Into<String>, len: u64) -> Self {
         Self::new(
             format!("read {wanted} bytes at offset {offset} of"),
@@ -47,27 +47,28 @@ impl DiskError {
         )
     }
 
-    /// Whether space could not be set aside: the disk or quota is full, or a file may not be as
-    /// long as that. Nothing is lost. A write or sync that finds no space is none of these: it has
-    /// failed like any other.
+    /// Returns whether space could not be reserved: the disk or quota is full, or a file may not
+    /// have this length. Nothing is lost. This does not include a write or sync that finds no
+    /// space: it has failed like any other.
     pub fn is_full(&self) -> bool {
         use std::io::ErrorKind;
         matches!(self.kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
     }
 
-    /// The same for a write or a sync: whatever the reason, nobody knows what is on the disk now.
+    /// Turns the error into that of a write or a sync: whatever the reason, the content of the disk
+    /// is now unknown.
     pub(crate) fn of_write(self) -> Self {
         let kind = if self.is_full() || self.is_passing() { std::io::ErrorKind::Other } else { self.kind };
         Self { kind, ..self }
     }
 
-    /// Whether nothing has failed and the same can succeed later: the process, or the system, may
-    /// not have more files open at this moment.
+    /// Returns whether nothing has failed and the same call can succeed later: the process, or the
+    /// system, has reached its limit of open files for the moment.
     pub fn is_passing(&self) -> bool {
         self.kind == std::io::ErrorKind::WouldBlock
     }
 
-    /// Whether the file is not there.
+    /// Returns whether the file does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind == std::io::ErrorKind::NotFound
     }
@@ -76,7 +77,7 @@ impl DiskError {
 /// Result of a disk operation.
 pub type Result<T> = std::result::Result<T, DiskError>;
 
-/// How [`Disk::open`] treats what is there.
+/// How [`Disk::open`] treats an existing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenMode {
     /// The file must exist.
@@ -87,61 +88,62 @@ pub enum OpenMode {
 }
 
 /// One directory of files: a database's home. Names are relative, with `/` for the one level of
-/// subdirectory that [`Disk::create_directory`] makes.
+/// subdirectories that [`Disk::create_directory`] makes.
 ///
-/// Media assumptions (what an implementation must give, and what it may do at a crash) are in
-/// `docs/file-format.md`. In short: a completed sync makes all earlier writes to that file durable;
-/// anything else may be lost, kept, kept in part (whole 512-byte sectors), in any order; a created,
-/// renamed or removed name and a changed length are durable after the directory or the file has
-/// been synced.
+/// `docs/file-format.md` states the media assumptions (what an implementation must guarantee, and
+/// what it may do at a crash). In short: a completed sync makes all earlier writes to that file
+/// durable. Anything else may be lost, kept, or kept in part (whole 512-byte sectors), in any
+/// order. A created, renamed or removed name and a changed length are durable after the directory
+/// or the file has been synced.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// Another handle of the same disk, for a component that opens files later.
+    /// Returns another handle of the same disk, for a component that opens files later.
     fn handle(&self) -> Arc<dyn Disk>;
 
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
 
-    /// Whether a file or directory of this name exists.
+    /// Returns whether a file or directory of this name exists.
     fn exists(&self, name: &str) -> Result<bool>;
 
-    /// Names of the files in `directory` (`""` is the home itself), sorted, without subdirectories.
+    /// Returns the names of the files in `directory` (`""` is the home itself), sorted, without
+    /// subdirectories.
     fn list(&self, directory: &str) -> Result<Vec<String>>;
 
-    /// Makes a subdirectory; none is needed if it exists.
+    /// Creates a subdirectory; does nothing if it exists.
     fn create_directory(&self, name: &str) -> Result<()>;
 
     /// Removes a file. Durable after [`Disk::sync_directory`].
     fn remove(&self, name: &str) -> Result<()>;
 
-    /// Renames a file within its directory, replacing what has the new name. Durable after
+    /// Renames a file within its directory, replacing a file with the new name. Durable after
     /// [`Disk::sync_directory`].
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Makes the names in `directory` durable.
     fn sync_directory(&self, directory: &str) -> Result<()>;
 
-    /// Takes the home for one opener; a second one, of this or another process, gets an error of
-    /// kind [`std::io::ErrorKind::ResourceBusy`]. Released when the guard is dropped or the process
-    /// ends.
+    /// Locks the home for one opener; a second one, in this or another process, gets an error of
+    /// kind [`std::io::ErrorKind::ResourceBusy`]. The lock is released when the guard is dropped or
+    /// the process ends.
     fn lock(&self) -> Result<DiskLock>;
 
-    /// Checks that where the home was found is still where it is, and so for its subdirectories.
-    /// Nobody but the system can move a directory away from under a disk: others have nothing to
+    /// Checks that the home and its subdirectories are still where they were opened. Only a
+    /// directory of the operating system can be moved while it is open; other disks have nothing to
     /// check.
     fn verify_home(&self) -> Result<()> {
         Ok(())
     }
 
-    /// What was done so far.
+    /// Returns the counts of the operations so far.
     fn counters(&self) -> DiskCounters;
 
-    /// How the disk works, for people: `"io_uring"`, `"pwritev2"`, `"simulated"`.
+    /// Returns how the disk works, for people: `"io_uring"`, `"pwritev2"`, `"simulated"`.
     fn backend(&self) -> &'static str;
 
-    /// Where the home is, for messages.
+    /// Returns where the home is, for messages.
     fn location(&self) -> String;
 
-    /// The directory of the operating system that the home is, if it is one.
+    /// Returns the home's directory in the operating system, if there is one.
     fn directory(&self) -> Option<PathBuf> {
         None
     }
@@ -163,9 +165,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// continued.
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
 
-    /// As [`File::write_at`], and durable (data, and what is needed to read it back) when it
-    /// returns: one operation where the system offers it. Earlier un-synced writes to other ranges
-    /// are not necessarily made durable.
+    /// Does what [`File::write_at`] does, and the bytes are durable (data, and what is needed to
+    /// read it back) when it returns. This is one operation where the system offers it. Earlier
+    /// un-synced writes to other ranges are not necessarily made durable.
     fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
 
     /// Writes several ranges, in parallel where the system can, in no particular order. Not durable
@@ -175,36 +177,37 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Makes all completed writes and the length durable (`fdatasync`).
     fn sync(&self) -> Result<()>;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> Result<u64>;
 
-    /// Whether the file has no bytes.
+    /// Returns whether the file has no bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Extends the file to at least `len` bytes of zeros with its space reserved on the device, so
-    /// that later writes there cannot run out of space. Durable after [`File::sync`]. Never
-    /// shrinks.
+    /// Extends the file to at least `len` bytes with zeros, whose space is reserved on the device,
+    /// so that later writes there cannot run out of space. Durable after [`File::sync`]. Never
+    /// shrinks the file.
     fn allocate(&self, len: u64) -> Result<()>;
 
     /// Cuts or extends (with a hole) the file to exactly `len` bytes. Durable after [`File::sync`].
     fn set_len(&self, len: u64) -> Result<()>;
 
-    /// Checks that the name by which it was opened still leads to this file. See
+    /// Checks that the name with which the file was opened still leads to it. See
     /// [`Disk::verify_home`].
     fn verify_name(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Takes the file for this handle until it is closed; another handle that has it is an error of
-    /// kind [`std::io::ErrorKind::ResourceBusy`]. Beside [`Disk::lock`], for a file that may be
-    /// moved to another directory. A disk whose files cannot be has nothing to do.
+    /// Locks the file for this handle until it is closed; if another handle has locked it, returns
+    /// an error of kind [`std::io::ErrorKind::ResourceBusy`]. In addition to [`Disk::lock`], for a
+    /// file that may be moved to another directory. A disk whose files cannot be moved does
+    /// nothing.
     fn lock(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The file's path, for messages.
+    /// Returns the file's path, for messages.
     fn path(&self) -> String;
 }
 
@@ -212,7 +215,7 @@ pub trait File: Send + Sync + fmt::Debug {
 pub struct DiskLock(#[allow(dead_code, reason = "held for its drop")] Box<dyn std::any::Any + Send + Sync>);
 
 impl DiskLock {
-    /// Wraps whatever releases the lock when it is dropped.
+    /// Wraps the value that releases the lock when it is dropped.
     pub fn new(guard: impl std::any::Any + Send + Sync) -> Self {
         Self(Box::new(guard))
     }
@@ -224,7 +227,7 @@ impl fmt::Debug for DiskLock {
     }
 }
 
-/// Counts of the operations a [`Disk`] has done since it was opened.
+/// Counts of the operations that a [`Disk`] has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Read operations.
@@ -235,7 +238,7 @@ pub struct DiskCounters {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Operations that told the device to make data durable: syncs of files and directories, and
+    /// Operations that made the device write data durably: syncs of files and directories, and
     /// durable writes.
     pub syncs: u64,
 }

@@ -5,16 +5,16 @@ use std::ptr::NonNull;
 /// Size of a huge page, in bytes.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Asks the system to back the `len` bytes at `start` with huge pages as they are first touched, as
-/// far as whole ones lie in them. Random accesses then find their addresses translated more often.
-/// Linux does so unasked only if it has been told to for all processes; a system that cannot do it
-/// goes on as before.
+/// Requests that the system back the `len` bytes at `start` with huge pages as they are first
+/// touched, as far as whole huge pages fit. The processor then finds the translations of random
+/// addresses more often. Linux does this unrequested only if it is configured so for all processes;
+/// a system without huge pages continues as before.
 pub fn prefer_huge_pages(start: NonNull<u8>, len: usize) {
     let skip = start.as_ptr().align_offset(HUGE_PAGE);
     let whole = len.saturating_sub(skip) / HUGE_PAGE * HUGE_PAGE;
     if whole > 0 {
-        // SAFETY: advice changes nothing about what the memory holds, whoever owns it; a range that
-        // is not mapped is refused.
+        // SAFETY: the advice does not change the content of the memory, whichever code owns it; the
+        // system refuses a range that is not mapped.
         unsafe { libc::madvise(start.as_ptr().wrapping_add(skip).cast(), whole, libc::MADV_HUGEPAGE) };
     }
 }

@@ -1,44 +1,54 @@
 //! All disk access of Duramen: one [`Disk`] trait, real and simulated.
 //!
-//! | disk | what it is for |
+//! | disk | what it is |
 //! |---|---|
 //! | [`RealDisk`] | a directory of the operating system, read and written with direct I/O |
 //! | [`SimDisk`] | a directory in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request |
 //! | [`ReadOnlyDisk`] | a directory of the operating system in which nothing is changed |
-//! | [`DelayDisk`] | another disk, whose durable writes take longer |
+//! | [`DelayDisk`] | another disk, whose durable writes take additional time |
 //!
 //! One conformance suite runs over the first three.
 //!
 //! # What a disk promises, and what not
 //! - A completed [`File::sync`] makes all earlier writes to that file and its length durable.
 //! - A completed [`File::write_durable`] makes its own bytes durable, and no others for certain.
-//! - A name is created, renamed or removed durably by [`Disk::sync_directory`] of its directory,
-//!   and by nothing else; a rename is atomic.
+//! - Only [`Disk::sync_directory`] of its directory makes the creation, renaming or removal of a
+//!   name durable; a rename is atomic.
 //! - At a power cut every un-synced write may be lost, kept, or kept in part; a part is a set of
 //!   whole sectors ([`duramen_types::SECTOR_SIZE`]), and no sector is ever a mixture. Un-synced
 //!   writes reach the medium in any order.
-//! - Bytes may rot: what is read back may differ from what was written. Checksums are the caller's
-//!   business.
+//! - Bytes may rot: a read may return other bytes than were written. Checksums are the caller's
+//!   responsibility.
 //!
 //! # Rules for callers
-//! Reads and writes are whole, aligned blocks ([`duramen_types::BLOCK_SIZE`], [`AlignedBuf`]); this
-//! is asserted. Ranges in flight at the same time must not overlap if their order matters, and
-//! nobody writes behind the end of a file while it is being allocated or cut.
+//! Reads and writes are whole, aligned blocks ([`duramen_types::BLOCK_SIZE`], [`AlignedBuf`]);
+//! assertions check this. Ranges in flight at the same time must not overlap if their order
+//! matters, and no thread may write behind the end of a file while it is being allocated or cut.
 //!
 //! # Failure
-//! Every error says what was tried, on which file, where in it, and what the system said
-//! ([`DiskError`]). Interrupted and short system calls are continued here and never seen outside. A
-//! failed write may have written any of its blocks. After a failed sync nothing is known about the
-//! writes it was for, and *syncing again proves nothing*: the system may have dropped them and
-//! taken them for clean. The only safe answer is to stop writing and to recover from what is on the
+//! Every error states the operation, the file, the range and the system's message ([`DiskError`]).
+//! This crate continues interrupted and short system calls, so callers never see them. A failed
+//! write may have written any of its blocks. After a failed sync the state of the writes that it
+//! covered is unknown, and *syncing again proves nothing*: the system may have dropped them and
+//! marked them clean. The only safe answer is to stop writing and to recover from what is on the
 //! medium. A batch that fails names one failed range; the others may or may not have been
 //! transferred.
 //!
 //! # Locks
-//! The counters are atomics. The simulated disk has one mutex, held for one operation at a time;
-//! the real one has a mutex around its pool of idle rings, held to take or return one. No call
-//! waits for another call's transfer, but in a directory that is only read, where one for each file
-//! is held for a read (behind one for the names, never before it).
+//! The counters are atomics. The simulated disk has one mutex, held for one operation at a time.
+//! The real disk has a mutex around its pool of idle rings, held to take or return one. No call
+//! waits for another call's transfer, with one exception: a read-only directory holds a mutex for
+//! each file during a read (taken after the mutex of the names, never before it).
+//!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `disk` | the traits and their promises |
+//! | `real` | directories of the operating system: system calls continued until done (`sys`), batches through io_uring (`uring`), files (`file`), the directory and its names (`home`, `names`), its lock (`lock`) |
+//! | `sim` | a directory in memory: what goes wrong and when (`plan`), how long operations take (`pace`), what a power cut leaves (`image`), durable and un-synced state (`content`, `inode`, `names`), the disk as a whole (`state`) |
+//! | `delay`, `read_only` | another disk with slower durable writes; a directory whose changes stay in memory |
+//! | `throttled_allocate` | extending a file without delaying other writes |
+//! | `buffer`, `checks`, `counters`, `huge_pages` | aligned memory; the rules that both disks assert; their counts; large pages |
 
 mod buffer;
 mod checks;

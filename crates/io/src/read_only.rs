@@ -1,10 +1,10 @@
-//! A directory that is only read. What is written is kept in memory and gone with the disk, so that
-//! even a database which has to be recovered can be looked into where nothing can be written.
+//! A directory that is only read. Writes are kept in memory and vanish with the disk, so that even
+//! a database that needs recovery can be inspected where nothing can be written.
 //!
-//! A file is a *node*: which file of the directory it began as, if any, and what has been changed
-//! since. Names that have been given or taken away are noted beside. Nothing is made in the
-//! directory, not even a lock file; the lock is shared, so that any number can read while nobody
-//! has the database open.
+//! A file is a *node*: the file of the directory as which it began, if any, and the changes since.
+//! Names that have been created or removed are recorded beside. Nothing is created in the
+//! directory, not even a lock file. The lock is shared, so that any number of processes can read
+//! while none has the database open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::checks::{assert_aligned, assert_directory_name, assert_name, assert_p
 use crate::counters::Counters;
 use crate::disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 
-/// File that whoever has the directory for itself has locked.
+/// The file that a process locks when it has the directory for itself.
 const LOCK_FILE: &str = "lock";
 
 /// A directory of the operating system in which nothing is changed.
@@ -32,10 +32,10 @@ pub struct ReadOnlyDisk {
     counters: Arc<Counters>,
 }
 
-/// What differs from the directory.
+/// The differences from the directory.
 #[derive(Debug, Default)]
 struct Names {
-    /// Files that have been opened, made or renamed; `None` for one that has been taken away.
+    /// Files that have been opened, created or renamed; `None` for a removed one.
     files: BTreeMap<String, Option<Arc<Node>>>,
     directories: BTreeSet<String>,
 }
@@ -43,17 +43,17 @@ struct Names {
 /// A file.
 #[derive(Debug)]
 struct Node {
-    /// The file that it began as.
+    /// The file as which it began.
     origin: Option<PathBuf>,
     contents: Mutex<Contents>,
 }
 
-/// What a file holds: the blocks that have been written, what is left of the one that it began as,
-/// zeros elsewhere.
+/// The content of a file: the blocks that have been written, the rest of the original file, zeros
+/// elsewhere.
 #[derive(Default)]
 struct Contents {
     len: u64,
-    /// So many bytes at the beginning are the origin's, but for `blocks`.
+    /// The first `original` bytes are the original file's, except for `blocks`.
     original: u64,
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
@@ -65,27 +65,27 @@ impl fmt::Debug for Contents {
 }
 
 impl ReadOnlyDisk {
-    /// The directory `path`, which must be there.
+    /// Opens the directory `path`, which must exist.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn open(path: &Path) -> Result<Self> {
         let home =
             path.canonicalize().map_err(|error| DiskError::system("find", path.display().to_string(), &error))?;
         Ok(Self { home, names: Arc::default(), counters: Arc::default() })
     }
 
-    /// Whether the system does not let this process write in the directory `path`.
+    /// Returns whether the system does not let this process write in the directory `path`.
     pub fn is_all_there_is(path: &Path) -> bool {
         let Ok(name) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
         // SAFETY: the name is a C string.
         unsafe { libc::access(name.as_ptr(), libc::W_OK) != 0 }
     }
 
-    /// The error of a reader while somebody has the database open.
+    /// Makes the error of a reader while another process has the database open.
     fn busy(&self) -> DiskError {
         let mut text = String::new();
-        // The number is only a hint, and so is the file.
+        // The number is only a hint, so the file may be missing.
         let _ = fs::File::open(self.path(LOCK_FILE)).and_then(|file| file.take(32).read_to_string(&mut text));
         let reason = match text.trim().parse::<u32>() {
             Ok(process) => format!("the database is open in process {process}"),
@@ -102,7 +102,7 @@ impl ReadOnlyDisk {
         DiskError::system(operation, self.path(name).display().to_string(), error)
     }
 
-    /// The file called `name`.
+    /// Returns the node of the file called `name`.
     fn node(&self, names: &mut Names, name: &str, operation: &str) -> Result<Arc<Node>> {
         let found = match names.files.get(name) {
             Some(found) => found.clone(),

@@ -1,5 +1,4 @@
-//! Making a file longer ahead of need, without getting in the way of those whose writes somebody
-//! waits for.
+//! Extends a file ahead of need, without delaying writes for which other threads wait.
 
 use std::time::Duration;
 
@@ -8,20 +7,19 @@ use duramen_sync::thread;
 
 use crate::disk::{File, Result};
 
-/// Bytes that are written at a time: a device is busy with them for about as long as with one
-/// synchronous write.
+/// Bytes written at a time: the device needs for them about as long as for one synchronous write.
 const STEP: u64 = 256 << 10;
-/// Pauses are so many times as long as the step before took, so that the device is free for most of
-/// the time...
+/// A pause is this many times as long as the step before it, so that the device is idle most of the
+/// time...
 const PAUSES: u32 = 3;
 /// ...but no longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
-/// Does what [`File::allocate`] does in small steps with pauses. Once `hurry` says that somebody
-/// has come to need the file, there are no more pauses.
+/// Does what [`File::allocate`] does, in small steps with pauses. Once `hurry` returns that a
+/// thread needs the file, there are no more pauses.
 ///
 /// # Errors
-/// Those of [`File::allocate`]; the file may have become longer by then.
+/// Those of [`File::allocate`]; the file may already have become longer.
 pub fn throttled_allocate(file: &dyn File, len: u64, hurry: impl Fn() -> bool) -> Result<()> {
     let mut at = file.len()?;
     while at < len {

@@ -1,4 +1,5 @@
-//! What every disk must do, run over the simulated one and every backend of the real one.
+//! The behaviour that every disk must have, run over the simulated one and every backend of the
+//! real one.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ fn on_every_disk_to_write_to(check: impl Fn(&dyn Disk)) {
     }
 }
 
-/// `blocks` blocks that differ from each other and from those of other seeds.
+/// Returns `blocks` blocks that differ from each other and from those of other seeds.
 fn pattern(blocks: usize, seed: u8) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(blocks * BLOCK_SIZE);
     for (number, block) in buf.chunks_mut(BLOCK_SIZE).enumerate() {
@@ -249,7 +250,7 @@ fn a_second_opener_of_a_real_home_is_kept_out() {
     assert_eq!(two.lock().unwrap_err().kind, ErrorKind::ResourceBusy);
     std::fs::write(home.path().join("lock"), "4294967295\n").unwrap();
     assert!(two.lock().unwrap_err().to_string().contains("process 4294967295"));
-    // The system may know it, too.
+    // The system may report it, too.
     std::fs::write(home.path().join("lock"), "").unwrap();
     let error = two.lock().unwrap_err().to_string();
     assert!(["elsewhere", "in this process"].iter().any(|place| error.contains(place)), "{error}");
@@ -323,7 +324,7 @@ fn transfers_must_be_aligned() {
 
 #[test]
 fn a_write_to_a_full_device_has_failed() {
-    // The kernel's always-full device stands in for a full file system.
+    // The kernel's always-full device replaces a full file system.
     let home = tempfile::tempdir().unwrap();
     let disk = RealDisk::open(home.path(), RealDiskOptions { direct: false, ..Default::default() }).unwrap();
     std::os::unix::fs::symlink("/dev/full", home.path().join("data")).unwrap();

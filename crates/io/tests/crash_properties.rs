@@ -1,5 +1,5 @@
-//! Whatever is done to a simulated file and whenever the power goes off: what was synced is there,
-//! and every sector holds one of the values that it may hold.
+//! Whatever is done to a simulated file and whenever the power goes off: what was synced is
+//! present, and every sector holds one of the values that it may hold.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ struct SectorModel {
     pending: Vec<Change>,
 }
 
-/// What the file must look like. Every write fills its sectors with a number of its own.
+/// The expected content of the file. Every write fills its sectors with a distinct number.
 struct Model {
     sectors: Vec<SectorModel>,
     len: u64,
@@ -173,7 +173,7 @@ fn stamp_of(sector: &[u8]) -> u32 {
     stamp
 }
 
-/// Takes one step with the disk and the model. The model of a step that fails by a crash has all
+/// Takes one step with the disk and the model. In the model, a step that fails by a crash has all
 /// its effects pending.
 fn take(step: &Step, disk: &SimDisk, file: &Arc<dyn File>, model: &mut Model) -> duramen_io::Result<()> {
     match step {

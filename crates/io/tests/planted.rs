@@ -1,4 +1,4 @@
-//! The defect planted in this crate is one: names that were synced are lost.
+//! The one defect planted in this crate: synced names are lost.
 #![cfg(duramen_planted)]
 
 use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};

@@ -1,4 +1,5 @@
-//! What only the simulated disk does: crash, tear, lose, corrupt, fill up and fail on request.
+//! The behaviour of only the simulated disk: crash, tear, lose, corrupt, fill up and fail on
+//! request.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -19,7 +20,7 @@ fn write(file: &dyn File, blocks: usize, byte: u8, block: u64) -> duramen_io::Re
     file.write_at(&[&filled(blocks, byte)], block * BLOCK)
 }
 
-/// The first byte of every block.
+/// Returns the first byte of every block.
 fn bytes(disk: &SimDisk, name: &str) -> Vec<u8> {
     let file = disk.open(name, OpenMode::Existing).unwrap();
     let mut buf = AlignedBuf::zeroed(file.len().unwrap() as usize);
@@ -29,7 +30,7 @@ fn bytes(disk: &SimDisk, name: &str) -> Vec<u8> {
     buf.chunks(BLOCK_SIZE).filter(|_| !file.is_empty().unwrap()).map(|block| block[0]).collect()
 }
 
-/// A disk with one durable file of four blocks of ones, on which nothing is pending.
+/// Makes a disk with one durable file of four blocks of ones, on which nothing is pending.
 fn prepared() -> (SimDisk, Arc<dyn File>) {
     let disk = SimDisk::new(7);
     let file = disk.open("data", OpenMode::CreateNew).unwrap();
@@ -272,8 +273,8 @@ fn short_transfers_are_continued() {
     assert_eq!(bytes(&disk.image(), "data"), [4, 4, 4, 4, 2], "the crash met the second half in flight");
 }
 
-/// A write that finds no space has failed like any other, and is no refusal that could be made
-/// good.
+/// Returns whether the error is that of a write that found no space: it has failed like any other
+/// write, and is not a refusal that could be remedied.
 fn found_no_space(error: &DiskError) -> bool {
     error.reason.contains("No space left") && !error.is_full()
 }

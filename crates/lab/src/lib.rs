@@ -14,6 +14,16 @@
 //! experiment.
 //!
 //! A further experiment is a file in `experiments/` and a line in [`EXPERIMENTS`].
+//!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `experiment`, `experiments` | what an experiment is; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
+//! | `bed` | a database in a memory file system with a log device of a chosen latency |
+//! | `experiments/simulated`, `simulation`, `simulated_bed` | experiments on simulated machines, of the log buffer alone and of the whole engine |
+//! | `experiments/several_logs` | several logs alone, on either machine |
+//! | `bounds`, `calibration` | when a finding counts as reproduced; how far the model deviates |
+//! | `figure`, `plot`, `document`, `outcome`, `result_files` | series and CSV, SVG, the page, what is kept of a run |
 
 mod bed;
 mod bounds;

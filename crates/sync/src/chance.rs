@@ -1,8 +1,8 @@
-//! Random numbers for spreading threads over places, and numbers that tell threads apart.
+//! Random numbers that spread threads over places, and numbers that distinguish threads.
 
 use std::cell::Cell;
 
-/// A cheap random number, from a sequence of the calling thread's own.
+/// Returns a cheap random number, from a sequence of the calling thread.
 #[inline]
 pub fn random() -> u64 {
     thread_local! {
@@ -11,7 +11,7 @@ pub fn random() -> u64 {
     STATE.with(|state| {
         let mut x = state.get();
         if x == 0 {
-            // The address of a thread-local variable tells threads apart.
+            // The address of a thread-local variable distinguishes threads.
             x = std::ptr::from_ref(state) as u64 | 1;
         }
         x ^= x << 13;
@@ -22,7 +22,8 @@ pub fn random() -> u64 {
     })
 }
 
-/// A number above zero that no other thread of the process has or has had: they count up.
+/// Returns a number above zero that no other thread of the process has or has had: the numbers
+/// count up.
 #[cfg(not(duramen_loom))]
 #[inline]
 pub fn id() -> u64 {

@@ -9,27 +9,27 @@ use crate::OnceLock;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The present.
+    /// Returns the present.
     pub fn now() -> Self {
         Self(now_nanos())
     }
 
-    /// Nanoseconds since the clock's arbitrary start.
+    /// Returns the nanoseconds since the clock's arbitrary start.
     pub fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Time since `self`; zero when `self` lies ahead.
+    /// Returns the time since `self`; zero if `self` is in the future.
     pub fn elapsed(self) -> Duration {
         Self::now().since(self)
     }
 
-    /// Time from `earlier` to `self`; zero when `earlier` is the later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This point moved forward.
+    /// Returns this point moved forward.
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
@@ -44,7 +44,7 @@ fn now_nanos() -> u64 {
     nanos(libc::CLOCK_MONOTONIC)
 }
 
-/// Time that the calling thread has had a processor for.
+/// Returns the processor time that the calling thread has used.
 pub fn thread_cpu_time() -> Duration {
     #[cfg(duramen_machine)]
     if duramen_machine::is_simulated() {
@@ -61,8 +61,8 @@ fn nanos(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Wall-clock time in microseconds since 1970, for stamps that people read; never used for
-/// ordering.
+/// Returns the wall-clock time in microseconds since 1970, for stamps that people read; never used
+/// for ordering.
 pub fn wall_micros() -> u64 {
     #[cfg(duramen_machine)]
     if let Some(now) = duramen_machine::shared::now() {
@@ -80,24 +80,24 @@ pub struct Ticks {
     rate: u64,
 }
 
-/// Nanoseconds that [`Ticks::rate`] is for.
+/// Nanoseconds to which [`Ticks::rate`] refers.
 const RATE_NANOS: u64 = 1 << 20;
 
 impl Ticks {
-    /// The clock, whose rate is measured at the first call: that takes some milliseconds.
+    /// Returns the clock. The first call measures its rate, which takes some milliseconds.
     pub fn calibrated() -> Self {
         static NATIVE: OnceLock<u64> = OnceLock::new();
         let rate = if cfg!(duramen_machine) { RATE_NANOS } else { *NATIVE.get_or_init(measure_rate) };
         Self { rate }
     }
 
-    /// The present, in ticks.
+    /// Returns the present, in ticks.
     #[inline]
     pub fn now(&self) -> u64 {
         ticks()
     }
 
-    /// Ticks in `nanos`, rounded up.
+    /// Returns the ticks in `nanos`, rounded up.
     pub fn of_nanos(&self, nanos: u64) -> u64 {
         u64::try_from((u128::from(nanos) * u128::from(self.rate)).div_ceil(u128::from(RATE_NANOS))).unwrap_or(u64::MAX)
     }
@@ -118,7 +118,8 @@ impl Ticks {
 
 fn measure_rate() -> u64 {
     const LENGTH: u64 = 2_000_000;
-    // The shortest of a few, in which the thread has not lost its processor at either end.
+    // The shortest of a few measurements, in which the thread has not lost its processor at either
+    // end.
     let one = || {
         let (nanos, ticks_then) = (now_nanos(), ticks());
         while now_nanos() - nanos < LENGTH {}
@@ -129,8 +130,8 @@ fn measure_rate() -> u64 {
     rate.max(1)
 }
 
-/// A number that grows with time, as [`Ticks`] counts it: for telling what was earlier, and cheaper
-/// than [`Instant::now`]. The counters of two processors may be some ticks apart.
+/// Returns a number that grows with time, in units of [`Ticks`]: it shows what was earlier, and is
+/// cheaper than [`Instant::now`]. The counters of two processors may differ by some ticks.
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]

@@ -1,8 +1,8 @@
-//! What the code between two operations on shared memory costs: the plain data it touches, the
-//! instructions it executes.
+//! States the cost of the code between two operations on shared memory: the plain data that it
+//! touches and the instructions that it executes.
 //!
-//! The simulated machine charges it; in every other build the calls are empty. A few calls at the
-//! places that matter are enough: copies into the log and out of it, pages read and written, the
+//! The simulated machine charges this cost; in every other build the calls are empty. A few calls
+//! at the expensive places suffice: copies into the log and out of it, pages read and written, the
 //! length of a search.
 
 #[cfg(duramen_machine)]
@@ -19,7 +19,7 @@ pub use empty::{
 
 #[cfg(not(duramen_machine))]
 mod empty {
-    /// What a thread works on; the categories of time breakdowns.
+    /// The kind of work that a thread does; the categories of time breakdowns.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Category {
         /// The transaction's own work.
@@ -36,59 +36,58 @@ mod empty {
         Commit,
     }
 
-    /// Puts the caller's time down to a category until it is dropped.
+    /// Attributes the caller's time to a category until it is dropped.
     #[derive(Debug)]
     #[must_use = "the category holds while the value lives"]
     pub struct Scope(());
 
-    /// The caller works on `category` until the value is dropped.
+    /// States that the caller works on `category` until the value is dropped.
     #[inline(always)]
     pub fn scope(_category: Category) -> Scope {
         Scope(())
     }
 
-    /// The caller reads the `len` bytes at `data`.
+    /// States that the caller reads the `len` bytes at `data`.
     #[inline(always)]
     pub fn read<T: ?Sized>(_data: *const T, _len: usize) {}
 
-    /// The caller reads the `len` bytes at `data`, which others may be changing.
+    /// States that the caller reads the `len` bytes at `data`, which other threads may be changing.
     #[inline(always)]
     pub fn read_racing<T: ?Sized>(_data: *const T, _len: usize) {}
 
-    /// The caller writes the `len` bytes at `data`.
+    /// States that the caller writes the `len` bytes at `data`.
     #[inline(always)]
     pub fn write<T: ?Sized>(_data: *const T, _len: usize) {}
 
-    /// The caller writes the `len` bytes at `data` past the caches.
+    /// States that the caller writes the `len` bytes at `data` past the caches.
     #[inline(always)]
     pub fn stream<T: ?Sized>(_data: *const T, _len: usize) {}
 
-    /// The caller sends the lines of the `len` bytes at `data` to memory if they have been written
-    /// to.
+    /// States that the caller flushes the written lines among the `len` bytes at `data` to memory.
     #[inline(always)]
     pub fn flush<T: ?Sized>(_data: *const T, _len: usize) {}
 
-    /// The caller executes so many instructions.
+    /// States that the caller executes this number of instructions.
     #[inline(always)]
     pub fn work(_instructions: u64) {}
 
-    /// The caller visits something with this number, a page.
+    /// States that the caller visits the page, or other object, with this number.
     #[inline(always)]
     pub fn visit(_thing: u64) {}
 
-    /// The `len` bytes at `base` are mapped by the caller, `copies` times in a row.
+    /// States that the caller maps the `len` bytes at `base`, `copies` times in a row.
     #[inline(always)]
     pub fn map(_base: *const u8, _len: usize, _copies: usize) {}
 
-    /// What was mapped at `base` is about to be unmapped.
+    /// States that the caller is about to unmap what was mapped at `base`.
     #[inline(always)]
     pub fn unmap(_base: *const u8) {}
 
-    /// The `len` bytes at `base` lie in the memory of `node`.
+    /// States that the `len` bytes at `base` are in the memory of `node`.
     #[inline(always)]
     pub fn bind(_base: *const u8, _len: usize, _node: usize) {}
 
-    /// The `len` bytes at `base` lie in the non-volatile memory of `node`.
+    /// States that the `len` bytes at `base` are in the non-volatile memory of `node`.
     #[inline(always)]
     pub fn bind_nvm(_base: *const u8, _len: usize, _node: usize) {}
 }

@@ -1,7 +1,7 @@
-//! Where processors are among the memory nodes of a machine.
+//! The positions of processors among the memory nodes of a machine.
 
-/// A processor by its node and its number within that. Both count from zero without gaps; nodes
-/// that have memory and no processors are left out.
+/// A processor by its node and its number within the node. Both count from zero without gaps; nodes
+/// with memory but without processors are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CpuLocation {
     /// The node, among those that have processors.
@@ -21,7 +21,8 @@ pub(crate) struct CpuTopology {
 
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 impl CpuTopology {
-    /// From the lists of processors of each node, as the system writes them: `0-3,8`.
+    /// Builds the topology from the lists of processors of each node, as the system writes them:
+    /// `0-3,8`.
     pub(crate) fn of_nodes<'a>(lists: impl IntoIterator<Item = &'a str>) -> Self {
         let (mut topology, mut nodes) = (Vec::new(), 0);
         for list in lists {
@@ -38,18 +39,19 @@ impl CpuTopology {
         Self { topology, nodes: nodes.max(1) }
     }
 
-    /// Nodes that have processors; at least one.
+    /// Returns the number of nodes that have processors; at least one.
     pub(crate) fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// The location of a processor; without a node of its own it counts as one of the first.
+    /// Returns the location of a processor; a processor without a node counts as one of the first
+    /// node.
     pub(crate) fn of(&self, processor: usize) -> CpuLocation {
         self.topology.get(processor).copied().unwrap_or(CpuLocation { node: 0, processor })
     }
 }
 
-/// Most processors that a machine is taken to have.
+/// The largest number of processors that a machine is assumed to have.
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 const MOST: usize = 1 << 14;
 
@@ -68,7 +70,7 @@ mod tests {
 
     #[test]
     fn processors_are_numbered_within_their_node() {
-        // Alternating numbers, a node with memory only, and two threads to a core.
+        // Alternating numbers, a node with only memory, and two threads per core.
         let topology = CpuTopology::of_nodes(["0,2,4-6\n", "", "\n", "1,3,7-8\n"]);
         assert_eq!(topology.nodes(), 2);
         let found: Vec<(usize, usize)> = (0..9)

@@ -1,21 +1,35 @@
-//! The only place of Duramen that names threads, atomics, locks and time.
+//! The only crate of Duramen that names threads, atomics, locks and time.
 //!
-//! The rest of the workspace takes them from here, so that the very code that ships can be built in
+//! The rest of the workspace takes them from here, so that the shipped code itself can be built for
 //! other worlds:
 //!
 //! | build | chosen by | what the facade is |
 //! |---|---|---|
 //! | *native* | default | `std` atomics and threads, `parking_lot` locks |
-//! | *loom* | `--cfg duramen_loom` | `loom`'s models, which try every interleaving the memory model allows |
+//! | *loom* | `--cfg duramen_loom` | `loom`'s models, which try every interleaving that the memory model allows |
 //! | *machine* | `--cfg duramen_machine` | simulated threads in virtual time on a simulated multi-socket computer |
 //!
-//! What code does between two operations on shared memory is charged by the annotations of
-//! [`cost`], which are nothing in the other builds; so are [`trace`], what threads say for the
-//! trace of a simulated run, and [`probe`], which counts rare branches.
+//! The annotations of [`cost`] charge the work between two operations on shared memory; they do
+//! nothing in the other builds. Likewise [`trace`] writes lines in the trace of a simulated run,
+//! and [`probe`] counts rare branches.
 //!
-//! Rules for users: no `static` atomics that a model would have to see; waiting is done by
-//! [`Mutex`], [`Condvar`], [`thread::Parker`], [`Backoff`] or [`Retry`], never by a bare loop;
-//! shared plain memory goes through [`cell::UnsafeCell`].
+//! Rules for users: no `static` atomics that a model would have to see. Waiting uses [`Mutex`],
+//! [`Condvar`], [`thread::Parker`], [`Backoff`] or [`Retry`], never a bare loop. Shared plain
+//! memory goes through [`cell::UnsafeCell`].
+//!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `native`, `loom`, `machine*` | the same interface in the three builds |
+//! | `backoff` | waiting with growing pauses |
+//! | `usage` | processor time and context switches of the process |
+//! | `parallel` | threads that share one piece of work |
+//! | `cpu_topology` | processors by their memory node |
+//! | `stripe`, `references` | shared state in shards, of which each thread uses mostly one; reference counts kept in such shards |
+//! | `clock`, `chance`, `split_mix` | time; random numbers and thread numbers; a generator with fixed sequences |
+//! | `plain_cell`, `word` | shared plain memory that models can watch; words of mapped memory |
+//! | `process` | recognizing a forked child |
+//! | `cost`, `trace`, `probe` | annotations for simulated runs: work between two operations, trace lines, rare branches; empty natively |
 
 mod backoff;
 #[cfg(not(duramen_machine))]
@@ -53,7 +67,7 @@ pub use split_mix::SplitMix64;
 pub use std::sync::{Arc, OnceLock, Weak};
 pub use stripe::{Striped, stripe, stripe_of};
 
-/// Number of this process; the same in every run on the simulated machine.
+/// Returns the number of this process; the same in every run on the simulated machine.
 pub fn process_id() -> u32 {
     if cfg!(duramen_machine) { 1 } else { std::process::id() }
 }

@@ -62,7 +62,7 @@ impl<T> RwLock<T> {
 pub struct Condvar(loom::sync::Condvar);
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// Makes a condition without waiting threads.
     pub fn new() -> Self {
         Self(loom::sync::Condvar::new())
     }
@@ -72,7 +72,7 @@ impl Condvar {
         replace(guard, |guard| self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
-    /// As [`Condvar::wait`]: models have no time, so the wait never runs out.
+    /// Does what [`Condvar::wait`] does: models have no time, so the wait never times out.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> bool {
         self.wait(guard);
         false
@@ -89,7 +89,7 @@ impl Condvar {
     }
 }
 
-/// Passes the guard by value through `f`, which loom's interface asks for.
+/// Passes the guard by value through `f`, as loom's interface requires.
 fn replace<'a, T>(slot: &mut MutexGuard<'a, T>, f: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>) {
     struct Abort;
     impl Drop for Abort {
@@ -98,7 +98,7 @@ fn replace<'a, T>(slot: &mut MutexGuard<'a, T>, f: impl FnOnce(MutexGuard<'a, T>
         }
     }
     let abort = Abort;
-    // SAFETY: the guard is moved out and another is moved in before anyone can see the hole; a
+    // SAFETY: the guard is moved out and another is moved in before any code can see the hole; a
     // panic in between aborts.
     unsafe {
         let guard = std::ptr::read(slot);
@@ -107,8 +107,7 @@ fn replace<'a, T>(slot: &mut MutexGuard<'a, T>, f: impl FnOnce(MutexGuard<'a, T>
     std::mem::forget(abort);
 }
 
-/// Plain memory that threads share under a protocol of their own; loom reports conflicting
-/// accesses.
+/// Plain memory that threads share under their own protocol; loom reports conflicting accesses.
 pub mod cell {
     pub use loom::cell::UnsafeCell;
 }
@@ -128,37 +127,37 @@ pub mod thread {
         Ok(loom::thread::spawn(body))
     }
 
-    /// Whether the handle is that of the calling thread, which must not join itself.
+    /// Returns whether the handle is that of the calling thread, which must not join itself.
     pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
         handle.thread().id() == loom::thread::current().id()
     }
 
-    /// Name of the calling thread, if it has one.
+    /// Returns the name of the calling thread, if it has one.
     pub fn current_name() -> String {
         String::new()
     }
 
-    /// Lets others run: models have no time.
+    /// Lets other threads run: models have no time.
     pub fn sleep(_time: Duration) {
         yield_now();
     }
 
-    /// Number of processors of the model.
+    /// Returns the number of processors of the model.
     pub fn available_parallelism() -> usize {
         2
     }
 
     pub use crate::chance::random;
 
-    /// A number that no other thread of the model has: the same in every execution, which its hash
-    /// is not.
+    /// Returns a number that no other thread of the model has: the same in every execution, unlike
+    /// a hash of the thread's id.
     pub fn id() -> u64 {
         let text = format!("{:?}", loom::thread::current().id());
         text.bytes().filter(u8::is_ascii_digit).fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
     }
 
-    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first
-    /// is kept.
+    /// Where one thread parks until other threads wake it. A wake-up that comes before the thread
+    /// parks is kept.
     #[derive(Debug, Default)]
     pub struct Parker {
         woken: super::Mutex<bool>,
@@ -166,12 +165,12 @@ pub mod thread {
     }
 
     impl Parker {
-        /// A parker with no wake-up pending.
+        /// Makes a parker with no wake-up pending.
         pub fn new() -> Self {
             Self::default()
         }
 
-        /// Waits until [`Parker::unpark`] has been called since the last return from here, and
+        /// Parks until [`Parker::unpark`] has been called since the last return from here, and
         /// takes that wake-up.
         pub fn park(&self) {
             let mut woken = self.woken.lock();
@@ -181,13 +180,13 @@ pub mod thread {
             *woken = false;
         }
 
-        /// As [`Parker::park`]: models have no time, so the wait never runs out.
+        /// Does what [`Parker::park`] does: models have no time, so the wait never times out.
         pub fn park_timeout(&self, _timeout: Duration) -> bool {
             self.park();
             true
         }
 
-        /// Wakes the waiter, or lets the next [`Parker::park`] return at once.
+        /// Wakes the parked thread, or lets the next [`Parker::park`] return at once.
         pub fn unpark(&self) {
             *self.woken.lock() = true;
             self.wake.notify_one();
@@ -197,29 +196,29 @@ pub mod thread {
 
 /// Where the calling thread runs.
 pub mod cpu {
-    /// Always processor 0: a model has no processors.
+    /// Returns processor 0: a model has no processors.
     pub fn current() -> usize {
         0
     }
 
-    /// Always node 0.
+    /// Returns node 0.
     pub fn node() -> usize {
         0
     }
 
-    /// There is one memory node.
+    /// Returns 1: there is one memory node.
     pub fn nodes() -> usize {
         1
     }
 
     pub use crate::cpu_topology::CpuLocation;
 
-    /// Always processor 0 of node 0.
+    /// Returns processor 0 of node 0.
     pub fn location() -> CpuLocation {
         CpuLocation::default()
     }
 
-    /// There is one memory node.
+    /// Returns 1: there is one memory node.
     pub fn occupied_nodes() -> usize {
         1
     }

@@ -1,7 +1,7 @@
 //! The machine build: simulated threads on a simulated computer (`duramen-machine`).
 //!
-//! Outside of a run, where the program prepares it or looks at its results, everything works as
-//! natively, for one thread.
+//! Outside of a run, where the program prepares it or reads its results, everything works as in the
+//! native build, for one thread.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ mod locks;
 
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Plain memory that threads share under a protocol of their own.
+/// Plain memory that threads share under their own protocol.
 pub mod cell {
     pub use crate::plain_cell::UnsafeCell;
 }
@@ -58,7 +58,7 @@ pub mod thread {
         /// Waits for the thread's end.
         ///
         /// # Errors
-        /// What it panicked with.
+        /// The value with which it panicked.
         pub fn join(self) -> Result<T, Box<dyn Any + Send>> {
             match threads::join(self.id) {
                 Some(panic) => Err(panic),
@@ -66,16 +66,16 @@ pub mod thread {
             }
         }
 
-        /// Whether the thread has ended.
+        /// Returns whether the thread has ended.
         pub fn is_finished(&self) -> bool {
             threads::has_ended(self.id)
         }
     }
 
-    /// Starts a named thread, which must be within a run.
+    /// Starts a named thread. The caller must be within a run.
     ///
     /// # Errors
-    /// The host's, when it has no memory for another stack.
+    /// The host's, if it has no memory for another stack.
     pub fn spawn<T: Send + 'static>(
         name: &str,
         body: impl FnOnce() -> T + Send + 'static,
@@ -89,12 +89,12 @@ pub mod thread {
         Ok(JoinHandle { id, result })
     }
 
-    /// Whether the handle is that of the calling thread, which must not join itself.
+    /// Returns whether the handle is that of the calling thread, which must not join itself.
     pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
         handle.id == threads::current()
     }
 
-    /// Name of the calling thread.
+    /// Returns the name of the calling thread.
     pub fn current_name() -> String {
         if is_simulated() { threads::current_name() } else { String::new() }
     }
@@ -108,24 +108,24 @@ pub mod thread {
         }
     }
 
-    /// Lets others run.
+    /// Lets other threads run.
     pub fn yield_now() {
         if is_simulated() {
             threads::yield_now();
         }
     }
 
-    /// Number of contexts of the simulated computer.
+    /// Returns the number of contexts of the simulated computer.
     pub fn available_parallelism() -> usize {
         if is_simulated() { threads::contexts() } else { 1 }
     }
 
-    /// The next of the calling thread's own random numbers.
+    /// Returns the next of the calling thread's own random numbers.
     pub fn random() -> u64 {
         if is_simulated() { threads::random() } else { 0x9e37_79b9_7f4a_7c15 }
     }
 
-    /// A number that no other thread has.
+    /// Returns a number that no other thread has.
     pub fn id() -> u64 {
         if is_simulated() { threads::current().number() } else { u64::MAX - 1 }
     }
@@ -138,29 +138,31 @@ pub mod cpu {
     use super::{is_simulated, threads};
     pub use crate::cpu_topology::CpuLocation;
 
-    /// Number of the context that the calling thread runs on at this moment.
+    /// Returns the number of the context on which the calling thread runs at this moment.
     pub fn current() -> usize {
         if is_simulated() { threads::context() } else { 0 }
     }
 
-    /// Number of the memory node of the processor that the calling thread runs on at this moment.
+    /// Returns the number of the memory node of the processor on which the calling thread runs at
+    /// this moment.
     pub fn node() -> usize {
         if is_simulated() { threads::node() } else { 0 }
     }
 
-    /// Number of memory nodes of the simulated computer.
+    /// Returns the number of memory nodes of the simulated computer.
     pub fn nodes() -> usize {
         if is_simulated() { threads::nodes() } else { 1 }
     }
 
-    /// The context that the calling thread runs on at this moment, by its node. All nodes have the
-    /// same number of them, one after the other.
+    /// Returns the context on which the calling thread runs at this moment, by its node. All nodes
+    /// have the same number of consecutive contexts.
     pub fn location() -> CpuLocation {
         let of_node = if is_simulated() { threads::contexts() / threads::nodes() } else { 1 };
         CpuLocation { node: node(), processor: current() % of_node }
     }
 
-    /// Number of memory nodes of the simulated computer that have contexts: all of them.
+    /// Returns the number of memory nodes of the simulated computer that have contexts: all of
+    /// them.
     pub fn occupied_nodes() -> usize {
         nodes()
     }

@@ -7,7 +7,8 @@ use super::shared;
 use Ordering::SeqCst;
 pub use std::sync::atomic::Ordering;
 
-/// Orders memory operations; a full fence costs what the machine says, others nothing.
+/// Orders memory operations; a full fence costs what the machine's description states, others
+/// nothing.
 #[inline]
 pub fn fence(order: Ordering) {
     if order == SeqCst {
@@ -133,7 +134,7 @@ atomic!(AtomicI64, i64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_xor, fe
 atomic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_xor, fetch_max, fetch_min);
 atomic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_xor, fetch_max, fetch_min);
 
-/// As `std::sync::atomic::AtomicPtr`.
+/// Corresponds to `std::sync::atomic::AtomicPtr`.
 #[repr(transparent)]
 pub struct AtomicPtr<T>(std::sync::atomic::AtomicPtr<T>);
 

@@ -1,7 +1,7 @@
-//! Locks of the simulated machine: a word that is spun on for a little, then waited at.
+//! Locks of the simulated machine: a thread spins briefly on a word, then waits at it.
 //!
-//! They are written like the ones that ship (`parking_lot`'s: barging, a short spin, then the
-//! operating system), on top of this build's own atomic variables, so that their cache lines travel
+//! They are written like the locks that ship (`parking_lot`'s: barging, a short spin, then the
+//! operating system), on top of this build's own atomic variables, so that their cache lines move
 //! as the real ones do.
 
 use std::fmt;
@@ -18,8 +18,8 @@ const SPINS: u32 = 7;
 /// Waits at `word` while it holds `value`. Returns whether it was woken in time.
 fn wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> bool {
     assert!(is_simulated(), "outside of a run nobody else could ever release this");
-    // SAFETY: reads what this build's atomics hold; simulated threads share one host thread, so
-    // nobody writes meanwhile.
+    // SAFETY: reads the value of this build's atomics; simulated threads share one host thread, so
+    // no thread writes meanwhile.
     let unchanged = || unsafe { *word.as_ptr() == value };
     futex::wait(word.as_ptr() as usize, unchanged, timeout.map(time))
 }
@@ -34,13 +34,13 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const AWAITED: u32 = 2;
 
-/// What a [`Mutex`] is made of.
+/// The state of a [`Mutex`].
 ///
-/// The word is `FREE`, `LOCKED`, or `AWAITED`: locked, and somebody may have to be woken.
+/// The word is `FREE`, `LOCKED`, or `AWAITED`: locked, and a thread may have to be woken.
 pub struct RawMutex(AtomicU32);
 
 impl RawMutex {
-    /// An unlocked one.
+    /// Makes an unlocked mutex.
     pub const fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
@@ -71,10 +71,10 @@ impl RawMutex {
         }
     }
 
-    /// Unlocks it.
+    /// Unlocks the mutex.
     ///
     /// # Safety
-    /// It is locked, and nobody else unlocks it for the same turn.
+    /// The mutex is locked, and no other thread unlocks it for the same holder.
     #[inline]
     pub unsafe fn unlock(&self) {
         if self.0.swap(FREE, Release) == AWAITED {
@@ -95,7 +95,7 @@ impl fmt::Debug for RawMutex {
     }
 }
 
-// SAFETY: the word is `FREE` or taken by exactly one `lock` or `try_lock` that has not been
+// SAFETY: the word is `FREE`, or exactly one `lock` or `try_lock` has taken it that has not been
 // followed by `unlock`.
 unsafe impl lock_api::RawMutex for RawMutex {
     #[allow(clippy::declare_interior_mutable_const, reason = "this is how the trait asks for it")]
@@ -111,13 +111,13 @@ unsafe impl lock_api::RawMutex for RawMutex {
     }
 
     unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of `unlock`.
         unsafe { Self::unlock(self) };
     }
 }
 
-/// A reader-writer lock's state: readers, or `WRITER`; and how many times it has become free, which
-/// waiters wait at.
+/// A reader-writer lock's state: the number of readers, or `WRITER`; and how many times the lock
+/// has become free, the word at which threads wait.
 pub struct RawRwLock {
     state: AtomicU32,
     freed: AtomicU32,
@@ -154,7 +154,8 @@ impl RawRwLock {
     }
 }
 
-// SAFETY: the state is `WRITER` while one exclusive holder exists, else the number of shared ones.
+// SAFETY: the state is `WRITER` while one exclusive holder exists, otherwise the number of shared
+// ones.
 unsafe impl lock_api::RawRwLock for RawRwLock {
     #[allow(clippy::declare_interior_mutable_const, reason = "this is how the trait asks for it")]
     const INIT: Self = Self { state: AtomicU32::new(0), freed: AtomicU32::new(0), waiting: AtomicU32::new(0) };
@@ -206,8 +207,8 @@ pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
 /// A [`RwLock`] held for writing.
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
-/// A condition variable for [`Mutex`]: counts notifications, and is waited at while the count
-/// stands still.
+/// A condition variable for [`Mutex`]: counts notifications; a thread waits at the count while it
+/// stays unchanged.
 #[derive(Debug, Default)]
 pub struct Condvar {
     notified: AtomicU32,
@@ -215,18 +216,18 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// Makes a condition without waiting threads.
     pub const fn new() -> Self {
         Self { notified: AtomicU32::new(0), waiting: AtomicU32::new(0) }
     }
 
-    /// Releases the lock, waits for a notification, takes the lock again. Wakes spuriously at
-    /// times.
+    /// Releases the lock, waits for a notification, takes the lock again. May wake spuriously.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.wait_until_notified(guard, None);
     }
 
-    /// As [`Condvar::wait`], but no longer than `timeout`; returns whether the time ran out.
+    /// Does what [`Condvar::wait`] does, but for at most `timeout`; returns whether the time ran
+    /// out.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         !self.wait_until_notified(guard, Some(timeout))
     }
@@ -257,8 +258,8 @@ impl Condvar {
     }
 }
 
-/// A place for one thread to wait at and for others to wake it from. A wake-up that comes first is
-/// kept.
+/// Where one thread parks until other threads wake it. A wake-up that comes before the thread parks
+/// is kept.
 #[derive(Debug, Default)]
 pub struct Parker {
     woken: Mutex<bool>,
@@ -266,12 +267,12 @@ pub struct Parker {
 }
 
 impl Parker {
-    /// A parker with no wake-up pending.
+    /// Makes a parker with no wake-up pending.
     pub const fn new() -> Self {
         Self { woken: Mutex::new(false), wake: Condvar::new() }
     }
 
-    /// Waits until [`Parker::unpark`] has been called since the last return from here, and takes
+    /// Parks until [`Parker::unpark`] has been called since the last return from here, and takes
     /// that wake-up.
     pub fn park(&self) {
         let mut woken = self.woken.lock();
@@ -281,7 +282,8 @@ impl Parker {
         *woken = false;
     }
 
-    /// As [`Parker::park`], but no longer than `timeout`; returns whether a wake-up was taken.
+    /// Does what [`Parker::park`] does, but for at most `timeout`; returns whether a wake-up was
+    /// taken.
     pub fn park_timeout(&self, timeout: Duration) -> bool {
         let deadline = crate::clock::Instant::now().after(timeout);
         let mut woken = self.woken.lock();
@@ -294,7 +296,7 @@ impl Parker {
         std::mem::take(&mut *woken)
     }
 
-    /// Wakes the waiter, or lets the next [`Parker::park`] return at once.
+    /// Wakes the parked thread, or lets the next [`Parker::park`] return at once.
     pub fn unpark(&self) {
         *self.woken.lock() = true;
         self.wake.notify_one();

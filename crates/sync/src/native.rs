@@ -16,18 +16,18 @@ use std::time::Duration;
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// Makes a condition without waiting threads.
     pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Releases the lock, waits for a notification, takes the lock again. Wakes spuriously at
-    /// times.
+    /// Releases the lock, waits for a notification, takes the lock again. May wake spuriously.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(guard);
     }
 
-    /// As [`Condvar::wait`], but no longer than `timeout`; returns whether the time ran out.
+    /// Does what [`Condvar::wait`] does, but for at most `timeout`; returns whether the time ran
+    /// out.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         self.0.wait_for(guard, timeout).timed_out()
     }
@@ -43,7 +43,7 @@ impl Condvar {
     }
 }
 
-/// Plain memory that threads share under a protocol of their own.
+/// Plain memory that threads share under their own protocol.
 pub mod cell {
     pub use crate::plain_cell::UnsafeCell;
 }
@@ -57,7 +57,7 @@ pub mod thread {
     /// Starts a named thread.
     ///
     /// # Errors
-    /// The operating system's, when it has no more threads to give.
+    /// The operating system's, if it refuses another thread.
     pub fn spawn<T: Send + 'static>(
         name: &str,
         body: impl FnOnce() -> T + Send + 'static,
@@ -65,12 +65,12 @@ pub mod thread {
         std::thread::Builder::new().name(name.to_owned()).spawn(body)
     }
 
-    /// Whether the handle is that of the calling thread, which must not join itself.
+    /// Returns whether the handle is that of the calling thread, which must not join itself.
     pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
         handle.thread().id() == std::thread::current().id()
     }
 
-    /// Name of the calling thread, if it has one.
+    /// Returns the name of the calling thread, if it has one.
     pub fn current_name() -> String {
         std::thread::current().name().unwrap_or_default().to_owned()
     }
@@ -80,15 +80,15 @@ pub mod thread {
         std::thread::sleep(time);
     }
 
-    /// Number of processors this process may use.
+    /// Returns the number of processors that this process may use.
     pub fn available_parallelism() -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
     pub use crate::chance::{id, random};
 
-    /// A place for one thread to wait at and for others to wake it from. A wake-up that comes first
-    /// is kept.
+    /// Where one thread parks until other threads wake it. A wake-up that comes before the thread
+    /// parks is kept.
     #[derive(Debug, Default)]
     pub struct Parker {
         woken: parking_lot::Mutex<bool>,
@@ -96,12 +96,12 @@ pub mod thread {
     }
 
     impl Parker {
-        /// A parker with no wake-up pending.
+        /// Makes a parker with no wake-up pending.
         pub const fn new() -> Self {
             Self { woken: parking_lot::Mutex::new(false), wake: parking_lot::Condvar::new() }
         }
 
-        /// Waits until [`Parker::unpark`] has been called since the last return from here, and
+        /// Parks until [`Parker::unpark`] has been called since the last return from here, and
         /// takes that wake-up.
         pub fn park(&self) {
             let mut woken = self.woken.lock();
@@ -111,7 +111,8 @@ pub mod thread {
             *woken = false;
         }
 
-        /// As [`Parker::park`], but no longer than `timeout`; returns whether a wake-up was taken.
+        /// Does what [`Parker::park`] does, but for at most `timeout`; returns whether a wake-up
+        /// was taken.
         pub fn park_timeout(&self, timeout: Duration) -> bool {
             let mut woken = self.woken.lock();
             if !*woken {
@@ -120,7 +121,7 @@ pub mod thread {
             std::mem::take(&mut *woken)
         }
 
-        /// Wakes the waiter, or lets the next [`Parker::park`] return at once.
+        /// Wakes the parked thread, or lets the next [`Parker::park`] return at once.
         pub fn unpark(&self) {
             *self.woken.lock() = true;
             self.wake.notify_one();
@@ -133,16 +134,16 @@ pub mod cpu {
     pub use crate::cpu_topology::CpuLocation;
     use crate::cpu_topology::CpuTopology;
 
-    /// Number of the processor that the calling thread runs on at this moment: a hint, stale when
-    /// it returns.
+    /// Returns the number of the processor on which the calling thread runs at this moment: a hint,
+    /// stale when it returns.
     pub fn current() -> usize {
         // SAFETY: the call takes no arguments and touches no memory of ours.
         let cpu = unsafe { libc::sched_getcpu() };
         usize::try_from(cpu).unwrap_or(0)
     }
 
-    /// Number of the memory node of the processor that the calling thread runs on at this moment: a
-    /// hint, too.
+    /// Returns the number of the memory node of the processor on which the calling thread runs at
+    /// this moment: a hint, too.
     pub fn node() -> usize {
         let mut node: libc::c_uint = 0;
         let nothing = std::ptr::null_mut::<libc::c_uint>();
@@ -151,17 +152,18 @@ pub mod cpu {
         if rc == 0 { node as usize } else { 0 }
     }
 
-    /// Number of memory nodes of this machine.
+    /// Returns the number of memory nodes of this machine.
     pub fn nodes() -> usize {
         machine().nodes
     }
 
-    /// The processor that the calling thread runs on at this moment, by its node: a hint, too.
+    /// Returns the processor on which the calling thread runs at this moment, by its node: a hint,
+    /// too.
     pub fn location() -> CpuLocation {
         machine().topology.of(current())
     }
 
-    /// Number of memory nodes of this machine that have processors.
+    /// Returns the number of memory nodes of this machine that have processors.
     pub fn occupied_nodes() -> usize {
         machine().topology.nodes()
     }
@@ -171,7 +173,7 @@ pub mod cpu {
         topology: CpuTopology,
     }
 
-    /// What the system says about its nodes, asked once.
+    /// Returns the system's description of its nodes, read once.
     fn machine() -> &'static Machine {
         static MACHINE: std::sync::OnceLock<Machine> = std::sync::OnceLock::new();
         MACHINE.get_or_init(|| {

@@ -1,16 +1,16 @@
-//! Several threads that share one piece of work and are gone when it is done.
+//! Several threads that share one piece of work and end with it.
 
 use crate::{Arc, thread};
 
-/// A thread more is not worth it for fewer bytes.
+/// An additional thread does not pay for fewer bytes.
 const BYTES_PER_THREAD: u64 = 16 << 20;
 
-/// Most threads when nobody has asked for a number.
+/// The largest number of threads if the caller wants no particular number.
 const MOST: usize = 8;
 
-/// How many threads are to share work on so many bytes: as many as `wanted`, or else one for each
-/// processor (two if there is only one, so that waiting for a device and computing overlap), as far
-/// as the bytes are worth it.
+/// Returns how many threads should share work on this number of bytes: `wanted`, or else one for
+/// each processor (two if there is only one, so that waiting for a device and computing overlap),
+/// as far as the bytes justify them.
 pub fn size_for(wanted: Option<usize>, bytes: u64) -> usize {
     wanted.unwrap_or_else(|| {
         let worthwhile = usize::try_from(1 + bytes / BYTES_PER_THREAD).unwrap_or(MOST);
@@ -19,11 +19,11 @@ pub fn size_for(wanted: Option<usize>, bytes: u64) -> usize {
 }
 
 /// Runs `work` on the calling thread and on `threads - 1` others at the same time; returns what
-/// each of them returned, in no particular order. Where the system has no thread to give, those
-/// that are there do everything: the work has to be such that one of them can.
+/// each of them returned, in no particular order. If the system refuses threads, the existing ones
+/// do everything: the work must be such that one of them can.
 ///
 /// # Panics
-/// When one of them has, and all are done.
+/// If one of them has panicked, after all have ended.
 pub fn run<T: Send + 'static>(threads: usize, name: &str, work: impl Fn() -> T + Send + Sync + 'static) -> Vec<T> {
     let work = Arc::new(work);
     let help = || {

@@ -8,10 +8,10 @@ macro_rules! probes {
         pub enum Probe { $($(#[$doc])* $name,)* }
 
         impl Probe {
-            /// Every one.
+            /// All of them.
             pub const ALL: &'static [Probe] = &[$(Probe::$name,)*];
 
-            /// Its name.
+            /// Returns its name.
             pub const fn name(self) -> &'static str {
                 match self { $(Probe::$name => stringify!($name),)* }
             }
@@ -22,43 +22,43 @@ macro_rules! probes {
 probes! {
     /// An insertion found the log buffer full and waited.
     BufferFull,
-    /// A reservation was held back because others waited for room.
+    /// A reservation was held back because other threads waited for room.
     BackedOff,
     /// A record joined a group of the consolidation array as a member.
     GroupJoined,
     /// No slot of the array's pool was free.
     SlotsExhausted,
-    /// A space was left to its predecessor to release.
+    /// The release of a space was delegated to the predecessor.
     ReleaseDelegated,
     /// A space that another thread had delegated was released.
     DelegatedReleased,
-    /// An early release left a note of its space.
+    /// An early release left an early-release entry for its space.
     NoteLeft,
-    /// A release went on over a noted space.
+    /// A release continued over a space with an early-release entry.
     NoteFollowed,
     /// The flusher found a record that was still being filled in at the end of the stable log.
     FlushWithoutProgress,
-    /// Processors were drained because a thread held up the commits of all.
+    /// Processors were drained because a thread delayed the commits of all.
     StragglersDrained,
     /// A waiter flushed by itself.
     FlushedByCommitter,
-    /// What a flush was for had not been released when it began.
+    /// The bytes that a flush should have covered had not been released when it began.
     FlushCameTooEarly,
     /// A flush waits for a group of committers.
     FlushWaitsForGroup,
-    /// The notifier told somebody.
+    /// The notifier woke a waiting thread.
     NotifierTold,
-    /// A log segment was used again.
+    /// A log segment was reused.
     SegmentRecycled,
     /// The log was full, and a transaction made room or was refused.
     LogFull,
-    /// A lock was handed to who waited for it.
+    /// A lock was handed to a waiting transaction.
     LockHandedOff,
     /// A lock was converted to a stronger mode in the queue.
     LockConverted,
     /// A transaction was the victim of a deadlock.
     DeadlockVictim,
-    /// The victim of a deadlock was another transaction than the one whose request closed it.
+    /// The victim of a deadlock was not the transaction whose request closed the cycle.
     SleepingVictim,
     /// A cycle was gone when it was read again.
     DeadlockDissolved,
@@ -66,9 +66,9 @@ probes! {
     GrantedByWithdrawal,
     /// An idle agent lost its inherited lock.
     InheritedLockRevoked,
-    /// An inherited lock that was wanted was given back at the transaction's end.
+    /// A requested inherited lock was released at the transaction's end.
     InheritedLockGivenBack,
-    /// A gap was not the one that had been locked, and the key was looked up again.
+    /// A gap was not the one that had been locked, and the key was searched again.
     GapLockedAgain,
     /// An insertion waited for the lock on its gap.
     InsertionWaitedForGap,
@@ -76,7 +76,7 @@ probes! {
     OptimisticRestart,
     /// An optimistic read could not be turned into exclusive access.
     UpgradeFailed,
-    /// A thread slept at a latch.
+    /// A thread parked at a latch.
     LatchSlept,
     /// A thread found the frame of its page taken by another page, or loaded by another thread.
     FrameRaceLost,
@@ -88,30 +88,29 @@ probes! {
     WalRuleForcedFlush,
     /// A page was changed between its copy and the end of its write.
     ChangedWhileWritten,
-    /// The writer left a page out because somebody held it.
+    /// The writer skipped a page because another thread held its latch.
     WriterSkippedLatched,
     /// A node was split.
     NodeSplit,
     /// The root was pushed down.
     RootPushedDown,
-    /// A node had been split already by another thread.
+    /// Another thread had already split a node.
     SplitByAnother,
     /// Two nodes were merged.
     NodesMerged,
-    /// A merge was given up because others were in the way.
+    /// A merge was given up because other threads were in the way.
     MergeGivenUp,
     /// A ghost was purged.
     GhostPurged,
     /// A checkpoint was taken while transactions were active.
     CheckpointUnderLoad,
-    /// A transaction that only read waited for what it saw.
+    /// A transaction that only read waited until the commits that it saw were hardened.
     ReaderWaitedForWriter,
-    /// An abort waited for what its transaction saw.
+    /// An abort waited until the commits that its transaction saw were hardened.
     AbortWaitedForWriter,
-    /// Recovery took back a transaction.
+    /// Recovery undid a transaction.
     UndoneInRecovery,
-    /// A transaction that a crash had interrupted was brought to its end after the database had
-    /// been opened.
+    /// A transaction that a crash had interrupted was undone after the database had been opened.
     UndoneBehindOpening,
     /// Recovery repaired a torn page.
     TornPageRepaired,
@@ -120,7 +119,7 @@ probes! {
     /// A page was redone when it was read in, or in the background, after the database had been
     /// opened.
     PageRedoneOnTouch,
-    /// A checkpoint was taken while pages were still to be redone.
+    /// A checkpoint was taken while pages still had to be redone.
     CheckpointBeforeRedo,
     /// The disk had no room.
     DiskFull,
@@ -128,15 +127,15 @@ probes! {
     PowerCut,
     /// A disk operation failed.
     OperationFailed,
-    /// A transfer was shorter than asked for.
+    /// A transfer was shorter than requested.
     ShortTransfer,
-    /// A sync failed and dropped what it was for.
+    /// A sync failed and dropped the data that it covered.
     SyncFailed,
     /// A disk operation took far longer than usual.
     DeviceHung,
 }
 
-/// The calling thread takes a rare branch.
+/// States that the calling thread takes a rare branch.
 #[inline(always)]
 pub fn reach(_probe: Probe) {
     #[cfg(duramen_machine)]

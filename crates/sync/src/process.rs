@@ -1,25 +1,25 @@
-//! Which process this is, told without a system call.
+//! Identifies the process, without a system call.
 //!
-//! A process that forks has a copy in its child: the same memory, and of its threads only the one
-//! that forked. What the memory says of files and threads is then true in the parent alone. A word
-//! counts the forks that lead from the first process to this one: the system's C library has each
-//! new child add one to its own copy of the word, before it runs anything else.
+//! When a process forks, its child has a copy of its memory, and of its threads only the one that
+//! forked. What the memory states about files and threads is then true only in the parent. A word
+//! counts the forks from the first process to this one: the system's C library makes each new child
+//! add one to its own copy of the word, before the child runs anything else.
 //!
-//! A child that comes into being without the C library's `fork` (by a bare system call) is not told
-//! from its parent.
+//! A child that is created without the C library's `fork` (by a bare system call) cannot be
+//! distinguished from its parent.
 
-/// A process, as far as code that runs in it or in its children can tell.
+/// A process, as far as code that runs in it or in its children can distinguish it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process(u32);
 
 impl Process {
-    /// The calling process.
+    /// Returns the calling process.
     pub fn current() -> Self {
         forks::watch();
         Self(forks::count())
     }
 
-    /// Whether the caller runs in this process, and not in a child that was forked since.
+    /// Returns whether the caller runs in this process, and not in a child that was forked since.
     #[inline]
     pub fn is_current(self) -> bool {
         self.0 == forks::count()

@@ -1,9 +1,9 @@
 //! References to one value, counted in stripes.
 //!
-//! An [`Arc`] counts its references in one word. If every transaction takes one and gives it back,
-//! that word goes from processor to processor with every transaction, as a lock would that they all
-//! take. Here each stripe has a count, and threads count in the one that they share with few
-//! others.
+//! An [`Arc`] counts its references in one word. If every transaction takes a reference and drops
+//! it, that word moves from processor to processor with every transaction, as a lock would that all
+//! of them take. Here each stripe has a count, and a thread counts in a stripe that it shares with
+//! few other threads.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,20 +13,20 @@ use crate::{Arc, CachePadded, stripe};
 /// A power of two.
 const STRIPES: usize = 32;
 
-/// A value that threads take references to for a short time each. It lives as long as this or one
-/// of them does.
+/// A value to which threads take references for a short time each. The value lives as long as this
+/// or a reference does.
 pub struct References<T> {
     value: Arc<T>,
     stripes: [Arc<CachePadded<Arc<T>>>; STRIPES],
 }
 
 impl<T> References<T> {
-    /// References to `value`.
+    /// Makes references to `value`.
     pub fn new(value: Arc<T>) -> Self {
         Self { stripes: std::array::from_fn(|_| Arc::new(CachePadded::new(Arc::clone(&value)))), value }
     }
 
-    /// Takes one.
+    /// Takes a reference.
     #[inline]
     pub fn take(&self) -> Reference<T> {
         Reference(Arc::clone(&self.stripes[stripe(STRIPES)]))
@@ -48,7 +48,7 @@ impl<T: fmt::Debug> fmt::Debug for References<T> {
     }
 }
 
-/// A reference to the value. Any thread may have it and drop it.
+/// A reference to the value. Any thread may hold it and drop it.
 pub struct Reference<T>(Arc<CachePadded<Arc<T>>>);
 
 impl<T> Clone for Reference<T> {

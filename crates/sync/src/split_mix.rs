@@ -6,18 +6,18 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A generator whose sequence depends on `seed` alone.
+    /// Makes a generator whose sequence depends on `seed` alone.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         Self::mix(self.0)
     }
 
-    /// A number below `bound`, which is not zero.
+    /// Returns a number below `bound`, which is not zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
@@ -34,7 +34,7 @@ impl SplitMix64 {
 mod tests {
     use super::*;
 
-    /// Seeds are written down, in documents and in reports of failures.
+    /// Seeds are recorded in documents and in reports of failures.
     #[test]
     fn the_sequence_of_a_seed_is_the_published_one() {
         let mut numbers = SplitMix64::new(1_234_567);

@@ -1,9 +1,10 @@
-//! Shared memory in stripes, each of which few threads use, so that its cache lines stay with them.
+//! Shared memory in stripes, each of which few threads use, so that its cache lines stay in their
+//! caches.
 
 use crate::CachePadded;
 use crate::imp::thread;
 
-/// `N` of something, a power of two, on cache lines of their own.
+/// `N` values, a power of two, on separate cache lines.
 #[derive(Debug)]
 pub struct Striped<T, const N: usize>([CachePadded<T>; N]);
 
@@ -14,39 +15,39 @@ impl<T: Default, const N: usize> Default for Striped<T, N> {
 }
 
 impl<T, const N: usize> Striped<T, N> {
-    /// The one of the calling thread, and its number.
+    /// Returns the value of the calling thread, and its number.
     #[inline]
     pub fn own(&self) -> (usize, &T) {
         let number = stripe(N);
         (number, &self.0[number])
     }
 
-    /// The one with this number.
+    /// Returns the value with this number.
     #[inline]
     pub fn at(&self, number: usize) -> &T {
         &self.0[number]
     }
 
-    /// All of them.
+    /// Returns all values.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|stripe| &**stripe)
     }
 }
 
-/// A number below `of`, a power of two: the same for a thread each time, and mostly another one for
-/// each of a few threads.
+/// Returns a number below `of`, a power of two: the same for a thread each time, and mostly a
+/// different one for each of a few threads.
 #[inline]
 pub fn stripe(of: usize) -> usize {
     stripe_of(thread::id(), of)
 }
 
-/// The stripe of the thread with this number.
+/// Returns the stripe of the thread with this number.
 #[inline]
 pub fn stripe_of(thread: u64, of: usize) -> usize {
-    // Fibonacci hashing: numbers of threads count up.
+    // Fibonacci hashing: the numbers of threads count up.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     debug_assert!(of.is_power_of_two(), "stripes are found with a shift");
-    // Two shifts: by 64 at once, if there is one stripe, would be none.
+    // Two shifts: with one stripe, a single shift by 64 would not shift at all.
     (thread.wrapping_mul(SPREAD) >> (63 - of.ilog2()) >> 1) as usize
 }
 

@@ -3,8 +3,8 @@
 #[cfg(duramen_machine)]
 pub use duramen_machine::trace::note;
 
-/// Notes what the calling thread does, if it runs on a simulated machine that is traced. `what` may
-/// only look at plain data of the caller's own.
+/// Records what the calling thread does, if it runs on a simulated machine that is traced. `what`
+/// may only read plain data of the caller.
 #[cfg(not(duramen_machine))]
 #[inline(always)]
 pub fn note(_what: impl FnOnce() -> String) {}

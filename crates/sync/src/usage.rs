@@ -1,9 +1,9 @@
-//! What the operating system has spent on this process.
+//! Resources that the operating system has spent on this process.
 
 use std::time::Duration;
 
-/// Processor time and context switches of all threads of the process, those that have ended
-/// included.
+/// Processor time and context switches of all threads of the process, including those that have
+/// ended.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Usage {
     /// Processor time in the program.
@@ -12,12 +12,12 @@ pub struct Usage {
     pub system: Duration,
     /// Context switches because a thread had to wait.
     pub voluntary_switches: u64,
-    /// Context switches because a thread's turn was over.
+    /// Context switches because a thread's time slice was over.
     pub involuntary_switches: u64,
 }
 
 impl Usage {
-    /// Since the process was started.
+    /// Returns the usage since the process was started.
     pub fn now() -> Self {
         #[cfg(duramen_machine)]
         if duramen_machine::is_simulated() {
@@ -44,7 +44,7 @@ impl Usage {
         }
     }
 
-    /// What was spent from `earlier` to `self`.
+    /// Returns the usage from `earlier` to `self`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),
@@ -54,12 +54,12 @@ impl Usage {
         }
     }
 
-    /// Context switches of either kind.
+    /// Returns the context switches of either kind.
     pub fn switches(&self) -> u64 {
         self.voluntary_switches + self.involuntary_switches
     }
 
-    /// Processor time in the program and in the kernel.
+    /// Returns the processor time in the program and in the kernel.
     pub fn processor(&self) -> Duration {
         self.user + self.system
     }

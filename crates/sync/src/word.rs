@@ -1,30 +1,30 @@
-//! Words of memory that is no Rust object: mapped from a file or a device, and shared by threads or
-//! processes.
+//! Words of memory that is not a Rust object: mapped from a file or a device, and shared by threads
+//! or processes.
 //!
-//! Each operation reads or writes an aligned word as a whole, without order, as atomic operations
-//! with `Relaxed` do. No model watches them, and the simulated machine does not charge them:
-//! whoever uses them says so by [`crate::cost`].
+//! Each operation reads or writes an aligned word as a whole, without ordering, as atomic
+//! operations with `Relaxed` do. No model watches these operations, and the simulated machine does
+//! not charge them: the calling code charges them by [`crate::cost`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads the word at `word`.
 ///
 /// # Safety
-/// The address is aligned to 8 bytes and mapped, and whoever else accesses the word does so with
+/// The address is aligned to 8 bytes and mapped, and all other code that accesses the word uses
 /// these operations.
 #[inline(always)]
 pub unsafe fn load(word: *const u64) -> u64 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees the contract.
     unsafe { AtomicU64::from_ptr(word.cast_mut()) }.load(Ordering::Relaxed)
 }
 
 /// Writes the word at `word`.
 ///
 /// # Safety
-/// As for [`load`]; and the memory may be written to.
+/// The conditions of [`load`] hold, and the memory is writable.
 #[inline(always)]
 pub unsafe fn store(word: *mut u64, value: u64) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees the contract.
     unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Relaxed);
 }
 
@@ -32,9 +32,9 @@ pub unsafe fn store(word: *mut u64, value: u64) {
 /// returns the new value.
 ///
 /// # Safety
-/// As for [`store`].
+/// The conditions of [`store`] hold.
 pub unsafe fn merge(word: *mut u64, mask: u64, value: u64) -> u64 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees the contract.
     let word = unsafe { AtomicU64::from_ptr(word) };
     let merged = |before: u64| before & !mask | value & mask;
     let mut before = word.load(Ordering::Relaxed);

@@ -13,8 +13,13 @@
 //! | the matrix | [`matrix`] | crashes and isolation with every layout of the log, device and persistence domain |
 //! | planted bugs | [`hunt`] | each deliberate defect of the engine is noticed by the suites above |
 //!
-//! Everything random comes from one seed, which is printed; a failure is reported with the command
-//! that repeats it.
+//! `workloads` generates scripts (`script`, of the steps in `step`). `client` runs them. `oracle`
+//! holds every expected answer, `model` the expected content, and `judge` gives the verdict on a
+//! damaged database. `simulation` has plans of simulated runs with `circumstances`; `sim` is the
+//! command `cargo sim`. `harness` has time limits, panics and tallies.
+//!
+//! All randomness comes from one seed, which the suite prints. A failure is reported with the
+//! command that repeats it.
 
 pub mod circumstances;
 pub mod client;

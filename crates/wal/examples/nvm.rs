@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ring = std::env::args().nth(2).unwrap_or_else(|| "/dev/shm/duramen-example-ring".to_owned());
     std::fs::create_dir_all(&directory)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(directory.as_ref(), RealDiskOptions::default())?);
-    // Enough for memory that is not persistent; without it, such a ring is refused.
+    // `Survive::Process` suffices for memory that is not persistent; by default such a ring is
+    // refused.
     let nvm =
         NvmOptions { survive: Survive::Process, ..NvmOptions::new(Source::File(ring.into()), Domain::VolatileCache) };
     let options = WalOptions { device: LogDevice::Nvm(nvm), ..WalOptions::default() };

@@ -16,9 +16,9 @@ use duramen_wal::{Log, NewRecord, WalOptions};
 
 const THREADS: u64 = 4;
 const EVENTS: u64 = 250;
-/// What this program's records are; the log does not care.
+/// The kind of this program's records; the log does not interpret it.
 const EVENT: u8 = 1;
-/// Whose log it is. A real program draws this at random once and keeps it.
+/// The identity of the log. A real program draws this at random once and keeps it.
 const IDENTITY: [u8; 16] = *b"standalone-demo!";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,7 +51,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                             payload: payload.as_bytes(),
                         },
                     );
-                    // Blocks until the device has it. `harden` asks for the same without blocking.
+                    // Blocks until the record is durable. `harden` requests the same without
+                    // blocking.
                     wal.wait_hardened(inserted.gsn, None).expect("the disk works");
                     previous = inserted.address();
                 }

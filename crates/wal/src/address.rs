@@ -1,4 +1,4 @@
-//! Addresses in a log: where it begins, and where a record went.
+//! Addresses in a log: the LSN at which a log begins, and the address of an inserted record.
 
 use duramen_types::{Gsn, LogAddress, LogId, Lsn};
 
@@ -6,31 +6,32 @@ use duramen_types::{Gsn, LogAddress, LogId, Lsn};
 /// logged".
 pub const FIRST_LSN: Lsn = Lsn::new(4096);
 
-/// Where a record went.
+/// The address of an inserted record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inserted {
-    /// The log that took it.
+    /// The log that contains the record.
     pub log: LogId,
-    /// Where it starts.
+    /// Where the record starts.
     pub lsn: Lsn,
-    /// Where it ends.
+    /// Where the record ends.
     pub end: Lsn,
-    /// Its place in the global order; the page it changed is stamped with it.
+    /// The record's position in the global order. The page that the record changes is stamped with
+    /// it.
     pub gsn: Gsn,
 }
 
 impl Inserted {
-    /// Where it starts, in which log.
+    /// Returns the record's log and its start.
     pub fn address(&self) -> LogAddress {
         LogAddress::of(self.log, self.lsn)
     }
 
-    /// Bytes of the record.
+    /// Returns the size of the record in bytes.
     pub fn bytes(&self) -> u64 {
         self.end.get() - self.lsn.get()
     }
 
-    /// How far it brings the clock of its log.
+    /// Returns the GSN to which the record advances its log's clock.
     pub fn end_gsn(&self) -> Gsn {
         Gsn::new(self.gsn.get() + self.bytes())
     }

@@ -1,9 +1,9 @@
-//! What can go wrong with a log.
+//! Errors of a log.
 
 use duramen_io::DiskError;
 use duramen_types::{LogId, Lsn};
 
-/// Why the log could not do what was asked.
+/// Why the log could not do what the caller requested.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WalError {
     /// The disk refused an operation. A failed write or sync of log data is reported as
@@ -11,20 +11,20 @@ pub enum WalError {
     #[error("{0}")]
     Disk(#[from] DiskError),
 
-    /// The space asked for cannot be set aside. Nothing is broken: recycle the log (take a
-    /// checkpoint, end long transactions) or make room on the disk, and try again.
+    /// The requested space cannot be reserved. Nothing is broken: recycle the log (take a
+    /// checkpoint, end long transactions) or free space on the disk, and try again.
     #[error(
         "the log cannot set {wanted} more bytes aside: {cause}; take a checkpoint so that the log can be recycled, end \
          long transactions, free disk space or raise `max_bytes`"
     )]
     Full {
-        /// How much was asked for, in bytes.
+        /// The requested size in bytes.
         wanted: u64,
-        /// What stands in the way.
+        /// What prevents the reservation.
         cause: String,
     },
 
-    /// The log's bytes are not what was once written and hardened there.
+    /// The log's bytes differ from what was written and hardened there.
     #[error(
         "log segment {segment:016x} is damaged at byte {offset}: {reason}; restore from a backup, or read what is left \
          with a `LogReader`"
@@ -38,7 +38,7 @@ pub enum WalError {
         reason: String,
     },
 
-    /// A segment that the log needs is not there.
+    /// A segment that the log needs is missing.
     #[error(
         "log segment {segment:016x}, which holds {lsn}, is missing; put `log/{segment:016x}.log` back or restore from a \
          backup"
@@ -46,21 +46,21 @@ pub enum WalError {
     MissingSegment {
         /// Number of the segment.
         segment: u64,
-        /// The first position of the log that is needed from it.
+        /// The first position in the segment that the log needs.
         lsn: Lsn,
     },
 
     /// There is no log at all.
     #[error("there is no log in `{location}`; create one, or check the path")]
     NoLog {
-        /// Where it was looked for.
+        /// Where the log was expected.
         location: String,
     },
 
     /// A log is already there.
     #[error("`{location}` already holds a log; open it, or choose an empty directory")]
     AlreadyExists {
-        /// Where it was found.
+        /// Where the log was found.
         location: String,
     },
 
@@ -78,7 +78,7 @@ pub enum WalError {
     WrongVersion {
         /// Version in the file.
         found: u32,
-        /// Version this program reads and writes.
+        /// Version that this program reads and writes.
         supported: u32,
     },
 
@@ -90,8 +90,8 @@ pub enum WalError {
         error: duramen_pmem::PmemError,
     },
 
-    /// The ring in persistent memory is not the one that the log needs, or not the log's own, or
-    /// damaged.
+    /// The ring in persistent memory is damaged, or is not the ring that this log needs, or does
+    /// not belong to this log.
     #[error("the ring in `{location}` cannot be used: {reason}")]
     WrongRing {
         /// Where it is.
@@ -100,7 +100,7 @@ pub enum WalError {
         reason: String,
     },
 
-    /// The end of the log is in persistent memory, and the log was to be opened without it.
+    /// The end of the log is in persistent memory, but the log was opened without it.
     #[error(
         "the end of the log in `{location}` is in persistent memory, in the ring with the number {number:016x}; open it with the \
          log device `nvm` and that region"
@@ -112,9 +112,9 @@ pub enum WalError {
         number: u64,
     },
 
-    /// A copy of several logs, given to be put together with a backup or an archive, is older than
-    /// they are: after a crash the logs may have been cut and have gone on otherwise, so the pieces
-    /// need not belong together.
+    /// A copy of several logs was combined with a backup or an archive that is newer than the copy.
+    /// After a crash the logs may have been cut and continued differently, so the pieces may not
+    /// belong together.
     #[error(
         "the logs in `{location}` were left before the {than} got its segment {segment:016x} of {log}, and may have gone on \
          otherwise since; give the logs as they were last, or leave them out"
@@ -122,11 +122,11 @@ pub enum WalError {
     OlderLogs {
         /// Where the copy is.
         location: String,
-        /// What is newer: the archive or the backup.
+        /// What is newer than the copy: the archive or the backup.
         than: &'static str,
-        /// The log that tells.
+        /// The log that shows it.
         log: LogId,
-        /// Number of the segment that tells.
+        /// Number of the segment that shows it.
         segment: u64,
     },
 
@@ -139,21 +139,21 @@ pub enum WalError {
         reason: String,
     },
 
-    /// The operating system refused memory or a thread.
+    /// The operating system refused to provide memory or a thread.
     #[error("the operating system refused {what}: {reason}")]
     System {
-        /// What was asked for.
+        /// What the log requested.
         what: String,
-        /// What the system said.
+        /// The system's reason.
         reason: String,
     },
 
-    /// The archive is not that of this log as it is.
+    /// The archive does not match the current state of this log.
     #[error("the archive in `{location}` cannot be used: {reason}")]
     WrongArchive {
         /// Where it is.
         location: String,
-        /// What is wrong with it, and what to do.
+        /// What is wrong with it, and what to do about it.
         reason: String,
     },
 
@@ -161,12 +161,12 @@ pub enum WalError {
     #[error("the log has been closed; open it again")]
     Closed,
 
-    /// A position was named that is not in the log.
+    /// A position was given that is not in the log.
     #[error(
         "{lsn} is not in the log, which reaches from {start} to {end}: what names it is damaged or belongs elsewhere"
     )]
     OutOfRange {
-        /// The position that was named (a GSN, with one log, is an LSN).
+        /// The given position (with one log, a GSN is an LSN).
         lsn: Lsn,
         /// Where the log starts.
         start: Lsn,
@@ -177,9 +177,9 @@ pub enum WalError {
     /// One of several logs of a database.
     #[error("log {}: {error}", log.get())]
     InLog {
-        /// Which one; its segments are in the directory `log` with this number.
+        /// Which log; its segments are in the directory `log` with this number.
         log: LogId,
-        /// What is the matter with it.
+        /// The log's error.
         error: Box<WalError>,
     },
 
@@ -196,8 +196,8 @@ pub enum WalError {
 pub type Result<T> = std::result::Result<T, WalError>;
 
 impl WalError {
-    /// Whether nothing has failed and the same can succeed later: the process may not have more
-    /// files open at this moment.
+    /// Returns whether nothing has failed and the same call can succeed later: the process may have
+    /// reached its limit of open files for the moment.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Disk(error) => error.is_passing(),
@@ -206,8 +206,8 @@ impl WalError {
         }
     }
 
-    /// The same, told of a log that is not the first. What says nothing about a place stays as it
-    /// is.
+    /// Returns the error with `log` named, if that is not the first log. An error that names no
+    /// address stays unchanged.
     pub(crate) fn in_log(self, log: LogId) -> Self {
         match self {
             Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::OutOfRange { .. } if !log.is_zero() => {

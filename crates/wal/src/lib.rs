@@ -1,25 +1,27 @@
-//! The log manager of Duramen: a write-ahead log that many threads append to at once. Usable alone,
-//! see `examples/standalone.rs`.
+//! The log manager of Duramen: a write-ahead log to which many threads append at once. It can be
+//! used alone; see `examples/standalone.rs`.
 //!
 //! # Use
-//! [`Log::insert`] puts a record into a buffer in memory and returns its place.
-//! [`Log::wait_hardened`] blocks until it is durable; [`Log::harden`] only asks for that and
-//! returns a [`Hardened`] to wait for or to await. [`Log::scan`] and [`Log::read`] read what is
-//! durable, [`Log::recycle_below`] gives up the beginning. [`LogReader`] reads a log that nobody
-//! has open, without changing it. The log does not know what its records mean.
+//! [`Log::insert`] copies a record into a buffer in memory and returns its address.
+//! [`Log::wait_hardened`] blocks until the record is durable. [`Log::harden`] only requests this
+//! and returns a [`Hardened`] that the caller can wait for or await. [`Log::scan`] and
+//! [`Log::read`] read durable records. [`Log::recycle_below`] gives up the beginning of the log.
+//! [`LogReader`] reads a log that no process has open, without changing it. The log does not
+//! interpret its records.
 //!
-//! # Places
+//! # Addresses
 //! A log sequence number ([`Lsn`]) is a byte offset in an endless stream that starts at
 //! [`FIRST_LSN`]. A global sequence number ([`Gsn`]) orders records across several logs; with one
-//! log it is the record's LSN. A record is hardened when the durable position, [`Extent::durable`],
-//! is beyond it.
+//! log it equals the record's LSN. A record is hardened when the durable position,
+//! [`Extent::durable`], is at or beyond the record's end.
 //!
 //! # Bytes
-//! Records follow each other in the stream without gaps; `record.rs` has their format and the rule
-//! that makes one valid: sane lengths, and a checksum that is seeded with the record's LSN and the
-//! identity of the log. The stream is cut into segment files, `log/<number>.log`; `segment.rs` has
-//! their format. A reader starts at a known record, or at the log's start, which is the highest one
-//! named in any segment's header, and goes on until a record is not valid: there the log ends.
+//! Records follow each other in the stream without gaps. `format/record.rs` defines their format
+//! and the rule that makes a record valid: plausible lengths, and a checksum seeded with the
+//! record's LSN and the identity of the log. The stream is cut into segment files,
+//! `log/<number>.log`; `format/segment.rs` defines their format. A reader starts at a known record,
+//! or at the log's start, which is the highest start named in any segment's header. It reads on
+//! until a record is not valid: there the log ends.
 //!
 //! # Parts
 //! | folder | what it is |
@@ -29,57 +31,64 @@
 //! | `insert` | the insertion designs, one file each, and what they share |
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
 //! | `group_commit` | the policy, the queue of committers, its wake-up protocol |
-//! | `device` | what makes records durable: flushes to the segments, or a ring in persistent memory |
+//! | `device` | makes records durable: flushes to segments, or a ring in persistent memory |
 //! | `stream` | one stream of records: shared state, background threads, requests to harden it |
 //! | `several` | the log: one stream, or several as one |
 //!
+//! `measure` measures insertion without a device, beside plain copying, and beside copying with one
+//! addition to a word that all threads share: a lower bound for any design that shares a buffer.
+//! `examples/standalone.rs` shows the log alone, `examples/nvm.rs` with its end in persistent
+//! memory.
+//!
 //! # Persistent memory
-//! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence, and a look at
-//! positions. What the rest of this page calls durable and flushed is then about the segments,
-//! which are written when the buffer fills up; `device/nvm/ring.rs` has the rules for both being
-//! one log.
+//! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence and a read of
+//! positions. The words "durable" and "flushed" in the rest of this page then refer to the
+//! segments, which are written when the buffer fills up. `device/nvm/ring.rs` states the rules that
+//! make ring and segments one log.
 //!
 //! # Invariants
 //! 1. `start <= durable <= released <= end`, and all but `start` are ends of records at all times.
-//! 2. What is filled in is at most one buffer size ahead of the block in which `durable` lies.
-//! 3. A flush starts only when the one before is durable. So after a crash holes are in the last
-//!    flush at most, everything hardened lies before them, and recovery stops at the first.
-//! 4. Before a recovered log accepts a record, everything behind its end that could pass for a
-//!    record is overwritten, durably.
+//! 2. The filled part of the buffer extends at most one buffer size beyond the start of the block
+//!    that contains `durable`.
+//! 3. A flush starts only when the previous flush is durable. So after a crash only the last flush
+//!    can have holes, everything hardened lies before them, and recovery stops at the first hole.
+//! 4. Before a recovered log accepts a record, recovery durably overwrites everything beyond the
+//!    log's end that could pass for a record.
 //! 5. A file with a segment's name has that segment's header, durably, before a record is written
-//!    to it.
-//! 6. The start that is durable on disk lies in a segment that exists: it moves before segments are
-//!    recycled.
-//! 7. `end` plus what is reserved is within the segments, as long as all insertions are covered by
-//!    reservations.
+//!    to the file.
+//! 6. The start that is durable on disk lies in a segment that exists: the start moves before
+//!    segments are recycled.
+//! 7. `end` plus the reserved bytes stays within the segments as long as reservations cover all
+//!    insertions.
 //!
 //! # Locks
-//! In this order; a thread that holds one takes only later ones. No lock but *growth* (with
-//! *refill*, if a segment is made for it) and, with a buffer in persistent memory, *destaging* is
-//! held during a disk operation, and growth is not taken to flush, unless an insertion was not
-//! covered by a reservation.
-//! 0. *rounds* (`group`), then *room* (`together`): the right to harden several logs, and to
-//!    synchronize them; then *refill* (`room`): the right to move space that is set aside between
-//!    the logs and the shards;
-//! 1. *destaging* (`device/nvm`): the right to write a buffer in persistent memory to the segments;
-//! 2. *growth* (`segments`): making and recycling segments;
-//! 3. *turn* (`space`): the right to hand out space in the buffer, held for some ten instructions,
-//!    or until there is room;
-//! 4. *room* (`space`): waiting for room;
-//! 5. *commit queue* (`commit`);
-//! 6. *live* (`files`), *state* (`retention`), *failure* (`archive`), the wake events' and the
-//!    waiters' own locks: leaves.
+//! A thread takes locks in the order below: a thread that holds one takes only later ones. During a
+//! disk operation a thread holds none of them, with two exceptions: *growth* (with *refill*, if a
+//! segment is made for a reservation) and, with a buffer in persistent memory, *destaging*. A flush
+//! takes *growth* only if a reservation did not cover an insertion.
 //!
-//! Whoever flushes is alone by the commit queue's `is_flushing`, which is no lock: nobody waits for
-//! it blindly.
+//! 0. *rounds* (`several/commit_rounds`), then *room* (`several/log_set`): the right to harden
+//!    several logs, and to insert sync records in them; then *refill* (`several/reservation`): the
+//!    right to move log reservations between the logs and the shards;
+//! 1. *destaging* (`device/nvm`): the right to write a buffer in persistent memory to the segments;
+//! 2. *growth* (`segments/pool`): the right to make and recycle segments;
+//! 3. *insertion lock* (`buffer/insertion_lock`): the right to hand out space in the buffer, held
+//!    for about ten instructions, or until there is room;
+//! 4. *room* (`buffer/positions`): the lock under which threads wait for room in the buffer;
+//! 5. *commit queue* (`group_commit/queue`);
+//! 6. *live* (`segments/files`), *state* (`segments/retention`), *failure* (`segments/archive`),
+//!    and the locks inside wake events and waiters: leaves.
+//!
+//! The commit queue's `is_flushing` keeps flushes apart. It is a flag, not a lock: no thread blocks
+//! on it without being woken.
 //!
 //! # Failure
-//! After one failed write or sync of log data it is unknown what the device has, so the log stops:
-//! nothing is hardened any more, everyone who waits gets [`WalError::Failed`] with the first
-//! failure, and reopening the log recovers what was hardened. Insertions never fail and never block
-//! on a stopped log; their records go nowhere. A disk without space is not a failure of that kind:
-//! [`Log::reserve`] reports [`WalError::Full`] and the log goes on. Opening refuses a log that has
-//! lost hardened records, as far as that can be told, with [`WalError::Corrupt`] or
+//! After one failed write or sync of log data the content of the device is unknown, so the log
+//! stops. Nothing is hardened any more, every waiting thread gets [`WalError::Failed`] with the
+//! first failure, and reopening the log recovers what was hardened. Insertions never fail and never
+//! block on a stopped log; their records are discarded. A disk without space does not stop the log:
+//! [`Log::reserve`] reports [`WalError::Full`] and the log continues. Opening refuses a log that
+//! has lost hardened records, as far as the loss can be detected, with [`WalError::Corrupt`] or
 //! [`WalError::MissingSegment`].
 //!
 //! # Where it comes from

@@ -1,4 +1,4 @@
-//! Who is told how much of the log has been read to find its end.
+//! The observer that learns how much of the log has been read in search of its end.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use duramen_types::Lsn;
 
 use crate::format::record::RecordRef;
 
-/// Bytes from one call to the next.
+/// Bytes read between two calls.
 const STEP: u64 = 4 << 20;
 
-/// A function that is called now and then while ends of logs are looked for, with the bytes that
-/// have been read since it was called last. Of several logs, several threads may call it at the
-/// same time.
+/// A function that is called from time to time while the log searches for the ends of its streams.
+/// Its argument is the number of bytes read since the previous call. With several logs, several
+/// threads may call it at the same time.
 #[derive(Clone)]
 pub struct ReadObserver(Arc<dyn Fn(u64) + Send + Sync>);
 
 impl ReadObserver {
-    /// Has `told` called.
+    /// Makes an observer that calls `told`.
     pub fn new(told: impl Fn(u64) + Send + Sync + 'static) -> Self {
         Self(Arc::new(told))
     }
@@ -38,7 +38,7 @@ impl PartialEq for ReadObserver {
 
 impl Eq for ReadObserver {}
 
-/// How far the reading of one log is.
+/// Progress of reading one log.
 #[derive(Debug)]
 pub(crate) struct Meter<'o> {
     observer: Option<&'o ReadObserver>,
@@ -46,12 +46,12 @@ pub(crate) struct Meter<'o> {
 }
 
 impl<'o> Meter<'o> {
-    /// Reading begins at `from`.
+    /// Starts counting at `from`.
     pub(crate) fn new(observer: Option<&'o ReadObserver>, from: Lsn) -> Self {
         Self { observer, told: from.get() }
     }
 
-    /// Takes note of a record that has been read.
+    /// Counts a record that has been read.
     #[inline]
     pub(crate) fn pass(&mut self, record: &RecordRef<'_>) {
         let read = record.end.get().saturating_sub(self.told);

@@ -1,4 +1,4 @@
-//! How a log is set up.
+//! Options of a log.
 
 use std::time::Duration;
 
@@ -11,19 +11,20 @@ use crate::insert::InsertDesign;
 use crate::observer::ReadObserver;
 use crate::segments::archive::Archive;
 
-/// When the log is flushed: as soon as one of the three limits is reached and the device is free.
+/// When the log is flushed: as soon as one of the three limits is reached and the device is idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupCommit {
-    /// Flush when so many requests to harden wait. With 1, the default, a lone request is flushed
-    /// at once; when many commit at the same time, a flush waits for a group of them. If they are
-    /// blocked threads, it waits for three quarters of those who commit, for at most twice the time
-    /// that a flush takes. Otherwise it waits for half of them, or until a thread that has left
-    /// commits in flight waits for one of them, for at most four times. Any other number is taken
-    /// literally.
+    /// Flushes when this number of requests to harden wait. With 1, the default, the log flushes a
+    /// lone request at once; when many threads commit at the same time, a flush waits for a group
+    /// of them. If the requests come from blocked threads, the flush waits for three quarters of
+    /// the committing threads, for at most twice the duration of a flush. Otherwise it waits for
+    /// half of them, or until a thread with commits in flight waits for one of these commits, for
+    /// at most four times the duration of a flush. Any other number is taken literally.
     pub transactions: usize,
-    /// Flush when so many bytes, or up to a quarter more, are in the buffer, even if nobody waits.
+    /// Flushes when this number of bytes, or up to a quarter more, is in the buffer, even if no
+    /// thread waits.
     pub bytes: usize,
-    /// Flush when a request has waited so long.
+    /// Flushes when a request has waited this long.
     pub time: Duration,
 }
 
@@ -33,17 +34,17 @@ impl Default for GroupCommit {
     }
 }
 
-/// Who computes the checksums of records.
+/// Which thread computes the checksums of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sealing {
-    /// Who flushes, just before the bytes go to the device. An insertion takes a third less by
-    /// that, if the core that flushes and those that insert share a cache. If they do not, fetching
-    /// the records to the one and the buffer back to the others takes longer than the checksums.
-    /// The default.
+    /// The thread that flushes, just before the bytes go to the device. This shortens an insertion
+    /// by a third if the core that flushes and the cores that insert share a cache. If they do not,
+    /// moving the records to the flushing core's cache and the buffer back to the other caches
+    /// takes longer than the checksums. The default.
     #[default]
     AtFlush,
-    /// Who inserts. It notices as well if records change in the log buffer while they wait for a
-    /// flush, and suits a device to which bytes go without one.
+    /// The thread that inserts. This choice also detects records that change in the log buffer
+    /// while they wait for a flush. It suits a device that receives bytes without a flush.
     AtInsertion,
 }
 
@@ -59,7 +60,7 @@ pub enum LogDevice {
 }
 
 impl LogDevice {
-    /// The name that commands use.
+    /// Returns the name that the command line uses.
     pub fn name(&self) -> &'static str {
         match self {
             Self::File => "file",
@@ -72,30 +73,31 @@ impl LogDevice {
 /// a crash it holds hardened records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NvmOptions {
-    /// The file or device. A file is made if it is not there; one that is must have a page of 4096
-    /// bytes more than [`WalOptions::ring_bytes`], at least, and be a ring already or hold nothing
-    /// but zeros in so many bytes.
+    /// The file or device. A file that does not exist is created. One that exists must be at least
+    /// one page of 4096 bytes longer than [`WalOptions::ring_bytes`], and must either be a ring
+    /// already or contain only zeros in that many bytes.
     pub source: Source,
-    /// The same of the second log and further ones, if there are several. Without it, their files
-    /// have the name of the first with the number of the log behind it.
+    /// The sources of the second and further logs, if there are several. Without them, their files
+    /// have the name of the first followed by the number of the log.
     pub further: Vec<Source>,
-    /// The persistence domain that is relied on.
+    /// The persistence domain on which the log relies.
     pub domain: Domain,
-    /// What hardened records must survive: otherwise the log is not opened. A power cut, unless
-    /// less is asked for.
+    /// What hardened records must survive: if the platform cannot guarantee this, the log is not
+    /// opened. By default a power cut.
     pub survive: Survive,
-    /// What the platform guarantees, if that cannot be found out.
+    /// The platform's guarantee, stated by the user for platforms where it cannot be detected.
     pub stated: Option<Guarantee>,
-    /// On which memory node the ring is to lie.
+    /// The memory node on which the ring should lie.
     pub placement: Placement,
-    /// Times of a device that is not there.
+    /// The latencies of a simulated device.
     pub timing: Timing,
-    /// How stragglers are drained where caches are volatile.
+    /// How the log drains stragglers where caches are volatile.
     pub drain: DrainBy,
 }
 
 impl NvmOptions {
-    /// A ring in `source` that survives power cuts, on a platform with `domain`.
+    /// Returns options for a ring in `source` that survives power cuts, on a platform with
+    /// `domain`.
     pub fn new(source: Source, domain: Domain) -> Self {
         Self {
             source,
@@ -123,7 +125,7 @@ impl NvmOptions {
         Ok(())
     }
 
-    /// The options for the ring of one of several logs.
+    /// Returns the options for the ring of one of several logs.
     pub(crate) fn of_log(&self, log: LogId) -> Result<Self> {
         let number = log.get();
         let source = match (number.checked_sub(1), &self.source) {
@@ -146,60 +148,63 @@ impl NvmOptions {
     }
 }
 
-/// Most logs of a database.
+/// The largest number of logs of a database.
 pub const MAX_LOGS: u16 = 24;
 
-/// How a log is set up. The defaults suit a database on a local disk.
+/// Options of a log. The defaults suit a database on a local disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalOptions {
-    /// Of how many streams the log consists (1 to 24), each with a buffer, a daemon and segments of
-    /// its own, and with what the other options say. One, the default, has the least to do; several
-    /// pay where threads of several sockets insert.
+    /// Number of streams of which the log consists (1 to 24). Each has its own buffer, daemon and
+    /// segments, and the other options apply to each of them. One stream, the default, costs least;
+    /// several pay off where threads of several sockets insert.
     pub logs: u16,
     /// How threads insert.
     pub insert: InsertDesign,
     /// Where the end of the log is kept.
     pub device: LogDevice,
-    /// Who computes the checksums of records. With the device `nvm`, it is who inserts.
+    /// Which thread computes the checksums of records. With the device `nvm`, the inserting thread
+    /// always does.
     pub sealing: Sealing,
     /// Size of the log buffer in bytes: a power of two, at least 64 KiB. A record takes at most a
     /// quarter of it.
     pub ring_bytes: usize,
     /// Slots of the consolidation array (1 to 64), in the designs that have one.
     pub array_slots: usize,
-    /// Consolidation arrays (1 to 64): threads use that of their memory node, so that only one of
-    /// each group crosses to another socket. 1, the default, is for machines with one.
+    /// Consolidation arrays (1 to 64): a thread uses the array of its memory node, so that only one
+    /// thread of each group crosses to another socket. The default, 1, suits machines with one
+    /// memory node.
     pub arrays: usize,
-    /// Slots in the pool that takes turns at the array: at least twice as many as all arrays have,
-    /// at most 65,536. Beyond the array a slot is in use from when its group gets its place until
-    /// that is released; when all are, insertions wait.
+    /// Slots in the pool from which the array is refilled: at least twice as many as all arrays
+    /// have, at most 65,536. A slot outside the array is in use from the moment its group gets its
+    /// log address until that space is released. When all slots are in use, insertions wait.
     pub slot_pool: usize,
-    /// Size of a segment file in bytes: whole blocks of 4096, at least 64 KiB. A log that exists
-    /// keeps the size it was created with.
+    /// Size of a segment file in bytes: a multiple of 4096, at least 64 KiB. An existing log keeps
+    /// the size with which it was created.
     pub segment_bytes: u64,
-    /// Most bytes of segment files in use at a time, at least two segments. When they are used up,
-    /// [`crate::Log::reserve`] reports [`WalError::Full`] until the log is recycled.
+    /// The largest total of segment files in use at a time, in bytes: at least two segments. When
+    /// it is used up, [`crate::Log::reserve`] reports [`WalError::Full`] until the log is recycled.
     pub max_bytes: u64,
-    /// How many segments are kept ready ahead of the end of the log, made in the background or
-    /// recycled. With 0 there is no background work on segments: they are made when a reservation
-    /// needs them.
+    /// Number of segments kept ready beyond the end of the log. The segment preallocator makes or
+    /// recycles them in the background. With 0 there is no background work on segments: a
+    /// reservation that needs a segment makes it.
     pub spare_segments: usize,
     /// When the log is flushed.
     pub group_commit: GroupCommit,
-    /// Where segments are copied to before they are recycled; nowhere by default.
+    /// Where segments are copied before they are recycled. By default they are not copied.
     pub archive: Option<Archive>,
-    /// Who is told how much has been read when the log is opened; nobody by default.
+    /// A function that learns how much has been read when the log is opened. None by default.
     pub read_observer: Option<ReadObserver>,
-    /// With several logs that end in rings behind durable caches: commits are no synchronizations,
-    /// and one serves all who commit meanwhile. That is for threads that do not wait for each of
-    /// their commits. Behind volatile caches it is always so.
+    /// For several logs whose rings lie behind durable caches: commits do not insert sync records
+    /// of their own; one sync record serves all threads that commit meanwhile. This suits threads
+    /// that do not wait for each of their commits. Behind volatile caches the logs always work this
+    /// way.
     pub shared_synchronizations: bool,
-    /// With several logs: the kind of the records that they insert by themselves, which say nothing
-    /// but that the logs are synchronized.
+    /// With several logs: the kind of the sync records that the logs insert themselves. Such a
+    /// record states only that the logs are synchronized.
     pub synchronization_kind: u8,
-    /// The generation that rings have to be of, or the next one, if they hold an end of the log:
-    /// one that is older has been put back, and lacks what has been hardened since. Zero, the
-    /// default, if there are no generations. See [`crate::Log::stamp_rings`].
+    /// The generation of the rings: a ring that holds an end of the log must be of this generation
+    /// or the next. An older ring has been put back and lacks what has been hardened since. Zero,
+    /// the default, if there are no generations. See [`crate::Log::stamp_rings`].
     pub generation: u64,
 }
 
@@ -227,14 +232,14 @@ impl Default for WalOptions {
     }
 }
 
-/// Smallest segment and smallest ring, in bytes.
+/// The smallest segment and the smallest ring, in bytes.
 const MIN_BYTES: u64 = 64 << 10;
 
 impl WalOptions {
     /// Checks that the values can work together.
     ///
     /// # Errors
-    /// [`WalError::InvalidOption`], naming the first one that cannot.
+    /// [`WalError::InvalidOption`], naming the first value that cannot.
     pub fn validate(&self) -> Result<()> {
         let invalid = |option, reason: &str| Err(WalError::InvalidOption { option, reason: reason.to_owned() });
         if !(1..=MAX_LOGS).contains(&self.logs) {
@@ -284,7 +289,7 @@ impl WalOptions {
         Ok(())
     }
 
-    /// Longest payload that a record can have with these options, in bytes.
+    /// Returns the longest payload that a record can have with these options, in bytes.
     pub fn max_payload(&self) -> usize {
         (self.ring_bytes / 4).min(MAX_RECORD_BYTES) - HEADER_BYTES
     }

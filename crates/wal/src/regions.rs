@@ -1,9 +1,9 @@
-//! Where the archive and the rings of a database may lie: not where they would ruin its files, or
-//! each other.
+//! Checks where the archive and the rings of a database may lie: they must not overwrite its files
+//! or each other.
 //!
-//! Files are told by what the system says that they are, a device and a number on it, so that links
-//! and other names are seen through; names in a directory are told as well, for files that are
-//! still to be made.
+//! Files are compared by what the system reports about them, a device and a number on it, so that
+//! links and other names are recognized. Names in a directory are compared as well, for files that
+//! do not exist yet.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use crate::error::{Result, WalError};
 use crate::format::segment::directory;
 use crate::options::{LogDevice, MAX_LOGS, WalOptions};
 
-/// A file or directory, whatever it is called.
+/// The identity of a file or directory, whatever its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -28,16 +28,16 @@ impl Identity {
         Self { device: metadata.dev(), number: metadata.ino() }
     }
 
-    /// What `path` leads to, if there is anything.
+    /// Returns the identity of what `path` leads to, if it exists.
     fn at(path: &Path) -> Option<Self> {
         path.metadata().ok().as_ref().map(Self::of)
     }
 }
 
 impl WalOptions {
-    /// Checks, before anything is made, that the archive and the rings of the database in the
-    /// directory `home` can lie where they are to lie. `files` are the names of the database's own
-    /// files in `home`.
+    /// Checks, before anything is created, that the archive and the rings of the database in the
+    /// directory `home` can lie where the options put them. `files` are the names of the database's
+    /// own files in `home`.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`].
@@ -71,9 +71,10 @@ impl WalOptions {
     }
 }
 
-/// The file of the database or its archive that `path` is, by name or by nature, or would become.
+/// Returns the file of the database or its archive that `path` is, by name or by identity, or would
+/// become.
 fn file_at(path: &Path, home: &Path, files: &[&str], archive: Option<&Path>) -> Option<PathBuf> {
-    /// Every directory has one for who opens it.
+    /// Every directory has a lock file of the process that opens it.
     const LOCK: &str = "lock";
     let of_home = files.iter().copied().chain([LOCK]).map(|name| home.join(name));
     let logs = [Some(home), archive].into_iter().flatten().flat_map(log_directories);
@@ -97,7 +98,7 @@ fn log_directories(home: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     (0..MAX_LOGS).map(move |log| home.join(directory(LogId::new(log))))
 }
 
-/// Refuses an archive in the database's directory, or the other way round: the one would take the
+/// Refuses an archive inside the database's directory, or the other way round: one would take the
 /// other's files for its own.
 fn check_archive(home: &Path, archive: &Path) -> Result<()> {
     let (home, archive) = (resolved(home), resolved(archive));
@@ -116,7 +117,7 @@ fn check_archive(home: &Path, archive: &Path) -> Result<()> {
     Err(WalError::InvalidOption { option: "archive", reason })
 }
 
-/// Whether two paths lead to the same, or would if they led anywhere.
+/// Returns whether two paths lead to the same file, or would if they existed.
 fn is_same(one: &Path, other: &Path) -> bool {
     match (Identity::at(one), Identity::at(other)) {
         (None, None) => resolved(one) == resolved(other),
@@ -124,7 +125,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The path without links and detours, as far as it exists; the rest as it is written.
+/// Returns the path without links and detours as far as it exists, and the rest as written.
 fn resolved(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
@@ -136,7 +137,7 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// What `path` lies in.
+/// Returns the directory that contains `path`.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

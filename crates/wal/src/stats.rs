@@ -2,19 +2,19 @@
 
 use duramen_types::{Gsn, Lsn};
 
-/// Where a log stands. A snapshot.
+/// The positions of a log. A snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Its first record starts here.
+    /// Start of the first record.
     pub start: Lsn,
-    /// Everything below is hardened. Always the end of a record.
+    /// Everything below this position is hardened. Always the end of a record.
     pub durable: Lsn,
-    /// The next record will start here.
+    /// Start of the next record.
     pub end: Lsn,
 }
 
-/// Counts since the log was opened, and where it stands. A snapshot: the numbers are read one after
-/// another.
+/// Counts since the log was opened, and the log's positions. A snapshot: the numbers are read one
+/// after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalStats {
     /// Records inserted.
@@ -23,63 +23,64 @@ pub struct WalStats {
     pub bytes: u64,
     /// Records inserted by joining another thread's group (consolidation).
     pub consolidated: u64,
-    /// Times an insertion had to wait because the buffer was full.
+    /// How many times an insertion waited because the buffer was full.
     pub ring_full_waits: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Flushes done by the thread that waited for them, without a hand-over to the daemon.
+    /// Flushes done by the thread that waited for them, without the daemon.
     pub inline_flushes: u64,
-    /// Bytes flushed: whole blocks, so a block that fills up slowly counts each time.
+    /// Bytes flushed, in whole blocks: a block that fills up slowly counts each time.
     pub flushed_bytes: u64,
-    /// Waits for hardening that had to wait.
+    /// Calls that waited for hardening and had to block.
     pub hardening_waits: u64,
-    /// Times that a thread made what it had inserted durable, in a ring in persistent memory where
+    /// How many times a thread made its own insertions durable in a ring in persistent memory where
     /// caches are volatile.
     pub fences: u64,
-    /// Times that all processors were drained there, because of threads that did not.
+    /// How many times all processors were drained there, because a thread had not made its
+    /// insertions durable.
     pub drains: u64,
-    /// Signals that this took, if it is done by signals.
+    /// Signals sent for these drains, if signals are used.
     pub drain_signals: u64,
     /// Segments in use.
     pub segments_live: u64,
-    /// Segment files made anew.
+    /// Segment files created.
     pub segments_created: u64,
-    /// Segment files used again.
+    /// Segment files reused.
     pub segments_recycled: u64,
     /// Segments copied to the archive.
     pub segments_archived: u64,
-    /// Attempts to copy one that have failed.
+    /// Failed attempts to copy a segment to the archive.
     pub archive_failures: u64,
-    /// Everything below is in the archive; zero if there is none.
+    /// Everything below this position is in the archive; zero if there is no archive.
     pub archived: Lsn,
-    /// Bytes set aside by [`crate::Log::reserve`].
+    /// Bytes reserved by [`crate::Log::reserve`].
     pub reserved_bytes: u64,
-    /// With several logs: records that were synchronizations of all of them.
+    /// With several logs: sync records inserted.
     pub synchronizations: u64,
-    /// With several logs: requests to harden, each of which needs what all logs had by then. Logs
-    /// that are hardened together need no synchronization for each of them
-    /// ([`crate::Log::needs_synchronizations`]): one serves many.
+    /// With several logs: requests to harden, each of which needs everything that all logs held at
+    /// the time of the request. Where logs are hardened in shared commit rounds, not every request
+    /// needs a sync record ([`crate::Log::needs_synchronizations`]): one serves many.
     pub waits_for_logs: u64,
-    /// Those of them that found all other logs hardened and waited for one log at most. None where
-    /// logs are hardened together.
+    /// The part of `waits_for_logs` that found all other logs hardened and waited for at most one
+    /// log. Zero where logs are hardened in shared commit rounds.
     pub waits_for_own_log: u64,
-    /// Where the log starts.
+    /// Start of the log.
     pub start: Lsn,
-    /// Everything below is durable.
+    /// Everything below this position is durable.
     pub durable: Lsn,
-    /// The next record starts here.
+    /// Start of the next record.
     pub end: Lsn,
-    /// Every record with a lower GSN survives a crash; records that are inserted from now on may
-    /// have lower ones.
+    /// Every record with a lower GSN survives a crash. Records inserted from now on may have lower
+    /// GSNs.
     pub hardened_gsn: Gsn,
-    /// Every record inserted so far has a lower GSN. With one log, later records have no lower one.
+    /// Every record inserted so far has a lower GSN. With one log, later records have no lower GSN.
     /// With several logs they may: there `hardened_gsn` is the point to restore to.
     pub end_gsn: Gsn,
 }
 
 impl WalStats {
-    /// Adds what another log of the database has counted. Positions stay those of the first, and so
-    /// does what is set aside: each has as much.
+    /// Adds the counts of another log of the database. The positions and the reserved bytes stay
+    /// those of the first log; each log reserves the same number of bytes.
     pub(crate) fn add(&mut self, other: &Self) {
         self.records += other.records;
         self.bytes += other.bytes;

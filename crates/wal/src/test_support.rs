@@ -1,6 +1,6 @@
-//! What tests of several modules share.
+//! Functions that tests of several modules share.
 
-/// Every interleaving of `body` with so many preemptions.
+/// Runs every interleaving of `body` with this number of preemptions.
 #[cfg(duramen_loom)]
 pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -9,7 +9,7 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     builder.check(body);
 }
 
-/// Does `work` on a thread that is gone afterwards.
+/// Runs `work` on a thread that ends afterwards.
 #[cfg(not(duramen_loom))]
 pub(crate) fn on_another_thread<T: Send + Sync + 'static>(
     shared: &duramen_sync::Arc<T>,
@@ -19,7 +19,7 @@ pub(crate) fn on_another_thread<T: Send + Sync + 'static>(
     duramen_sync::thread::spawn("other", move || work(&shared)).unwrap().join().unwrap();
 }
 
-/// What is sure to survive a power cut now, of a memory of `len` bytes.
+/// Returns what a power cut at this moment certainly leaves of a memory of `len` bytes.
 pub(crate) fn what_is_sure(memory: &duramen_pmem::SimMemory, len: u64) -> duramen_pmem::Region {
     let sure = memory.crash_image(duramen_pmem::Survivors::Nothing, None);
     duramen_pmem::Region::open(&duramen_pmem::Source::Simulated(sure), &duramen_pmem::RegionOptions::new(len)).unwrap()

@@ -1,4 +1,4 @@
-//! What a background thread sleeps at.
+//! The event for which a background thread waits.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::thread::Parker;
 
-/// Wakes one background thread. A wake-up that comes before the thread sleeps is kept; wake-ups do
+/// Wakes one background thread. A wake-up that comes before the thread parks is kept; wake-ups do
 /// not add up.
 #[derive(Debug, Default)]
 pub(crate) struct WakeEvent {
@@ -15,7 +15,7 @@ pub(crate) struct WakeEvent {
 }
 
 impl WakeEvent {
-    /// An event with no wake-up pending.
+    /// Returns an event with no wake-up pending.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -25,18 +25,18 @@ impl WakeEvent {
         self.parker.unpark();
     }
 
-    /// Tells the thread to end.
+    /// Makes the thread end.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.parker.unpark();
     }
 
-    /// Whether the thread is to end.
+    /// Returns whether the thread must end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Sleeps for so long, however often the thread is woken, unless it is to end.
+    /// Parks for the whole `time`, however often the thread is woken, unless the thread must end.
     pub(crate) fn wait_out(&self, time: Duration) {
         let begun = Instant::now();
         while !self.is_stopped()
@@ -46,7 +46,7 @@ impl WakeEvent {
         }
     }
 
-    /// Sleeps until the thread is woken, no longer than `timeout` if there is one.
+    /// Parks until the thread is woken, for at most `timeout` if there is one.
     pub(crate) fn wait(&self, timeout: Option<Duration>) {
         match timeout {
             Some(timeout) => {

@@ -1,5 +1,5 @@
-//! The log archive: it has every segment before the log may lose it, whatever happens to either
-//! disk.
+//! The log archive: it contains every segment before the log may lose it, whatever happens to
+//! either disk.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -25,8 +25,8 @@ fn reopen(disk: &SimDisk, archive: &SimDisk) -> Result<Log, WalError> {
     Log::open(&arc(disk), &archiving(archive), DATABASE, None)
 }
 
-/// Inserts and hardens records `numbers`; each takes some 10 KB, so that seven fill a segment. Asks
-/// for the log to start at the last of them.
+/// Inserts and hardens records `numbers`. Each takes about 10 KB, so that seven fill a segment.
+/// Then requests that the log start at the last of them.
 fn fill(wal: &Log, numbers: std::ops::Range<u64>) -> Result<(), WalError> {
     for number in numbers {
         let reserve = || wal.reserve(record_bytes(10_000));
@@ -53,7 +53,7 @@ fn until(what: &str, is_done: impl Fn() -> bool) {
     }
 }
 
-/// Reads the archive from the first record on; returns how many whole ones it has and where they
+/// Reads the archive from the first record on; returns the number of whole records and where they
 /// end.
 fn records_in(archive: &SimDisk) -> (u64, Lsn) {
     let reader = match reader(archive, Some(DATABASE)) {
@@ -75,7 +75,7 @@ fn records_in(archive: &SimDisk) -> (u64, Lsn) {
     (number, position)
 }
 
-/// The archive has all segments that the log does not.
+/// Checks that the archive has all segments that the log lacks.
 fn check_complete(archive: &SimDisk, wal: &Log) {
     records_in(archive);
     let data = (64 << 10) - 4096;
@@ -136,7 +136,8 @@ fn a_log_in_persistent_memory_is_archived_too() {
     }
 }
 
-/// The log keeps everything while the archive cannot be written, up to its limit, and says so.
+/// While the archive cannot be written, the log keeps everything, up to its limit, and reports the
+/// reason.
 #[test]
 fn an_archive_that_cannot_be_written_holds_recycling_back() {
     let broken: [fn(&SimDisk); 2] = [
@@ -165,7 +166,7 @@ fn an_archive_that_cannot_be_written_holds_recycling_back() {
         assert!(wal.archive_failure().is_none());
         fill(&wal, number..number + 30).unwrap();
         check_complete(&archive, &wal);
-        // What had failed midway has left nothing.
+        // The copies that failed midway have left no files.
         until("the last copy", || archive.file_names().iter().all(|name| !name.ends_with(".copy")));
     }
 }
@@ -210,7 +211,7 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     let other = Log::create(&arc(&SimDisk::new(3)), &archiving(&archive), *b"another database");
     assert!(refusal(other).contains("another database"));
 
-    // One that has been used by two at a time.
+    // An archive that two databases have used.
     let wal = reopen(&disk, &archive).unwrap();
     assert!(matches!(reopen(&early.0.image(), &archive), Err(WalError::Disk(_))));
     fill(&wal, 30..60).unwrap();
@@ -218,7 +219,7 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     wal.close().unwrap();
     drop(wal);
 
-    // Put back from a copy: the archive is ahead, or another history's.
+    // Put back from a copy: the archive is ahead, or belongs to another history.
     assert!(refusal(reopen(&early.0.image(), &archive)).contains("earlier state"));
     let back = early.0.image();
     let wal = open(&back, InsertDesign::Hybrid).unwrap();
@@ -243,7 +244,7 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     assert!(first.is_some_and(|name| *name > *"log/0000000000000005.log"));
 }
 
-/// Cuts the power of both at an operation of one of them.
+/// Cuts the power of both disks at an operation of one of them.
 fn crash(at: u64, of_archive: bool, choice: &CrashChoice) -> bool {
     let (disk, archive) = (SimDisk::new(at), SimDisk::new(at + 1));
     if of_archive {

@@ -1,5 +1,5 @@
-//! The archive of several logs: it has nothing that a crash may have recovery cut off, and with a
-//! backup it makes the logs again.
+//! The archive of several logs: it contains nothing that recovery may cut off after a crash, and
+//! with a backup it restores the logs.
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 mod common;
@@ -33,7 +33,8 @@ fn until(what: &str, is_done: impl Fn() -> bool) {
     }
 }
 
-/// Inserts so many records of 10 KB into a log, the last a synchronization, which it waits for.
+/// Inserts this number of records of 10 KB into a log. The last is a sync record, for which it
+/// waits.
 fn fill(logs: &Log, log: u16, records: u64) -> Result<Gsn> {
     for number in 1..=records {
         let bytes = logs.record_bytes(10_000);
@@ -56,7 +57,8 @@ fn fill(logs: &Log, log: u16, records: u64) -> Result<Gsn> {
     Ok(Gsn::ZERO)
 }
 
-/// Segments of each log in the archive: from the first to behind the last, all of them.
+/// Returns for each log the number behind the last segment in the archive; all segments from the
+/// first are present.
 fn archived(archive: &SimDisk) -> Vec<u64> {
     (0..COUNT)
         .map(|log| match LogReader::open(archive, LogId::new(log), Some((DATABASE, COUNT))) {
@@ -70,7 +72,7 @@ fn archived(archive: &SimDisk) -> Vec<u64> {
         .collect()
 }
 
-/// What has been backed up of logs, and what is known of that.
+/// A backup of the logs, and what is known about it.
 struct Backup {
     disk: SimDisk,
     ends: Vec<Lsn>,
@@ -106,7 +108,7 @@ impl Backup {
         (0..COUNT).map(|log| LogChain::open(&pieces, DATABASE, part(log))).collect()
     }
 
-    /// Makes other logs of it; returns up to which GSN they go.
+    /// Restores the backup into other logs; returns them and the GSN up to which they reach.
     fn restore(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>, known: Gsn) -> (Log, Gsn) {
         let chains = self.chains(archive, log);
         let complete = complete_up_to(&chains, known.max(self.complete), |_| {}).unwrap();
@@ -154,7 +156,7 @@ fn every_log_is_archived_and_goes_on_after_reopening() {
         Log::find(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(archive) }, DATABASE, &known, None)
             .and_then(|found| found.open())
     };
-    // Without a segment of one of them, and one that is another database's.
+    // Without a segment of one log, and with a segment of another database.
     let gap = archive.image();
     (4..first[1]).for_each(|number| gap.remove(&format!("log1/{number:016x}.log")).unwrap());
     let refused = reopen(&gap).unwrap_err();
@@ -180,7 +182,7 @@ fn every_log_is_archived_and_goes_on_after_reopening() {
     assert!(first.iter().zip(&second).all(|(first, second)| second >= &(first + 2)), "{first:?} {second:?}");
 }
 
-/// A disk on which the files of the first log are not written as long as the gate is closed.
+/// A disk that does not write the files of the first log while the gate is closed.
 #[derive(Clone, Debug)]
 struct Gated {
     inner: SimDisk,
@@ -201,7 +203,7 @@ impl Gated {
     }
 }
 
-/// Whatever happens, nobody is left waiting.
+/// Opens the gate at the end, so that no thread is left waiting whatever happens.
 struct OpenAtLast(Gated);
 
 impl Drop for OpenAtLast {
@@ -291,8 +293,8 @@ impl File for GatedFile {
     }
 }
 
-/// One log is written, and another is not, which the first one depends on: nothing of the first one
-/// gets to the archive.
+/// One log is written, and it depends on another log that is not: nothing of the first one gets to
+/// the archive.
 #[test]
 fn a_segment_is_not_archived_before_all_logs_are_complete() {
     for is_failing in [false, true] {
@@ -312,7 +314,7 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
         let _open = OpenAtLast(gated.clone());
         let lost = logs.insert(LogId::ZERO, record(1, &[1; 100]));
         let payload = payload(1, 10_000);
-        // More than its buffer holds: it is flushed.
+        // More than the buffer holds, so it is flushed.
         for _ in 0..20 {
             logs.insert(LogId::new(1), NewRecord { after: lost.gsn, ..record(2, &payload) });
         }
@@ -330,7 +332,7 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
         found.open().unwrap().close().unwrap();
 
         if is_failing {
-            // Nobody waits for ever.
+            // No thread waits for ever.
             disk.fail_at(disk.operations(), Fault::Eio, true);
             gated.close(false);
             logs.await_archive();
@@ -350,8 +352,8 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
     }
 }
 
-/// The logs keep everything while the archive cannot be written, up to their limit, and do not grow
-/// by trying.
+/// While the archive cannot be written, the logs keep everything, up to their limit, and do not
+/// grow by trying.
 #[test]
 fn an_archive_that_cannot_be_written_holds_recycling_back() {
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
@@ -383,7 +385,7 @@ fn an_archive_that_cannot_be_written_holds_recycling_back() {
     logs.close().unwrap();
 }
 
-/// Logs that have not moved since the backup do not hold the archive back.
+/// Logs that have not moved since the backup do not delay the archive.
 #[test]
 fn quiet_logs_do_not_hold_the_archive_back() {
     for _ in 0..10 {
@@ -401,8 +403,8 @@ fn quiet_logs_do_not_hold_the_archive_back() {
         }
         let last = fill(&logs, 2, 1).unwrap();
         if logs.stats().synchronizations > before + 101 {
-            // This thread has been held up, and the archive has inserted one into the first log,
-            // which is not quiet then.
+            // This thread has been held up, and the archive has inserted a sync record into the
+            // first log, which is not quiet then.
             continue;
         }
         let chains = backup.chains(Some(&archive), None);
@@ -432,8 +434,8 @@ fn burst(logs: &Log, history: &mut History, random: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// The power of logs and archive goes off somewhere; what there is then is opened, and restored,
-/// and both are the same.
+/// The power of logs and archive goes off at some point. The result is opened, and also restored
+/// from the backup, and both are the same.
 fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     let mut random = Rng::new(seed);
     let (world, archive) = (World::new(seed, domain, COUNT.into()), SimDisk::new(seed + 1));
@@ -487,7 +489,8 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
 
     let left = world.disk.image();
 
-    // As it was left: the logs have not been cut. The end of those that end in rings is not there.
+    // In the state after the crash, in which the logs have not been cut. With rings the end of the
+    // logs is missing.
     let uncut = domain.is_none().then(|| backup.restore(Some(&archive), Some(&world.disk), Gsn::ZERO));
     let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
     let options = world.options(&base(&archive));
@@ -500,7 +503,7 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
         assert_eq!(end, complete, "{what}");
         check(&restored, &mut history.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
     }
-    // What has been cut off is forgotten.
+    // The history forgets what has been cut off.
     history.changes.retain(|change| change.0 <= complete);
     history.page_gsns.iter_mut().for_each(|gsn| *gsn = Gsn::ZERO);
     history.versions.iter_mut().for_each(|version| *version = 0);
@@ -517,8 +520,8 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     logs.close().unwrap();
     drop(logs);
     if domain.is_none() {
-        // Logs as the crash left them, and an archive that has gone on since: together they may be
-        // no history at all.
+        // Logs as the crash left them, and an archive that has continued since: together they may
+        // not form a history at all.
         match backup.try_chains(Some(&archive), Some(&left)) {
             Err(WalError::OlderLogs { than: "archive", .. }) => *refused += 1,
             Err(error) => panic!("{what}: {error}"),
@@ -533,7 +536,8 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     }
     history.acknowledged = last.gsn;
     let (restored, end) = backup.restore(Some(&archive), Some(&world.disk), cut.unwrap_or_default());
-    // Logs that are hardened together see to another one when they are closed.
+    // Logs that are hardened in shared commit rounds insert another sync record when they are
+    // closed.
     assert!(end == last.gsn || domain.is_some() && end > last.gsn, "{what}: {end}, {last:?}");
     check(&restored, &mut history.clone()).unwrap_or_else(|error| panic!("{what}, at the end: {error}"));
     let (restored, end) = backup.restore(Some(&only_archive), None, Gsn::ZERO);

@@ -1,4 +1,4 @@
-//! One thread, no failures: what is inserted and hardened is there again.
+//! One thread, no failures: what is inserted and hardened can be read again.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -93,8 +93,8 @@ fn large_records_with_a_large_ring() {
     }
 }
 
-/// Who seals is nothing that a log shows: flushes in the middle of a block, over several blocks,
-/// and of a block that is written again leave the same bytes either way.
+/// A log does not show which thread sealed its records: flushes in the middle of a block, over
+/// several blocks, and of a block that is written again leave the same bytes either way.
 #[test]
 fn logs_are_the_same_whoever_seals_them() {
     for design in InsertDesign::ALL {
@@ -102,7 +102,7 @@ fn logs_are_the_same_whoever_seals_them() {
             let disk = SimDisk::new(1);
             let options = WalOptions { sealing, ..options(design) };
             let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
-            // Wait after each, so that each flush covers the same records: a record tells how far
+            // Wait after each, so that each flush covers the same records: a record states how far
             // the log was durable.
             for number in 0..150 {
                 let inserted = insert(&wal, number, number as usize * 37 % 2000);
@@ -120,7 +120,7 @@ fn logs_are_the_same_whoever_seals_them() {
                     bytes.to_vec()
                 })
                 .collect();
-            // And either goes on with what the other has begun.
+            // Each also continues what the other has begun.
             let other = if sealing == Sealing::AtFlush { Sealing::AtInsertion } else { Sealing::AtFlush };
             let wal = Log::open(&arc(&disk), &WalOptions { sealing: other, ..options }, DATABASE, None).unwrap();
             insert(&wal, 150, 100);
@@ -170,7 +170,7 @@ fn requests_are_served_by_the_daemon() {
     }
 }
 
-/// A log whose records nobody waits for once stayed unflushed, because only a record that crossed a
+/// A log for whose records no thread waited once stayed unflushed: only a record that crossed a
 /// multiple of the limit woke the daemon, and too little was unflushed at that moment.
 #[test]
 fn the_byte_limit_flushes_though_nobody_waits() {
@@ -182,8 +182,8 @@ fn the_byte_limit_flushes_though_nobody_waits() {
         options.group_commit = GroupCommit { transactions: 1_000_000, bytes, time };
         let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         for round in 0..10 {
-            // The daemon has gone to sleep, with nothing to do, and what it sees when it starts is
-            // not what wakes it.
+            // The daemon has parked, with nothing to do, so its check at the start does not cause
+            // the flush.
             std::thread::sleep(Duration::from_millis(5));
             let durable = wal.durable();
             let len = 100 + 100 * round;
@@ -265,18 +265,18 @@ fn functions_are_called_when_a_record_is_hardened() {
             let call = move |outcome: duramen_wal::Result<()>| {
                 sender.send((number, outcome.is_ok() && reader.is_hardened(inserted.gsn))).unwrap();
                 if number % 7 == 3 {
-                    // A panic harms nobody else, not even one that goes on.
+                    // A panic does not affect other threads, not even a panic whose payload panics.
                     std::panic::panic_any(PanicsWhenDropped);
                 }
             };
-            // If the record is hardened by now, this thread calls.
+            // If the record is already hardened, this thread makes the call.
             let called = catch_unwind(AssertUnwindSafe(|| hardened.on_ready(call)));
             called.unwrap_or_else(std::mem::forget);
         }
         let mut called: Vec<_> = (0..50).map(|_| outcomes.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
         called.sort_unstable();
         assert_eq!(called, (0..50).map(|number| (number, true)).collect::<Vec<_>>());
-        // The last user of the log may be a function that it calls.
+        // The last user of the log may be a function that the log calls.
         let inserted = insert(&wal, 50, 10);
         let hardened = wal.harden(inserted.gsn, None);
         let last = sender.clone();
@@ -285,7 +285,7 @@ fn functions_are_called_when_a_record_is_hardened() {
             last.send((50, outcome.is_ok())).unwrap();
         });
         assert_eq!(outcomes.recv_timeout(Duration::from_secs(60)), Ok((50, true)));
-        // After the end, and in vain.
+        // After the end, and without effect.
         let wal = open(&disk, design).unwrap();
         wal.close().unwrap();
         let late = wal.harden(insert(&wal, 51, 10).gsn, None);
@@ -295,7 +295,7 @@ fn functions_are_called_when_a_record_is_hardened() {
     }
 }
 
-/// A spare that an interrupted creation has left has the name of a segment that is still to come.
+/// A spare that an interrupted creation has left has the name of a future segment.
 #[test]
 fn a_spare_left_by_an_interrupted_creation_is_used_once() {
     for design in InsertDesign::ALL {
@@ -315,7 +315,7 @@ fn a_spare_left_by_an_interrupted_creation_is_used_once() {
                 let inserted = insert(&wal, number, 4000);
                 wal.unreserve(4200);
                 wal.wait_hardened(inserted.gsn, None).unwrap();
-                // At first the segments are recycled so soon that one of the spares is left over,
+                // At first the segments are recycled so soon that one of the spares is left over;
                 // then all spares are used up.
                 if number < 16 * (left + 3) {
                     wal.recycle_to(inserted.lsn).unwrap();
@@ -355,7 +355,7 @@ fn recycling_moves_the_start_and_reuses_segments() {
         assert_eq!(wal.start(), start);
         let found: Vec<Lsn> = read_all(&wal, start).unwrap().iter().map(|record| record.lsn).collect();
         assert_eq!(found, kept);
-        // Nothing needed any more: the log may start at its end.
+        // Nothing is needed any more: the log may start at its end.
         wal.recycle_to(wal.durable()).unwrap();
         assert_eq!(wal.start(), wal.end());
         assert!(matches!(wal.recycle_to(wal.end().advance(8)), Err(WalError::OutOfRange { .. })));
@@ -476,8 +476,8 @@ fn invalid_options_are_refused() {
     assert!("fastest".parse::<InsertDesign>().unwrap_err().to_string().contains("fastest"));
 }
 
-/// What a backup had kept was recycled at the next checkpoint only; one backup after the other kept
-/// the log that the first had found.
+/// The log that a backup had kept was recycled only at the next checkpoint; each backup kept the
+/// log that the one before it had kept.
 #[test]
 fn what_a_hold_has_kept_is_recycled_when_it_is_let_go() {
     let disk = SimDisk::new(1);

@@ -1,4 +1,4 @@
-//! Copies of an open log, logs put together from pieces, and other databases' logs made of them.
+//! Copies of an open log, logs assembled from pieces, and other databases' logs made of them.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -12,12 +12,12 @@ use duramen_wal::{
 
 const OTHER: [u8; 16] = *b"restored databas";
 
-/// A log with a backup taken in the middle, archived or not.
+/// A log of which a backup was taken in the middle, archived or not.
 struct World {
     disk: SimDisk,
     archive: SimDisk,
     backup: SimDisk,
-    /// Of the backup.
+    /// The start of the backup.
     start: Lsn,
     end: Lsn,
     /// All records, from the first on.
@@ -82,7 +82,7 @@ impl World {
         let expected: Vec<Record> =
             self.records.iter().filter(|record| record.lsn >= self.start && record.lsn < cut).cloned().collect();
         assert_eq!(read_all(&wal, wal.start()).unwrap(), expected);
-        // It can go on.
+        // The new log can continue.
         let inserted = insert(&wal, 1000, 12_000);
         assert_eq!(inserted.lsn, cut);
         wal.wait_hardened(inserted.gsn, None).unwrap();
@@ -144,11 +144,11 @@ fn a_gap_is_found_and_named() {
         let cut = world.chain(true, false).unwrap().find_cut(|_| false).unwrap();
         assert_eq!(cut.gap, Some(missing));
         assert!(cut.at >= world.end);
-        // The log still has it.
+        // The log still contains it.
         let cut = world.chain(true, true).unwrap().find_cut(|_| false).unwrap();
         assert_eq!((cut.gap, cut.at), (None, world.records.last().unwrap().end));
     }
-    // Of what the backup must have itself.
+    // Records that the backup itself must contain.
     let backup = world.backup.image();
     backup.remove(&name(of_end - 1)).unwrap();
     let world = World { backup, archive: SimDisk::new(1), disk: SimDisk::new(1), records: Vec::new(), ..world };

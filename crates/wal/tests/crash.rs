@@ -1,5 +1,6 @@
-//! Power cuts at every operation, with all sorts of un-synced writes kept: the reopened log holds,
-//! from some record on, a prefix of what was inserted, and in it all that was hardened.
+//! Power cuts at every operation, with all kinds of un-synced writes kept. From some record on, the
+//! reopened log contains a prefix of what was inserted, and the prefix contains everything
+//! hardened.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -13,14 +14,14 @@ fn crash_options(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 1, max_bytes: 512 << 10, ..options(design) }
 }
 
-/// Opens or creates the log without the keeper thread, so that operations are numbered the same
-/// each time.
+/// Opens or creates the log without the segment preallocator, so that operations are numbered the
+/// same each time.
 fn single_threaded(design: InsertDesign) -> WalOptions {
     WalOptions { spare_segments: 0, ..crash_options(design) }
 }
 
-/// Crashes a workload of `steps` steps at those operations, reopens what each choice leaves, and
-/// goes on a little.
+/// Crashes a workload of `steps` steps at these operations, reopens what each choice leaves, and
+/// continues for a while.
 fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: Stride) {
     let disk = SimDisk::new(seed);
     let mut history = History::default();
@@ -32,7 +33,7 @@ fn crash_everywhere(options: &WalOptions, seed: u64, steps: u64, stride: Stride)
         disk.crash_at(crash_at);
         let mut history = History::default();
         if work(&disk, options, &mut history, seed, steps).is_ok() {
-            // The keeper thread had less to do than the first time.
+            // The segment preallocator had less to do than the first time.
             assert!(options.spare_segments > 0);
             disk.crash();
         }
@@ -77,7 +78,7 @@ fn with_recycled_segments_and_the_keeper_thread() {
     }
 }
 
-/// Crashes, reopens with a crash at each operation of the reopening, and again.
+/// Crashes, reopens with a crash at each operation of the reopening, and reopens again.
 #[test]
 fn during_recovery() {
     for design in InsertDesign::ALL {
@@ -86,7 +87,7 @@ fn during_recovery() {
             let disk = SimDisk::new(seed);
             let mut history = History::default();
             work(&disk, &options, &mut history, seed, 40).unwrap();
-            // Un-flushed work, cut in the middle of its flush.
+            // Unflushed work, cut in the middle of its flush.
             let disk = disk.image();
             disk.crash_at(disk.operations() + 25 + seed);
             let mut steps = Rng::new(seed);
@@ -136,8 +137,8 @@ fn many_lives() {
     }
 }
 
-/// A write or sync that fails without a power cut: the log stops, and reopening it recovers what
-/// was hardened, in a way that a power cut right afterwards cannot undo.
+/// A write or sync fails without a power cut: the log stops, and reopening it recovers what was
+/// hardened, in a way that a power cut right afterwards cannot undo.
 #[test]
 fn failed_writes_and_syncs() {
     for design in InsertDesign::ALL {

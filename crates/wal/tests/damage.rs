@@ -1,4 +1,4 @@
-//! Damage that no crash explains, and disks that refuse.
+//! Damage that no crash explains, and disks that refuse operations.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -10,7 +10,7 @@ use duramen_io::{CrashChoice, Disk, Fault, SimDisk};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{FIRST_LSN, InsertDesign, Inserted, Log, WalError, WalOptions};
 
-/// A log of `count` records, each hardened by itself.
+/// Makes a log of `count` records, each hardened separately.
 fn hardened_log(disk: &SimDisk, design: InsertDesign, count: u64, size: usize) -> Vec<Inserted> {
     let wal = create(disk, design);
     let inserted = (0..count).map(|number| {
@@ -21,7 +21,7 @@ fn hardened_log(disk: &SimDisk, design: InsertDesign, count: u64, size: usize) -
     inserted.collect()
 }
 
-/// Name and byte offset of an LSN in a log of 64 KiB segments.
+/// Returns the file name and byte offset of an LSN in a log of 64 KiB segments.
 fn place(lsn: Lsn) -> (String, u64) {
     let data = (64 << 10) - 4096;
     let offset = lsn.get() - FIRST_LSN.get();
@@ -60,13 +60,13 @@ fn a_flipped_bit_in_the_middle_is_damage() {
     }
 }
 
-/// Destroys all records between the end and as far as a flush can have reached: only those behind
-/// tell that the log went on.
+/// Destroys all records between the end and the furthest position that a flush can have reached:
+/// only the records behind show that the log continued.
 #[test]
 fn records_beyond_the_reach_of_a_flush_are_damage() {
     let design = InsertDesign::Mutex;
     // In the window's last segment; at the start of the segment behind, with a window that ends
-    // there; one segment on.
+    // there; one segment further.
     for (count, end, window) in [(25, 5, 21), (35, 14, 30), (50, 14, 45)] {
         let disk = SimDisk::new(1);
         let inserted = hardened_log(&disk, design, count, 4048);
@@ -160,7 +160,7 @@ fn a_torn_tail_is_the_end() {
         disk.flip_bit(&name, offset, 0);
         let wal = open(&disk, design).unwrap();
         assert_eq!(wal.end(), last.lsn);
-        // What takes its place is not confused with it.
+        // The record that takes its place is not confused with it.
         insert(&wal, 77, 1500);
         wal.close().unwrap();
         let wal = open(&disk, design).unwrap();
@@ -169,8 +169,8 @@ fn a_torn_tail_is_the_end() {
 }
 
 /// A flush of many records of which only some reached the disk leaves valid records behind the
-/// hole. When as many bytes are inserted again as the hole had, what comes next must not be the old
-/// records.
+/// hole. When as many bytes are inserted again as the hole had, the next records must not be the
+/// old ones.
 #[test]
 fn records_behind_a_hole_do_not_come_back() {
     for design in InsertDesign::ALL {
@@ -195,9 +195,9 @@ fn records_behind_a_hole_do_not_come_back() {
     }
 }
 
-/// The zeros written by an opening whose sync failed can be read, but they are not on the medium:
-/// the next opening must write them again, or the records behind the hole come back with the next
-/// power cut.
+/// The zeros that an opening wrote before its sync failed can be read, but they are not on the
+/// medium: the next opening must write them again, or the records behind the hole return with the
+/// next power cut.
 #[test]
 fn records_behind_a_hole_do_not_come_back_after_a_failed_erasure() {
     let design = InsertDesign::Mutex;
@@ -275,7 +275,7 @@ fn a_full_disk_fails_reservations_only() {
         assert!(wal.failure().is_none());
         assert_eq!(disk.file_names().iter().filter(|name| name.ends_with(".spare")).count(), 0);
         assert!(matches!(wal.reserve(2000), Err(WalError::Full { .. })));
-        // There is still room in the last segment for something small.
+        // The last segment still has room for a small record.
         let inserted = insert(&wal, number, 10);
         wal.wait_hardened(inserted.gsn, None).unwrap();
         disk.set_capacity(1 << 30);
@@ -370,7 +370,7 @@ fn a_reservation_is_worth_its_bytes() {
         let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         wal.reserve(200 << 10).unwrap();
         assert!(matches!(wal.reserve(100 << 10), Err(WalError::Full { .. })));
-        // The disk is full from here on, but the space has been set aside.
+        // The disk is full from here on, but the space has been reserved.
         disk.set_capacity(0);
         let mut last = Gsn::ZERO;
         for number in 0..20 {

@@ -1,5 +1,5 @@
-//! Several logs as one: time orders what depends on each other, and whatever a crash leaves is cut
-//! where nothing is missing.
+//! Several logs as one: GSNs order records that depend on each other, and whatever a crash leaves
+//! is cut at a point where nothing is missing.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -46,9 +46,9 @@ fn at_every_operation_of_rings() {
     assert!(cuts > if is_long() { 50 } else { 10 }, "logs had to be cut {cuts} times only");
 }
 
-/// One log has de-staged what depends on a record that the other one has lost: it is cut before
-/// what its ring begins with, in the same block or in another. The power goes off at each operation
-/// of the disk and the memories while that is done.
+/// One log has de-staged what depends on a record that the other one has lost: it is cut before the
+/// beginning of its ring, in the same block or in another. The power goes off at each operation of
+/// the disk and the memories while the logs are cut.
 #[test]
 fn a_log_is_cut_before_what_its_ring_begins_with() {
     cut_before_ring(1, 100);
@@ -141,7 +141,7 @@ fn one_log_is_the_same_code() {
     assert_eq!(records.iter().filter(|record| record.kind == 1).count(), 100);
 }
 
-/// Threads that hand a few pages round between the logs.
+/// Threads that pass a few pages round between the logs.
 #[test]
 fn threads_keep_every_log_and_every_page_in_order() {
     for design in DESIGNS {
@@ -193,7 +193,7 @@ fn threads_keep_every_log_and_every_page_in_order() {
     }
 }
 
-/// A reader that is told of a commit by its GSN alone has it, and all logs, hardened.
+/// A reader that learns of a commit only by its GSN finds the commit hardened, in all logs.
 #[test]
 fn whoever_saw_a_commit_can_wait_for_it() {
     for domain in [None].into_iter().chain(DOMAINS.map(Some)) {
@@ -214,8 +214,8 @@ fn whoever_saw_a_commit_can_wait_for_it() {
     }
 }
 
-/// Locks are let go behind a commit: wherever the logs are cut, what others do then is not there
-/// without it.
+/// Locks are released before their commit is hardened: wherever the logs are cut, later work of
+/// other transactions is not present without that commit.
 #[test]
 fn what_follows_a_commit_comes_later_in_every_log() {
     for domain in [None].into_iter().chain(DOMAINS.map(Some)) {
@@ -231,8 +231,8 @@ fn what_follows_a_commit_comes_later_in_every_log() {
     }
 }
 
-/// A request that nobody looks after is seen to, and a thread that sleeps with something that is
-/// not durable is drained once.
+/// A request for which no thread waits is completed, and a thread that sleeps with undurable
+/// insertions is drained once.
 #[test]
 fn a_request_is_seen_to_though_nobody_waits_and_a_thread_sleeps() {
     let world = World::new(1, Some(Domain::VolatileCache), 2);
@@ -265,7 +265,8 @@ fn two_logs(disk: &SimDisk) -> (Log, WalOptions) {
     (Log::create(&disk_of(disk), &WalOptions { logs: 2, ..options.clone() }, DATABASE).unwrap(), options)
 }
 
-/// Hardens a change in log 0 and, after it, changes in both, of which only log 1 gets to the disk.
+/// Hardens a change in log 0 and then inserts changes in both, of which only log 1's gets to the
+/// disk.
 #[test]
 fn what_depends_on_a_lost_record_is_cut_off() {
     let disk = SimDisk::new(1);
@@ -278,11 +279,11 @@ fn what_depends_on_a_lost_record_is_cut_off() {
     let lost = insert(0, commit.gsn);
     let dependent = insert(1, lost.gsn);
     let unlucky = logs.insert_synchronized(LogId::new(1), NewRecord { after: dependent.gsn, ..record(1, &[]) }, None);
-    // Log 1 alone gets hardened: what a commit would look like that waits for its own log only.
+    // Only log 1 gets hardened: the state after a commit that waits only for its own log.
     let Extent { start, end, .. } = logs.extents()[1];
     assert!(start < end);
     logs.harden(unlucky.gsn, None).wait().unwrap();
-    // The disk forgets what log 0 has got since.
+    // The disk drops what log 0 has received since.
     let image = disk.crash_image(&CrashChoice::Everything);
     let segment = "log/0000000000000000.log";
     let offset = 4096 + (lost.lsn.get() - FIRST_LSN.get());
@@ -312,7 +313,7 @@ fn options_that_cannot_work_are_refused() {
     }
 }
 
-/// A log of three cannot stand in for one of two, nor one for another.
+/// A log of three cannot replace one of two, and one log cannot replace another.
 #[test]
 fn logs_know_each_other() {
     let disk = SimDisk::new(1);

@@ -1,4 +1,4 @@
-//! Logs whose buffer is a ring in persistent memory: what they keep, and what they refuse.
+//! Logs whose buffer is a ring in persistent memory: what they preserve, and what they refuse.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -176,8 +176,8 @@ fn many_lives() {
     }
 }
 
-/// Threads insert and commit side by side until the power goes off: whatever any of them has been
-/// told to be hardened is found again, whichever of the words that are not sure have survived.
+/// Threads insert and commit in parallel until the power goes off. Everything reported to any of
+/// them as hardened is found again, whichever of the unsure words have survived.
 #[test]
 fn no_acknowledged_record_is_lost() {
     let mut acknowledged_in_all = 0;
@@ -255,7 +255,7 @@ fn stragglers_are_drained() {
     }
 }
 
-/// Opening made a segment out of the file of a spare and looked for the spare afterwards.
+/// Opening made a segment out of the file of a spare and then searched for the spare.
 #[test]
 fn a_spare_becomes_a_segment_when_the_ring_is_brought_to_the_segments() {
     use duramen_io::{Disk, OpenMode};
@@ -316,7 +316,7 @@ fn the_device_may_change_when_the_log_is_closed() {
     add(&open_in(&world, InsertDesign::Hybrid).unwrap(), true);
     add(&open(&world.disk, InsertDesign::Hybrid).unwrap(), false);
     add(&open_in(&world, InsertDesign::Reserved).unwrap(), true);
-    // Another ring will do now.
+    // Another ring is now accepted.
     let other = World { disk: world.disk.clone(), memories: vec![SimMemory::new(REGION, domain())] };
     add(&open_in(&other, InsertDesign::Hybrid).unwrap(), false);
     let first = open_in(&world, InsertDesign::Hybrid).unwrap_err();

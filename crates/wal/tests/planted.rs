@@ -22,16 +22,16 @@ use duramen_wal::{
     Archive, FIRST_LSN, InsertDesign, Log, LogDevice, LogReader, NewRecord, NvmOptions, WalError, WalOptions,
 };
 
-/// The switch is global, so one test at a time.
+/// The switch is global, so only one test runs at a time.
 static SWITCH: Mutex<()> = Mutex::new(());
 
 fn with(bug: Option<Bug>) -> (Option<Planted>, MutexGuard<'static, ()>) {
-    // Dropped in this order: the bug is gone before the next test may go on.
+    // Dropped in this order: the bug is removed before the next test may run.
     let turn = SWITCH.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     (bug.map(plant), turn)
 }
 
-/// Inserts and hardens, cuts the power, and says whether what was acknowledged is there.
+/// Inserts and hardens, cuts the power, and returns whether what was acknowledged is present.
 fn keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let disk = SimDisk::new(1);
@@ -58,7 +58,7 @@ fn losing_acknowledged_records_is_noticed() {
     }
 }
 
-/// As [`keeps_what_it_acknowledges`], with a ring in persistent memory.
+/// Does the same as [`keeps_what_it_acknowledges`], with a ring in persistent memory.
 fn ring_keeps_what_it_acknowledges(bug: Option<Bug>, domain: Domain) -> bool {
     let _planted = with(bug);
     let disk = SimDisk::new(1);
@@ -84,8 +84,8 @@ fn a_forgotten_fence_is_noticed() {
 }
 
 /// Two threads share a ring whose platform has volatile caches, and the power goes off after one
-/// has committed; says whether what was acknowledged is there. The other one has inserted and
-/// sleeps.
+/// has committed. Returns whether what was acknowledged is present. The other thread has inserted
+/// and sleeps.
 fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let disk = SimDisk::new(1);
@@ -95,7 +95,7 @@ fn shared_ring_keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
         WalOptions { device: LogDevice::Nvm(nvm), ..options(InsertDesign::Hybrid) }
     };
     let wal = Log::create(&arc(&disk), &on(memory.clone()), DATABASE).unwrap();
-    // A thread that goes on living.
+    // A thread that stays alive.
     let (inserted, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let (end, images) = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -126,9 +126,9 @@ fn acknowledging_what_others_have_not_made_durable_is_noticed() {
     }
 }
 
-/// A thread commits in one of two logs what depends on a record that another thread has inserted
-/// into the other log before it went to sleep; the power goes off, and each memory keeps what it
-/// may. Says whether what was acknowledged is there.
+/// A thread commits in one of two logs a record that depends on another thread's record in the
+/// other log; that thread sleeps. The power goes off, and each memory keeps what it may keep.
+/// Returns whether what was acknowledged is present.
 fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let world = World::new(1, Some(Domain::VolatileCache), 2);
@@ -139,7 +139,7 @@ fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
         let sleeper = scope.spawn(|| {
             let first = logs.insert(LogId::new(1), record(1, &[7; 500]));
             if bug == Some(Bug::RingFenceDropped) {
-                // Or processors are drained for it.
+                // Otherwise processors are drained for it.
                 logs.before_blocking();
             }
             inserted.wait();
@@ -170,7 +170,7 @@ fn a_record_that_only_one_of_several_rings_has_is_noticed() {
     }
 }
 
-/// Recovers a torn flush and says whether all that is found is intact.
+/// Recovers a torn flush and returns whether all records found are intact.
 fn recovers_intact_records(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     (0..40).all(|seed| {
@@ -192,8 +192,8 @@ fn unchecked_checksums_are_noticed() {
     assert!(!recovers_intact_records(Some(Bug::IgnoreLogChecksum)));
 }
 
-/// Recycles below the oldest record that is still needed, and says whether that record is there
-/// afterwards.
+/// Recycles below the oldest record that is still needed, and returns whether that record is
+/// present afterwards.
 fn keeps_what_is_needed(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let disk = SimDisk::new(1);
@@ -235,8 +235,7 @@ fn holes_between_several_logs_are_noticed() {
     }
 }
 
-/// Fills segments, cuts the power, and says whether the archive has what the log does not have any
-/// more.
+/// Fills segments, cuts the power, and returns whether the archive has what the log no longer has.
 fn archive_keeps_what_is_recycled(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
@@ -256,7 +255,8 @@ fn archive_keeps_what_is_recycled(bug: Option<Bug>) -> bool {
     let Ok(reader) = reader(&archive, Some(DATABASE)) else { return false };
     let mut scanner = reader.scan(Some(FIRST_LSN)).unwrap();
     while scanner.next().unwrap().is_some() {}
-    // All segments below that of the log's start; the last record may go on in the next one.
+    // All segments below the segment of the log's start; the last record may continue in the next
+    // one.
     let data = (64 << 10) - 4096;
     let needed = FIRST_LSN.get() + (start.get() - FIRST_LSN.get()) / data * data;
     scanner.position().get() + record_bytes(10_000) > needed
@@ -270,8 +270,8 @@ fn an_archive_with_a_gap_is_noticed() {
     }
 }
 
-/// A log is written, and archived, that depends on a record of another, which is not; the power
-/// goes off. Says whether the logs can go on with their archive.
+/// A log is written and archived although it depends on a record of another log, which is not. The
+/// power goes off. Returns whether the logs can continue with their archive.
 fn archive_has_what_stays(bug: Option<Bug>) -> bool {
     let _planted = with(bug);
     let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));

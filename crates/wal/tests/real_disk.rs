@@ -36,7 +36,7 @@ fn threads_commit_recycle_and_reopen() {
         });
         let stats = wal.stats();
         assert_eq!((stats.records, stats.durable), (180, stats.end));
-        // The device was told, at least once for each flush.
+        // At least one sync for each flush.
         assert!(disk.counters().syncs - before.syncs >= stats.flushes);
         assert!(stats.start > FIRST_LSN);
         drop(wal);

@@ -1,6 +1,6 @@
-//! Many threads, over every insertion design: every record exactly once, intact, in the order of
-//! their LSNs, and each thread's in its order; with full buffers, records of all sizes, and a
-//! device that fails in the middle.
+//! Many threads, over every insertion design: every record exists exactly once, intact, in LSN
+//! order, and each thread's records are in its order; with full buffers, records of all sizes, and
+//! a device that fails in the middle.
 #![cfg(not(duramen_loom))]
 
 mod common;
@@ -13,11 +13,11 @@ use duramen_io::{Fault, SimDisk};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{FIRST_LSN, InsertDesign, Log, Sealing, WalError, WalOptions};
 
-/// Each thread's records carry its number in the upper bits of the transaction and count in the
-/// lower ones.
+/// Each thread's records carry the thread's number in the upper bits of the transaction and a count
+/// in the lower ones.
 const THREAD_SHIFT: u32 = 32;
 
-/// Checks the records of a whole log; returns how many of each thread there are.
+/// Checks the records of a whole log; returns the number of records of each thread.
 fn check(records: &[duramen_wal::Record], threads: u64) -> Vec<u64> {
     let mut next = vec![0; threads as usize];
     let mut position = FIRST_LSN;
@@ -94,7 +94,7 @@ fn a_ring_that_is_always_full() {
     }
 }
 
-/// From the smallest record, 48 bytes, to 1 MiB, which is as much as this ring admits; a record
+/// From the smallest record, 48 bytes, to 1 MiB, the largest that this ring allows. A large record
 /// then often finds the ring full, and small ones are next to large ones.
 #[test]
 fn from_the_smallest_record_to_a_mebibyte() {
@@ -109,7 +109,7 @@ fn from_the_smallest_record_to_a_mebibyte() {
     }
 }
 
-/// Few slots, many threads, and records that keep them: slots run out.
+/// Few slots, many threads, and records that occupy slots for long: slots run out.
 #[test]
 fn a_pool_that_is_used_up() {
     for design in InsertDesign::ALL {
@@ -119,10 +119,10 @@ fn a_pool_that_is_used_up() {
     }
 }
 
-/// The device fails while many threads insert, some of them waiting for room and some for their
-/// records to be durable: everyone gets to the end, nobody is told that a record is hardened that
-/// is not, and what was hardened is read back, each record once, in order, without a hole in any
-/// thread's sequence.
+/// The device fails while many threads insert. Some of them wait for room, and some for their
+/// records to be durable. Every thread finishes, no record is reported as hardened that is not, and
+/// what was hardened is read back, each record once, in order, without a hole in any thread's
+/// sequence.
 #[test]
 fn a_device_that_fails_in_the_middle() {
     const THREADS: u64 = 6;
@@ -132,7 +132,7 @@ fn a_device_that_fails_in_the_middle() {
             let options = roomy(design, 64 << 10);
             let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
             disk.fail_at(disk.operations() + fail_after, Fault::Eio, true);
-            // Of each thread, how many of its records it knows to be hardened.
+            // For each thread, how many of its records were reported as hardened.
             let hardened: Vec<u64> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..THREADS)
                     .map(|thread| {

@@ -12,6 +12,16 @@
 //! - A transaction is counted only after its commit was acknowledged; a retried one is counted
 //!   once, its failed attempts as aborts, and its latency runs from its first attempt.
 //! - Given a seed, each client draws the same inputs in every run.
+//!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `store` | the traits `Store`, `Connection`, `Transaction`, dispatched statically; `duramen` implements them, every engine must pass `conformance` |
+//! | `workload`, `selection` | what a workload is; workloads by name, and the audit of everything that a database holds |
+//! | `runner`, `agent`, `run_queue` | drives clients and measures; a thread that carries one client or many; clients that wait for a thread |
+//! | `population` | loads with many threads, in portions, resumable, with a marker row that states size and completeness |
+//! | `random` | distributions over rows |
+//! | `tpcb`, `tatp`, `tpcc`, `ycsb` | each with its rows' bytes (`row`), size (`scale`), population (`load`), transactions (`session`) and consistency conditions (`audit`); `tpcb::ledger` records what was acknowledged |
 
 mod agent;
 mod audit;

@@ -25,7 +25,7 @@ pub(super) struct RealFile {
     pub(super) disk: Arc<Shared>,
     pub(super) file: fs::File,
     pub(super) path: PathBuf,
-    /// Where it was opened, and by which name.
+    /// The directory in which it was opened, and its name there.
     pub(super) directory: Arc<fs::File>,
     pub(super) name: String,
     /// Whether this process has locked it.
@@ -67,7 +67,7 @@ impl RealFile {
         self.error(format!("write {bytes} bytes at offset {offset} of"), error).of_write()
     }
 
-    /// Writes and syncs in one system call, or in two where the system lacks the one.
+    /// Writes and syncs in one system call, or in two where the system lacks this call.
     fn write_now(&self, parts: &[&[u8]], offset: u64) -> std::io::Result<()> {
         let fd = self.file.as_fd();
         if self.disk.dsync.load(Ordering::Relaxed) {
@@ -78,7 +78,7 @@ impl RealFile {
         }
         sys::write_all(fd, parts, offset, Durability::Later)?;
         sys::sync_data(fd)?;
-        // Only now: had the plain write failed for the same reason, the flag would not have been
+        // Only now: if the plain write had failed for the same reason, the flag would not have been
         // the cause.
         self.disk.dsync.store(false, Ordering::Relaxed);
         Ok(())
@@ -88,8 +88,8 @@ impl RealFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Extends the file to `len` bytes, with zeros really written: overwriting a block that was
-    /// only reserved would cost a change of the file system's metadata at the next sync.
+    /// Extends the file to `len` bytes by writing zeros: overwriting a block that was only reserved
+    /// would cost a change of the file system's metadata at the next sync.
     fn extend_with_zeros(&self, len: u64) -> std::io::Result<()> {
         let old = self.length()?;
         match sys::reserve(self.file.as_fd(), len) {

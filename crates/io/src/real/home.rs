@@ -1,9 +1,9 @@
 //! The directory of a [`RealDisk`](super::RealDisk): handles of it and of its subdirectories, which
 //! stay open, and names in them.
 //!
-//! Every name is looked up in a handle. So when somebody moves the directory away and puts another
-//! one in its place, the disk goes on in the one that it was opened in, and touches nothing of the
-//! other. [`Home::verify`] tells.
+//! Every name is resolved relative to a handle. So if someone moves the directory away and puts
+//! another one in its place, the disk continues in the directory that it opened, and touches
+//! nothing in the other. [`Home::verify`] detects this.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -41,7 +41,7 @@ impl Place<'_> {
 }
 
 impl Home {
-    /// Opens `path`; makes it, durably, if it does not exist.
+    /// Opens `path`; creates it durably if it does not exist.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let named = path.display().to_string();
         if path.as_os_str().is_empty() {
@@ -56,7 +56,7 @@ impl Home {
         Ok(home)
     }
 
-    /// Where it was when it was opened.
+    /// Returns its path at the time of opening.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -65,12 +65,12 @@ impl Home {
         &self.handle
     }
 
-    /// Path of `name` (`""` is the directory itself), for messages.
+    /// Returns the path of `name` (`""` is the directory itself), for messages.
     pub(super) fn path_of(&self, name: &str) -> PathBuf {
         if name.is_empty() { self.path.clone() } else { self.path.join(name) }
     }
 
-    /// The directory `name`, open.
+    /// Returns the directory `name`, open.
     pub(super) fn directory(&self, name: &str) -> std::io::Result<Arc<File>> {
         if name.is_empty() {
             return Ok(Arc::clone(&self.handle));
@@ -84,7 +84,7 @@ impl Home {
         Ok(handle)
     }
 
-    /// Where `name` is looked up, to do `operation` with it.
+    /// Returns the directory in which `name` is resolved, for `operation`.
     pub(super) fn place<'n>(&self, operation: &str, name: &'n str) -> Result<Place<'n>> {
         let (directory, path) = (directory_of(name), self.path_of(name));
         let leaf = if directory.is_empty() { name } else { &name[directory.len() + 1..] };
@@ -105,7 +105,7 @@ impl Home {
                 Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENOTDIR) => {
                     Err(moved(&path, "it is not there any more"))
                 }
-                // Whoever has given up the right to look it up goes on.
+                // A process that has given up the right to resolve the path continues.
                 Err(_) => Ok(()),
             }
         };
@@ -118,7 +118,7 @@ impl Home {
     }
 }
 
-/// The error of a file or directory that has lost its name since it was opened.
+/// Makes the error of a file or directory that has lost its name since it was opened.
 pub(super) fn moved(path: &Path, what: &str) -> DiskError {
     let reason = format!(
         "{what}: somebody has moved or replaced it while it was open. What has been acknowledged is in the files that were \
@@ -127,7 +127,7 @@ pub(super) fn moved(path: &Path, what: &str) -> DiskError {
     DiskError::new("go on with", path.display().to_string(), reason, ErrorKind::NotFound)
 }
 
-/// The error of a directory whose name something else has.
+/// Makes the error of a directory whose name belongs to another kind of file.
 pub(super) fn not_a_directory(path: &Path) -> DiskError {
     let reason = match fs::read_link(path) {
         Ok(target) if !path.exists() => format!("it is a link that leads nowhere (to `{}`)", target.display()),
@@ -137,7 +137,7 @@ pub(super) fn not_a_directory(path: &Path) -> DiskError {
     DiskError::new("create the directory", path.display().to_string(), reason, ErrorKind::NotADirectory)
 }
 
-/// Makes `path` and what it lies in, each of them durable in its parent.
+/// Creates `path` and its parents, each of them durable in its parent.
 fn create_durably(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -149,7 +149,7 @@ fn create_durably(path: &Path) -> Result<()> {
     create_durably(parent)?;
     let fail = |error: &Error| DiskError::system("create the directory", path.display().to_string(), error);
     match fs::create_dir(path) {
-        // Somebody else may be opening the same home.
+        // Another process may be opening the same home.
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             return Err(not_a_directory(path));

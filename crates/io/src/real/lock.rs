@@ -1,9 +1,10 @@
-//! One opener at a time, by advisory locks.
+//! Admits one opener at a time, by advisory locks.
 //!
-//! Two of them are taken: of the directory itself, which nobody can remove from under its holder,
-//! and of the file `lock` in it, which has the holder's number and is what earlier versions of this
-//! program lock. Each lock belongs to an open file, so a second opener in this process is kept out,
-//! too, and the system releases it when the process ends, however it ends.
+//! There are two locks: one of the directory itself, which no process can remove while the lock is
+//! held, and one of the file `lock` in it, which contains the holder's process number and is what
+//! earlier versions of this program lock. Each lock belongs to an open file, so it also excludes a
+//! second opener in this process, and the system releases it when the process ends, however it
+//! ends.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Read, Write};
@@ -20,11 +21,11 @@ use crate::{DiskError, DiskLock, Result};
 /// Name of the lock file in the home. [`Disk::list`](crate::Disk::list) does not show it.
 pub(super) const LOCK_FILE: &str = "lock";
 
-/// Holds the locks. They belong to the open files, so a second opener in this process is kept out,
-/// too, and the system releases them when the process ends, however it ends. The file stays:
+/// Holds the locks. They belong to the open files, so they also exclude a second opener in this
+/// process, and the system releases them when the process ends, however it ends. The file stays:
 /// removing it would race with an opener that has opened it but not locked it yet. A forked child
-/// shares the open files: it leaves the locks alone, and does not keep them when the parent gives
-/// them up.
+/// shares the open files: it does not unlock them, and does not keep the locks when the parent
+/// releases them.
 struct Held {
     file: File,
     directory: File,
@@ -34,7 +35,7 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.process.is_current() {
-            // The number would mislead once nobody holds the lock. A failure is harmless: the
+            // The number would mislead when no process holds the lock. A failure is harmless: the
             // number is only a hint.
             let _ = self.file.set_len(0);
             sys::unlock(self.file.as_fd());
@@ -47,10 +48,10 @@ impl Drop for Held {
 pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
     let fail = |error: Error| DiskError::system("lock", home.path_of(LOCK_FILE).display().to_string(), &error);
     let handle = home.handle().as_fd();
-    // A handle of its own: the lock goes with it.
+    // A separate handle, with which the lock ends.
     let directory = names::open_directory(handle, ".").map_err(fail)?;
     if !try_lock(&directory).map_err(fail)? {
-        // Opened without being made: the holder's may have been removed.
+        // Opened without being created: the holder's file may have been removed.
         let named = names::open(handle, LOCK_FILE, libc::O_RDONLY, 0).ok().and_then(|file| number_in(&file));
         return Err(busy(home.path(), named.or_else(|| holder(&directory))));
     }
@@ -63,8 +64,8 @@ pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
     Ok(DiskLock::new(Held { file, directory, process: Process::current() }))
 }
 
-/// Takes the lock of an open file of a home for as long as it is open; false if another opener has
-/// it.
+/// Locks an open file of a home for as long as it is open; returns false if another opener has
+/// locked it.
 pub(super) fn try_lock(file: &File) -> std::io::Result<bool> {
     match sys::try_lock_exclusive(file.as_fd()) {
         Ok(()) => Ok(true),
@@ -73,7 +74,7 @@ pub(super) fn try_lock(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// The error of a second opener of what is at `path`.
+/// Makes the error of a second opener of `path`.
 pub(super) fn busy(path: &Path, holder: Option<u32>) -> DiskError {
     let reason = match holder {
         Some(pid) if pid == std::process::id() => "the database is already open in this process".to_owned(),
@@ -84,14 +85,14 @@ pub(super) fn busy(path: &Path, holder: Option<u32>) -> DiskError {
     DiskError::new("lock", path.display().to_string(), reason, ErrorKind::ResourceBusy)
 }
 
-/// The number that the holder has left in the lock file.
+/// Returns the number that the holder has left in the lock file.
 fn number_in(file: &File) -> Option<u32> {
     let mut text = String::new();
     file.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
-/// The process that has locked `file`, as far as the system tells.
+/// Returns the process that has locked `file`, if the system reports it.
 pub(super) fn holder(file: &File) -> Option<u32> {
     let id = names::identity(file).ok()?;
     holder_in(&fs::read_to_string("/proc/locks").ok()?, id)

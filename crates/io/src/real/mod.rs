@@ -1,12 +1,12 @@
 //! Files of the operating system, with direct I/O.
 //!
 //! Single transfers are `pread` and `pwritev`, durable writes `pwritev2` with `RWF_DSYNC` (one
-//! device command on disks that can write through their cache), batches go through `io_uring` where
-//! the kernel has it. Memory mapping is never used: its errors are signals and its write-back order
-//! is the kernel's.
+//! device command on disks that can write through their cache); batches go through `io_uring` where
+//! the kernel has it. This module never uses memory mapping: its errors are signals, and the kernel
+//! determines its write-back order.
 //!
-//! Names are looked up in handles of the directory and its subdirectories that stay open
-//! ([`home`]): what somebody puts in their place is never touched.
+//! Names are resolved relative to handles of the directory and its subdirectories that stay open
+//! ([`home`]): files that are put in their place are never touched.
 
 mod file;
 mod home;
@@ -36,7 +36,7 @@ use uring::RingPool;
 /// How batches of reads and writes are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
-    /// `io_uring` where the kernel has it, else system calls.
+    /// `io_uring` where the kernel has it, otherwise system calls.
     #[default]
     Auto,
     /// `io_uring`; opening the disk fails where the kernel does not have it.
@@ -70,15 +70,15 @@ pub struct RealDisk {
     shared: Arc<Shared>,
 }
 
-/// What the open files need.
+/// The state that the open files share.
 #[derive(Debug)]
 struct Shared {
     counters: Counters,
     rings: Option<RingPool>,
     /// Whether `RWF_DSYNC` works, as far as is known.
     dsync: AtomicBool,
-    /// The one that opened the disk. A forked child changes no file: what it knows of them is soon
-    /// out of date.
+    /// The process that opened the disk. A forked child changes no file: its copy of the disk's
+    /// state is soon out of date.
     process: Process,
 }
 
@@ -92,11 +92,11 @@ impl Shared {
 }
 
 impl RealDisk {
-    /// Opens the directory `path`; makes it, durably, if it does not exist.
+    /// Opens the directory `path`; creates it durably if it does not exist.
     ///
     /// # Errors
-    /// The system's; of kind [`ErrorKind::Unsupported`] if `io_uring` was asked for and cannot be
-    /// had.
+    /// The system's; of kind [`ErrorKind::Unsupported`] if `io_uring` was requested and is not
+    /// available.
     pub fn open(path: &Path, options: RealDiskOptions) -> Result<Self> {
         let home = Home::open(path)?;
         let named = home.path().display().to_string();
@@ -108,7 +108,7 @@ impl RealDisk {
                 DiskError::new("use io_uring for", &named, reason, ErrorKind::Unsupported)
             })?),
         };
-        // Tried with the lock file, which will be needed anyway.
+        // Tried with the lock file, which is needed anyway.
         let direct = options.direct
             && names::accepts_direct(home.handle(), LOCK_FILE)
                 .map_err(|error| describe("open", &home.path_of(LOCK_FILE), &error))?;
@@ -119,13 +119,13 @@ impl RealDisk {
         Ok(Self { home: Arc::new(home), direct, note, shared: Arc::new(shared) })
     }
 
-    /// Whether files bypass the page cache.
+    /// Returns whether files bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// What the user should know about how the disk was opened, if anything: that direct I/O was
-    /// refused.
+    /// Returns what the user should know about how the disk was opened, if anything: that direct
+    /// I/O was refused.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -173,7 +173,7 @@ impl Disk for RealDisk {
             let mut files = Vec::new();
             for name in names::list(handle.as_fd())? {
                 let is_lock = directory.is_empty() && name == LOCK_FILE;
-                // A link that leads nowhere is something that is there, too.
+                // A link that leads nowhere counts as something that exists, too.
                 let is_directory = names::find(handle.as_fd(), &name).is_ok_and(|(_, is_directory)| is_directory);
                 if !is_directory && !is_lock {
                     files.push(name);

@@ -1,5 +1,5 @@
-//! System calls on names, each relative to an open directory: whatever happens to the path that led
-//! to the directory, they stay in it.
+//! System calls on names, each relative to an open directory: whatever happens to the path of the
+//! directory, they stay in it.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -9,20 +9,20 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::sys::retry;
 
-/// What tells a file from every other one while it exists: its device and its number there.
+/// Identifies a file among all others while it exists: its device and its number there.
 pub(super) type FileId = (u64, u64);
 
 fn c_string(name: &str) -> Result<CString> {
     CString::new(name).map_err(|_| Error::new(ErrorKind::InvalidInput, "the name has a zero byte"))
 }
 
-/// Opens `name`, with these flags and, if it is made, this mode.
+/// Opens `name`, with these flags and, if it is created, this mode.
 pub(super) fn open(directory: BorrowedFd<'_>, name: &str, flags: libc::c_int, mode: libc::mode_t) -> Result<File> {
     let name = c_string(name)?;
     let flags = flags | libc::O_CLOEXEC;
     // SAFETY: `name` is a string that ends with zero and outlives the call.
     let fd = retry(|| unsafe { libc::openat(directory.as_raw_fd(), name.as_ptr(), flags, mode) } as isize)?;
-    // SAFETY: the call has returned a new descriptor, which nobody else owns.
+    // SAFETY: the call has returned a new descriptor, which no other code owns.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }))
 }
 
@@ -31,7 +31,7 @@ pub(super) fn open_directory(directory: BorrowedFd<'_>, name: &str) -> Result<Fi
     open(directory, name, libc::O_RDONLY | libc::O_DIRECTORY, 0)
 }
 
-/// Makes the directory `name`.
+/// Creates the directory `name`.
 pub(super) fn make_directory(directory: BorrowedFd<'_>, name: &str) -> Result<()> {
     let name = c_string(name)?;
     // SAFETY: as in `open`.
@@ -52,7 +52,8 @@ pub(super) fn rename(directory: BorrowedFd<'_>, from: &str, to: &str) -> Result<
     retry(|| unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) } as isize).map(|_| ())
 }
 
-/// Which file has the name `name`; links are followed. With it, whether it is a directory.
+/// Returns the identity of the file with the name `name`, and whether it is a directory; follows
+/// links.
 pub(super) fn find(directory: BorrowedFd<'_>, name: &str) -> Result<(FileId, bool)> {
     let name = c_string(name)?;
     // SAFETY: all zeros are a `stat`, which the call fills in.
@@ -62,11 +63,11 @@ pub(super) fn find(directory: BorrowedFd<'_>, name: &str) -> Result<(FileId, boo
     Ok(((stat.st_dev, stat.st_ino), stat.st_mode & libc::S_IFMT == libc::S_IFDIR))
 }
 
-/// Names of what is in the directory, without itself and its parent, in no order.
+/// Returns the names in the directory, without itself and its parent, in no order.
 pub(super) fn list(directory: BorrowedFd<'_>) -> Result<Vec<String>> {
-    // With a position of its own.
+    // With a separate file position.
     let fd = open_directory(directory, ".")?.into_raw_fd();
-    // SAFETY: the descriptor is open, and nobody else has it; the stream owns it from now on.
+    // SAFETY: the descriptor is open, and no other code has it; the stream owns it from now on.
     let stream = unsafe { libc::fdopendir(fd) };
     if stream.is_null() {
         let error = Error::last_os_error();
@@ -76,9 +77,9 @@ pub(super) fn list(directory: BorrowedFd<'_>) -> Result<Vec<String>> {
     }
     let mut names = Vec::new();
     let outcome = loop {
-        // SAFETY: the location of this thread's error number, which nobody else writes to.
+        // SAFETY: the location of this thread's error number, to which no other thread writes.
         unsafe { *libc::__errno_location() = 0 };
-        // SAFETY: the stream is open and used by this thread alone.
+        // SAFETY: the stream is open and only this thread uses it.
         let entry = unsafe { libc::readdir(stream) };
         if entry.is_null() {
             let error = Error::last_os_error();
@@ -95,21 +96,21 @@ pub(super) fn list(directory: BorrowedFd<'_>) -> Result<Vec<String>> {
     outcome.map(|()| names)
 }
 
-/// Which file is open.
+/// Returns the identity of an open file.
 pub(super) fn identity(file: &File) -> Result<FileId> {
     use std::os::unix::fs::MetadataExt;
     let metadata = file.metadata()?;
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Which directory `path` leads to.
+/// Returns the identity of the directory to which `path` leads.
 pub(super) fn identity_of_path(path: &std::path::Path) -> Result<FileId> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// A handle of the directory `path`.
+/// Opens a handle of the directory `path`.
 pub(super) fn open_path(path: &std::path::Path) -> Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
@@ -117,11 +118,12 @@ pub(super) fn open_path(path: &std::path::Path) -> Result<File> {
 
 /// Makes the names in a directory durable.
 pub(super) fn sync(directory: &File) -> Result<()> {
-    // An interrupted sync is repeated by the standard library.
+    // The standard library repeats an interrupted sync.
     directory.sync_all()
 }
 
-/// Whether the file system lets `name`, which is made if it is not there, be opened for direct I/O.
+/// Returns whether the file system lets `name`, which is created if it does not exist, be opened
+/// for direct I/O.
 pub(super) fn accepts_direct(directory: &File, name: &str) -> Result<bool> {
     match open(directory.as_fd(), name, libc::O_RDWR | libc::O_CREAT | libc::O_DIRECT, 0o666) {
         Ok(_) => Ok(true),

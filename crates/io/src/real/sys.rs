@@ -5,13 +5,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use duramen_types::BLOCK_SIZE;
 
-/// Most buffers that one system call takes (`IOV_MAX`).
+/// The largest number of buffers that one system call takes (`IOV_MAX`).
 const MAX_SLICES: usize = 1024;
 
-/// How a write is to reach the device.
+/// When a write reaches the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Durability {
-    /// Some time after the next sync was asked for.
+    /// At the next sync.
     Later,
     /// Before the call returns (`RWF_DSYNC`).
     Now,
@@ -32,7 +32,7 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
     }
 }
 
-/// A read came to an end before it had all that was asked for.
+/// A read ended before it had all requested bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("reading ended after {done} bytes")]
 pub(super) struct Ended {
@@ -40,7 +40,7 @@ pub(super) struct Ended {
     pub(super) done: usize,
 }
 
-/// Takes the system's word for how many of `asked` bytes were transferred, unless that cannot be.
+/// Returns the system's count of the `asked` bytes that were transferred, unless it is impossible.
 pub(super) fn checked(count: usize, asked: usize) -> Result<usize> {
     if count <= asked {
         return Ok(count);
@@ -48,7 +48,7 @@ pub(super) fn checked(count: usize, asked: usize) -> Result<usize> {
     Err(Error::other(format!("the system says that it has transferred {count} bytes, and was asked for {asked}")))
 }
 
-/// Fills `buf` from `offset`. When the file ends before that, the error is [`Ended`].
+/// Fills `buf` from `offset`. If the file ends before that, the error is [`Ended`].
 pub(super) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<()> {
     let mut done = 0;
     while done < buf.len() {
@@ -58,8 +58,8 @@ pub(super) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Resul
             libc::pread(fd.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), (offset + done as u64) as libc::off_t)
         })?;
         done += checked(count, rest.len())?;
-        // A read that stops inside a block has met the end of the file; direct I/O would refuse to
-        // go on from there.
+        // A read that stops inside a block has reached the end of the file; direct I/O would refuse
+        // to continue from there.
         if count == 0 || !done.is_multiple_of(BLOCK_SIZE) && done < buf.len() {
             return Err(Error::new(ErrorKind::UnexpectedEof, Ended { done }));
         }
@@ -108,20 +108,22 @@ pub(super) fn reserve(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
     retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, len as libc::off_t) } as isize).map(|_| ())
 }
 
-/// Takes the advisory lock of an open file, if nobody holds it (`ErrorKind::WouldBlock`).
+/// Takes the advisory lock of an open file; if another one holds it, the error is
+/// `ErrorKind::WouldBlock`.
 pub(super) fn try_lock_exclusive(fd: BorrowedFd<'_>) -> Result<()> {
     // SAFETY: the call takes no memory.
     retry(|| unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } as isize).map(|_| ())
 }
 
-/// Gives the lock up, for all processes that share the open file.
+/// Releases the lock, for all processes that share the open file.
 pub(super) fn unlock(fd: BorrowedFd<'_>) {
-    // SAFETY: the descriptor is open. A failure is of no consequence: closing the file does the
-    // same for this process.
+    // SAFETY: the descriptor is open. A failure has no consequence: closing the file does the same
+    // for this process.
     unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_UN) };
 }
 
-/// Whether `error` says that the system or the file system does not know an operation or flag.
+/// Returns whether `error` means that the system or the file system does not support an operation
+/// or flag.
 pub(super) fn is_unsupported(error: &Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS))
 }

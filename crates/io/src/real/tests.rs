@@ -1,4 +1,4 @@
-//! The ways round what a system lacks.
+//! Fallbacks for what a system lacks.
 
 use duramen_types::BLOCK_SIZE;
 
@@ -56,7 +56,7 @@ fn missing_homes_are_made_and_unusable_ones_reported() {
     assert!(error.ends_with("a/b/log`: it is a file"), "{error}");
 }
 
-/// A directory that is moved away and replaced while it is open: files went to the new one, and two
+/// A directory was moved away and replaced while it was open: files went to the new one, and two
 /// databases were lost.
 #[test]
 fn names_stay_in_the_directory_that_was_opened() {
@@ -86,7 +86,7 @@ fn names_stay_in_the_directory_that_was_opened() {
     assert!(moved.join("log/3").is_file() && !path.join("log/3").exists());
     assert_eq!(std::fs::read(path.join("log/1")).unwrap(), b"the other's");
 
-    // Back again, but for a subdirectory and for a file.
+    // Back again, except for a subdirectory and a file.
     std::fs::remove_dir_all(&path).unwrap();
     std::fs::rename(&moved, &path).unwrap();
     disk.verify_home().unwrap();
@@ -100,7 +100,7 @@ fn names_stay_in_the_directory_that_was_opened() {
     assert!(disk.verify_home().unwrap_err().to_string().contains("/log`: another directory is in its place"));
 }
 
-/// Without the file `lock` there was no lock: a second opener got in.
+/// Without the file `lock` there was no lock: a second opener was admitted.
 #[test]
 fn the_lock_does_not_depend_on_files() {
     let home = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn the_lock_does_not_depend_on_files() {
     assert!(error.to_string().contains("removing files does not change that"), "{error}");
     drop(held);
     drop(two.lock().unwrap());
-    // A file of its own, wherever it is found.
+    // A separate file, wherever it is.
     let file = one.open("control", OpenMode::CreateNew).unwrap();
     file.lock().unwrap();
     std::fs::create_dir(home.path().join("other")).unwrap();
@@ -124,7 +124,7 @@ fn the_lock_does_not_depend_on_files() {
     again.lock().unwrap();
 }
 
-/// A file system that reports more bytes than it was asked for made the writer panic.
+/// A file system that reported more bytes than requested made the writer panic.
 #[test]
 fn impossible_counts_are_errors() {
     assert_eq!(sys::checked(4096, 4096).unwrap(), 4096);
@@ -133,7 +133,8 @@ fn impossible_counts_are_errors() {
     assert_eq!(error, "the system says that it has transferred 4097 bytes, and was asked for 4096");
 }
 
-/// A read that stops inside a block of a file that goes on was "the file ends at byte 12288".
+/// A read that stopped inside a block of a longer file was reported as "the file ends at byte
+/// 12288".
 #[test]
 fn a_short_read_inside_a_block_says_what_was_read() {
     let home = tempfile::tempdir().unwrap();
@@ -153,8 +154,8 @@ fn a_short_read_inside_a_block_says_what_was_read() {
     assert!(error.ends_with("the file ends at byte 12288"), "{error}");
 }
 
-/// A full disk and a limit on the length of files are refusals when space is set aside, and
-/// failures of a write or sync.
+/// A full disk and a limit on the length of files are refusals when space is reserved, and failures
+/// of a write or sync.
 #[test]
 fn refusals_and_failures_are_told_apart() {
     for code in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {

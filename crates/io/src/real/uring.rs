@@ -1,15 +1,14 @@
 //! Several transfers in flight at once through `io_uring`.
 //!
-//! A ring serves one batch at a time; a batch takes an idle ring from the pool or makes a new one,
-//! so there are as many rings as there were batches at the same time. The ring does the common case
-//! only: what it reports as short, interrupted or to be tried again is finished by the ordinary
-//! system calls.
+//! A ring serves one batch at a time. A batch takes an idle ring from the pool or makes a new one,
+//! so there are as many rings as there were concurrent batches. The ring handles only the common
+//! case: ordinary system calls finish what it reports as short, interrupted or to be retried.
 //!
 //! # Failure
-//! When the system refuses to enter the ring, what it has not taken over is done by the ordinary
-//! system calls, and the ring is given up. What it has taken over it completes nevertheless, and
-//! says so in memory that is shared with it: until then the batch does not return, for the system
-//! may still read or write the buffers.
+//! If the system refuses to enter the ring, ordinary system calls do what it has not taken over,
+//! and the ring is discarded. The system still completes what it has taken over, and reports this
+//! in memory that is shared with it. The batch does not return before that, because the system may
+//! still read or write the buffers.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -21,19 +20,19 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use super::sys::{self, Durability};
 
-/// Most transfers in flight per batch.
+/// The largest number of transfers in flight per batch.
 const DEPTH: u32 = 64;
 
-/// Most bytes that one entry of the ring asks for; the rest is continued.
+/// The largest number of bytes in one entry of the ring; the rest is continued.
 const MAX_TRANSFER: usize = 1 << 30;
 
-/// Pause between looks for completions in a ring that cannot be entered.
+/// Pause between checks for completions in a ring that cannot be entered.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// Asks the system to wait for a completion (`IORING_ENTER_GETEVENTS`).
+/// Makes the system wait for a completion (`IORING_ENTER_GETEVENTS`).
 const GET_EVENTS: u32 = 1;
 
-/// A ring, as far as a batch needs it.
+/// The operations of a ring that a batch needs.
 trait Ring {
     /// Adds an entry; there is room.
     ///
@@ -42,22 +41,22 @@ trait Ring {
     /// the ring is dropped without the entry having been submitted.
     unsafe fn push(&mut self, entry: &squeue::Entry);
 
-    /// Submits what has been added and waits for a completion.
+    /// Submits the added entries and waits for a completion.
     fn submit_and_wait(&mut self) -> Result<()>;
 
     /// Waits for a completion and submits nothing.
     fn wait(&mut self) -> Result<()>;
 
-    /// Number of entries that the system has not taken over: the latest ones.
+    /// Returns the number of entries that the system has not taken over: the latest ones.
     fn unsubmitted(&mut self) -> usize;
 
-    /// The next completion: the entry's mark, and its outcome.
+    /// Returns the next completion: the entry's mark, and its outcome.
     fn completed(&mut self) -> Option<(u64, i32)>;
 }
 
 impl Ring for IoUring {
     unsafe fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees the contract of `push`.
         unsafe { self.submission().push(entry) }.expect("the queue has room for as many entries as may be in flight");
     }
 
@@ -96,7 +95,7 @@ trait Transfer {
     fn offset(&self) -> u64;
     fn len(&self) -> usize;
     fn entry(&mut self, fd: types::Fd) -> squeue::Entry;
-    /// Does what is left after `done` bytes, waiting for it.
+    /// Transfers the rest after `done` bytes, blocking.
     fn finish(&mut self, fd: BorrowedFd<'_>, done: usize) -> Result<()>;
 }
 
@@ -147,8 +146,8 @@ pub(super) struct Failed {
 }
 
 impl RingPool {
-    /// A pool, if the kernel has `io_uring`, lets this process use it, and knows the operations
-    /// needed.
+    /// Makes a pool, if the kernel has `io_uring`, lets this process use it, and supports the
+    /// necessary operations.
     pub(super) fn probe() -> Result<Self> {
         let ring = IoUring::new(DEPTH)?;
         let mut probe = Probe::new();
@@ -171,8 +170,8 @@ impl RingPool {
 
     fn run<T: Transfer>(&self, fd: BorrowedFd<'_>, batch: &mut [T]) -> std::result::Result<(), Failed> {
         let idle = self.idle.lock().pop();
-        // A process may run out of rings before it runs out of threads; its batches then go one by
-        // one.
+        // A process may run out of rings before it runs out of threads; its transfers then go one
+        // by one.
         let Some(mut ring) = idle.or_else(|| IoUring::new(DEPTH).ok()) else { return finish_all(fd, batch) };
         let (outcome, is_usable) = run_on(&mut ring, fd, batch);
         if is_usable {
@@ -190,8 +189,8 @@ fn finish_all<T: Transfer>(fd: BorrowedFd<'_>, batch: &mut [T]) -> std::result::
     batch.iter_mut().try_for_each(|transfer| transfer.finish(fd, 0).map_err(|error| fail(transfer, error)))
 }
 
-/// Runs a batch; returns whether the ring can be used again, too. In success as in failure nothing
-/// is in flight then: the system must not touch the buffers later.
+/// Runs a batch; returns whether the ring can be reused, too. In success as in failure nothing is
+/// in flight on return: the system must not touch the buffers later.
 fn run_on<T: Transfer>(
     ring: &mut impl Ring,
     fd: BorrowedFd<'_>,
@@ -203,9 +202,9 @@ fn run_on<T: Transfer>(
     while in_flight > 0 || (is_usable && next < batch.len() && outcome.is_ok()) {
         while is_usable && next < batch.len() && in_flight < DEPTH as usize && outcome.is_ok() {
             let entry = batch[next].entry(types::Fd(fd.as_raw_fd())).user_data(next as u64);
-            // SAFETY: the entry's buffer is borrowed by `batch` until this function returns, which
-            // it does when the entry's completion has been taken, or with a ring that is not used
-            // again; the descriptor is borrowed as long.
+            // SAFETY: `batch` borrows the entry's buffer until this function returns, which happens
+            // when the entry's completion has been taken, or with a ring that is not used again;
+            // the descriptor is borrowed as long.
             unsafe { ring.push(&entry) };
             next += 1;
             in_flight += 1;
@@ -256,8 +255,8 @@ mod tests {
 
     use super::*;
 
-    /// A ring that the system refuses to enter from some moment on, with what has been added
-    /// submitted or not.
+    /// A ring that the system refuses to enter from some moment on, with added entries submitted or
+    /// not.
     struct Refused {
         inner: IoUring,
         entries_left: usize,
@@ -266,7 +265,7 @@ mod tests {
 
     impl Ring for Refused {
         unsafe fn push(&mut self, entry: &squeue::Entry) {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller guarantees the contract of `push`.
             unsafe { self.inner.push(entry) };
         }
 
@@ -304,7 +303,7 @@ mod tests {
             (0..).map(|number| number * 4096).zip(parts.iter().map(|part| &part[..])).collect();
         file.set_len(0).unwrap();
         for (entries_left, submits) in [(0, false), (0, true), (1, false), (2, true)] {
-            // A kernel without rings has nothing to refuse.
+            // A kernel without rings cannot refuse one.
             let Ok(inner) = IoUring::new(DEPTH) else { return };
             file.set_len(0).unwrap();
             let mut ring = Refused { inner, entries_left, submits };
@@ -313,7 +312,7 @@ mod tests {
             assert!(!is_usable, "{entries_left} {submits}");
             assert_eq!(std::fs::read(directory.path().join("data")).unwrap(), parts.concat());
         }
-        // One that fails for another reason is told, and nothing is in flight by then.
+        // A ring that fails for another reason reports it, and nothing is in flight on return.
         let Ok(inner) = IoUring::new(DEPTH) else { return };
         let read_only = std::fs::File::open(directory.path().join("data")).unwrap();
         let mut ring = Refused { inner, entries_left: 0, submits: true };

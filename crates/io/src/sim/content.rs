@@ -69,8 +69,8 @@ impl Content {
         }
     }
 
-    /// Copies bytes out; holes and what lies behind the end are zeros. `offset` is a multiple of
-    /// the block size.
+    /// Copies bytes out; holes and bytes behind the end are zeros. `offset` is a multiple of the
+    /// block size.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) {
         let first = offset / BLOCK_SIZE as u64;
         for (index, out) in (first..).zip(buf.chunks_mut(BLOCK_SIZE)) {
@@ -81,7 +81,7 @@ impl Content {
         }
     }
 
-    /// Number of blocks from `first` on that are not holes.
+    /// Returns the number of blocks from `first` on that are not holes.
     pub(super) fn blocks_from(&self, first: u64) -> u64 {
         let start = first / GROUP_BLOCKS;
         let count = |skip: usize, group: &Group| group.iter().skip(skip).flatten().count() as u64;
@@ -100,7 +100,7 @@ impl Content {
     }
 }
 
-/// A copy of `block` with zeros from byte `tail` on.
+/// Returns a copy of `block` with zeros from byte `tail` on.
 pub(super) fn cut_block(block: &Block, tail: usize) -> Arc<Block> {
     let mut cut = *block;
     cut[tail..].fill(0);

@@ -18,7 +18,7 @@ pub(super) struct SimFile {
 }
 
 impl SimFile {
-    /// A handle that has been counted in the inode already.
+    /// Makes a handle that the inode has already counted.
     pub(super) fn new(disk: &SimDisk, inode: InodeId) -> Self {
         Self { shared: Arc::clone(&disk.shared), inode }
     }
@@ -33,7 +33,7 @@ impl SimFile {
         Ok(())
     }
 
-    /// All ranges of a batch.
+    /// Writes all ranges of a batch.
     fn write_blocks(&self, blocks: &[(u64, Vec<Arc<Block>>)]) -> Result<()> {
         let mut state = self.shared.state.lock();
         let powered = state.crashed_in.is_none();

@@ -9,27 +9,27 @@ use super::state::State;
 
 /// Which un-synced changes a crash image holds.
 ///
-/// The units, in the order in which bits and random numbers are spent on them: the un-synced name
-/// changes in the order they were made, then file by file, in the order in which the files were
-/// created, the un-synced writes and length changes in the order they were made. A write that
-/// extends its file is two units: the new length and the data. Data whose length is lost cannot be
-/// read, and a file whose name is lost is gone.
+/// The units, in the order in which bits and random numbers decide about them: the un-synced name
+/// changes in the order in which they were made; then file by file, in the order in which the files
+/// were created, the un-synced writes and length changes in the order in which they were made. A
+/// write that extends its file is two units: the new length and the data. Data whose length is lost
+/// cannot be read, and a file whose name is lost is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrashChoice {
-    /// None: what was synced and no more.
+    /// None: only what was synced.
     Nothing,
     /// All of them, whole and in order.
     Everything,
     /// The units whose bits are set, whole and in order; units from the 65th on are lost.
     Subset(u64),
     /// Drawn from this seed: each unit is lost, kept or torn, and writes are applied in any order.
-    /// Of a torn write, any set of its sectors is there; a torn extension reaches up to any block.
-    /// Every seed also draws how likely loss and tearing are, so that a few seeds show all sorts of
-    /// crashes.
+    /// Of a torn write, any set of its sectors is present; a torn extension reaches up to any
+    /// block. Every seed also draws how likely loss and tearing are, so that a few seeds show many
+    /// kinds of crashes.
     Random(u64),
 }
 
-/// What becomes of one unit.
+/// What happens to one unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Lost,
@@ -37,7 +37,7 @@ enum Fate {
     Torn,
 }
 
-/// Deals out fates, unit by unit.
+/// Decides the fates, unit by unit.
 enum Dealer {
     Fixed(Fate),
     Bits { mask: u64 },
@@ -79,7 +79,7 @@ impl Dealer {
         }
     }
 
-    /// A number below `bound` for the details of a torn unit; only dice tear.
+    /// Returns a number below `bound` for the details of a torn unit; only dice tear.
     fn below(&mut self, bound: u64) -> u64 {
         match self {
             Self::Dice { rng, .. } => rng.below(bound),
@@ -87,7 +87,7 @@ impl Dealer {
         }
     }
 
-    /// Brings changes that the medium does not order into any order.
+    /// Puts changes that the medium does not order into any order.
     fn shuffle<T>(&mut self, items: &mut [T]) {
         if let Self::Dice { rng, .. } = self {
             for last in (1..items.len()).rev() {
@@ -97,13 +97,14 @@ impl Dealer {
     }
 }
 
-/// Number of units that a crash now would decide about.
+/// Returns the number of units about which a crash now would decide.
 pub(super) fn unsynced(state: &State) -> usize {
     let writes = |id| state.inode(id).pending().len();
     state.pending_names.len() + state.reachable().into_iter().map(writes).sum::<usize>()
 }
 
-/// What is on the medium if the power goes off now and `choice` decides about everything un-synced.
+/// Returns what is on the medium if the power goes off now and `choice` decides about everything
+/// un-synced.
 pub(super) fn after_crash(state: &State, choice: &CrashChoice) -> State {
     let mut dealer = Dealer::new(choice);
     let mut names = state.durable_names.clone();
@@ -118,7 +119,7 @@ pub(super) fn after_crash(state: &State, choice: &CrashChoice) -> State {
     build(state, names, |id| contents[&id].clone())
 }
 
-/// The disk as programs see it, all of it durable.
+/// Returns the disk as programs see it, all of it durable.
 pub(super) fn all_synced(state: &State) -> State {
     build(state, state.names.clone(), |id| state.inode(id).volatile().clone())
 }
@@ -135,8 +136,8 @@ fn build(state: &State, names: super::names::Names, content: impl Fn(u64) -> Con
     image
 }
 
-/// The content of one file after a crash. Writes and extensions have no order among themselves; a
-/// shrinking keeps its place, since the metadata of one file changes in order.
+/// Returns the content of one file after a crash. Writes and extensions have no order among
+/// themselves; a shrinking keeps its place, since the metadata of one file changes in order.
 fn settle(inode: &Inode, dealer: &mut Dealer) -> Content {
     let mut content = inode.durable().clone();
     let mut unordered = Vec::new();
@@ -179,7 +180,7 @@ fn apply_unordered(content: &mut Content, changes: &mut Vec<(&Pending, Fate)>, d
     }
 }
 
-/// A mixture of the sectors that are there and those of `block`.
+/// Returns a mixture of the sectors on the medium and those of `block`.
 fn tear(content: &Content, index: u64, block: &Arc<Block>, dealer: &mut Dealer) -> Arc<Block> {
     let mut torn = content.block(index).map_or([0; BLOCK_SIZE], |old| **old);
     for (sector, new) in torn.chunks_exact_mut(SECTOR_SIZE).zip(block.chunks_exact(SECTOR_SIZE)) {

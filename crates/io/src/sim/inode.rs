@@ -1,5 +1,5 @@
-//! One simulated file: what reads see, what a power cut leaves for sure, and what lies between the
-//! two.
+//! One simulated file: what reads see, what a power cut certainly leaves, and the changes between
+//! the two.
 
 use duramen_sync::Arc;
 use duramen_types::BLOCK_SIZE;
@@ -24,19 +24,19 @@ pub(super) enum Pending {
 /// that a failed sync dropped and for bits flipped on the medium.
 #[derive(Debug)]
 pub(super) struct Inode {
-    /// The name it had last, for messages.
+    /// Its last name, for messages.
     pub(super) name: String,
     /// Number of open handles.
     pub(super) handles: usize,
     volatile: Content,
     durable: Content,
     pending: Vec<Pending>,
-    /// Blocks from the start of the file that have space set aside.
+    /// Reserved blocks from the start of the file.
     reserved: u64,
 }
 
 impl Inode {
-    /// A fully synced file.
+    /// Makes a fully synced file.
     pub(super) fn synced(name: String, content: Content, reserved: u64) -> Self {
         let reserved = reserved.min(content.len().div_ceil(BLOCK_SIZE as u64));
         Self { name, handles: 0, volatile: content.clone(), durable: content, pending: Vec::new(), reserved }
@@ -58,13 +58,13 @@ impl Inode {
         self.reserved
     }
 
-    /// Blocks of the device in use.
+    /// Returns the blocks of the device in use.
     pub(super) fn blocks_used(&self) -> u64 {
         self.reserved + self.volatile.blocks_from(self.reserved)
     }
 
-    /// How many of `count` blocks from `first` on can be written if the device has `free` blocks
-    /// left.
+    /// Returns how many of `count` blocks from `first` on can be written if the device has `free`
+    /// blocks left.
     pub(super) fn blocks_that_fit(&self, first: u64, count: usize, free: u64) -> usize {
         let mut free = free;
         let fits = |index: &u64| {
@@ -76,20 +76,20 @@ impl Inode {
         (first..first + count as u64).take_while(fits).count()
     }
 
-    /// Blocks that reserving `len` bytes would take from the device.
+    /// Returns the blocks that reserving `len` bytes would take from the device.
     pub(super) fn blocks_to_reserve(&self, len: u64) -> u64 {
         let wanted = len.div_ceil(BLOCK_SIZE as u64).max(self.reserved);
         let held = self.volatile.blocks_from(self.reserved) - self.volatile.blocks_from(wanted);
         wanted - self.reserved - held
     }
 
-    /// An ordinary write.
+    /// Does an ordinary write.
     pub(super) fn write(&mut self, first: u64, blocks: &[Arc<Block>]) {
         self.write_cached(first, blocks);
         self.pending.push(Pending::Write { first, blocks: blocks.iter().cloned().map(Some).collect() });
     }
 
-    /// A write that reads see but that never becomes durable: the system gave it up.
+    /// Does a write that reads see but that never becomes durable: the system gave it up.
     pub(super) fn write_cached(&mut self, first: u64, blocks: &[Arc<Block>]) {
         for (index, block) in (first..).zip(blocks) {
             self.volatile.put(index, Arc::clone(block));
@@ -97,9 +97,9 @@ impl Inode {
         self.extend((first + blocks.len() as u64) * BLOCK_SIZE as u64);
     }
 
-    /// A write that is durable at once. Older writes to its blocks cannot come back over it; older
-    /// writes elsewhere stay as they are. Of the length, as much becomes durable as reading the
-    /// bytes back needs.
+    /// Does a write that is durable at once. Older writes to its blocks cannot overwrite it later;
+    /// older writes elsewhere stay pending. The length becomes durable as far as reading the bytes
+    /// back needs.
     pub(super) fn write_durable(&mut self, first: u64, blocks: &[Arc<Block>]) {
         let end = first + blocks.len() as u64;
         let end_byte = end * BLOCK_SIZE as u64;
@@ -161,7 +161,7 @@ impl Inode {
         }
     }
 
-    /// Sets space for `len` bytes aside.
+    /// Reserves space for `len` bytes.
     pub(super) fn reserve(&mut self, len: u64) {
         self.reserved = self.reserved.max(len.div_ceil(BLOCK_SIZE as u64));
         self.extend(len);
@@ -184,13 +184,13 @@ impl Inode {
         }
     }
 
-    /// A sync that fails: the system drops the written data and takes it for clean. Length changes
-    /// stay pending.
+    /// Fails a sync: the system drops the written data and marks it clean. Length changes stay
+    /// pending.
     pub(super) fn fail_sync(&mut self) {
         self.pending.retain(|pending| !matches!(pending, Pending::Write { .. }));
     }
 
-    /// Inverts one bit on the medium. A block that has a newer, un-synced version keeps reading as
+    /// Inverts one bit on the medium. Reads of a block with a newer, un-synced version still return
     /// that version.
     pub(super) fn flip_bit(&mut self, byte: u64, bit: u8) {
         let index = byte / BLOCK_SIZE as u64;
@@ -207,7 +207,7 @@ impl Inode {
     }
 }
 
-/// Cuts what lies behind `len` off an un-synced write.
+/// Cuts the part behind `len` off an un-synced write.
 fn cut_write(write: &mut Pending, len: u64) {
     let Pending::Write { first, blocks } = write else { return };
     let (whole, tail) = (len / BLOCK_SIZE as u64, (len % BLOCK_SIZE as u64) as usize);

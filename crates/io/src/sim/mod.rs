@@ -1,25 +1,27 @@
 //! A disk in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request.
 //!
-//! Every file has a *durable* content, which a power cut leaves for sure, and the list of changes
+//! Every file has a *durable* content, which a power cut certainly leaves, and the list of changes
 //! since that a power cut may lose; names likewise. The rules are the media assumptions of
-//! [`crate::Disk`], taken at their worst:
+//! [`crate::Disk`] at their worst:
 //!
-//! - An un-synced write may be lost, kept, or kept in part, sector by sector; overlapping ones in
+//! - An un-synced write may be lost, kept, or kept in part, sector by sector; overlapping writes in
 //!   any order.
-//! - [`File::sync`](crate::File::sync) makes the completed writes and the length of its file durable, and no names.
-//! - A durable write that returned is durable with the length it needs. One in flight at the crash
-//!   is like any un-synced write.
-//! - A name is created, removed or moved durably by a sync of its directory and by nothing else.
-//!   Files may be synced before they have a durable name; they are then gone at the crash unless
-//!   the name happens to be kept. A rename is atomic. Name changes are kept or lost independently
-//!   of each other.
-//! - A length change is durable after a sync of the file; shrinking and what follows stay in order.
+//! - [`File::sync`](crate::File::sync) makes the completed writes and the length of its file
+//!   durable, and no names.
+//! - A durable write that returned is durable with the length that it needs. A durable write in
+//!   flight at the crash counts as an un-synced write.
+//! - Only a sync of its directory makes the creation, removal or renaming of a name durable. Files
+//!   may be synced before they have a durable name; after a crash they are then gone unless the
+//!   name happens to be kept. A rename is atomic. Name changes are kept or lost independently of
+//!   each other.
+//! - A length change is durable after a sync of the file; a shrinking and later changes stay in
+//!   order.
 //!
 //! **Operations** are numbered from 0, one per simulated system call: open (either mode), list,
 //! create directory, remove, rename, sync of a directory; and of files every read, write and
 //! durable write (each range of a batch, each continuation of a short transfer), sync, allocate,
-//! `set_len`. Questions answered from memory (`exists`, `len`, `path`, counters) and the lock are
-//! no operations. A failed lookup counts as the operation it is.
+//! `set_len`. Calls answered from memory (`exists`, `len`, `path`, counters) and the lock are not
+//! operations. A failed open counts as an operation too.
 //!
 //! Everything is deterministic for one seed and one order of calls.
 
@@ -61,7 +63,7 @@ pub struct SimDisk {
 struct Shared {
     state: Mutex<State>,
     counters: Counters,
-    /// None: operations take no time.
+    /// `None`: operations take no time.
     pacer: Option<Pacer>,
 }
 
@@ -75,7 +77,7 @@ impl Shared {
     }
 }
 
-/// Sets the lock free when dropped.
+/// Releases the lock when dropped.
 struct SimLock(Arc<Shared>);
 
 impl Drop for SimLock {
@@ -85,12 +87,14 @@ impl Drop for SimLock {
 }
 
 impl SimDisk {
-    /// An empty disk without end. The seed decides how far writes get that fail.
+    /// Makes an empty disk without a size limit. The seed decides how much of a failed write is
+    /// done.
     pub fn new(seed: u64) -> Self {
         Self::with_state(State::new(SplitMix64::new(seed)), None)
     }
 
-    /// As [`SimDisk::new`], a device that takes its time. Its images do, too.
+    /// Does what [`SimDisk::new`] does, for a device whose operations take time. Its images have
+    /// the same speed.
     pub fn with_pace(seed: u64, pace: Pace) -> Self {
         Self::with_state(State::new(SplitMix64::new(seed)), Some(Pacer::new(pace, seed)))
     }
@@ -103,7 +107,7 @@ impl SimDisk {
         Self::with_state(state, self.shared.pacer.as_ref().map(Pacer::another))
     }
 
-    /// Number of operations so far, which is the number that the next one gets.
+    /// Returns the number of operations so far, which is the number of the next one.
     pub fn operations(&self) -> u64 {
         self.shared.state.lock().plan.operations()
     }
@@ -120,61 +124,61 @@ impl SimDisk {
         self.shared.state.lock().crashed_in.get_or_insert_with(|| "no operation".to_owned());
     }
 
-    /// The operation that the power went off in ("sync `simulated disk/data`"), once it has.
+    /// Returns the operation in which the power went off ("sync `simulated disk/data`"), if it has.
     pub fn crashed_in(&self) -> Option<String> {
         self.shared.state.lock().crashed_in.clone()
     }
 
-    /// Plans a fault for the first operation from number `operation` on that it can happen to, or,
-    /// if `persistent`, for all of them.
+    /// Plans a fault for the first operation from number `operation` on that the fault fits, or, if
+    /// `persistent`, for all of them.
     pub fn fail_at(&self, operation: u64, fault: Fault, persistent: bool) {
         self.shared.state.lock().plan.fail_at(operation, fault, persistent);
     }
 
-    /// Forgets all planned faults and the planned crash.
+    /// Removes all planned faults and the planned crash.
     pub fn clear_faults(&self) {
         self.shared.state.lock().plan.clear();
     }
 
-    /// Limits the device to `bytes`, rounded down to blocks. Files take up the blocks that were
-    /// written to or allocated; a write that does not fit writes the blocks that do and fails.
+    /// Limits the device to `bytes`, rounded down to blocks. Files occupy the blocks that were
+    /// written or allocated; a write that does not fit writes the blocks that do and fails.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.state.lock().capacity = Some(bytes / BLOCK_SIZE as u64);
     }
 
-    /// Bytes of the device in use. Removed files count until their removal is durable and they are
-    /// closed.
+    /// Returns the bytes of the device in use. Removed files count until their removal is durable
+    /// and they are closed.
     pub fn used(&self) -> u64 {
         self.shared.state.lock().blocks_used() * BLOCK_SIZE as u64
     }
 
-    /// Number of independent changes that a crash now would lose, keep or tear: the units of
-    /// [`CrashChoice`].
+    /// Returns the number of independent changes that a crash now would lose, keep or tear: the
+    /// units of [`CrashChoice`].
     pub fn unsynced(&self) -> usize {
         image::unsynced(&self.shared.state.lock())
     }
 
-    /// The disk that is found after a power cut at this moment (or at the moment the power went
-    /// off). It is a disk of its own: powered, unlocked, without planned faults and limits, its
+    /// Returns the disk as found after a power cut at this moment (or at the moment when the power
+    /// went off). It is a separate disk: powered, unlocked, without planned faults and limits, its
     /// operations numbered from 0.
     pub fn crash_image(&self, choice: &CrashChoice) -> Self {
         trace::note(|| format!("disk: what a power cut leaves ({choice:?}) becomes another disk"));
         self.with_state_of_image(image::after_crash(&self.shared.state.lock(), choice))
     }
 
-    /// A copy of the disk as programs see it, as if everything had been synced; otherwise as
-    /// [`SimDisk::crash_image`].
+    /// Returns a copy of the disk as programs see it, as if everything had been synced; otherwise
+    /// like [`SimDisk::crash_image`].
     pub fn image(&self) -> Self {
         self.with_state_of_image(image::all_synced(&self.shared.state.lock()))
     }
 
-    /// Names of all files, with their directories, sorted. Works without power, too.
+    /// Returns the names of all files, with their directories, sorted. Works without power, too.
     pub fn file_names(&self) -> Vec<String> {
         self.shared.state.lock().names.files.keys().cloned().collect()
     }
 
-    /// What a power cut leaves of a file for sure, under the name that programs see. Works without
-    /// power, too.
+    /// Returns what a power cut certainly leaves of a file, under the name that programs see. Works
+    /// without power, too.
     pub fn durable_bytes(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.shared.state.lock();
         let content = state.inode(*state.names.files.get(name)?).durable();

@@ -7,7 +7,7 @@ use crate::checks::directory_of;
 /// Number of a simulated file, unique in its disk.
 pub(super) type InodeId = u64;
 
-/// A change to the names of one directory that is durable once that directory has been synced.
+/// A change to the names of one directory that becomes durable when that directory is synced.
 #[derive(Clone, Debug)]
 pub(super) enum NameChange {
     Create { name: String, inode: InodeId },
@@ -17,7 +17,7 @@ pub(super) enum NameChange {
 }
 
 impl NameChange {
-    /// The directory whose sync makes this durable.
+    /// Returns the directory whose sync makes this durable.
     pub(super) fn directory(&self) -> &str {
         match self {
             Self::Create { name, .. } | Self::Remove { name, .. } => directory_of(name),
@@ -26,7 +26,7 @@ impl NameChange {
         }
     }
 
-    /// The file that gets a name.
+    /// Returns the file that gets a name.
     pub(super) fn inode(&self) -> Option<InodeId> {
         match self {
             Self::Create { inode, .. } | Self::Rename { inode, .. } => Some(*inode),
@@ -43,8 +43,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Makes one change. It makes sense even where changes before it were lost: a file has one name
-    /// at most, and a rename happens whole or not at all.
+    /// Makes one change. The change is meaningful even if earlier changes were lost: a file has at
+    /// most one name, and a rename happens whole or not at all.
     pub(super) fn apply(&mut self, change: &NameChange) {
         match change {
             NameChange::Create { name, inode } => {

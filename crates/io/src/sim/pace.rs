@@ -5,20 +5,21 @@ use std::time::Duration;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Mutex, SplitMix64, thread, trace};
 
-/// The speed of a device. Each operation takes a random time, a part of it before it takes effect
-/// and the rest between that and its return; so operations of several threads overtake each other.
+/// The speed of a device. Each operation takes a random time, one part of it before it takes effect
+/// and the rest between its effect and its return, so operations of several threads overtake each
+/// other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// The longest time that a transfer takes as a rule. Whatever makes data durable takes up to
-    /// four times as long.
+    /// The longest time of a normal transfer. Operations that make data durable take up to four
+    /// times as long.
     pub usual: Duration,
-    /// One in so many operations, on average, hangs; 0: none does.
+    /// One in this number of operations, on average, hangs; 0: none does.
     pub hang_one_in: u32,
-    /// The longest time that an operation hangs for, which is half of it at least.
+    /// The longest time for which an operation hangs; it hangs for at least half of it.
     pub hang: Duration,
 }
 
-/// Deals out times.
+/// Draws the times.
 #[derive(Debug)]
 pub(super) struct Pacer {
     pace: Pace,
@@ -30,7 +31,7 @@ impl Pacer {
         Self { pace, rng: Mutex::new(SplitMix64::new(seed)) }
     }
 
-    /// One for another disk that is as fast.
+    /// Makes a pacer of the same speed for another disk.
     pub(super) fn another(&self) -> Self {
         Self::new(self.pace, self.rng.lock().bits())
     }

@@ -1,30 +1,30 @@
-//! What is to go wrong, and when.
+//! What goes wrong, and when.
 
 /// A failure to inject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The device reports an error. A read returns nothing. A write leaves a part of its blocks
-    /// written, un-synced. A sync or durable write fails as with [`Fault::FailedSync`]. Everything
-    /// else has no effect.
+    /// written, un-synced. A sync or durable write fails as with [`Fault::FailedSync`]. Any other
+    /// operation has no effect.
     Eio,
     /// The device is full: writes, extensions and new names fail without effect; only the latter
-    /// two are refusals ([`DiskError::is_full`](crate::DiskError::is_full)). To have a device fill
-    /// up for real, see [`SimDisk::set_capacity`](super::SimDisk::set_capacity).
+    /// two are refusals ([`DiskError::is_full`](crate::DiskError::is_full)).
+    /// [`SimDisk::set_capacity`](super::SimDisk::set_capacity) makes a device really fill up.
     Enospc,
     /// Too many files are open: opening, creating and listing fail without effect.
     TooManyFiles,
-    /// A read system call returns half of what was asked for (at least one block). The disk
+    /// A read system call returns half of the requested bytes (at least one block). The disk
     /// continues it with a further operation, as the real one does, so callers never notice.
     ShortRead,
-    /// As [`Fault::ShortRead`], for writes.
+    /// Does the same as [`Fault::ShortRead`] to writes.
     ShortWrite,
-    /// A sync fails, the un-synced data of the file is dropped and taken for clean: reads see it
-    /// until the crash, but no later sync makes it durable. A durable write that fails so has its
-    /// own bytes dropped. A failed sync of a directory leaves the names pending.
+    /// A sync fails, and the un-synced data of the file is dropped and marked clean: reads see it
+    /// until the crash, but no later sync makes it durable. A durable write that fails like this
+    /// loses its own bytes. A failed sync of a directory leaves the names pending.
     FailedSync,
 }
 
-/// What an operation is, as far as faults and crashes care.
+/// The kind of an operation, as far as faults and crashes distinguish it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Read,
@@ -32,11 +32,11 @@ pub(super) enum Kind {
     WriteDurable,
     Sync,
     SyncDirectory,
-    /// Opens something that is there: a file, or a directory to list it.
+    /// Opens something that exists: a file, or a directory to list it.
     Open,
-    /// Makes a new file.
+    /// Creates a new file.
     Create,
-    /// Takes space otherwise: a new directory, a longer file.
+    /// Takes space in another way: a new directory, a longer file.
     Grow,
     /// Everything else: removing and renaming.
     Other,
@@ -55,14 +55,14 @@ impl Fault {
     }
 }
 
-/// What an operation is to do.
+/// What happens to an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Succeed.
+    /// It succeeds.
     Proceed,
-    /// Take effect without becoming durable, then fail: the power goes off during it.
+    /// It takes effect without becoming durable, then fails: the power goes off during it.
     Crash,
-    /// Fail, or return short, this way.
+    /// It fails, or returns short, in this way.
     Fail(Fault),
 }
 
@@ -73,7 +73,7 @@ struct PlannedFault {
     persistent: bool,
 }
 
-/// The faults and the crash of one disk, and the operation counter they refer to.
+/// The faults and the crash of one disk, and the operation counter to which they refer.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     operations: u64,
@@ -99,7 +99,7 @@ impl Plan {
         self.faults.clear();
     }
 
-    /// Numbers the next operation and says what happens to it.
+    /// Numbers the next operation and returns what happens to it.
     pub(super) fn next(&mut self, kind: Kind) -> Verdict {
         let number = self.operations;
         self.operations += 1;

@@ -1,4 +1,4 @@
-//! Everything a simulated disk holds, behind its one lock.
+//! The whole state of a simulated disk, behind its one lock.
 
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, SplitMix64, trace};
@@ -12,7 +12,7 @@ use super::names::{InodeId, NameChange, Names};
 use super::plan::{Fault, Kind, Plan, Verdict};
 use crate::{DiskError, Result};
 
-/// How a simulated disk names itself in messages.
+/// The name of a simulated disk in messages.
 pub(super) const LOCATION: &str = "simulated disk";
 
 #[derive(Debug)]
@@ -21,12 +21,12 @@ pub(super) struct State {
     pub(super) next_inode: InodeId,
     /// Names as programs see them.
     pub(super) names: Names,
-    /// Names as a power cut leaves them for sure.
+    /// Names as a power cut certainly leaves them.
     pub(super) durable_names: Names,
-    /// What leads from the durable names to the visible ones, in order.
+    /// The changes from the durable names to the visible ones, in order.
     pub(super) pending_names: Vec<NameChange>,
     pub(super) plan: Plan,
-    /// The operation that the power went off in, once it has.
+    /// The operation in which the power went off, if it has.
     pub(super) crashed_in: Option<String>,
     /// Size of the device in blocks.
     pub(super) capacity: Option<u64>,
@@ -50,7 +50,7 @@ impl State {
         }
     }
 
-    /// Fails once the power is off; for the calls that are not operations.
+    /// Fails if the power is off; for the calls that are not operations.
     pub(super) fn check_power(&self, operation: &str, file: &str) -> Result<()> {
         match self.crashed_in {
             Some(_) => Err(crash_error(operation, file)),
@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// Counts an operation and says what happens to it.
+    /// Counts an operation and returns what happens to it.
     pub(super) fn begin(&mut self, kind: Kind, operation: impl Fn() -> String, file: &str) -> Result<Verdict> {
         if self.crashed_in.is_some() {
             return Err(crash_error(&operation(), file));
@@ -85,9 +85,9 @@ impl State {
         Ok(verdict)
     }
 
-    /// As [`State::begin`] for an operation on names, done by `change`: all but syncs take effect
-    /// as pending changes, so the one that the power goes off in is simply done and reported as
-    /// failed.
+    /// Does what [`State::begin`] does for an operation on names, which `change` carries out. All
+    /// but syncs take effect as pending changes, so the operation in which the power goes off is
+    /// carried out and reported as failed.
     pub(super) fn change_names(
         &mut self,
         kind: Kind,
@@ -102,30 +102,30 @@ impl State {
         }
     }
 
-    /// Makes a change to the names that programs see, durable later.
+    /// Makes a change to the names that programs see; it becomes durable later.
     pub(super) fn rename_pending(&mut self, change: NameChange) {
         self.names.apply(&change);
         self.pending_names.push(change);
     }
 
-    /// An open file. Open files are never collected.
+    /// Returns an open file. Open files are never collected.
     pub(super) fn inode(&self, id: InodeId) -> &Inode {
         self.inodes.get(&id).expect("open and named files are kept")
     }
 
-    /// As [`State::inode`], to change it.
+    /// Does what [`State::inode`] does, for changes.
     pub(super) fn inode_mut(&mut self, id: InodeId) -> &mut Inode {
         self.inodes.get_mut(&id).expect("open and named files are kept")
     }
 
-    /// Forgets files that have no name, will get none at any crash, and are not open.
+    /// Drops files that have no name, will get none at any crash, and are not open.
     pub(super) fn collect(&mut self) {
         let mut named: Vec<InodeId> = self.reachable();
         named.extend(self.names.files.values());
         self.inodes.retain(|id, inode| inode.handles > 0 || named.contains(id));
     }
 
-    /// Files that may have a name after a crash.
+    /// Returns the files that may have a name after a crash.
     pub(super) fn reachable(&self) -> Vec<InodeId> {
         let pending = self.pending_names.iter().filter_map(NameChange::inode);
         let mut ids: Vec<InodeId> = self.durable_names.files.values().copied().chain(pending).collect();
@@ -151,7 +151,7 @@ impl State {
         Ok(())
     }
 
-    /// One write system call: returns how many blocks it wrote, at least one.
+    /// Makes one write system call: returns how many blocks it wrote, at least one.
     fn write_call(&mut self, id: InodeId, first: u64, blocks: &[Arc<Block>], durable: bool) -> Result<usize> {
         let operation = || {
             let (bytes, offset) = (blocks.len() * BLOCK_SIZE, first * BLOCK_SIZE as u64);
@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    /// Changes a file's length; with `reserve` it only grows, and its space is set aside.
+    /// Changes a file's length; with `reserve` the file only grows, and its space is reserved.
     pub(super) fn resize(&mut self, id: InodeId, len: u64, reserve: bool) -> Result<()> {
         let file = path(&self.inode(id).name);
         let operation =
@@ -258,17 +258,17 @@ impl State {
     }
 }
 
-/// The path of a file, for messages.
+/// Returns the path of a file, for messages.
 pub(super) fn path(name: &str) -> String {
     format!("{LOCATION}/{name}")
 }
 
-/// What every call fails with once the power is off.
+/// Returns the error with which every call fails when the power is off.
 pub(super) fn crash_error(operation: &str, file: &str) -> DiskError {
     DiskError::new(operation, file, "simulated crash", ErrorKind::Other)
 }
 
-/// What a call fails with that `fault` hits.
+/// Returns the error with which `fault` makes a call fail.
 pub(super) fn fault_error(fault: Fault, operation: &str, file: &str) -> DiskError {
     let (reason, kind) = match fault {
         Fault::Eio => ("Input/output error (simulated)", ErrorKind::Other),

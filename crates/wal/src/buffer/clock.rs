@@ -1,25 +1,26 @@
-//! The clock of one of several logs: which GSN belongs to which of its LSNs.
+//! The clock of one of several logs: it maps the log's LSNs to GSNs.
 //!
 //! A log has a Lamport clock (Aether, section 7.3; Scalable logging through NVM, section 3.1): each
-//! record gets a GSN that is higher than that of the record before it in the log, of the page that
-//! it changes, and of the transaction's record before. Here time in a log passes with its bytes: a
-//! record's GSN is its LSN plus the log's *offset*. The offset grows when the log has to be brought
-//! forward, and never shrinks, so the records of a log are in the order of their GSNs. A database
-//! with one log needs no clock: its offset is zero for ever.
+//! record gets a GSN that is higher than the GSN of the record before it in the log, of the page
+//! that it changes, and of the transaction's previous record. Here the time of a log advances with
+//! its bytes: a record's GSN is its LSN plus the log's *GSN offset*. The offset grows when the
+//! clock must be advanced, and never shrinks, so the GSNs of a log's records ascend. A database
+//! with one log needs no clock: its offset is always zero.
 //!
-//! Who wants the clock brought forward raises the *floor* ([`Clock::raise`]), without any lock. The
-//! offset follows when space is next handed out ([`Clock::pass`]), in the turn of whoever does that
-//! and after the log's end has been moved. So there are only two cases for somebody who raises the
-//! floor and then looks at the end of the log: the end includes a record, or the record's GSN is
-//! not below the floor. Both sides have a fence between their two steps, or each could miss the
-//! other's.
+//! A thread advances the clock by raising the *floor* ([`Clock::raise`]), without any lock. The
+//! offset follows when space is next handed out ([`Clock::pass`]): the holder of the insertion lock
+//! updates it after it has moved the log's end. So a thread that raises the floor and then reads
+//! the end of the log finds one of two cases for each record: the end includes the record, or the
+//! record's GSN is not below the floor. Both sides execute a fence between their two steps; without
+//! the fences each could miss the other's first step.
 //!
-//! Where clocks are brought forward for every commit, logs can share one floor
-//! ([`Clock::with_common`]): then one word is raised instead of one for each log, and looked at by
-//! everybody. Both do: the log's own floor is for what concerns it alone.
+//! Where clocks are advanced for every commit, logs can share one floor ([`Clock::with_common`]): a
+//! thread then raises one word instead of one for each log, and every log reads it. Both kinds of
+//! floor apply: the log's own floor serves what concerns this log alone.
 //!
-//! A thread learns the GSN of its record when it fills it in, which may be long after; offsets that
-//! have been replaced meanwhile are kept until everything before them is released.
+//! A thread learns the GSN of its record when it fills the record in, which may be long after it
+//! acquired the space. So offsets that have been replaced meanwhile are kept until everything
+//! before them is released.
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::{Gsn, Lsn};
 
-/// Leads that are kept before it is looked whether some are not needed any more.
+/// Earlier offsets that are kept before some are checked for removal.
 const KEPT: usize = 64;
 
 /// A floor that several clocks share.
@@ -38,25 +39,26 @@ pub(crate) type CommonFloor = Arc<CachePadded<AtomicU64>>;
 pub(crate) struct Clock {
     /// No record that gets its space from now on has a lower GSN.
     floor: CachePadded<AtomicU64>,
-    /// Nor in any of the logs that share this.
+    /// The same bound, for all logs that share this floor.
     common: Option<CommonFloor>,
     offset: CachePadded<GsnOffset>,
-    /// Earlier offsets, and from which LSN on each was in force.
+    /// Earlier offsets, each with the LSN from which it was in force.
     earlier: Mutex<VecDeque<(u64, u64)>>,
 }
 
-/// The offset in force. Written by the thread whose turn it is; readers look at the version before
-/// and after.
+/// The offset in force. The holder of the insertion lock writes it; a reader compares the versions
+/// before and after.
 #[derive(Debug)]
 struct GsnOffset {
-    /// Odd while the others are changed.
+    /// Odd while the other fields are being changed.
     version: AtomicU64,
     from: AtomicU64,
     offset: AtomicU64,
 }
 
 impl Clock {
-    /// For a log that ends at `end`, where no record may have a GSN below `floor`.
+    /// Makes the clock of a log that ends at `end` and in which no record may get a GSN below
+    /// `floor`.
     pub(crate) fn new(end: Lsn, floor: Gsn) -> Self {
         let offset = floor.get().saturating_sub(end.get());
         Self {
@@ -71,13 +73,13 @@ impl Clock {
         }
     }
 
-    /// The same with a floor that it shares with other clocks.
+    /// Makes the clock share a floor with other clocks.
     pub(crate) fn with_common(self, common: Option<CommonFloor>) -> Self {
         Self { common, ..self }
     }
 
-    /// As [`Clock::raise`], of all logs that share their floor with this one; returns whether it
-    /// does that.
+    /// Does what [`Clock::raise`] does for all logs that share their floor with this one; returns
+    /// whether there is such a floor.
     pub(crate) fn raise_all(&self, floor: Gsn) -> bool {
         let Some(common) = &self.common else { return false };
         if common.load(Ordering::Relaxed) < floor.get() {
@@ -91,8 +93,8 @@ impl Clock {
         self.common.as_ref().map_or(0, |common| common.load(ordering))
     }
 
-    /// Sees to it that space handed out from now on gets no GSN below `floor`. A look at the log's
-    /// end after this finds everything that got a lower one.
+    /// Ensures that space handed out from now on gets no GSN below `floor`. A read of the log's end
+    /// after this call covers every record with a lower GSN.
     pub(crate) fn raise(&self, floor: Gsn) {
         if self.floor.load(Ordering::Relaxed) < floor.get() {
             self.floor.fetch_max(floor.get(), Ordering::AcqRel);
@@ -100,13 +102,13 @@ impl Clock {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes note of space that has been handed out at `lsn`; everything below `released` has been
-    /// filled in. It is the caller's turn, and the end of the log has been moved.
+    /// Updates the offset after space has been handed out at `lsn`; everything below `released` has
+    /// been filled in. The caller holds the insertion lock and has moved the end of the log.
     #[inline]
     pub(crate) fn pass(&self, lsn: Lsn, released: impl FnOnce() -> Lsn) {
         fence(Ordering::SeqCst);
         let floor = self.floor.load(Ordering::Relaxed).max(self.common(Ordering::Relaxed));
-        // Only who has the turn writes it.
+        // Only the holder of the insertion lock writes the offset.
         let offset = self.offset.offset.load(Ordering::Relaxed);
         if lsn.get() + offset < floor {
             self.leap(lsn, floor - lsn.get(), released());
@@ -133,7 +135,7 @@ impl Clock {
         now.version.store(version + 2, Ordering::Release);
     }
 
-    /// The offset in force and from where on.
+    /// Returns the first LSN for which the offset in force applies, and the offset.
     #[inline]
     fn offset(&self) -> (u64, u64) {
         let now = &*self.offset;
@@ -149,7 +151,8 @@ impl Clock {
         }
     }
 
-    /// The GSN of the record at `lsn`, which the caller has got and not released yet.
+    /// Returns the GSN of the record at `lsn`, whose space the caller has acquired and not released
+    /// yet.
     #[inline]
     pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
         let (from, offset) = self.offset();
@@ -163,7 +166,7 @@ impl Clock {
         Gsn::new(lsn.get() + offset.expect("offsets are kept until what is before them has been released"))
     }
 
-    /// The lowest GSN that a record may get from now on, in a log that ends at `end`.
+    /// Returns the lowest GSN that a record may get from now on, in a log that ends at `end`.
     pub(crate) fn now(&self, end: Lsn) -> Gsn {
         let (_, offset) = self.offset();
         let floor = self.floor.load(Ordering::Acquire).max(self.common(Ordering::Acquire));

@@ -9,14 +9,14 @@ fn the_lead_grows_where_the_floor_demands_it() {
     assert_eq!(clock.gsn(Lsn::new(100)), Gsn::new(300));
     clock.raise(Gsn::new(310));
     clock.pass(Lsn::new(140), || Lsn::new(100));
-    // Time has passed with the bytes: it was later already.
+    // The clock has advanced with the bytes: it was already later.
     assert_eq!(clock.gsn(Lsn::new(140)), Gsn::new(340));
     clock.raise(Gsn::new(500));
     assert_eq!(clock.now(Lsn::new(180)), Gsn::new(500));
     clock.pass(Lsn::new(180), || Lsn::new(100));
     assert_eq!(clock.gsn(Lsn::new(180)), Gsn::new(500));
     assert_eq!(clock.gsn(Lsn::new(220)), Gsn::new(540));
-    // Those who are late learn what was in force for them.
+    // Threads that fill in late get the offset that was in force for their records.
     assert_eq!(clock.gsn(Lsn::new(140)), Gsn::new(340));
     assert_eq!(clock.gsn(Lsn::new(100)), Gsn::new(300));
 }
@@ -51,8 +51,8 @@ mod models {
         raise_while_space_is_handed_out(Some(CommonFloor::default), raise);
     }
 
-    /// One thread hands out space; the other raises the floor and looks at the end: what it does
-    /// not find is not below.
+    /// One thread hands out space; the other raises the floor and reads the end. Records beyond the
+    /// end that it read are not below the floor.
     fn raise_while_space_is_handed_out(common: Option<fn() -> CommonFloor>, raise: fn(&Clock)) {
         loom::model(move || {
             let clock = Clock::new(Lsn::new(8), Gsn::new(8)).with_common(common.map(|new| new()));
@@ -79,7 +79,7 @@ mod models {
         });
     }
 
-    /// A thread that fills in late learns its own GSN, whatever the clock does meanwhile.
+    /// A thread that fills in late gets its record's own GSN, whatever the clock does meanwhile.
     #[test]
     fn the_lead_is_read_as_one() {
         loom::model(|| {

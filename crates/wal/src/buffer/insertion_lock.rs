@@ -1,24 +1,24 @@
-//! The insertion lock: held for a few nanoseconds, taken with one atomic operation and given back
+//! The insertion lock: held for a few nanoseconds, locked with one atomic operation and unlocked
 //! with a store.
 //!
-//! Most locks are given back with an atomic operation, too, since who gives it back must not
-//! overlook who goes to sleep at that moment. That would double the cost of an insertion that meets
-//! nobody. Nobody is woken by this one: who has tried in vain for long sleeps for a time and looks
-//! again ([`Retry`]). That is rare, since it happens only when the holder has lost its processor or
-//! waits for room in the buffer.
+//! Most locks need an atomic operation to unlock, too, because the unlocking thread must not
+//! overlook a thread that parks at that moment. That would double the cost of an uncontended
+//! insertion. This lock wakes no thread: a thread that has tried in vain for long sleeps for a
+//! while and tries again ([`Retry`]). This is rare, since it happens only when the holder has lost
+//! its processor or waits for room in the buffer.
 //!
 //! # Contention
-//! The lock and what it protects share a cache line, and to bring that from one core to another
-//! takes as long as ten insertions. So who finds the lock taken does not try again at once, but
-//! pauses for some hundred nanoseconds, and longer each time: the holder inserts a row of records
-//! meanwhile, at full speed, and however many threads wait, few of them disturb it. There is no
-//! order among those who wait.
+//! The lock and the data that it protects share a cache line, and moving this line from one core to
+//! another takes as long as ten insertions. So a thread that finds the lock taken does not try
+//! again at once, but pauses for some hundred nanoseconds, and longer each time. Meanwhile the
+//! holder inserts a series of records at full speed, and however many threads wait, few of them
+//! disturb it. Waiting threads have no order.
 //!
-//! In designs that consolidate, few wait, each for a group of others, and to keep them waiting
-//! helps nobody for long. So they want the lock at once after a while, and the others, finding
-//! that, join the groups.
+//! In designs that consolidate, few threads wait, each on behalf of a group, and making them wait
+//! for long helps no thread. So after a while they become priority waiters, and the other threads,
+//! which then find the lock refused, join the groups.
 //!
-//! A thread may give back what another has taken.
+//! A thread may unlock the lock that another thread has locked.
 
 use std::ops::Deref;
 
@@ -27,34 +27,33 @@ use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(duramen_loom))]
 use duramen_sync::{Backoff, Retry, thread};
 
-/// So many pauses who is one of a few lets the others go on before it wants the lock at once: two
-/// to four microseconds.
+/// Pauses after which a thread of [`InsertionLock::lock_of_few`] becomes a priority waiter: two to
+/// four microseconds.
 #[cfg(not(duramen_loom))]
 const PATIENCE: u32 = 4;
 
-/// So often who wants the lock at once looks for it, for some microseconds each time, before it
-/// sleeps: it has a group behind it, and the groups of a few others may be filled in before its
-/// own.
+/// Attempts of a priority waiter, each of some microseconds, before it sleeps. It acts for a group,
+/// and the groups of a few other threads may be filled in before its own.
 #[cfg(not(duramen_loom))]
 const ROUNDS: u32 = 64;
 
-/// After so many pauses, which take a millisecond in all, a thread has had no luck for long.
+/// Pauses, a millisecond in all, after which a thread counts as starved.
 #[cfg(not(duramen_loom))]
 const STARVED: u32 = 16;
 
-/// A lock, and what only its holder changes. That can be looked at without the lock, so it consists
-/// of atomics.
+/// A lock, and the data that only its holder changes. Other threads may read the data without the
+/// lock, so it consists of atomics.
 #[derive(Debug)]
 pub(crate) struct InsertionLock<T> {
     locked: CachePadded<Locked<T>>,
-    /// So many want the lock at once. Apart from `locked`, so that those who look do not disturb
-    /// the holder.
+    /// Number of priority waiters. Separate from `locked`, so that threads that read it do not
+    /// disturb the holder.
     wanted: CachePadded<AtomicU32>,
     #[cfg(duramen_loom)]
     blocked: models::Blocked,
 }
 
-/// One cache line, so that taking the lock brings the rest along.
+/// One cache line, so that locking also fetches the data.
 #[derive(Debug)]
 struct Locked<T> {
     held: AtomicBool,
@@ -62,7 +61,7 @@ struct Locked<T> {
 }
 
 impl<T> InsertionLock<T> {
-    /// A free one.
+    /// Makes a free lock.
     pub(crate) fn new(value: T) -> Self {
         Self {
             locked: CachePadded::new(Locked { held: AtomicBool::new(false), value }),
@@ -72,7 +71,7 @@ impl<T> InsertionLock<T> {
         }
     }
 
-    /// Takes the lock if it is free and nobody wants it at once; returns whether it has.
+    /// Locks if the lock is free and there are no priority waiters; returns whether it has.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) == 0 && self.take()
@@ -80,11 +79,12 @@ impl<T> InsertionLock<T> {
 
     #[inline]
     fn take(&self) -> bool {
-        // Acquire: what the last holder has done.
+        // Acquire: sees what the last holder has done.
         self.locked.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock if it is free, without taking the line from a holder; returns whether it has.
+    /// Locks if the lock is free, without taking the cache line from a holder; returns whether it
+    /// has.
     #[cfg(not(duramen_loom))]
     fn look(&self) -> bool {
         !self.locked.held.load(Ordering::Relaxed) && self.take()
@@ -97,7 +97,7 @@ impl<T> InsertionLock<T> {
         }
     }
 
-    /// Waits for the lock, having found it taken, where any number of threads do.
+    /// Waits for the lock after a failed attempt, where any number of threads may wait.
     #[cold]
     pub(crate) fn lock_after_pause(&self) {
         #[cfg(not(duramen_loom))]
@@ -106,9 +106,8 @@ impl<T> InsertionLock<T> {
         self.blocked.until(|| self.take());
     }
 
-    /// Waits for the lock, having found it taken, where no more than a handful of threads do. After
-    /// a few pauses it wants the lock at once, and everyone who does not want that, too, has to
-    /// stand back.
+    /// Waits for the lock after a failed attempt, where only a handful of threads wait. After a few
+    /// pauses the thread becomes a priority waiter, and all threads that are not must stand back.
     #[cold]
     pub(crate) fn lock_of_few(&self) {
         #[cfg(not(duramen_loom))]
@@ -117,9 +116,9 @@ impl<T> InsertionLock<T> {
         self.blocked.until(|| self.take());
     }
 
-    /// Waits for the lock with pauses before attempts, which are told how many. Who has had no luck
-    /// for long wants the lock until it has it: a holder that keeps it for long, and takes it again
-    /// at once, would never be met without it.
+    /// Waits for the lock with pauses before attempts; `attempt` gets the number of pauses. A
+    /// starved thread remains a priority waiter until it has the lock: otherwise it might never
+    /// catch the lock free when a holder keeps it for long and retakes it at once.
     #[cfg(not(duramen_loom))]
     fn lock_patiently(&self, mut retry: Retry, attempt: impl Fn(u32) -> bool) {
         while retry.attempts() < STARVED {
@@ -136,9 +135,9 @@ impl<T> InsertionLock<T> {
         self.wanted.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Wants the lock, and takes it if it is given back before long. Before it lets its processor
-    /// go it stops wanting it for that time: a lock that is free must not wait for a thread that
-    /// does not run.
+    /// Becomes a priority waiter, and takes the lock if it is unlocked soon. Before the thread
+    /// yields its processor it stops being a priority waiter for that time: a free lock must not
+    /// wait for a thread that does not run.
     #[cfg(not(duramen_loom))]
     fn take_soon(&self) -> bool {
         (0..ROUNDS).any(|_| {
@@ -158,13 +157,13 @@ impl<T> InsertionLock<T> {
         })
     }
 
-    /// Gives the lock back.
+    /// Unlocks the lock.
     ///
     /// # Safety
-    /// It is held, and nobody else gives it back for the same turn.
+    /// The lock is held, and no other thread unlocks it for the same holder.
     #[inline]
     pub(crate) unsafe fn unlock(&self) {
-        // Release: what was done under the lock.
+        // Release: publishes what was done under the lock.
         self.locked.held.store(false, Ordering::Release);
         #[cfg(duramen_loom)]
         self.blocked.wake();
@@ -180,9 +179,9 @@ impl<T> Deref for InsertionLock<T> {
     }
 }
 
-/// A model has no time, and a pause that ends at once would let it try the same again without end.
-/// So in models those who wait sleep until the lock is given back. Who wants it at once makes no
-/// difference to what may happen, only to how often.
+/// A model has no time, and a pause that ends at once would let it repeat the same attempt without
+/// end. So in models waiting threads park until the lock is unlocked. Priority waiters do not
+/// change what may happen, only how often.
 #[cfg(duramen_loom)]
 mod models {
     use duramen_sync::{Condvar, Mutex};
@@ -215,14 +214,14 @@ mod tests {
 
     use super::*;
 
-    /// A counter that threads increment, each with the lock held, under the eyes of loom in the
-    /// models.
+    /// A counter that threads increment, each with the lock held; in the models loom checks the
+    /// accesses.
     struct Counter {
         lock: InsertionLock<AtomicU64>,
         plain: UnsafeCell<u64>,
     }
 
-    // SAFETY: `plain` is touched with the lock held only.
+    // SAFETY: `plain` is accessed only with the lock held.
     unsafe impl Send for Counter {}
     // SAFETY: as above.
     unsafe impl Sync for Counter {}
@@ -259,7 +258,7 @@ mod tests {
         increments(8, 20_000);
     }
 
-    /// The holder keeps the lock for so long that everyone else goes to sleep, again and again.
+    /// The holder keeps the lock for so long that all other threads sleep, again and again.
     #[cfg(not(duramen_loom))]
     #[test]
     fn sleepers_get_it_too() {
@@ -269,7 +268,7 @@ mod tests {
                 lock.lock();
                 thread::sleep(Duration::from_millis(1));
                 lock.store(lock.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                // SAFETY: it is held.
+                // SAFETY: the lock is held.
                 unsafe { lock.unlock() };
             }
         };

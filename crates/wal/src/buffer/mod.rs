@@ -1,8 +1,8 @@
 //! Memory of the log's tail: the ring of bytes, the positions in it, and the clock that orders
 //! several logs.
 //!
-//! An insertion takes the insertion lock, gets positions, fills the ring, and releases what it
-//! filled; a flush reads what is released. No file here knows of the disk.
+//! A thread that inserts takes the insertion lock, gets positions, fills the ring, and releases
+//! what it has filled; a flush reads what is released. No file here uses the disk.
 
 pub(crate) mod clock;
 pub(crate) mod insertion_lock;

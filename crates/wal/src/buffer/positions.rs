@@ -1,4 +1,4 @@
-//! The positions that say what may be done with each part of the log buffer.
+//! The positions in the log buffer, which determine what a thread may do with each part of it.
 //!
 //! ```text
 //!   reclaimed      durable            released                  next          reclaimed + capacity
@@ -7,34 +7,36 @@
 //!      |  last block  |  written to disk  |  filled in             |                    |
 //! ```
 //!
-//! - `next` is where the next record goes. Only the thread whose [`Turn`] it is moves it; or, in a
-//!   log whose design has no turns, everyone does with an atomic addition ([`Space::reserve`]).
-//! - `released` follows it in LSN order as threads finish filling in. Everything below is stable.
-//!   Who moves it is up to the insertion design, and it is never two threads at a time:
-//!   [`Space::release_in_order`] is for designs that see to the order themselves,
-//!   [`Space::release`] for those that do not ([`crate::buffer::released`]).
-//! - `durable` follows that; only the one thread that flushes moves it. Up to where the flush in
-//!   progress will move it is told as soon as that is known ([`Space::in_flush`]). Where the buffer
-//!   itself is persistent, all that is released is hardened ([`Space::hardened`]), and `durable`
-//!   tells what is in the segments, too.
+//! - `next` is the start of the next record. Only the holder of the insertion lock ([`Turn`]) moves
+//!   it; or, in a log whose design has no lock, every inserting thread does with an atomic addition
+//!   ([`Space::reserve`]).
+//! - `released` follows `next` in LSN order as threads finish filling in. Everything below is
+//!   stable. The insertion design determines which thread moves it, and two threads never do at a
+//!   time: [`Space::release_in_order`] serves designs that ensure the order themselves,
+//!   [`Space::release`] those that do not ([`crate::buffer::released`]).
+//! - `durable` follows `released`; only the one thread that flushes moves it. [`Space::in_flush`]
+//!   publishes how far the flush in progress will move it as soon as this is known. Where the
+//!   buffer itself is persistent, everything released is hardened ([`Space::hardened`]), and
+//!   `durable` states how much is in the segments, too.
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when
-//!   it has filled up, so its beginning has to stay in the buffer.
+//!   it has filled up, so its beginning must stay in the buffer.
 //!
-//! # LogReservation
-//! What is filled in never passes `reclaimed + capacity`. With turns neither does `next`:
-//! [`Turn::acquire`] waits before it moves it, and everyone else waits for the turn. Without turns
-//! a reservation is made before it is known whether there is room, and cannot be taken back, since
-//! others have reserved behind it. So `next` may pass the limit by what the threads that are in
-//! `reserve` ask for, and they wait with their reservations. That ends: the first of them waits for
-//! records to become durable that all have room, so nothing that it waits for waits for it. To keep
-//! it rare, threads that come while others wait for room back off before they reserve.
+//! # Room
+//! Filled-in bytes never pass `reclaimed + capacity`. With the insertion lock neither does `next`:
+//! [`Turn::acquire`] waits before it moves `next`, and all other threads wait for the lock. Without
+//! the lock a thread reserves space before it knows whether there is room, and cannot take the
+//! reservation back, since other threads have reserved behind it. So `next` may pass the limit by
+//! the bytes that the threads in `reserve` request, and these threads wait with their reservations.
+//! The wait ends: the first of them waits for records to become durable that all have room, so
+//! nothing for which it waits waits for it. To keep this case rare, threads that come while others
+//! wait for room back off before they reserve.
 //!
-//! Whether there is room, and whether the flusher has to be told that there is much to flush, is
-//! looked at now and then only: `next.clear` says up to where that is not necessary. It is never
-//! beyond the limit, since `durable` only grows.
+//! Threads check only now and then whether there is room, and whether they must wake the flusher
+//! because much is unflushed: up to `next.clear` no check is necessary. It is never beyond the
+//! limit, since `durable` only grows.
 //!
-//! When the log has failed nobody waits for room any more, and space is handed out that must not be
-//! filled in: [`Space::durable_if_room`] tells the filler.
+//! When the log has failed no thread waits for room any more, and space is handed out that must not
+//! be filled in: [`Space::durable_if_room`] states this to the thread that fills in.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
@@ -55,21 +57,21 @@ pub(crate) struct Space {
     next: InsertionLock<Next>,
     released: Released,
     durable: CachePadded<AtomicU64>,
-    /// Everything below is durable or will be when the present flush has ended.
+    /// Everything below is durable, or will be when the present flush has ended.
     in_flush: CachePadded<AtomicU64>,
     failed: AtomicBool,
     hardening: Hardening,
-    /// What is hardened, if the log tells; or was, when a log with a persistent buffer failed.
-    /// Behind that, what is released may never have been filled in.
+    /// The hardened position, if the log sets it; or the hardened position when a log with a
+    /// persistent buffer failed. Released bytes beyond it may never have been filled in.
     hardened: CachePadded<AtomicU64>,
     /// Set when an insertion finds the buffer full or much of it unflushed, so that the daemon
     /// flushes.
     flusher: Arc<WakeEvent>,
-    /// Threads in `wait_for_room`. Changed with `room` locked, read without.
+    /// Threads in `wait_for_room`. Changed with `room` locked, read without it.
     waiting: AtomicUsize,
     room: Mutex<()>,
     room_made: Condvar,
-    /// Of one of several logs.
+    /// The clock, if this is one of several logs.
     clock: Option<Clock>,
 }
 
@@ -80,32 +82,33 @@ pub(crate) enum Hardening {
     Flushed,
     /// The buffer is persistent, and records are durable when they are released.
     Released,
-    /// The buffer is persistent, and the log tells which of the released records are durable.
+    /// The buffer is persistent, and the log sets which of the released records are durable.
     Told,
 }
 
-/// What the thread whose turn it is changes.
+/// What only the holder of the insertion lock changes.
 #[derive(Debug)]
 struct Next {
     lsn: AtomicU64,
-    /// Up to here space can be handed out without looking at anything: there is room, and so little
-    /// is unflushed that nobody need be told. Of no meaning without turns.
+    /// Up to this position space can be handed out without any check: there is room, and so little
+    /// is unflushed that the flusher need not be woken. Without meaning in a design without the
+    /// lock.
     clear: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
 }
 
-/// The right to hand out space: the insertion lock, held. Dropping it gives it back.
+/// The right to hand out space: the held insertion lock. Dropping it unlocks.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     space: &'a Space,
-    /// The flusher has to be told that much is unflushed, after the turn.
+    /// Whether the flusher must be woken after unlocking, because much is unflushed.
     alarmed: bool,
 }
 
 impl Space {
-    /// An empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of two, for
-    /// a log that ends at `end`. With `alarm` bytes unflushed, the flusher is woken.
+    /// Makes an empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of
+    /// two, for a log that ends at `end`. When `alarm` bytes are unflushed, the flusher is woken.
     pub(crate) fn new(
         capacity: u64,
         block: u64,
@@ -142,49 +145,49 @@ impl Space {
         space
     }
 
-    /// The same for one of several logs, which needs a clock. It is kept by those who have the
-    /// turn, so designs that have none cannot be used then.
+    /// Adds the clock that one of several logs needs. The holder of the insertion lock keeps the
+    /// clock, so designs without the lock cannot be used then.
     pub(crate) fn with_clock(self, clock: Option<Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// The same for measurements: who has filled in its space early waits for its turn to release
-    /// it.
+    /// Disables early-release entries, for measurements: a thread that has filled in its space
+    /// early waits until the space is due.
     pub(crate) fn without_notes(self) -> Self {
         Self { released: Released::without_notes(self.released()), ..self }
     }
 
-    /// The clock of one of several logs.
+    /// Returns the clock, if this is one of several logs.
     #[inline]
     pub(crate) fn clock(&self) -> Option<&Clock> {
         self.clock.as_ref()
     }
 
-    /// The GSN of the record at `lsn`, which the caller has acquired and not released.
+    /// Returns the GSN of the record at `lsn`, which the caller has acquired and not released.
     #[inline]
     pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
         self.clock.as_ref().map_or(Gsn::new(lsn.get()), |clock| clock.gsn(lsn))
     }
 
-    /// Where the next record goes: a snapshot.
+    /// Returns the start of the next record: a snapshot.
     pub(crate) fn end(&self) -> Lsn {
         Lsn::new(self.next.lsn.load(Ordering::Acquire))
     }
 
-    /// Everything below is stable. Where releases are put off, more may be: see
-    /// [`crate::insert::Insertion::collect`].
+    /// Returns the position below which everything is stable. Where releases are deferred, more may
+    /// be stable: see [`crate::insert::Insertion::collect`].
     #[inline]
     pub(crate) fn released(&self) -> Lsn {
         self.released.get()
     }
 
-    /// Everything below is on the device.
+    /// Returns the position below which everything is on the device.
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         Lsn::new(self.durable.load(Ordering::Acquire))
     }
 
-    /// Everything below is hardened: always the end of a record.
+    /// Returns the position below which everything is hardened: always the end of a record.
     #[inline]
     pub(crate) fn hardened(&self) -> Lsn {
         match self.hardening {
@@ -198,41 +201,42 @@ impl Space {
         Lsn::new(self.hardened.load(Ordering::Acquire))
     }
 
-    /// As [`Space::released`], if all of that has been filled in: not if the log has failed.
+    /// Returns [`Space::released`] if everything below has been filled in: `None` if the log has
+    /// failed.
     #[inline]
     pub(crate) fn released_in_order(&self) -> Option<Lsn> {
         let released = self.released();
-        // Afterwards: space without room is released only by who has seen that the log has failed.
+        // Checked afterwards: only a thread that has seen the failure releases space without room.
         (!self.has_failed()).then_some(released)
     }
 
-    /// Everything below is on the device or will be when the flush that is in progress has ended
-    /// well.
+    /// Returns the position below which everything is on the device, or will be when the flush in
+    /// progress has succeeded.
     pub(crate) fn in_flush(&self) -> Lsn {
         Lsn::new(self.in_flush.load(Ordering::Acquire))
     }
 
-    /// A flush is about to write everything below `lsn`.
+    /// Publishes that a flush is about to write everything below `lsn`.
     pub(crate) fn set_in_flush(&self, lsn: Lsn) {
         self.in_flush.store(lsn.get(), Ordering::Release);
     }
 
-    /// Everything below `lsn`, the end of a record, is hardened.
+    /// Publishes that everything below `lsn`, the end of a record, is hardened.
     pub(crate) fn set_hardened(&self, lsn: Lsn) {
         self.hardened.fetch_max(lsn.get(), Ordering::AcqRel);
     }
 
-    /// Whether the log has failed.
+    /// Returns whether the log has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Insertions that wait for room.
+    /// Returns the number of insertions that wait for room.
     pub(crate) fn waiting_for_room(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Records that got space, and how often one had to wait for it.
+    /// Returns the number of records that got space, and how often one had to wait for it.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.next.records.load(Ordering::Relaxed), self.next.full_waits.load(Ordering::Relaxed))
     }
@@ -241,9 +245,10 @@ impl Space {
         Turn { space: self, alarmed: false }
     }
 
-    /// Hands out `bytes` for one record if it is nobody's turn and nothing has to be looked at;
-    /// otherwise does nothing. The turn lasts until [`Space::end_turn`]. (No guard and no closure:
-    /// what is to be done in the turn is made part of the caller's code then, in every design.)
+    /// Hands out `bytes` for one record if the insertion lock is free and no check is due;
+    /// otherwise does nothing. The caller holds the lock until [`Space::end_turn`]. (There is
+    /// neither a guard nor a closure, so that in every design the work under the lock is inlined
+    /// into the caller's code.)
     #[inline(always)]
     pub(crate) fn try_acquire(&self, bytes: u64) -> Option<Lsn> {
         if !self.next.try_lock() {
@@ -252,29 +257,29 @@ impl Space {
         let next = &*self.next;
         let lsn = next.lsn.load(Ordering::Relaxed);
         let end = lsn + bytes;
-        // Relaxed: who has changed it has done so in a turn.
+        // Relaxed: only holders of the lock change it.
         if end <= next.clear.load(Ordering::Relaxed) {
-            // No read-modify-write is needed: nobody else writes these.
+            // No read-modify-write is needed: no other thread writes these.
             next.records.store(next.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             next.lsn.store(end, Ordering::Release);
             return Some(Lsn::new(lsn));
         }
-        // SAFETY: the lock has been taken above.
+        // SAFETY: `try_lock` has locked it above.
         unsafe { self.next.unlock() };
         None
     }
 
-    /// Ends the turn that [`Space::try_acquire`] has begun.
+    /// Unlocks the insertion lock that [`Space::try_acquire`] has locked.
     ///
     /// # Safety
-    /// It has, and the turn has not been ended yet.
+    /// `try_acquire` has returned an LSN, and the lock has not been unlocked since.
     #[inline(always)]
     pub(crate) unsafe fn end_turn(&self) {
-        // SAFETY: the lock is held, as the caller says.
+        // SAFETY: the lock is held, as the caller guarantees.
         unsafe { self.next.unlock() };
     }
 
-    /// Waits for the insertion lock; not without a pause at first if it has been `tried` already.
+    /// Waits for the insertion lock. Pauses first if the lock has been `tried` already.
     pub(crate) fn turn(&self, tried: bool) -> Turn<'_> {
         if tried {
             self.next.lock_after_pause();
@@ -284,7 +289,7 @@ impl Space {
         self.own_turn()
     }
 
-    /// Waits for the insertion lock, which has been tried already, where few do.
+    /// Waits for the insertion lock, which has been tried already, where few threads wait.
     pub(crate) fn turn_of_few(&self) -> Turn<'_> {
         self.next.lock_of_few();
         self.own_turn()
@@ -295,39 +300,40 @@ impl Space {
         self.next.try_lock().then(|| self.own_turn())
     }
 
-    /// Looks how far space that follows `end` can be handed out without looking again; returns
-    /// whether so much is unflushed that the flusher has to be told.
+    /// Computes how far space behind `end` can be handed out without another check; returns whether
+    /// so much is unflushed that the flusher must be woken.
     fn look(&self, end: u64) -> bool {
         let durable = self.durable().get();
         let room = (durable & !(self.block - 1)) + self.capacity;
         let alarmed = end.saturating_sub(durable) >= self.alarm;
-        // The flusher stays awake while it is that much. In case that it has seen less and gone to
-        // sleep, look again soon.
+        // The flusher stays awake while this much is unflushed. In case it has seen less and has
+        // parked, check again soon.
         let quiet = if alarmed { end.saturating_add(self.alarm / 4) } else { durable.saturating_add(self.alarm - 1) };
-        // Relaxed: it is read in turns, which pass on that what lies up to there has been flushed.
+        // Relaxed: only holders of the lock read it, and the lock also publishes that everything up
+        // to there has been flushed.
         self.next.clear.store(room.min(quiet), Ordering::Relaxed);
         alarmed
     }
 
-    /// The turn that another thread has given away with [`Turn::entrust`].
+    /// Takes over the lock that another thread has given away with [`Turn::entrust`].
     ///
     /// # Safety
-    /// Each entrusted turn is taken over once.
+    /// Each entrusted lock is taken over once.
     #[inline]
     pub(crate) unsafe fn entrusted_turn(&self) -> Turn<'_> {
         self.own_turn()
     }
 
-    /// Hands out `bytes` without a turn, for designs that have none, unless others wait for room.
-    /// [`Space::reserved`] must follow.
+    /// Hands out `bytes` without the lock, for designs that have none, unless other threads wait
+    /// for room. [`Space::reserved`] must follow.
     #[inline]
     pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Lsn> {
-        // What this thread did before happens before any later insertion; checkpoints rest on that.
+        // What this thread did before happens before any later insertion; checkpoints rely on this.
         (self.waiting.load(Ordering::Relaxed) == 0).then(|| Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel)))
     }
 
-    /// Hands out `bytes` without a turn, for designs that have none; if others wait for room, it
-    /// waits with them first. [`Space::reserved`] must follow.
+    /// Hands out `bytes` without the lock, for designs that have none. If other threads wait for
+    /// room, waits with them first. [`Space::reserved`] must follow.
     pub(crate) fn reserve(&self, bytes: u64) -> Lsn {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.back_off(bytes);
@@ -336,8 +342,8 @@ impl Space {
         Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel))
     }
 
-    /// Waits until there is room for the `bytes` that have been reserved and end at `end`; returns
-    /// whether there is, which is always so unless the log has failed.
+    /// Waits until there is room for the `bytes` that have been reserved and end at `end`. Returns
+    /// whether there is room: always, unless the log has failed.
     #[inline]
     pub(crate) fn reserved(&self, bytes: u64, end: Lsn) -> bool {
         let durable = self.durable();
@@ -351,8 +357,8 @@ impl Space {
         if !self.has_room(end, self.durable()) {
             self.wait_for_room(|| end);
         }
-        // The flusher stays awake while much is unflushed. In case that it has seen less and gone
-        // to sleep, tell it again now and then.
+        // The flusher stays awake while much is unflushed. In case it has seen less and has parked,
+        // wake it again now and then.
         let step = (self.alarm / 4).max(1);
         let before = (end - bytes).saturating_sub(self.durable().get());
         if before < self.alarm || (end - bytes) / step != end / step {
@@ -361,7 +367,7 @@ impl Space {
         self.has_room(end, self.durable())
     }
 
-    /// Waits, without a reservation, until it looks as if there were room for `bytes`.
+    /// Waits, without a reservation, until there seems to be room for `bytes`.
     #[cold]
     fn back_off(&self, bytes: u64) {
         reach(Probe::BackedOff);
@@ -376,9 +382,9 @@ impl Space {
         end <= (durable.get() & !(self.block - 1)) + self.capacity
     }
 
-    /// The durable position, if space that ends at `end` may be filled in. It may not when it was
-    /// handed out after the log failed: the bytes it would overwrite may never have reached the
-    /// device, and a reader may be at them.
+    /// Returns the durable position, if space that ends at `end` may be filled in. It may not if it
+    /// was handed out after the log failed: the bytes that it would overwrite may never have
+    /// reached the device, and a reader may be reading them.
     #[inline]
     pub(crate) fn durable_if_room(&self, end: Lsn) -> Option<Lsn> {
         let durable = self.durable();
@@ -392,7 +398,7 @@ impl Space {
         let mut guard = self.room.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Pairs with the fence in `set_durable`: either that one sees us waiting, or we see its
+        // Pairs with the fence in `set_durable`: either that thread sees us waiting, or we see its
         // position.
         fence(Ordering::SeqCst);
         self.flusher.wake();
@@ -410,8 +416,8 @@ impl Space {
         self.release_due(to);
     }
 
-    /// As [`Space::release_in_order`], for a thread that has just seen `released` where its space
-    /// starts.
+    /// Does what [`Space::release_in_order`] does, for a thread that has just seen `released` at
+    /// the start of its space.
     #[inline]
     pub(crate) fn release_due(&self, to: Lsn) {
         self.released.release_due(to);
@@ -422,14 +428,14 @@ impl Space {
         self.next.records.store(self.next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
     }
 
-    /// Declares the space from `lsn` to `end` filled in. It counts as released when all before it
-    /// is (Aether, algorithm 3), which may be after the return.
+    /// Declares the space from `lsn` to `end` filled in. It counts as released when everything
+    /// before it is (Aether, algorithm 3), which may be after the return.
     #[inline]
     pub(crate) fn release(&self, lsn: Lsn, end: Lsn) {
         self.released.release(lsn, end, || self.has_failed());
     }
 
-    /// Moves `released` over the spaces that were filled in early and have been come to.
+    /// Moves `released` over the spaces with early-release entries that have become due.
     pub(crate) fn follow_notes(&self) {
         self.released.follow_all();
     }
@@ -439,20 +445,20 @@ impl Space {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
         let unseen = planted!(RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
         if planted!(RoomFenceDropped) {
-            // As long as the store waits in a store buffer.
+            // For as long as the store waits in a store buffer.
             (0..16).for_each(|_| thread::yield_now());
         }
         self.durable.store(lsn.get(), Ordering::Release);
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 && !unseen {
-            // With the lock held: a waiter that saw the old position is then asleep, not about to
-            // be.
+            // With the lock held: a waiter that saw the old position is then already parked, not
+            // about to park.
             let _room = self.room.lock();
             self.room_made.notify_all();
         }
     }
 
-    /// Declares the log failed: nobody waits for room any more.
+    /// Declares the log failed: no thread waits for room any more.
     pub(crate) fn fail(&self) {
         let _room = self.room.lock();
         if !self.has_failed() && self.hardening == Hardening::Released {
@@ -481,7 +487,7 @@ impl Turn<'_> {
         Lsn::new(lsn)
     }
 
-    /// Keeps the turn when this thread has gone on: another one takes it over with
+    /// Keeps the lock held when this thread goes on: another thread takes it over with
     /// [`Space::entrusted_turn`].
     pub(crate) fn entrust(self) {
         if self.alarmed {
@@ -493,7 +499,7 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // SAFETY: a turn exists while the lock is held, and only once.
+        // SAFETY: a `Turn` exists only while the lock is held, and only one.
         unsafe { self.space.next.unlock() };
         if self.alarmed {
             self.space.flusher.wake();

@@ -59,11 +59,11 @@ mod loom_models {
 
     use super::*;
 
-    /// A buffer of four cells, each filled in by whoever acquired it. Loom reports conflicting
-    /// accesses.
+    /// A buffer of four cells; the thread that acquired a cell fills it in. Loom reports
+    /// conflicting accesses.
     struct Cells(Vec<UnsafeCell<u64>>);
 
-    // SAFETY: that accesses do not conflict is what the models check.
+    // SAFETY: the models check that accesses do not conflict.
     unsafe impl Send for Cells {}
     // SAFETY: as above.
     unsafe impl Sync for Cells {}
@@ -74,7 +74,7 @@ mod loom_models {
         }
 
         fn write(&self, at: u64, value: u64) {
-            // SAFETY: the positions give the cell to this thread alone; loom checks it.
+            // SAFETY: the positions give the cell to this thread only; loom checks it.
             self.0[at as usize % self.0.len()].with_mut(|cell| unsafe { *cell = value });
         }
 
@@ -114,8 +114,8 @@ mod loom_models {
         });
     }
 
-    /// A buffer of one cell: the second record has to wait until the first is durable, is woken
-    /// then, and does not overwrite what is still being read.
+    /// A buffer of one cell: the second record must wait until the first is durable, is woken then,
+    /// and does not overwrite what is still being read.
     #[test]
     fn a_full_buffer_is_waited_for() {
         loom::model(|| {
@@ -133,7 +133,7 @@ mod loom_models {
                 })
                 .unwrap()
             };
-            // The flusher: sleeps until somebody finds the buffer full.
+            // The flusher: parks until a thread finds the buffer full.
             event.wait(None);
             let released = space.released();
             assert_eq!(cells.read(8), 8);
@@ -143,7 +143,7 @@ mod loom_models {
         });
     }
 
-    /// Failure releases those who wait for room.
+    /// Failure releases the threads that wait for room.
     #[test]
     fn nobody_waits_for_room_in_a_failed_log() {
         loom::model(|| {

@@ -43,8 +43,8 @@ mod native {
         assert_eq!(released.get(), Lsn::new(START + 1 + most));
     }
 
-    /// More spaces than there are cells lie behind one that is not filled in: who has filled them
-    /// in waits.
+    /// More spaces than there are cells lie behind one that is not filled in: the threads that have
+    /// filled them in wait.
     #[test]
     fn a_full_table_is_waited_for() {
         let released = Arc::new(Released::new(Lsn::new(START), 0));
@@ -93,7 +93,7 @@ mod models {
 
     struct Log(Released, Vec<UnsafeCell<u64>>);
 
-    // SAFETY: that accesses to the cells do not conflict is what the models check.
+    // SAFETY: the models check that accesses to the cells do not conflict.
     unsafe impl Send for Log {}
     // SAFETY: as above.
     unsafe impl Sync for Log {}
@@ -105,8 +105,8 @@ mod models {
         }
 
         fn fill(&self, number: u64) {
-            // SAFETY: nobody else fills this in, nor reads it before it is released; loom checks
-            // it.
+            // SAFETY: no other thread fills this in, nor reads it before it is released; loom
+            // checks it.
             self.1[number as usize].with_mut(|cell| unsafe { *cell = number + 1 });
         }
 
@@ -127,7 +127,7 @@ mod models {
         .unwrap()
     }
 
-    /// Three owners come in whatever order. There is one cell, so one may have to wait for it.
+    /// Three owners come in any order. There is one cell, so one of them may have to wait for it.
     #[test]
     fn spaces_are_released_in_order() {
         model(3, || {
@@ -144,8 +144,8 @@ mod models {
         });
     }
 
-    /// Of two that leave notes one behind the other, either the first finds the second's note or
-    /// the second finds the position moved.
+    /// Of two threads that leave entries one behind the other, either the first finds the second's
+    /// entry or the second finds the position moved.
     #[test]
     fn notes_do_not_miss_each_other() {
         loom::model(|| {

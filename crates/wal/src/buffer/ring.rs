@@ -1,7 +1,7 @@
 //! The log buffer's memory, ordinary or persistent: a ring that is mapped twice in a row, so that
 //! no record ever wraps.
 //!
-//! The byte of an LSN lies at `lsn mod size`. The same physical pages are mapped at `[0, size)` and
+//! The byte of an LSN is at `lsn mod size`. The same physical pages are mapped at `[0, size)` and
 //! again at `[size, 2 size)`, so any range of up to `size` bytes is contiguous in memory wherever
 //! it starts.
 
@@ -17,12 +17,12 @@ use duramen_types::Lsn;
 pub(crate) struct Ring {
     base: NonNull<u8>,
     size: usize,
-    /// Whose memory it is, if that is persistent.
+    /// The owner of the memory, if it is persistent.
     region: Option<Arc<Region>>,
 }
 
-// SAFETY: the ring is plain memory; who may touch which part of it when is the contract of `bytes`
-// and `bytes_mut`.
+// SAFETY: the ring is plain memory; the contract of `bytes` and `bytes_mut` determines which thread
+// may access which part of it, and when.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -43,12 +43,12 @@ impl Ring {
         ring
     }
 
-    /// The ring in persistent memory that begins at `at`, where `region` has been mapped twice in a
-    /// row: a power of two of bytes.
+    /// Makes the ring in persistent memory that begins at `at`, where `region` has been mapped
+    /// twice in a row. Its size in bytes is a power of two.
     pub(crate) fn in_region(region: Arc<Region>, at: u64, size: usize) -> Self {
         assert!(size.is_power_of_two() && size >= 4096, "a ring is a power of two of whole pages");
-        // SAFETY: the slice is given up at once; who may touch the ring when is the contract of
-        // `bytes` and `bytes_mut`.
+        // SAFETY: the slice ends at once; the contract of `bytes` and `bytes_mut` determines which
+        // thread may access the ring, and when.
         let base = NonNull::from(unsafe { region.bytes_mut(at, size) }).cast();
         Self { base, size, region: Some(region) }
     }
@@ -91,7 +91,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Bytes in it.
+    /// Returns the size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -104,30 +104,31 @@ impl Ring {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// The `len` bytes from `lsn`.
+    /// Returns the `len` bytes from `lsn`.
     ///
     /// # Safety
-    /// Nobody writes to the range while the slice lives.
+    /// No thread writes to the range while the slice lives.
     pub(crate) unsafe fn bytes(&self, lsn: Lsn, len: usize) -> &[u8] {
         // SAFETY: `at` checked the bounds; the memory is initialised (zeroed by the system); the
         // caller excludes writers.
         unsafe { std::slice::from_raw_parts(self.at(lsn, len), len) }
     }
 
-    /// The `len` bytes from `lsn`, to be written.
+    /// Returns the `len` bytes from `lsn` for writing.
     ///
     /// # Safety
-    /// Nobody else reads or writes the range, under either of its addresses, while the slice lives.
+    /// No other thread reads or writes the range, under either of its addresses, while the slice
+    /// lives.
     #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "the contract makes the range exclusive")]
     pub(crate) unsafe fn bytes_mut(&self, lsn: Lsn, len: usize) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and the caller excludes everyone else.
+        // SAFETY: as in `bytes`, and the caller excludes all other accesses.
         unsafe { std::slice::from_raw_parts_mut(self.at(lsn, len), len) }
     }
 }
 
-/// Fails if the system would not give `size` bytes. It says so of memory that is reserved; shared
-/// memory it gives page by page, and ends the process when there is no more.
+/// Fails if the system would not provide `size` bytes. The system refuses reserved memory at once;
+/// shared memory it provides page by page, and ends the process when there is no more.
 fn probe(size: usize) -> io::Result<()> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping where the system likes; the result is checked.
@@ -136,7 +137,7 @@ fn probe(size: usize) -> io::Result<()> {
     if memory == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it has just been mapped, and nobody has its address.
+    // SAFETY: it has just been mapped, and no other code has its address.
     unsafe { libc::munmap(memory, size) };
     Ok(())
 }
@@ -148,7 +149,7 @@ impl Drop for Ring {
         }
         cost::unmap(self.base.as_ptr());
         // SAFETY: without persistent memory this is the reservation of `map`, and the borrow rules
-        // say that no slice of it is left.
+        // ensure that no slice of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * self.size) };
     }
 }

@@ -14,16 +14,18 @@
 //! 48 payload, then zeros up to the length
 //! ```
 //!
-//! All numbers are little-endian. Records follow each other without gaps, across segments too. The
-//! checksum is put in when the record is inserted, or by who flushes it ([`crate::Sealing`]); on
-//! disk it is always there. The seed of the checksum is the record's LSN plus a number derived from
-//! the identity of the database and the log, so that a record passes only where it was written:
-//! what an earlier use of a recycled segment or another log left behind does not.
+//! All numbers are little-endian. Records follow each other without gaps, across segments too.
+//! Either the thread that inserts a record or the thread that flushes it computes the checksum
+//! ([`crate::Sealing`]); on disk it is always present. The checksum is seeded with the record's LSN
+//! plus a number derived from the identity of the database and the log. So a record is valid only
+//! where it was written: leftovers from an earlier use of a recycled segment, or from another log,
+//! are not.
 //!
-//! The backlog lets recovery tell a torn tail from damage. A flush starts only when the one before
-//! is durable, so a crash leaves holes in the last flush at most. A valid record behind a hole that
-//! says that the log was durable beyond the hole when it was filled in proves that the hole was not
-//! there before: something else destroyed hardened records.
+//! The backlog lets recovery tell a torn tail from damage. A flush starts only when the previous
+//! flush is durable, so a crash leaves holes in the last flush at most. Suppose that a valid record
+//! behind a hole states that the log was durable beyond the hole when the record was filled in.
+//! Then the hole was not there at that time: something other than a crash destroyed hardened
+//! records.
 
 use duramen_sync::cost;
 use duramen_types::{
@@ -34,17 +36,17 @@ use duramen_types::{
 /// Size of a record's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 48;
 
-/// Longest record that any log may hold, in bytes.
+/// Size of the longest record that any log may hold, in bytes.
 pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
 
-/// Payloads up to this are copied without a call, which would take longer.
+/// Payloads up to this size are copied inline; a call would take longer than the copy.
 pub(crate) const SMALL_PAYLOAD: usize = 128;
 
-/// On a record of one of several logs: the last bytes of its payload are the tails of all logs (see
-/// [`crate::Log`]). Users of the log do not see it.
+/// Flag of a sync record, in one of several logs: the last bytes of its payload are the tails of
+/// all logs (see [`crate::Log`]). Users of the log do not see it.
 pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
 
-/// Bytes that the tails of `count` logs take.
+/// Returns the bytes that the tails of `count` logs take.
 pub(crate) const fn tails_bytes(count: u16) -> usize {
     8 * count as usize
 }
@@ -54,109 +56,109 @@ pub(crate) const fn tails_bytes(count: u16) -> usize {
 pub struct NewRecord<'a> {
     /// What the payload means, to the user of the log.
     pub kind: u8,
-    /// More of that. The highest bit is the log's own.
+    /// Further information for the user of the log. The highest bit is reserved for the log itself.
     pub flags: u8,
-    /// The transaction that inserts it.
+    /// The transaction that inserts the record.
     pub txn: TxnId,
-    /// The page it is about, or zero.
+    /// The page that the record concerns, or zero.
     pub page: PageId,
-    /// The transaction's previous record, or zero. The log does not look at it.
+    /// The transaction's previous record, or zero. The log does not interpret it.
     pub prev: LogAddress,
-    /// The record's GSN must exceed this one (that of the page and of the transaction before the
+    /// The record's GSN must exceed this one (the GSN of the page and of the transaction before the
     /// change).
     pub after: Gsn,
-    /// The rest, at most [`crate::WalOptions::max_payload`] bytes.
+    /// The payload: at most [`crate::WalOptions::max_payload`] bytes.
     pub payload: &'a [u8],
 }
 
 /// A record of the log, copied out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The log that has it.
+    /// The log that contains the record.
     pub log: LogId,
-    /// Where it starts.
+    /// Where the record starts.
     pub lsn: Lsn,
-    /// Where it ends and the next one starts.
+    /// Where the record ends and the next one starts.
     pub end: Lsn,
-    /// Its place in the global order.
+    /// The record's position in the global order.
     pub gsn: Gsn,
     /// The transaction that inserted it.
     pub txn: TxnId,
-    /// The page it is about, or zero.
+    /// The page that the record concerns, or zero.
     pub page: PageId,
     /// The transaction's previous record, or zero.
     pub prev: LogAddress,
     /// What the payload means, to the user of the log.
     pub kind: u8,
-    /// More of that.
+    /// Further information for the user of the log.
     pub flags: u8,
-    /// The rest.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
 /// A record of the log, lent by a [`crate::Scanner`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordRef<'a> {
-    /// The log that has it.
+    /// The log that contains the record.
     pub log: LogId,
-    /// Where it starts.
+    /// Where the record starts.
     pub lsn: Lsn,
-    /// Where it ends and the next one starts.
+    /// Where the record ends and the next one starts.
     pub end: Lsn,
-    /// Its place in the global order.
+    /// The record's position in the global order.
     pub gsn: Gsn,
     /// The transaction that inserted it.
     pub txn: TxnId,
-    /// The page it is about, or zero.
+    /// The page that the record concerns, or zero.
     pub page: PageId,
     /// The transaction's previous record, or zero.
     pub prev: LogAddress,
     /// What the payload means, to the user of the log.
     pub kind: u8,
-    /// More of that.
+    /// Further information for the user of the log.
     pub flags: u8,
-    /// The rest.
+    /// The payload.
     pub payload: &'a [u8],
-    /// What a synchronization of several logs says (see [`crate::Log`]); otherwise empty.
+    /// The tails in a sync record of several logs (see [`crate::Log`]); otherwise empty.
     pub(crate) tails: &'a [u8],
     /// A position up to which the log was durable when the record was filled in, if the record
-    /// tells one.
+    /// states one.
     pub(crate) durable_before: Option<Lsn>,
 }
 
 impl Record {
-    /// Where it is.
+    /// Returns the record's log and its start.
     pub fn address(&self) -> LogAddress {
         LogAddress::of(self.log, self.lsn)
     }
 }
 
 impl RecordRef<'_> {
-    /// Where it is.
+    /// Returns the record's log and its start.
     pub fn address(&self) -> LogAddress {
         LogAddress::of(self.log, self.lsn)
     }
 
-    /// Copies the record out.
+    /// Copies the record out of the scanner.
     pub fn to_record(&self) -> Record {
         let Self { log, lsn, end, gsn, txn, page, prev, kind, flags, payload, .. } = *self;
         Record { log, lsn, end, gsn, txn, page, prev, kind, flags, payload: payload.to_vec() }
     }
 }
 
-/// Whose records they are: what the checksums of one log's records are seeded with, besides the
-/// position.
+/// Identifies the log to which records belong. Besides the position, it seeds the checksums of the
+/// log's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) database: [u8; 16],
     pub(crate) log: LogId,
-    /// How many logs the database has.
+    /// Number of logs of the database.
     pub(crate) count: u16,
     seed: u64,
 }
 
 impl Identity {
-    /// That of one of `count` logs.
+    /// Returns the identity of one of `count` logs.
     pub(crate) fn one_of(database: [u8; 16], log: LogId, count: u16) -> Self {
         let low = u64::from(crc32c_append(u64::from(log.get()), &database));
         let high = u64::from(crc32c_append(!u64::from(log.get()), &database));
@@ -168,14 +170,15 @@ impl Identity {
     }
 }
 
-/// Bytes that a record with `payload` bytes takes.
+/// Returns the bytes that a record with `payload` bytes takes.
 pub(crate) const fn record_bytes(payload: usize) -> usize {
-    // Shorter than `next_multiple_of`, which looks out for overflows.
+    // Shorter code than `next_multiple_of`, which checks for overflows.
     (HEADER_BYTES + payload + 7) & !7
 }
 
-/// Writes `record`, of at most `MAX_PAYLOAD`, into `space`, which is as long as the record and lies
-/// at `lsn` in the log, durable up to `durable`. It has no checksum until [`seal`] computes it.
+/// Writes `record`, with at most `MAX_PAYLOAD`, into `space`, which is as long as the record.
+/// `space` is at `lsn` in a log that is durable up to `durable`. The record has no checksum until
+/// [`seal`] computes it.
 #[inline(always)]
 pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     space: &mut [u8],
@@ -194,7 +197,7 @@ pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     if !payload.len().is_multiple_of(8)
         && let Some(last) = rest.last_chunk_mut::<8>()
     {
-        // What the payload leaves of its last word is padding.
+        // The bytes of the last word that the payload does not fill are padding.
         *last = [0; 8];
     }
     let (fields, _) = header.as_chunks_mut::<8>();
@@ -214,7 +217,7 @@ pub(crate) fn encode<const MAX_PAYLOAD: usize>(
 /// Copies at most [`SMALL_PAYLOAD`] bytes, without a call.
 #[inline(always)]
 fn copy_small(to: &mut [u8], from: &[u8]) {
-    /// The first `A` and the last `B` bytes.
+    /// Copies the first `A` and the last `B` bytes.
     #[inline(always)]
     fn ends<const A: usize, const B: usize>(to: &mut [u8], from: &[u8]) {
         to[..A].copy_from_slice(&from[..A]);
@@ -234,23 +237,23 @@ fn copy_small(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Tells a simulated machine that a record has been copied.
+/// Charges a simulated machine for copying a record.
 #[inline(always)]
 pub(crate) fn filled(record: &NewRecord<'_>, space: &[u8]) {
     cost::read(record.payload.as_ptr(), record.payload.len());
     cost::write(space.as_ptr(), space.len());
 }
 
-/// Instructions that the checksum of a record of `bytes` takes, about.
+/// Returns roughly how many instructions the checksum of a record of `bytes` takes.
 pub(crate) const fn checksum_instructions(bytes: usize) -> u64 {
     40 + bytes as u64 / 8
 }
 
-/// Seals whole records that follow each other from `from` on: computes the checksum of each and
-/// writes it to its place.
+/// Seals whole records that follow each other from `from`: computes the checksum of each and writes
+/// it into the record.
 ///
 /// # Panics
-/// When that is not what is there.
+/// If `records` does not contain whole records.
 pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
     let mut records = Unsealed { records, lsn: from };
     loop {
@@ -270,13 +273,13 @@ pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
     }
 }
 
-/// Records that have not been sealed yet.
+/// Iterates over records that have not been sealed yet.
 struct Unsealed<'a> {
     records: &'a mut [u8],
     lsn: Lsn,
 }
 
-/// One of them.
+/// A record that has not been sealed yet.
 struct UnsealedRecord<'a> {
     lsn: Lsn,
     words: &'a mut [[u8; 8]],
@@ -312,20 +315,21 @@ impl UnsealedRecord<'_> {
     }
 }
 
-/// Blocks from `durable` to `lsn`, rounded up; the largest number stands for "too many to tell".
+/// Returns the number of blocks from `durable` to `lsn`, rounded up; the largest number stands for
+/// "too many to state".
 #[inline]
 fn backlog(lsn: Lsn, durable: Lsn) -> u16 {
     let blocks = lsn.get().saturating_sub(durable.get()).div_ceil(BLOCK_SIZE as u64);
     blocks.min(u64::from(u16::MAX)) as u16
 }
 
-/// The fixed part of a record, as found on disk: nothing in it can be trusted before the checksum
-/// has been compared.
+/// The fixed part of a record as found on disk: none of it can be trusted before the checksum has
+/// been compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header<'a>(&'a [u8; HEADER_BYTES]);
 
 impl<'a> Header<'a> {
-    /// The header at the start of `bytes`, if they are enough for one.
+    /// Returns the header at the start of `bytes`, if there are enough bytes for one.
     pub(crate) fn at(bytes: &'a [u8]) -> Option<Self> {
         bytes.first_chunk().map(Self)
     }
@@ -342,35 +346,35 @@ impl<'a> Header<'a> {
         u64::from_le_bytes(field)
     }
 
-    /// Length of the whole record, if the lengths in the header make sense.
+    /// Returns the length of the whole record, if the lengths in the header are plausible.
     pub(crate) fn length(&self) -> Option<usize> {
         let (length, payload) = (self.u32_at(4) as usize, self.u32_at(44) as usize);
         (length <= MAX_RECORD_BYTES && payload <= MAX_RECORD_BYTES && length == record_bytes(payload)).then_some(length)
     }
 
-    /// The record's GSN.
+    /// Returns the record's GSN.
     pub(crate) fn gsn(&self) -> Gsn {
         Gsn::new(self.u64_at(8))
     }
 
-    /// Whether the GSN is one that a record at `lsn` can have. With one log that is the LSN and
-    /// nothing else, which tells the beginning of a record from other bytes. With several, GSNs run
+    /// Returns whether a record at `lsn` can have this GSN. With one log the GSN equals the LSN,
+    /// which distinguishes the beginning of a record from other bytes. With several logs, GSNs run
     /// ahead of LSNs.
     pub(crate) fn is_in_place(&self, identity: &Identity, lsn: Lsn) -> bool {
         let gsn = self.gsn().get();
         gsn == lsn.get() || gsn > lsn.get() && identity.count > 1
     }
 
-    /// A position up to which the log was durable when the record at `lsn` was filled in, if it
-    /// tells one.
+    /// Returns a position up to which the log was durable when the record at `lsn` was filled in,
+    /// if the record states one.
     fn durable_before(&self, lsn: Lsn) -> Option<Lsn> {
         let blocks = u16::from_le_bytes([self.0[42], self.0[43]]);
         (blocks != u16::MAX).then(|| Lsn::new(lsn.get().saturating_sub(u64::from(blocks) * BLOCK_SIZE as u64)))
     }
 }
 
-/// Whether the record at `lsn` is what was written there; `bytes` are the whole of it, as long as
-/// [`Header::length`] says.
+/// Returns whether the record at `lsn` is what was written there. `bytes` are the whole record, as
+/// long as [`Header::length`] states.
 pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
     let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
     let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(identity, lsn));
@@ -444,7 +448,7 @@ mod tests {
             };
             let start = bytes.len();
             starts.push((start, lsn));
-            // What was there before does not show.
+            // Earlier bytes must not show through.
             bytes.resize(start + record_bytes(len), 0xAA);
             if len <= SMALL_PAYLOAD {
                 encode::<SMALL_PAYLOAD>(&mut bytes[start..], &record, lsn, Gsn::new(lsn.get()), lsn);

@@ -15,14 +15,14 @@
 //!  48 base           u64      LSN of the first byte behind the header
 //!  56 start          u64      the log's start when the header was written
 //!  64 segment_bytes  u64      size of the file
-//!  72 ring_bytes     u64      size of the log buffer of whoever writes to the segment
+//!  72 ring_bytes     u64      size of the log buffer of the process that writes the segment
 //!  80 ring           u64      number of the ring in persistent memory that holds the end of the log, or zero: see the
 //!                             last segment's
 //! block 1 and following: the bytes from LSN `base`
 //! ```
 //!
-//! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so the block of an LSN
-//! is also a block of the file. The log's start is the highest `start` in any of its segments.
+//! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so a block of LSNs is
+//! also a block of the file. The log's start is the highest `start` in any of its segments.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
@@ -31,10 +31,11 @@ use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
 use crate::format::record::Identity;
 
-/// Directory of the segments of a database's first log, and of what is copied of it.
+/// Directory of the segments of a database's first log, and of copies of them.
 pub(crate) const DIRECTORY: &str = "log";
 
-/// Directory of the segments of a log: `log`, and for further logs of a database `log1` and so on.
+/// Returns the directory of the segments of a log: `log`, and for further logs of a database `log1`
+/// and so on.
 pub(crate) fn directory(log: LogId) -> String {
     if log.is_zero() { DIRECTORY.to_owned() } else { format!("log{}", log.get()) }
 }
@@ -42,63 +43,64 @@ pub(crate) fn directory(log: LogId) -> String {
 /// Size of a block, and of the header, in bytes.
 pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// LSNs stay below: what is added to one never overflows, and the highest bit is free for marks.
+/// LSNs stay below this limit: additions to an LSN never overflow, and the highest bit is free for
+/// marks.
 const LSN_LIMIT: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"DURAMLOG";
 const VERSION: u32 = 1;
 
-/// Which LSN lies where.
+/// Maps LSNs to segments and offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Geometry {
     pub(crate) segment_bytes: u64,
 }
 
 impl Geometry {
-    /// Log bytes in a segment.
+    /// Returns the log bytes in a segment.
     pub(crate) const fn data_bytes(&self) -> u64 {
         self.segment_bytes - BLOCK
     }
 
-    /// The segment that holds `lsn`.
+    /// Returns the number of the segment that holds `lsn`.
     pub(crate) const fn segment_of(&self, lsn: u64) -> u64 {
         (lsn - FIRST_LSN.get()) / self.data_bytes()
     }
 
-    /// LSN of the first log byte of segment `number`.
+    /// Returns the LSN of the first log byte of segment `number`.
     pub(crate) const fn base(&self, number: u64) -> u64 {
         FIRST_LSN.get() + number * self.data_bytes()
     }
 
-    /// [`Geometry::base`] for a number that need not make sense: `None` if the segment would go
-    /// beyond the possible LSNs.
+    /// Returns [`Geometry::base`] for a number that may be implausible: `None` if the segment would
+    /// exceed the possible LSNs.
     fn checked_base(&self, number: u64) -> Option<u64> {
         let limit = number.checked_add(1)?.checked_mul(self.data_bytes())?.checked_add(FIRST_LSN.get())?;
         (limit <= LSN_LIMIT).then(|| self.base(number))
     }
 
-    /// Byte offset of `lsn` in the file of its segment.
+    /// Returns the byte offset of `lsn` in the file of its segment.
     pub(crate) const fn offset(&self, lsn: u64) -> u64 {
         BLOCK + (lsn - FIRST_LSN.get()) % self.data_bytes()
     }
 
-    /// The error that the log is damaged at `lsn`.
+    /// Makes the error that the log is damaged at `lsn`.
     pub(crate) fn corrupt(&self, lsn: u64, reason: impl Into<String>) -> WalError {
         WalError::Corrupt { segment: self.segment_of(lsn), offset: self.offset(lsn), reason: reason.into() }
     }
 }
 
-/// File name of segment `number` of `log`.
+/// Returns the file name of segment `number` of `log`.
 pub fn segment_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}.log", directory(log))
 }
 
-/// File name of a spare that was, or was to be, segment `number`.
+/// Returns the file name of a spare that was, or was to be, segment `number`.
 pub(crate) fn spare_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}.spare", directory(log))
 }
 
-/// What a file in the log directory is.
+/// The kind of a file in the log directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogFile {
     Segment(u64),
@@ -106,13 +108,13 @@ pub(crate) enum LogFile {
     Foreign,
 }
 
-/// Tells from its name, without the directory, what a file is.
+/// Derives the kind of a file from its name without the directory.
 pub(crate) fn classify(name: &str) -> LogFile {
     let number = |digits: &str| {
         let lower_hex = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         (digits.len() == 16 && lower_hex).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
     };
-    // A number so large that its LSNs would overflow was not given by us.
+    // The log never assigns a number so large that its LSNs would overflow.
     let plausible = |number: &u64| *number < 1 << 44;
     if let Some(number) = name.strip_suffix(".log").and_then(number).filter(plausible) {
         LogFile::Segment(number)
@@ -128,7 +130,7 @@ pub(crate) fn classify(name: &str) -> LogFile {
 pub(crate) struct SegmentHeader {
     pub(crate) database: [u8; 16],
     pub(crate) log: LogId,
-    /// How many logs the database has; 0 is as good as 1.
+    /// Number of logs of the database; 0 means the same as 1.
     pub(crate) logs: u16,
     pub(crate) number: u64,
     pub(crate) start: Lsn,
@@ -138,11 +140,11 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// The header of a copy of segment `number`, whose log starts at `start`, in a file of its own
-    /// that nobody writes to.
+    /// Makes the header of a copy of segment `number`, whose log starts at `start`, in a separate
+    /// file to which no log writes.
     pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
         let (database, log) = (identity.database, identity.log);
-        // One stays 0: such logs were there before there could be several.
+        // One log is written as 0: such logs existed before several logs were possible.
         let logs = if identity.count > 1 { identity.count } else { 0 };
         Self { database, log, logs, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
     }
@@ -172,7 +174,8 @@ impl SegmentHeader {
         block[12..16].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads the header of segment `number` from `block`, checking everything but whose it is.
+    /// Reads the header of segment `number` from `block`, and checks everything except its
+    /// identity.
     pub(crate) fn decode(block: &[u8], number: u64) -> Result<Self> {
         let corrupt = |reason: &str| WalError::Corrupt { segment: number, offset: 0, reason: reason.to_owned() };
         let Some(sector) = block.first_chunk::<SECTOR_SIZE>() else { return Err(corrupt("the header is cut off")) };
@@ -186,7 +189,7 @@ impl SegmentHeader {
         };
         let version = u64_at(8) as u32;
         let stored_crc = (u64_at(8) >> 32) as u32;
-        // Before the checksum: another version may compute it otherwise.
+        // Checked before the checksum, which another version may compute differently.
         if version != VERSION {
             return Err(WalError::WrongVersion { found: version, supported: VERSION });
         }
@@ -220,7 +223,7 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Whether the segment belongs to this log.
+    /// Returns whether the segment belongs to this log.
     pub(crate) fn is_of(&self, identity: &Identity) -> bool {
         self.database == identity.database && self.log == identity.log && self.logs.max(1) == identity.count
     }
@@ -263,7 +266,7 @@ mod tests {
         SegmentHeader::decode(&[0; 4096], 5).unwrap_err();
     }
 
-    /// A checksum that fits does not make the numbers possible.
+    /// A matching checksum does not make the numbers plausible.
     #[test]
     fn impossible_headers_are_corrupt() {
         let refused = |header: SegmentHeader, base: u64| {

@@ -1,20 +1,20 @@
-//! The consolidation array: where threads that found the insertion lock taken combine their
-//! requests (Aether, sections 5.1 and A.4, algorithms 2 and 4).
+//! The consolidation array: threads that found the insertion lock taken combine their requests in
+//! it (Aether, sections 5.1 and A.4, algorithms 2 and 4).
 //!
-//! A thread joins some [`Slot`] of the array. The first in a slot is the group's leader: it waits
-//! for the lock, replaces the slot in the array with a fresh one from the pool, closes it, acquires
-//! space for the whole group and tells the members where it is. Each member, the leader included,
-//! then fills in its own part and leaves; the last to leave releases the space of the whole group
-//! and frees the slot. So the number of threads at the lock is bounded by the size of the array,
-//! whatever the number of threads.
+//! A thread joins some [`Slot`] of the array. The first thread in a slot is the group's leader. It
+//! waits for the lock, replaces the slot in the array with a fresh one from the pool, closes the
+//! slot, acquires space for the whole group and publishes the space to the members. Each member,
+//! the leader included, then fills in its own part and leaves. The last member to leave releases
+//! the space of the whole group and frees the slot. So the size of the array bounds the number of
+//! threads at the lock, whatever the number of threads.
 //!
-//! Slots are used in turn, so that the one behind the one that was taken last is nearly always
-//! free, since it was closed a whole round ago; if it is not, the next one is tried. A round goes
-//! through as many slots of the pool as are needed for that: few, because a slot that was used long
-//! ago has left the caches, pushed out by the records themselves. When the next slot was not free
-//! more than once in a round, the next round is twice as long; after one without, it is a little
-//! shorter. Groups are bounded, so that they always fit in the log buffer; a record above the bound
-//! does not join but waits for the lock by itself.
+//! Slots are used in rotation. The slot behind the one taken last is nearly always free, since its
+//! group was closed a whole round ago; if it is not free, the holder of the lock tries the next
+//! one. A round covers only as many slots of the pool as this needs, because a slot that was used
+//! long ago has left the caches: the records themselves have pushed it out. When the next slot was
+//! not free more than once in a round, the next round is twice as long; after a round without such
+//! a miss, it is a little shorter. Groups are bounded so that they always fit in the log buffer. A
+//! thread with a record above the bound does not join a group but waits for the lock by itself.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -25,9 +25,9 @@ use super::Shape;
 use super::slot::{Join, Slot};
 use crate::buffer::positions::{Space, Turn};
 
-/// Most bytes of a group, whatever the size of the buffer: beyond this, combining saves nothing any
-/// more and only delays the release of those who finish early. It is so much because large records
-/// must find groups with that much room left.
+/// The largest size of a group in bytes, whatever the size of the buffer. Beyond this size,
+/// combining saves nothing more and only delays the release of members that finish early. The bound
+/// is this high because large records must find groups that still have space for them.
 const MAX_GROUP_BYTES: u64 = 1 << 20;
 
 /// The array and the pool of slots.
@@ -35,7 +35,7 @@ const MAX_GROUP_BYTES: u64 = 1 << 20;
 pub(super) struct ConsolidationArray {
     /// Index in the pool of the slot at each place.
     places: Box<[CachePadded<AtomicUsize>]>,
-    /// So many parts of `places` are arrays of their own.
+    /// Number of arrays into which `places` is divided.
     arrays: usize,
     pool: Box<[CachePadded<Slot>]>,
     /// Slots in the shortest round.
@@ -44,14 +44,14 @@ pub(super) struct ConsolidationArray {
     leaders: CachePadded<Leaders>,
 }
 
-/// What only the thread whose turn it is changes.
+/// What only the holder of the insertion lock changes.
 #[derive(Debug)]
 struct Leaders {
     /// The slot of the pool that was taken last.
     last_slot: AtomicUsize,
-    /// So many slots of the pool are used in turn.
+    /// Number of slots of the pool used in rotation.
     round: AtomicUsize,
-    /// So often in this round the next slot was not free.
+    /// How many times in this round the next slot was not free.
     missed: AtomicUsize,
     /// Records that joined a group as members.
     consolidated: AtomicU64,
@@ -66,11 +66,12 @@ pub(super) struct Part<'a> {
     /// Where the part starts in the group's space, and its size.
     offset: u64,
     bytes: u64,
-    /// The group has no other member.
+    /// Whether the group has no other member.
     alone: bool,
 }
 
-/// A group that everyone has left: its space can be released, and its slot must be freed then.
+/// A group that all members have left: its space can be released, after which its slot must be
+/// freed.
 #[derive(Debug)]
 pub(super) struct Filled<'a> {
     pub(super) slot: &'a Slot,
@@ -80,7 +81,7 @@ pub(super) struct Filled<'a> {
 }
 
 impl ConsolidationArray {
-    /// An array without groups.
+    /// Makes an array without groups.
     pub(super) fn new(shape: Shape) -> Self {
         let pool: Box<[_]> = (0..shape.pool).map(|_| CachePadded::new(Slot::default())).collect();
         let places: Box<[_]> = (0..shape.places * shape.arrays)
@@ -89,7 +90,7 @@ impl ConsolidationArray {
                 CachePadded::new(AtomicUsize::new(place))
             })
             .collect();
-        // Half of them lie in the array.
+        // Half of them are in the array.
         let shortest = (2 * places.len()).min(pool.len());
         Self {
             places,
@@ -106,8 +107,9 @@ impl ConsolidationArray {
         }
     }
 
-    /// The turn for a thread that inserts alone: it finds the lock free, which makes no sense to
-    /// look for if it has been `tried`, or its record is too large for a group.
+    /// Takes the insertion lock for a thread that inserts alone: because the lock is free, which is
+    /// not worth checking if the lock has been `tried`, or because its record is too large for a
+    /// group.
     pub(super) fn turn_alone<'a>(&self, space: &'a Space, bytes: u64, tried: bool) -> Option<Turn<'a>> {
         if bytes > self.max_group {
             return Some(space.turn(tried));
@@ -115,9 +117,9 @@ impl ConsolidationArray {
         if tried { None } else { space.try_turn() }
     }
 
-    /// Gets `bytes` as part of a group. `acquired` gets the turn and the slot's index once space
-    /// for the group has been acquired, before the members learn of it. For `relieve` see
-    /// [`Self::take`].
+    /// Acquires `bytes` as part of a group. `acquired` receives the held lock and the slot's index
+    /// after space for the group has been acquired and before the members learn of it. For
+    /// `relieve` see [`Self::take`].
     #[cold]
     pub(super) fn part<'a>(
         &self,
@@ -150,8 +152,8 @@ impl ConsolidationArray {
         Part { slot, group_lsn, group_bytes, offset, bytes, alone }
     }
 
-    /// Joins some slot (algorithm 4, `slot_join`): probes the places at random until one takes it.
-    /// Returns its index in the pool.
+    /// Joins some slot (algorithm 4, `slot_join`): probes the places from a random one until a slot
+    /// accepts it. Returns the slot's index in the pool.
     fn join(&self, bytes: u64) -> (usize, Join) {
         let mut backoff = Backoff::new();
         let places = self.places.len() / self.arrays;
@@ -170,23 +172,23 @@ impl ConsolidationArray {
         }
     }
 
-    /// Puts a fresh slot at `place` of the array. It is the caller's turn.
+    /// Puts a fresh slot at `place` of the array. The caller holds the insertion lock.
     fn replace(&self, place: usize, relieve: impl Fn()) {
         // Where groups form, the slot taken last is in use.
         let last = self.leaders.last_slot.load(Ordering::Relaxed);
         let (index, _) = self.take_next(last, |slot| slot.open(place), relieve);
-        // Relaxed: who finds the slot here judges it by its own word.
+        // Relaxed: a thread that finds the slot here judges it by the slot's own word.
         self.places[place].store(index, Ordering::Relaxed);
     }
 
-    /// Takes a free slot from the pool: the first from the one taken last that `take` succeeds
-    /// with; returns it and its index. It is the caller's turn. While none is free, `relieve` is
-    /// called: some may be in use only because somebody has to notice that they are not needed any
-    /// more.
+    /// Takes a free slot from the pool: the first slot, from the one taken last, with which `take`
+    /// succeeds. Returns its index and the slot. The caller holds the insertion lock. While no slot
+    /// is free, calls `relieve`: some slots may be in use only because no thread has noticed yet
+    /// that they are no longer needed.
     #[inline(always)]
     pub(super) fn take(&self, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let last = self.leaders.last_slot.load(Ordering::Relaxed);
-        // A thread that meets nobody always finds the same one, which is in its cache.
+        // A thread without competitors always finds the same slot, which is in its cache.
         let slot = &*self.pool[last];
         if take(slot) { (last, slot) } else { self.take_next(last, take, relieve) }
     }
@@ -211,8 +213,8 @@ impl ConsolidationArray {
             missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if probes % self.pool.len() == 0 {
                 reach(Probe::SlotsExhausted);
-                // All are in use. Those closed earlier become free without anyone's turn, so this
-                // ends.
+                // All slots are in use. Those closed earlier become free without the insertion
+                // lock, so this loop ends.
                 relieve();
                 backoff.snooze();
             }
@@ -220,7 +222,7 @@ impl ConsolidationArray {
         unreachable!("the loop has no other end")
     }
 
-    /// Begins a new round; returns how many slots it has. It is the caller's turn.
+    /// Begins a new round and returns its number of slots. The caller holds the insertion lock.
     fn next_round(&self) -> usize {
         let Leaders { round, missed, .. } = &*self.leaders;
         let now = round.load(Ordering::Relaxed);
@@ -234,25 +236,25 @@ impl ConsolidationArray {
         next
     }
 
-    /// The slots of the pool.
+    /// Returns the slots of the pool.
     #[inline]
     pub(super) fn pool(&self) -> &[CachePadded<Slot>] {
         &self.pool
     }
 
-    /// Records that joined a group as members.
+    /// Returns the number of records that joined a group as members.
     pub(super) fn consolidated(&self) -> u64 {
         self.leaders.consolidated.load(Ordering::Relaxed)
     }
 }
 
 impl<'a> Part<'a> {
-    /// Where the part starts.
+    /// Returns where the part starts.
     pub(super) fn lsn(&self) -> Lsn {
         self.group_lsn.advance(self.offset)
     }
 
-    /// Leaves the group, after the part has been filled in. The last to leave gets the group.
+    /// Leaves the group after filling in the part. The last member to leave gets the group.
     pub(super) fn leave(self) -> Option<Filled<'a>> {
         let Self { slot, group_lsn: lsn, group_bytes, .. } = self;
         (self.alone || slot.leave(self.bytes)).then_some(Filled { slot, lsn, bytes: group_bytes })
@@ -260,7 +262,7 @@ impl<'a> Part<'a> {
 }
 
 impl Filled<'_> {
-    /// Where the group's space ends.
+    /// Returns where the group's space ends.
     pub(super) fn end(&self) -> Lsn {
         self.lsn.advance(self.bytes)
     }

@@ -1,15 +1,16 @@
 //! `consolidated` (C): consolidation array (Aether, section 5.1, algorithms 2 and 4).
 //!
-//! A thread first tries the insertion lock. When that succeeds it does all three steps under the
-//! lock, as in `mutex`. When the lock is taken, it joins a group of the [`ConsolidationArray`]
-//! instead. The group's leader acquires space for all of it and the members fill in their parts
-//! side by side, while the lock remains held. The last to finish releases the space of the whole
-//! group, frees the slot and ends the turn that the leader began; the leader may be gone by then.
+//! A thread first tries the insertion lock. If it gets the lock, it does all three steps under it,
+//! as in `mutex`. If the lock is taken, the thread joins a group of the [`ConsolidationArray`]
+//! instead. The group's leader acquires space for the whole group, and the members fill in their
+//! parts in parallel while the lock remains held. The last member to finish releases the space of
+//! the whole group, frees the slot and unlocks the insertion lock that the leader locked; the
+//! leader may have returned before that.
 //!
 //! So the order of the lock is the order of releases, and groups are filled in one after the other:
-//! one large record delays all later groups, which decoupling cures in `hybrid`. By the same design
-//! a member that loses its processor while it fills in holds the lock up, as does in `mutex` the
-//! thread that has it.
+//! one large record delays all later groups. Decoupling removes this delay in `hybrid`. A member
+//! that loses its processor while it fills in its part holds the lock up, as the lock's holder does
+//! in `mutex`.
 
 use duramen_types::Lsn;
 
@@ -30,7 +31,7 @@ impl ConsolidatedInsertion {
         let lsn = part.lsn();
         fill.fill(lsn);
         if let Some(group) = part.leave() {
-            // SAFETY: the leader has entrusted its turn to the group, and one member only is the
+            // SAFETY: the leader has entrusted its lock to the group, and only one member is the
             // last to leave.
             let turn = unsafe { space.entrusted_turn() };
             space.release_in_order(group.lsn, group.end());

@@ -1,15 +1,17 @@
 //! `decoupled` (D): decoupled fill (Aether, section 5.2, algorithm 3).
 //!
-//! A thread holds the insertion lock only to acquire its space, and fills it in while others
-//! acquire and fill in theirs. A large record holds nobody up at the lock any more. But release
-//! must follow the order of LSNs, and has become a step of its own: [`Space::release`].
+//! A thread holds the insertion lock only to acquire its space. It fills the space in while other
+//! threads acquire and fill in theirs, so a large record no longer delays other threads at the
+//! lock. But releases must follow the order of LSNs and are now a separate step:
+//! [`Space::release`].
 //!
-//! The paper's thread waits there until its predecessor has released, however long that takes. This
-//! one waits for a moment, which is enough while the predecessor is at work, and then leaves a note
-//! of its space for whoever comes to it, if there is room for one ([`crate::buffer::released`]): a
-//! predecessor that has lost its processor must not hold up the latches and locks of those behind
-//! it. The number of threads that queue at the lock is not bounded, which is what the consolidation
-//! array is for.
+//! In the paper, a thread waits in this step until its predecessor has released, however long that
+//! takes. Here it waits only briefly, which suffices while the predecessor is running. Then it
+//! leaves an early-release entry for its space, if there is a free cell
+//! ([`crate::buffer::released`]), and another thread releases the space: a predecessor that has
+//! lost its processor must not hold up the latches and locks of the threads behind it. The number
+//! of threads that queue at the lock is not bounded; the consolidation array bounds it in other
+//! designs.
 
 use duramen_types::Lsn;
 

@@ -1,21 +1,23 @@
 //! `delegated` (CDE): consolidation array, decoupled fill and delegated release (Aether, section
 //! A.6, algorithm 5).
 //!
-//! As in `hybrid`, a thread that finds the insertion lock free acquires space for itself, others
-//! acquire it in groups (the [`ConsolidationArray`]), and space is filled in outside the lock. But
-//! before the lock is dropped, the space joins the [`ReleaseQueue`]. Who has filled its space in
-//! (of a group, the last) and finds a predecessor at work leaves the release to it and goes; so
-//! small records do not wait for a large one before them, and one thread releases many spaces in a
-//! row. With probability [`PATIENT_ONE_IN`] it waits for its predecessor a moment, so that a thread
-//! which releases what others have delegated to it comes to an end.
+//! As in `hybrid`, a thread that finds the insertion lock free acquires space for itself, other
+//! threads acquire it in groups (the [`ConsolidationArray`]), and space is filled in outside the
+//! lock. But before the lock is dropped, the space joins the [`ReleaseQueue`]. A thread that has
+//! filled its space in (in a group, the last member) and finds its predecessor still at work
+//! delegates the release to it and returns. So small records do not wait for a large one before
+//! them, and one thread releases many spaces in a row. With probability 1/[`PATIENT_ONE_IN`] the
+//! thread first waits briefly for its predecessor, so that a thread that releases what others have
+//! delegated to it eventually finishes.
 //!
-//! A slot is the queue's node, as the paper suggests, so a thread by itself takes a slot from the
-//! pool as well, though it never stands in the array. A slot is freed by the thread that releases
-//! its space. When all are in use, the holder of the lock waits for one to be freed: the pool
-//! bounds how many spaces can wait to be released, as the buffer bounds their bytes.
+//! A slot is also the queue's node, as the paper suggests. So a thread that inserts alone takes a
+//! slot from the pool as well, although this slot never appears in the array. The thread that
+//! releases a slot's space frees the slot. When all slots are in use, the holder of the lock waits
+//! until one is freed: the pool bounds the number of spaces that can wait to be released, as the
+//! buffer bounds their bytes.
 //!
-//! A delegation that a predecessor has missed or left is found by looking through the pool
-//! ([`Insertion::collect`]): by a flush, and by who waits for a slot.
+//! A flush, or a thread that waits for a slot, finds a delegation that a predecessor has missed or
+//! left by searching the pool ([`Insertion::collect`]).
 
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
@@ -27,12 +29,12 @@ use super::slot::Slot;
 use super::{Fill, Insertion, Shape};
 use crate::buffer::positions::Space;
 
-/// One in so many spaces, on average, is not delegated at once.
+/// One in this number of spaces, on average, is not delegated at once.
 const PATIENT_ONE_IN: u64 = 32;
 
-/// Most spaces that who has released its own releases for others. It gets to each of them through
-/// the cache of the one who has left it, who may insert faster than that. So it leaves the rest, to
-/// be released where it lies at hand: by the one who finds all slots in use, or by a flush.
+/// The largest number of delegated spaces that a thread releases after its own. To reach each of
+/// them it must fetch a line from the cache of the thread that delegated it, which may insert
+/// faster than that. So it leaves the rest to a thread that finds all slots in use, or to a flush.
 const HANDED_ON: usize = 16;
 
 /// The delegated design.
@@ -53,7 +55,8 @@ impl DelegatedInsertion {
         |index| self.slot(index).node()
     }
 
-    /// A slot for `bytes` that one thread has just acquired, in the queue. It is the caller's turn.
+    /// Occupies a slot for `bytes` that one thread has just acquired, and puts it in the queue. The
+    /// caller holds the insertion lock.
     #[inline(always)]
     fn occupy(&self, space: &Space, bytes: u64) -> &Slot {
         let (index, slot) = self.array.take(|slot| slot.occupy(bytes), || self.collect(space));
@@ -75,8 +78,8 @@ impl DelegatedInsertion {
         lsn
     }
 
-    /// Finishes with the space from `lsn` to `end` that has been filled in: releases it, or leaves
-    /// that to another thread.
+    /// Finishes the space from `lsn` to `end`, which has been filled in: releases it, or delegates
+    /// the release to another thread.
     #[inline(always)]
     fn finish(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
         let is_turn = || space.released() == lsn;
@@ -85,8 +88,7 @@ impl DelegatedInsertion {
         }
     }
 
-    /// Releases the space up to `end`, whose turn it is, and what is behind it and has been
-    /// delegated.
+    /// Releases the space up to `end`, which is due, and the delegated spaces behind it.
     #[inline(always)]
     fn release(&self, space: &Space, slot: &Slot, end: Lsn) {
         if let Some(next) = release_one(space, slot, end)
@@ -96,8 +98,8 @@ impl DelegatedInsertion {
         }
     }
 
-    /// Releases the space at `lsn`, which may be that of the slot at `next`, if it has been
-    /// delegated, and so on.
+    /// Releases the space at `lsn`, if it belongs to the slot at `next` and has been delegated, and
+    /// goes on with the space behind it.
     #[cold]
     fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn, most: usize) {
         let (mut next, mut lsn) = (Some(next), lsn);
@@ -129,7 +131,7 @@ fn leave_to_others(node: &Node, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
     left
 }
 
-/// Releases the space up to `end`, whose turn it is; returns the index of the slot behind it.
+/// Releases the space up to `end`, which is due; returns the index of the slot behind it.
 #[inline(always)]
 fn release_one(space: &Space, slot: &Slot, end: Lsn) -> Option<usize> {
     space.release_due(end);
@@ -147,7 +149,7 @@ impl Insertion for DelegatedInsertion {
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
         let lsn = space.try_acquire(bytes)?;
         let slot = self.occupy(space, bytes);
-        // SAFETY: the turn has begun above.
+        // SAFETY: `try_acquire` has taken the lock above.
         unsafe { space.end_turn() };
         fill.fill(lsn);
         self.finish(space, slot, lsn, lsn.advance(bytes));

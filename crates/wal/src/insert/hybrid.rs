@@ -1,13 +1,15 @@
 //! `hybrid` (CD): consolidation array and decoupled fill (Aether, section 5.3, algorithms 2 to 4).
 //!
-//! A thread first tries the insertion lock. When that succeeds it acquires its space, drops the
-//! lock *before* it fills the space in, and releases it when everything before it has been
-//! released. When the lock is taken, it joins a group of the [`ConsolidationArray`] instead. The
-//! group's leader acquires space for all of it, drops the lock, and each member fills in its own
-//! part; the last to finish releases the space of the whole group and frees the slot.
+//! A thread first tries the insertion lock. If it gets the lock, it acquires its space, drops the
+//! lock *before* it fills the space in, and releases the space when everything before it has been
+//! released. If the lock is taken, the thread joins a group of the [`ConsolidationArray`] instead.
+//! The group's leader acquires space for the whole group and drops the lock, and each member fills
+//! in its own part. The last member to finish releases the space of the whole group and frees the
+//! slot.
 //!
-//! As in `decoupled`, an early release waits only for a moment and then leaves a note
-//! ([`Space::release`]), where the paper's waits for its turn.
+//! As in `decoupled`, a thread that comes too early to release waits only briefly and then leaves
+//! an early-release entry ([`Space::release`]), where the paper's thread waits until its space is
+//! due.
 
 use duramen_types::Lsn;
 

@@ -17,7 +17,7 @@ use crate::wake_event::WakeEvent;
 /// The bytes of a log buffer, one cell each. Loom reports conflicting accesses.
 struct Cells(Vec<UnsafeCell<u64>>);
 
-// SAFETY: that accesses do not conflict is what the models check.
+// SAFETY: the models check that accesses do not conflict.
 unsafe impl Send for Cells {}
 // SAFETY: as above.
 unsafe impl Sync for Cells {}
@@ -29,7 +29,7 @@ impl Cells {
 
     fn write(&self, from: Lsn, bytes: u64, value: u64) {
         for at in from.get()..from.get() + bytes {
-            // SAFETY: the design gives the cells to this thread alone; loom checks it.
+            // SAFETY: the design gives the cells to this thread only; loom checks it.
             self.0[at as usize % self.0.len()].with_mut(|cell| unsafe { *cell = value });
         }
     }
@@ -40,7 +40,7 @@ impl Cells {
     }
 }
 
-/// One place in the array, and hardly more slots than are needed.
+/// One place in the array, and hardly more slots than necessary.
 const SHAPE: Shape = Shape { places: 1, arrays: 1, pool: 3, capacity: 64, smallest: 1 };
 
 fn insert(design: &AnyInsertion, space: &Space, bytes: u64, fill: impl Fn(Lsn)) -> Lsn {
@@ -48,8 +48,8 @@ fn insert(design: &AnyInsertion, space: &Space, bytes: u64, fill: impl Fn(Lsn)) 
     inserted.unwrap_or_else(|| design.insert(space, bytes, true, &fill))
 }
 
-/// `sizes.len()` threads insert one record each; whatever is released at any time is filled in, and
-/// at the end every record is there in one piece.
+/// Lets `sizes.len()` threads insert one record each. Whatever is released at any time is filled
+/// in, and at the end every record is there in one piece.
 fn insertions(preemptions: usize, sizes: &'static [u64], design: InsertDesign, shape: Shape) {
     let total: u64 = sizes.iter().sum();
     // Shown when the model fails.
@@ -101,7 +101,7 @@ fn every_design_three_threads() {
     }
 }
 
-/// A bound that two records exceed together: the second has to go into another group.
+/// Two records exceed the bound together: the second must go into another group.
 #[test]
 fn bounded_groups() {
     for design in InsertDesign::ALL {
@@ -117,8 +117,8 @@ fn too_large_for_a_group() {
     }
 }
 
-/// A buffer that two records fill: some thread has to wait for room until the flusher has read what
-/// is released, and its record must not touch what is still being read.
+/// Two records fill the buffer: some thread must wait for room until the flusher has read what is
+/// released, and its record must not overwrite what is still being read.
 #[test]
 fn every_design_in_a_full_buffer() {
     for design in InsertDesign::ALL {
@@ -141,7 +141,8 @@ fn every_design_in_a_full_buffer() {
                 })
                 .into();
             let (design, space, cells) = &*log;
-            // Somebody finds the buffer full, if the other two records come first.
+            // If the other two records come first, a thread finds the buffer full and wakes the
+            // flusher.
             event.wait(None);
             let mut durable = 0;
             while durable < 3 {
@@ -162,8 +163,8 @@ fn every_design_in_a_full_buffer() {
     }
 }
 
-/// Nodes of a release queue, how many have been released, and a cell for each node that says that
-/// it is filled in; the last one counts the releases.
+/// Nodes of a release queue, the number of released ones, and a cell for each node that records
+/// that it is filled in; the last cell counts the releases.
 struct Queue {
     queue: ReleaseQueue,
     nodes: Vec<Node>,
@@ -185,7 +186,7 @@ impl Queue {
         self.released.load(Ordering::Acquire)
     }
 
-    /// The node at `index`, of the space at `lsn`, has been filled in.
+    /// Finishes the node at `index`, whose space at `lsn` has been filled in.
     fn finish(&self, index: usize, lsn: u64) {
         let is_turn = || self.released() == lsn;
         if is_turn() || !self.nodes[index].delegate(Lsn::new(lsn), is_turn) {
@@ -215,9 +216,9 @@ impl Queue {
     }
 }
 
-/// Three nodes join the queue; the owners of two of them, and a third thread for the one between,
-/// finish in any order, delegate to each other and hand on, and one collects in the middle. Every
-/// space is released once, in order, after it has been filled in.
+/// Three nodes join the queue. The owners of two of them, and a third thread for the one between,
+/// finish in any order, delegate to each other and hand on, and one thread collects in the middle.
+/// Every space is released once, in order, after it has been filled in.
 #[test]
 fn release_queue_of_three() {
     model(3, move || {
@@ -239,9 +240,9 @@ fn release_queue_of_three() {
     });
 }
 
-/// One thread takes two nodes into use again and again while the owner of one of them finishes: who
-/// hands on looks at a node that has been used for another space by then, and takes nothing that is
-/// not due.
+/// One thread takes two nodes into use again and again while the owner of one of them finishes. The
+/// thread that hands on reads a node that another space has reused meanwhile, and takes nothing
+/// that is not due.
 #[test]
 fn release_queue_nodes_are_used_again() {
     model(3, || {
@@ -265,8 +266,8 @@ fn release_queue_nodes_are_used_again() {
     });
 }
 
-/// Who follows a link finds filled in what it stands for, and a link from the round before leads
-/// nowhere.
+/// A thread that follows a link finds the linked bytes filled in, and a link from the round before
+/// leads nowhere.
 #[test]
 fn links_in_two_rounds() {
     model(3, || {
@@ -291,8 +292,9 @@ fn links_in_two_rounds() {
     });
 }
 
-/// The life of one slot: a leader and a member join, or the member is refused once it has been
-/// closed; the last frees it; a later group in the same slot is not confused with the earlier one.
+/// The life of one slot: a leader and a member join, or the member is refused because the slot has
+/// been closed; the last member frees the slot; a later group in the same slot is not confused with
+/// the earlier one.
 #[test]
 fn slot_life() {
     model(3, || {

@@ -1,21 +1,26 @@
 //! The insertion designs: how threads share the one log buffer.
 //!
 //! Every design does the same three steps for a record: *acquire* the next bytes of the buffer,
-//! which are its LSN, *fill* them in, *release* them to the flusher in LSN order. They differ in
-//! what happens under the lock and in how threads help each other. All stand on [`Space`]; none
-//! knows what a record is.
+//! whose position is the record's LSN; *fill* them in; *release* them to the flusher in LSN order.
+//! The designs differ in what happens under the lock and in how threads help each other. All are
+//! built on [`Space`]; none of them interprets records.
 //!
-//! | design | the lock is held for | who does not get it | release |
+//! | design | the lock covers | a thread that does not get it | release |
 //! |---|---|---|---|
 //! | `mutex` | acquire, fill, release | waits | in the order of the lock |
 //! | `consolidated` (C) | acquire, fill, release of a group | joins a group | in the order of the lock |
-//! | `decoupled` (D) | acquire | waits | in turn, or a note |
-//! | `hybrid` (CD) | acquire of a group | joins a group | in turn, or a note |
-//! | `delegated` (CDE) | acquire of a group | joins a group | left to the predecessor |
-//! | `reserved` | there is none | does not exist | a mark that the flusher looks for |
+//! | `decoupled` (D) | acquire | waits | in order, or by an early-release entry |
+//! | `hybrid` (CD) | acquire of a group | joins a group | in order, or by an early-release entry |
+//! | `delegated` (CDE) | acquire of a group | joins a group | delegated to the predecessor |
+//! | `reserved` | there is no lock | - | by a link that the flusher follows |
 //!
 //! A design is a file with a type that implements [`Insertion`], and a line in the table below. The
-//! models, the stress suite, the options, the command line and the benchmark run over the table.
+//! models, the stress suite, the options, the command line and the benchmark iterate over this
+//! table.
+//!
+//! # Parts
+//! `steps` holds the steps of one thread. `array` is the consolidation array, and `slot` is a slot
+//! of it, one word. `release_queue` delegates releases. `links` are the links of `reserved`.
 
 mod array;
 mod consolidated;
@@ -44,34 +49,34 @@ pub(crate) trait Insertion {
     where
         Self: Sized;
 
-    /// Does what [`Insertion::insert`] does, with one atomic operation, if nothing stands in the
-    /// way: no other thread, and nothing that [`Space`] has to look at. Otherwise does nothing.
+    /// Does what [`Insertion::insert`] does, with one atomic operation, if neither another thread
+    /// nor a check that [`Space`] must make stands in the way. Otherwise does nothing.
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn>;
 
     /// Acquires `bytes` in `space`, has them filled in, and releases them. When this returns, the
-    /// bytes are released or will be by another thread without any further help from this one. It
-    /// has been `tried` when [`Insertion::try_insert`] has just failed, mostly because of other
-    /// threads: then there is nothing to be had at once.
+    /// bytes are released, or another thread will release them without further help from this one.
+    /// `tried` states that [`Insertion::try_insert`] has just failed, mostly because of other
+    /// threads: then trying the lock again at once is pointless.
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn;
 
-    /// Brings `released` up to date, in a design that leaves that to those who want to know it.
-    /// Others may do so at the same time and stop half-way, so who waits for something to be
-    /// released asks again and again.
+    /// Brings `released` up to date, in a design that leaves this to the threads that need it.
+    /// Other threads may do the same concurrently and stop half-way, so a thread that waits for a
+    /// release calls this repeatedly.
     #[inline]
     fn collect(&self, space: &Space) {
         let _ = space;
     }
 
-    /// Records that joined another thread's group.
+    /// Returns the number of records that joined another thread's group.
     fn consolidated(&self) -> u64 {
         0
     }
 }
 
-/// What fills acquired space in. A trait, and no function, so that it can be made to be part of
-/// each design's code.
+/// Fills in acquired space. A trait instead of a function, so that it can be inlined into each
+/// design's code.
 pub(crate) trait Fill {
-    /// Fills the space at `lsn` in.
+    /// Fills in the space at `lsn`.
     fn fill(self, lsn: Lsn);
 }
 
@@ -82,14 +87,14 @@ impl<F: FnOnce(Lsn)> Fill for F {
     }
 }
 
-/// What a design is set up for.
+/// The parameters of a design.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Places of the consolidation array, or of each if there are several.
+    /// Places of the consolidation array, or of each one if there are several.
     pub(crate) places: usize,
-    /// Consolidation arrays: threads use that of their memory node (Aether, section 7.1).
+    /// Consolidation arrays: a thread uses the array of its memory node (Aether, section 7.1).
     pub(crate) arrays: usize,
-    /// Slots that take turns at them.
+    /// Slots in the pool from which the arrays are refilled.
     pub(crate) pool: usize,
     /// Size of the log buffer in bytes, a power of two.
     pub(crate) capacity: u64,
@@ -97,10 +102,10 @@ pub(crate) struct Shape {
     pub(crate) smallest: u64,
 }
 
-/// Makes the public list of designs and the type that is any of them.
+/// Makes the public list of designs and an enum of their types.
 macro_rules! designs {
     ($($(#[$about:meta])* $design:ident = $name:literal => $insertion:ty,)+) => {
-        /// How threads get space in the log buffer and hand it to the flusher.
+        /// How threads get space in the log buffer and release it to the flusher.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub enum InsertDesign {
             $($(#[$about])* $design,)+
@@ -135,7 +140,7 @@ macro_rules! designs {
                 }
             }
 
-            /// As [`Insertion::try_insert`].
+            /// Does what [`Insertion::try_insert`] does.
             #[inline(always)]
             pub(crate) fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
                 match self {
@@ -143,21 +148,21 @@ macro_rules! designs {
                 }
             }
 
-            /// As [`Insertion::insert`].
+            /// Does what [`Insertion::insert`] does.
             pub(crate) fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
                 match self {
                     $(Self::$design(design) => design.insert(space, bytes, tried, fill),)+
                 }
             }
 
-            /// As [`Insertion::collect`].
+            /// Does what [`Insertion::collect`] does.
             pub(crate) fn collect(&self, space: &Space) {
                 match self {
                     $(Self::$design(design) => design.collect(space),)+
                 }
             }
 
-            /// As [`Insertion::consolidated`].
+            /// Does what [`Insertion::consolidated`] does.
             pub(crate) fn consolidated(&self) -> u64 {
                 match self {
                     $(Self::$design(design) => design.consolidated(),)+
@@ -170,8 +175,8 @@ macro_rules! designs {
 designs! {
     /// One mutex around the whole insertion: the baseline (Aether, algorithm 1).
     Mutex = "mutex" => mutex::MutexInsertion,
-    /// Consolidation array: threads that meet at the mutex combine their requests; it is held until
-    /// their records have been copied (Aether, section 5.1).
+    /// Consolidation array: threads that meet at the mutex combine their requests; the mutex stays
+    /// locked until their records have been copied (Aether, section 5.1).
     Consolidated = "consolidated" => consolidated::ConsolidatedInsertion,
     /// Decoupled fill: records are copied outside the mutex (Aether, section 5.2).
     Decoupled = "decoupled" => decoupled::DecoupledInsertion,
@@ -181,7 +186,7 @@ designs! {
     /// Consolidation array, decoupled fill, and release delegated to the thread before (Aether,
     /// sections 5.2 and A.6).
     Delegated = "delegated" => delegated::DelegatedInsertion,
-    /// Not from the papers: one atomic addition hands out space, and a buffer of links tells what
+    /// Not from the papers: one atomic addition hands out space, and a buffer of links shows what
     /// has been filled in.
     Reserved = "reserved" => reserved::ReservedInsertion,
 }

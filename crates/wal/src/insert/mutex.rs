@@ -1,8 +1,8 @@
 //! `mutex`: the baseline (Aether, algorithm 1).
 //!
-//! One mutex is held through all three steps, so records are filled in one at a time and released
-//! in LSN order without further ado. Simple and, with one thread, as fast as any with a lock; a
-//! large record holds everyone up.
+//! A thread holds one mutex through all three steps, so records are filled in one at a time and
+//! released in LSN order. The design is simple and, with one thread, as fast as any design with a
+//! lock. A large record delays all other threads.
 
 use duramen_types::Lsn;
 

@@ -1,29 +1,29 @@
 //! `reserved`: one atomic addition hands out space, and there is no lock. Not from Aether: the
-//! reservation and the buffer of links are MySQL 8's, the back-off is after MariaDB's.
+//! addition and the buffer of links are those of MySQL 8; the back-off follows MariaDB.
 //!
-//! 1. *Acquire*: add the record's size to `next` ([`Space::reserve`]). What was there before is the
-//!    record's LSN.
-//! 2. *Fill* it in, side by side with everyone else.
-//! 3. *Release*: note in the [`Links`] that the record is there. Nobody waits for anybody, not even
-//!    for a moment, and a thread that loses its processor in the middle holds up nothing but the
-//!    hardening of what comes behind it.
+//! 1. *Acquire*: the thread adds the record's size to `next` ([`Space::reserve`]). The value before
+//!    the addition is the record's LSN.
+//! 2. *Fill*: the thread fills the space in, in parallel with all others.
+//! 3. *Release*: the thread records in the [`Links`] that the record is there. No thread waits for
+//!    another, not even briefly, and a thread that loses its processor in the middle delays only
+//!    the hardening of later records.
 //!
-//! `released` is not kept by those who insert. Who wants to know it, a flush that is, follows the
-//! links from where it was ([`Insertion::collect`]); the first place without one belongs to a
-//! record that is still being filled in.
+//! The threads that insert do not keep `released`. A thread that needs it, namely a flush, follows
+//! the links from the last known position ([`Insertion::collect`]). The first place without a link
+//! belongs to a record that is still being filled in.
 //!
 //! # A full buffer
-//! Others have reserved behind a reservation, so it cannot be taken back when there turns out to be
-//! no room for it: its bytes are part of the log, and the thread waits with the reservation until
-//! there is room. That this ends is argued in `space`. Nothing but `next` is beyond the limit
-//! meanwhile; in particular no byte of the buffer is touched and no link is used again. While
-//! somebody waits so, threads that come later do not reserve: they wait for room *without* a
+//! Other threads have reserved behind a reservation, so the thread cannot take it back when there
+//! is no room for it: its bytes are part of the log, and the thread waits with the reservation
+//! until there is room. `buffer/positions.rs` shows that this wait ends. Meanwhile only `next` is
+//! beyond the limit; in particular no byte of the buffer is written and no link is reused. While a
+//! thread waits like this, threads that come later do not reserve: they wait for room *without* a
 //! reservation, and `next` stays close to the limit.
 //!
 //! # Failure
-//! On a log that has failed nobody waits for room, and a reservation without room is neither filled
-//! in nor linked: its link's place may still be in use. `released` ends before it, which does not
-//! matter, since nothing is flushed any more.
+//! On a log that has failed no thread waits for room. A reservation without room is neither filled
+//! in nor linked, because its link's place may still be in use. `released` ends before it, which
+//! does no harm, since nothing is flushed any more.
 
 use duramen_sync::{Mutex, thread};
 use duramen_types::{Lsn, planted};
@@ -36,7 +36,7 @@ use crate::buffer::positions::Space;
 #[derive(Debug)]
 pub(crate) struct ReservedInsertion {
     links: Links,
-    /// Held by who follows the links.
+    /// Held by the thread that follows the links.
     follower: Mutex<()>,
 }
 

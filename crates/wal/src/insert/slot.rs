@@ -1,30 +1,30 @@
-//! A slot of the consolidation array: where a group of insertions forms (Aether, appendix A.4 and
-//! A.5).
+//! A slot of the consolidation array, in which a group of insertions forms (Aether, appendix A.4
+//! and A.5).
 //!
-//! Its life, and who moves it on:
+//! Its states, and the threads that change them:
 //!
 //! ```text
-//!  FREE -> OPEN          the leader of another group, holding the insertion lock, takes it from the pool
-//!  FREE -> COPYING       a thread that inserts alone, holding the insertion lock, occupies it (in `delegated`)
+//!  FREE -> OPEN          the leader of another group, holding the insertion lock, takes the slot from the pool
+//!  FREE -> COPYING       a thread that inserts alone, holding the insertion lock, occupies the slot (in `delegated`)
 //!  OPEN -> OPEN          a thread joins: adds its bytes and itself; the first to join is the group's leader
-//!  OPEN -> PENDING       the leader, holding the insertion lock, closes it: nobody joins any more
-//!  PENDING -> COPYING    the leader has acquired space for all and tells where
-//!  COPYING -> COPYING    a member has filled in its part: takes its bytes off
-//!  COPYING(0) = DONE     the last member finds nothing left: it releases the group's space in the log buffer
+//!  OPEN -> PENDING       the leader, holding the insertion lock, closes the slot: no thread joins any more
+//!  PENDING -> COPYING    the leader has acquired space for all and publishes its start
+//!  COPYING -> COPYING    a member has filled in its part and subtracts its bytes
+//!  COPYING(0) = DONE     the last member finds no bytes left: it releases the group's space in the log buffer
 //!  DONE -> FREE          and then frees the slot
 //! ```
 //!
-//! All of it is one word:
+//! The state is one word:
 //!
 //! | bits | content | valid in |
 //! |---|---|---|
-//! | 0..32 | OPEN: bytes the group asks for; COPYING: bytes not filled in yet | OPEN, COPYING |
+//! | 0..32 | OPEN: bytes that the group requests; COPYING: bytes not filled in yet | OPEN, COPYING |
 //! | 32..48 | members that have joined | OPEN |
 //! | 62..64 | phase: 0 FREE, 1 OPEN, 2 PENDING, 3 COPYING (DONE when bits 0..32 are 0) | always |
 //!
-//! A thread may look at a slot that it found in the array long ago. That is harmless: whatever the
-//! slot has become, it joins only if the word says OPEN, and then the slot *is* open, if perhaps at
-//! another place of the array.
+//! A thread may read a slot that it found in the array long ago. This is harmless: whatever the
+//! slot's state now, the thread joins only if the word says OPEN, and then the slot *is* open,
+//! though perhaps at another place of the array.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Backoff, CachePadded, stagger};
@@ -50,32 +50,32 @@ const fn members(word: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     word: AtomicU64,
-    /// Size of the group's space in bytes. Written before COPYING is announced, constant until
-    /// FREE. Of no meaning in a slot that one thread occupies.
+    /// Size of the group's space in bytes. Written before COPYING is published, constant until
+    /// FREE. Without meaning in a slot that one thread occupies.
     bytes: AtomicU64,
-    /// LogAddress in the array. Written before OPEN is announced, constant until FREE.
+    /// Place in the array. Written before OPEN is published, constant until FREE.
     place: AtomicUsize,
-    /// The slot's part in the queue of spaces to be released, in the design that has one. Apart
-    /// from the word: who joins the queue next writes to it with the insertion lock held, while
-    /// members of this group are leaving.
+    /// The slot's node in the queue of spaces to be released, in the design that has one. Separate
+    /// from the word: the thread that joins the queue next writes to the node with the insertion
+    /// lock held, while members of this group are leaving.
     node: CachePadded<Node>,
-    /// What the members wait for: where the group's space starts, plus one; zero before the leader
-    /// knows. Apart from the word: each thread that joins or leaves would disturb all that wait,
-    /// and they it.
+    /// The value for which the members wait: the start of the group's space plus one, or zero until
+    /// the leader has acquired the space. Separate from the word: each thread that joins or leaves
+    /// would disturb all waiting threads, and they would disturb it.
     told: CachePadded<AtomicU64>,
 }
 
-/// What became of an attempt to join.
+/// Result of an attempt to join.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Join {
-    /// First in the group: must acquire space for it.
+    /// The first of the group, which must acquire space for it.
     Leader,
     /// A member, at this offset in the group's space.
     Member {
-        /// Bytes of those who came before.
+        /// Bytes of the members that joined before.
         offset: u64,
     },
-    /// The slot does not take it.
+    /// The slot does not accept the thread.
     Refused,
 }
 
@@ -84,15 +84,15 @@ pub(super) enum Join {
 pub(super) struct Group {
     /// Bytes that its members need together.
     pub(super) bytes: u64,
-    /// How many they are.
+    /// Number of members.
     pub(super) members: u64,
 }
 
 impl Slot {
-    /// FREE to OPEN, at `place` of the array. Only the holder of the insertion lock calls this.
-    /// Returns whether the slot was free.
+    /// Changes FREE to OPEN, at `place` of the array. Only the holder of the insertion lock calls
+    /// this. Returns whether the slot was free.
     pub(super) fn open(&self, place: usize) -> bool {
-        // Acquire: what the last user of the slot read of it happened before we write to it.
+        // Acquire: what the last user of the slot read of it happened before this thread's writes.
         if self.word.load(Ordering::Acquire) != FREE && !planted!(SlotReusedEarly) {
             return false;
         }
@@ -102,8 +102,8 @@ impl Slot {
         true
     }
 
-    /// FREE to COPYING, for `bytes` of one thread. Only the holder of the insertion lock calls
-    /// this. Returns whether the slot was free.
+    /// Changes FREE to COPYING, for `bytes` of one thread. Only the holder of the insertion lock
+    /// calls this. Returns whether the slot was free.
     #[inline]
     pub(super) fn occupy(&self, bytes: u64) -> bool {
         // Acquire: as in `open`.
@@ -116,9 +116,9 @@ impl Slot {
 
     /// Joins with `bytes`, unless the slot is not open or the group would exceed `limit` bytes.
     ///
-    /// Who finds that another has come between its look and its attempt waits a random moment: each
-    /// attempt takes the word from those who are about to join or leave, and where dozens of
-    /// threads try at once, nearly all do so in vain.
+    /// A thread whose exchange fails because another thread has changed the word meanwhile waits a
+    /// random moment. Each attempt takes the word's cache line from threads that are about to join
+    /// or leave, and where dozens of threads try at once, nearly all attempts would fail.
     pub(super) fn join(&self, bytes: u64, limit: u64) -> Join {
         loop {
             let word = self.word.load(Ordering::Relaxed);
@@ -127,8 +127,8 @@ impl Slot {
                 return Join::Refused;
             }
             // Acquire: the leader needs `place`. Release: what a member did before its insertion
-            // happens before its record gets its place, and so before any later insertion;
-            // checkpoints rest on that.
+            // happens before its record gets its log address, and so before any later insertion;
+            // checkpoints rely on this.
             match self.word.compare_exchange_weak(word, word + ONE_MEMBER + bytes, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) if members(word) == 0 => return Join::Leader,
@@ -138,40 +138,43 @@ impl Slot {
         }
     }
 
-    /// LogAddress in the array. For the leader.
+    /// Returns the slot's place in the array. Only the leader calls this.
     pub(super) fn place(&self) -> usize {
         self.place.load(Ordering::Relaxed)
     }
 
-    /// OPEN to PENDING. For the leader, holding the insertion lock.
+    /// Changes OPEN to PENDING. Only the leader calls this, holding the insertion lock.
     pub(super) fn close(&self) -> Group {
         let word = self.word.swap(PENDING, Ordering::Acquire);
         assert_eq!(word & PHASE, OPEN, "only the leader closes its slot");
         Group { bytes: word & BYTES, members: members(word) }
     }
 
-    /// PENDING to COPYING: the space of `bytes` for the group starts at `lsn`. For the leader.
+    /// Changes PENDING to COPYING: the space of `bytes` for the group starts at `lsn`. Only the
+    /// leader calls this.
     #[inline]
     pub(super) fn notify(&self, lsn: Lsn, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.word.store(COPYING | bytes, Ordering::Relaxed);
-        // Release: who has been told finds the word in COPYING, and knows what the leader knows.
+        // Release: a member that sees this store also sees the word in COPYING and all that the
+        // leader has seen.
         self.told.store(lsn.get() + 1, Ordering::Release);
     }
 
-    /// Waits for the leader's notification; returns where the group's space starts and its size.
-    /// For members.
+    /// Waits for the leader's notification; returns where the group's space starts, and its size.
+    /// Only members call this.
     ///
-    /// It comes within a turn or two, and who notices it late holds up the group, which with
-    /// `consolidated` holds the lock: so pauses are short for long, and only then grow.
+    /// The notification comes after the lock has changed hands once or twice. A member that notices
+    /// it late delays the group, and with `consolidated` the group holds the lock. So pauses stay
+    /// short for a long time and only then grow.
     pub(super) fn wait(&self) -> (Lsn, u64) {
-        /// Short pauses before longer ones.
+        /// Number of short pauses before longer ones.
         const SHORT: u32 = 256;
         let mut backoff = Backoff::new();
         let mut short = 0..SHORT;
         loop {
-            // Acquire: also what the leader learned about the ring when it acquired the space is
-            // known from here on.
+            // Acquire: this thread also sees what the leader saw of the ring when it acquired the
+            // space.
             if let Some(lsn) = self.told.load(Ordering::Acquire).checked_sub(1) {
                 return (Lsn::new(lsn), self.bytes.load(Ordering::Relaxed));
             }
@@ -182,7 +185,7 @@ impl Slot {
         }
     }
 
-    /// Size of the space. For those who know that the slot is in DONE, or occupied by one thread.
+    /// Returns the size of the space. The slot must be in DONE or occupied by one thread.
     pub(super) fn bytes(&self) -> u64 {
         match self.word.load(Ordering::Relaxed) & BYTES {
             0 => self.bytes.load(Ordering::Relaxed),
@@ -190,23 +193,23 @@ impl Slot {
         }
     }
 
-    /// The slot as a node of the queue of spaces to be released.
+    /// Returns the slot as a node of the queue of spaces to be released.
     #[inline]
     pub(super) fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Takes a member's filled-in `bytes` off; returns whether it was the last. Then the caller
-    /// releases the space and frees the slot.
+    /// Subtracts a member's filled-in `bytes`; returns whether it was the last member. If so, the
+    /// caller releases the space and frees the slot.
     pub(super) fn leave(&self, bytes: u64) -> bool {
-        // Release: our bytes are filled in; Acquire: so are those of all who left before, which the
-        // last one passes on.
+        // Release: our bytes are filled in. Acquire: so are those of all members that left before,
+        // which the last one passes on.
         let word = self.word.fetch_sub(bytes, Ordering::AcqRel);
         debug_assert_eq!(word & PHASE, COPYING);
         word & BYTES == bytes
     }
 
-    /// DONE to FREE. For the last member, when it needs the slot no more.
+    /// Changes DONE to FREE. The last member calls this when it no longer needs the slot.
     pub(super) fn free(&self) {
         self.word.store(FREE, Ordering::Release);
     }

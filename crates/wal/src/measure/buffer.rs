@@ -1,8 +1,8 @@
 //! Insertions into the log buffer with nothing behind it: no flush, no device.
 //!
-//! This is the microbenchmark of the Aether paper (section 6.3). Space in the buffer is handed back
-//! as it is released, by whichever thread's record crosses into another eighth of it, and by a
-//! thread that looks after a buffer that is full.
+//! This is the microbenchmark of the Aether paper (section 6.3). Space in the buffer is reclaimed
+//! as it is released: by a thread whose record crosses into another eighth of the buffer, and by a
+//! thread that watches for a full buffer.
 
 use std::time::Duration;
 
@@ -18,33 +18,34 @@ use crate::format::record::HEADER_BYTES;
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
 use crate::wake_event::WakeEvent;
 
-/// What is inserted, by how many, into what.
+/// What is inserted, by how many threads, into which buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferLoad {
     /// Threads that insert.
     pub threads: usize,
     /// Size of a record in bytes, a multiple of 8 from 48.
     pub record_bytes: usize,
-    /// After so many such records each thread inserts one of so many bytes.
+    /// After `.0` such records each thread inserts one of `.1` bytes.
     pub outlier: Option<(u64, usize)>,
-    /// Whether the bytes go to memory of each thread's own that stays in its cache, not to the
-    /// buffer they were handed space in.
+    /// Whether the bytes go to memory that belongs to each thread and stays in its cache, instead
+    /// of to the buffer space that the thread acquired.
     pub thread_local: bool,
-    /// Buffers: one for all threads, or so many, of which each memory node has its own.
+    /// Number of buffers: one for all threads, or several, of which each memory node has its own.
     pub logs: usize,
-    /// Consolidation arrays, shared out to the memory nodes.
+    /// Number of consolidation arrays, distributed over the memory nodes.
     pub arrays: usize,
     /// Slots of the consolidation array.
     pub array_slots: usize,
-    /// Slots of the pool, or twice as many as all arrays have if that is more.
+    /// Slots of the pool, or twice as many as all arrays have if that number is larger.
     pub slot_pool: usize,
-    /// Whether who has filled in its record early waits for its turn to release it, as in the
-    /// paper, where this log leaves a note. Of no meaning in designs whose releases are in order
-    /// anyway.
+    /// Whether a thread that has filled in its record early waits until its space is due, as in the
+    /// paper, instead of leaving an early-release entry as this log does. Without meaning in
+    /// designs that always release in order.
     pub waits_for_turn: bool,
-    /// Size of the buffer, a power of two: at least four times what all threads insert at a time.
+    /// Size of the buffer, a power of two: at least four times the bytes that all threads insert at
+    /// a time.
     pub ring_bytes: usize,
-    /// For how long.
+    /// How long the threads insert.
     pub time: Duration,
 }
 
@@ -55,19 +56,19 @@ pub struct BufferRate {
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Until the last thread was done.
+    /// Time until the last thread had finished.
     pub elapsed: Duration,
     /// Records that joined another thread's group.
     pub consolidated: u64,
 }
 
 impl BufferRate {
-    /// Records per second.
+    /// Returns the records per second.
     pub fn records_per_second(&self) -> f64 {
         self.records as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Bytes per second.
+    /// Returns the bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64()
     }
@@ -77,7 +78,7 @@ struct Buffer {
     insertion: AnyInsertion,
     space: Space,
     ring: Ring,
-    /// Held by the thread that hands space back.
+    /// Held by the thread that reclaims space.
     recycling: Mutex<()>,
 }
 
@@ -87,8 +88,8 @@ impl Buffer {
         let fill = |own: Option<&mut Vec<u8>>, lsn| {
             let space = match own {
                 Some(own) => own.as_mut_slice(),
-                // SAFETY: the design has handed `[lsn, lsn + bytes)` to this thread alone, and
-                // `durable` is only moved beyond what has been released.
+                // SAFETY: the design has handed `[lsn, lsn + bytes)` to this thread only, and
+                // `durable` only moves to positions that have been released.
                 None => unsafe { self.ring.bytes_mut(lsn, source.len()) },
             };
             space.copy_from_slice(source);
@@ -102,7 +103,7 @@ impl Buffer {
         }
     }
 
-    /// Hands back what has been released.
+    /// Reclaims released space.
     fn recycle(&self) {
         let _recycling = self.recycling.lock();
         self.insertion.collect(&self.space);
@@ -110,11 +111,11 @@ impl Buffer {
     }
 }
 
-/// Inserts records by `design`, as the load says.
+/// Inserts records by `design`, as `load` describes.
 ///
 /// # Errors
-/// [`WalError::InvalidOption`] for a load that makes no sense, [`WalError::System`] when there is
-/// no memory or no thread.
+/// [`WalError::InvalidOption`] for an impossible load, [`WalError::System`] when there is no memory
+/// or no thread.
 pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     load.validate()?;
     let system = |error: std::io::Error| WalError::System { what: "memory".to_owned(), reason: error.to_string() };
@@ -130,7 +131,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     let buffer = |node| {
         let ring = Ring::new(load.ring_bytes).map_err(system)?;
         if load.logs > 1 {
-            // SAFETY: nobody has the ring yet.
+            // SAFETY: no thread has the ring yet.
             let bytes = unsafe { ring.bytes_mut(Lsn::ZERO, ring.size()) };
             cost::bind(bytes.as_ptr(), bytes.len(), node);
         }
@@ -143,7 +144,8 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         })
     };
     let buffers: Arc<[Buffer]> = (0..load.logs).map(buffer).collect::<Result<_>>()?;
-    // Whoever releases what everyone waits for may have no reason to hand it back.
+    // The thread that releases the space for which all others wait may have no reason to reclaim
+    // it.
     let recycler = {
         let (buffers, full) = (Arc::clone(&buffers), Arc::clone(&full));
         thread::spawn("recycler", move || {
@@ -176,20 +178,21 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     Ok(rate)
 }
 
-/// After so long without room somebody else than the inserting threads looks whether there is some.
+/// After this time without room, a thread besides the inserting threads checks whether there is
+/// some.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Time for all threads to start.
 const START_UP: Duration = Duration::from_millis(1);
-/// Records between two looks at the clock.
+/// Records between two reads of the clock.
 const BATCH: u64 = 16;
 
-/// Inserts until the time is over; returns records, bytes, and when it was done.
+/// Inserts until the time is over; returns records, bytes, and the time of its end.
 fn work(buffer: &Buffer, load: &BufferLoad, start: Instant) -> (u64, u64, Instant) {
     let (small, large) = (vec![7; load.record_bytes], vec![7; load.outlier.map_or(0, |(_, bytes)| bytes)]);
     let mut own = load.thread_local.then(|| vec![0; load.record_bytes]);
     thread::sleep(start.since(Instant::now()));
     let (mut records, mut bytes, end) = (0, 0, start.after(load.time));
-    // At least once, so that every thread has done something even where it is started late.
+    // At least once, so that every thread has inserted something even if it starts late.
     loop {
         for _ in 0..BATCH {
             records += 1;

@@ -1,4 +1,4 @@
-//! A disk that takes everything at once and keeps nothing but the names and lengths of its files.
+//! A disk that accepts every write at once and keeps only the names and lengths of its files.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use duramen_io::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 use duramen_sync::{Arc, Mutex};
 
-/// A disk that forgets.
+/// A disk that discards all content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DiscardDisk {
     lengths: Arc<Mutex<BTreeMap<String, u64>>>,

@@ -1,14 +1,15 @@
-//! How fast threads insert, and how fast they could at best: a benchmark of the log buffer alone.
+//! Measures how fast threads insert, and how fast they could insert at best: a benchmark of the log
+//! buffer alone.
 //!
-//! The disk takes everything at once and keeps nothing. So what [`insertions`] measures is
-//! acquiring space, the checksum, the copy, the release, and the daemon that passes over it.
-//! [`copies`] is the yardstick: the same number of bytes copied into the same kind of buffer, from
-//! one end to the other and again, with nothing else done; or with one addition to a word that all
-//! threads share before each record, since no thread can share a buffer without an atomic
-//! operation. Both leave out that the lines of a shared buffer go from core to core.
+//! The disk accepts every write at once and keeps no content. So [`insertions`] measures the
+//! acquisition of space, the checksum, the copy, the release, and the daemon's pass over the
+//! records. [`copies`] is the yardstick: the same number of bytes copied into the same kind of
+//! buffer, from one end to the other and again, with no other work. A variant adds one addition,
+//! before each record, to a word that all threads share, since no thread can share a buffer without
+//! an atomic operation. Both leave out that the lines of a shared buffer move between cores.
 //!
-//! On a machine that is busy with other things the rates say little; processor time for each record
-//! still does.
+//! On a machine that is busy with other work the rates mean little; processor time for each record
+//! is still meaningful.
 
 mod buffer;
 mod discard;
@@ -32,60 +33,60 @@ use discard::DiscardDisk;
 
 pub use buffer::{BufferLoad, BufferRate, buffer};
 
-/// What is measured.
+/// The load of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Threads that insert, at least 1.
     pub threads: usize,
     /// Size of a record in the log, in bytes: a multiple of 8 from 48 up to what the log admits.
     pub record_bytes: usize,
-    /// For how long.
+    /// How long the threads insert.
     pub time: Duration,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rate {
-    /// Records, of all threads.
+    /// Records of all threads.
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// From the start of the threads to the end of the last.
+    /// Time from the start of the threads to the end of the last.
     pub elapsed: Duration,
-    /// Processor time that the threads used together.
+    /// Processor time of all threads together.
     pub cpu_time: Duration,
     /// Records that joined another thread's group.
     pub consolidated: u64,
-    /// How often a thread had to wait for room in the buffer.
+    /// How often a thread waited for room in the buffer.
     pub ring_full_waits: u64,
 }
 
 impl Rate {
-    /// Records per second.
+    /// Returns the records per second.
     pub fn records_per_second(&self) -> f64 {
         self.records as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Bytes per second.
+    /// Returns the bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Processor time for each record, in nanoseconds.
+    /// Returns the processor time for each record, in nanoseconds.
     pub fn cpu_nanos_per_record(&self) -> f64 {
         self.cpu_time.as_nanos() as f64 / self.records as f64
     }
 }
 
-/// Bytes between two looks at the clock, about, and most records.
+/// Approximate bytes between two reads of the clock; also the largest number of records.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_RECORDS: usize = 1000;
 
-/// Inserts records by `insert`, as the load says.
+/// Inserts records by `insert`, as `load` describes.
 ///
 /// # Errors
-/// [`WalError::InvalidOption`] for a load that the default options do not admit, and what making a
-/// log reports.
+/// [`WalError::InvalidOption`] for a load that the default options do not allow, and the errors of
+/// creating a log.
 pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
     // The disk has room for everything.
     let options = WalOptions { insert, max_bytes: 1 << 44, segment_bytes: 1 << 34, ..WalOptions::default() };
@@ -126,7 +127,7 @@ pub enum Copying {
     InTurns,
 }
 
-/// Copies as many bytes as the records have into a ring, each thread into a part of its own.
+/// Copies as many bytes as the records have into a ring, each thread into its own part.
 ///
 /// # Errors
 /// As [`insertions`].
@@ -151,7 +152,8 @@ pub fn copies(copying: Copying, load: Load) -> Result<Rate> {
             if copying == Copying::InTurns {
                 black_box(next.fetch_add(source.len() as u64, Ordering::AcqRel));
             }
-            // SAFETY: the parts of the threads are apart, and a record fits one: see `validate`.
+            // SAFETY: the parts of the threads are disjoint, and a record fits in one: see
+            // `validate`.
             let space = unsafe { ring.bytes_mut(Lsn::new((start + at) as u64), source.len()) };
             space.copy_from_slice(black_box(&source));
             at += source.len();

@@ -1,32 +1,32 @@
 //! The log archive: whole segments are copied to another directory before they may be recycled.
 //!
-//! A segment is copied when the log is hardened beyond its end; nothing in it changes any more. The
-//! copy gets the name of a segment only when all of it is durable, and the archive has it only when
-//! the name is durable, too:
+//! A segment is copied when the log is hardened beyond the segment's end, so nothing in it changes
+//! any more. The copy gets the name of a segment only when all of it is durable, and the segment
+//! counts as archived only when the name is durable, too:
 //!
 //! 1. write `log/<number>.copy`, sync it;
 //! 2. rename it to `log/<number>.log`, sync the directory;
 //! 3. from then on the log may start in the next segment ([`crate::segments::retention`]).
 //!
 //! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start
-//! never passes what the archive lacks. A copy has the header of a segment, made anew, and the
-//! segment's bytes as they are: every record in it has its checksum. The layout is that of a
-//! database's logs, so [`crate::LogReader`] reads an archive, too.
+//! never passes a segment that the archive lacks. A copy has a new segment header and the segment's
+//! bytes unchanged: every record in it has its checksum. The layout equals that of a database's
+//! logs, so [`crate::LogReader`] reads an archive, too.
 //!
-//! Of several logs, a segment is copied when all of them are complete up to whatever is in it: see
+//! With several logs, a segment is copied when all logs are complete up to everything in it: see
 //! [`crate::several::archiving`].
 //!
 //! # Failure
-//! The archive is on another disk than the log, as a rule. If it cannot be written, the log goes
-//! on, keeps what is not archived, and tries again; when its limit is reached, reservations get
-//! [`WalError::Full`], which names the archive. Nothing is ever recycled unarchived, and nothing is
-//! lost.
+//! The archive is normally on another disk than the log. If the archive cannot be written, the log
+//! continues, keeps what is not archived, and tries again. When the log reaches its size limit,
+//! reservations get [`WalError::Full`], which names the archive. No segment is ever recycled before
+//! it is archived, and nothing is lost.
 //!
-//! # What belongs together
-//! A log is archived from the segment on in which it starts when the archive is empty, else from
-//! where the archive ends. An archive is refused that is another log's, lacks a segment that the
-//! log has recycled already, or is ahead of the log or not like it in its last segment, as after a
-//! database was put back from a copy.
+//! # Which archive fits a log
+//! If the archive is empty, archiving begins with the segment in which the log starts; otherwise it
+//! continues where the archive ends. An archive is refused if it belongs to another log, lacks a
+//! segment that the log has already recycled, is ahead of the log, or differs from the log in its
+//! last segment, as after a database was put back from a copy.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -43,14 +43,14 @@ use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory,
 use crate::segments::files::{CHUNK_BYTES, SegmentFiles, copy_range, names};
 use crate::wake_event::WakeEvent;
 
-/// Pause after a copy that has failed.
+/// Pause after a failed copy.
 pub(crate) const RETRY: Duration = Duration::from_millis(200);
 
-/// How often somebody who waits for the archive looks.
+/// How often a thread that waits for the archive checks it.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
-/// Where the logs of a database are archived: a directory of its own, on another device than theirs
-/// at best.
+/// Where the logs of a database are archived: a separate directory, preferably on another device
+/// than the logs.
 #[derive(Clone, Debug)]
 pub struct Archive(LogAddress);
 
@@ -62,24 +62,24 @@ enum LogAddress {
 }
 
 impl Archive {
-    /// The archive in `disk`.
+    /// Returns the archive in `disk`.
     pub fn on(disk: Arc<dyn Disk>) -> Self {
         Self(LogAddress::Disk(disk))
     }
 
-    /// The archive in the directory `path`, which is made when the log is opened, if it is not
-    /// there.
+    /// Returns the archive in the directory `path`. Opening the log creates the directory if it
+    /// does not exist.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`] for an empty path.
     pub fn at(path: impl AsRef<Path>) -> Result<Self> {
-        // As it is meant now, wherever the process goes.
+        // Resolved now, whatever directory the process changes to.
         let path = std::path::absolute(path)
             .map_err(|error| WalError::InvalidOption { option: "archive", reason: error.to_string() })?;
         Ok(Self(LogAddress::Directory(path)))
     }
 
-    /// Its directory in the operating system, if it has one.
+    /// Returns its directory in the operating system, if it has one.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         match &self.0 {
             LogAddress::Disk(disk) => disk.directory(),
@@ -87,7 +87,7 @@ impl Archive {
         }
     }
 
-    /// The archive with its directory, which is made if it is not there.
+    /// Returns the archive with its directory, which is created if it does not exist.
     ///
     /// # Errors
     /// [`WalError::Disk`].
@@ -102,7 +102,7 @@ impl Archive {
         })
     }
 
-    /// Keeps others from writing to it.
+    /// Prevents other processes from writing to the archive.
     pub(crate) fn take(&self) -> Result<Arc<ArchiveInUse>> {
         let disk = self.disk()?;
         let lock = disk.lock().map_err(|error| match error.kind {
@@ -128,15 +128,15 @@ impl PartialEq for Archive {
 
 impl Eq for Archive {}
 
-/// What the name of a copy under way ends with.
+/// The end of the name of an unfinished copy.
 const COPY: &str = ".copy";
 
 fn copy_name(log: LogId, number: u64) -> String {
     format!("{}/{number:016x}{COPY}", directory(log))
 }
 
-/// An archive that nobody else writes to, with one event that wakes whoever archives
-/// all logs that go there.
+/// An archive to which no other process writes, with one event that wakes the thread that archives
+/// all logs of this archive.
 #[derive(Debug)]
 pub(crate) struct ArchiveInUse {
     disk: Arc<dyn Disk>,
@@ -150,8 +150,8 @@ impl ArchiveInUse {
         WalError::WrongArchive { location: self.disk.location(), reason }
     }
 
-    /// Numbers of the segments of `log` in the archive, in order, and names of copies that were not
-    /// completed.
+    /// Returns the numbers of the segments of `log` in the archive, in order, and the names of
+    /// unfinished copies.
     fn contents(&self, log: LogId) -> Result<(Vec<u64>, Vec<String>)> {
         let (mut numbers, mut half) = (Vec::new(), Vec::new());
         for name in names(&*self.disk, log)? {
@@ -173,16 +173,16 @@ pub(crate) struct Archiver {
     files: Arc<SegmentFiles>,
     /// Number of the next segment to be copied.
     next: AtomicU64,
-    /// Why the latest attempt failed, until one succeeds.
+    /// The error of the latest attempt, until one succeeds.
     failure: Mutex<Option<WalError>>,
     copied: AtomicU64,
     failures: AtomicU64,
-    /// Counts the parts of segments that have been copied.
+    /// Number of parts of segments copied.
     parts: AtomicU64,
 }
 
 impl Archiver {
-    /// Goes on with `archive` for the log in `files`, which starts at `start` and is hardened up to
+    /// Continues `archive` for the log in `files`, which starts at `start` and is hardened up to
     /// `end`.
     pub(crate) fn open(archive: Arc<ArchiveInUse>, files: &Arc<SegmentFiles>, start: Lsn, end: Lsn) -> Result<Self> {
         let log = files.identity.log;
@@ -209,7 +209,8 @@ impl Archiver {
         for name in &half {
             archive.disk.remove(name)?;
         }
-        // Also for the last segment's name, which whoever archived it may not have made durable.
+        // Also for the last segment's name, which the process that archived it may not have made
+        // durable.
         archive.disk.sync_directory(&directory)?;
         Ok(Self {
             archive,
@@ -222,44 +223,46 @@ impl Archiver {
         })
     }
 
-    /// What whoever copies sleeps at.
+    /// Returns the event for which the archiving thread waits.
     pub(crate) fn event(&self) -> &WakeEvent {
         &self.archive.event
     }
 
-    /// Number of the next segment to be copied, and where it ends.
+    /// Returns the number of the next segment to be copied, and where it ends.
     pub(crate) fn next(&self) -> (u64, Lsn) {
         let next = self.next.load(Ordering::Relaxed);
         (next, Lsn::new(self.files.geometry.base(next + 1)))
     }
 
-    /// Everything below is in the archive, or was recycled before there was one.
+    /// Returns the position below which everything is in the archive, or was recycled before there
+    /// was one.
     pub(crate) fn archived(&self) -> Lsn {
         Lsn::new(self.files.geometry.base(self.next.load(Ordering::Acquire)))
     }
 
-    /// Where the log may start at the latest: in the first segment that is not archived yet.
+    /// Returns the latest position at which the log may start: in the first segment not archived
+    /// yet.
     pub(crate) fn admits(&self) -> Lsn {
         Lsn::new(self.files.geometry.base(self.next.load(Ordering::Acquire) + 1) - 1)
     }
 
-    /// Whether a log that is hardened up to `durable` has a segment to be copied.
+    /// Returns whether a log that is hardened up to `durable` has a segment to be copied.
     #[inline]
     pub(crate) fn is_due(&self, durable: Lsn) -> bool {
         durable >= self.next().1
     }
 
-    /// Segments copied, and attempts that failed.
+    /// Returns the number of segments copied and of failed attempts.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.copied.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
     }
 
-    /// A number that grows while segments are copied.
+    /// Returns a number that grows while segments are copied.
     pub(crate) fn parts(&self) -> u64 {
         self.parts.load(Ordering::Relaxed)
     }
 
-    /// Why the latest attempt failed.
+    /// Returns the error of the latest attempt, if it failed.
     pub(crate) fn failure(&self) -> Option<WalError> {
         self.failure.lock().clone()
     }
@@ -275,7 +278,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Takes note of why the next segment cannot be copied at present.
+    /// Records why the next segment cannot be copied at present.
     pub(crate) fn fail(&self, reason: WalError) {
         *self.failure.lock() = Some(reason);
         self.failures.fetch_add(1, Ordering::Relaxed);
@@ -285,7 +288,7 @@ impl Archiver {
         let (disk, log) = (&self.archive.disk, self.files.identity.log);
         let lsn = Lsn::new(self.files.geometry.base(number));
         let from = self.files.file(number, lsn)?;
-        // What has been put in the archive's place lacks what came before.
+        // A directory put in the archive's place would lack the earlier segments.
         disk.verify_home()?;
         let name = copy_name(log, number);
         if disk.exists(&name)? {
@@ -294,7 +297,7 @@ impl Archiver {
         let to = disk.open(&name, OpenMode::CreateNew)?;
         let written = self.copy_segment(&*from, &*to, number);
         if let Err(error) = written {
-            // What is left of it would only take up space.
+            // The unfinished copy would only take up space.
             let _ = disk.remove(&name);
             return Err(error);
         }
@@ -309,7 +312,7 @@ impl Archiver {
     /// Writes the header of segment `number`, and its bytes.
     fn copy_segment(&self, from: &dyn File, to: &dyn File, number: u64) -> Result<()> {
         let segment_bytes = self.files.geometry.segment_bytes;
-        // Where the log starts is no business of the archive's.
+        // The archive's headers do not state where the log starts.
         SegmentHeader::of_copy(&self.files.identity, number, FIRST_LSN, segment_bytes).write(to)?;
         copy_range(from, to, BLOCK..segment_bytes, segment_bytes, |_| {
             self.parts.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +320,7 @@ impl Archiver {
     }
 }
 
-/// Checks that the archive's last segment is the log's, and that the log goes on behind it.
+/// Checks that the archive's last segment is the log's, and that the log continues behind it.
 fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn) -> Result<()> {
     let name = segment_name(files.identity.log, last);
     let copy = archive.disk.open(&name, OpenMode::Existing)?;
@@ -343,7 +346,8 @@ fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn)
     }
     if files.has(last) {
         let own = files.file(last, Lsn::new(files.geometry.base(last)))?;
-        // Where histories part, everything behind is different, so the end of the segment tells.
+        // Where histories diverge, all later bytes differ, so comparing the end of the segment
+        // suffices.
         let len = (segment_bytes - BLOCK).min(CHUNK_BYTES);
         let (mut one, mut two) = (AlignedBuf::zeroed(len as usize), AlignedBuf::zeroed(len as usize));
         own.read_at(&mut one, segment_bytes - len)?;

@@ -1,14 +1,14 @@
-//! The segments in use, for those who read and write them.
+//! The segments in use, for threads that read and write them.
 //!
-//! A log may have thousands of segments, and a process may often have no more than a thousand files
-//! open. So these are open:
-//! - the segment that a log is written to and the next ones, as many as reservations take as a rule
-//!   ([`AHEAD`]): a flush is not to depend on whether a file can be opened;
-//! - of the others the [`RECENT`] that were used last, of all logs of a database together.
+//! A log may have thousands of segments, while a process may often open no more than a thousand
+//! files. So these files are open:
+//! - the segment to which the log is written and the next ones, as many as reservations normally
+//!   take ([`AHEAD`]): a flush should not depend on whether a file can be opened;
+//! - of the other segments the [`RECENT`] that were used last, of all logs of a database together.
 //!
-//! Any other segment is opened when it is needed. When the system refuses that because too many
-//! files are open, the recent ones are closed and it is asked again. If it refuses still, the
-//! operation fails with an error that passes ([`WalError::is_passing`]), and nothing has changed.
+//! Any other segment is opened when it is needed. If the system refuses because too many files are
+//! open, the recent segments are closed and the open is tried again. If the system still refuses,
+//! the operation fails with a passing error ([`WalError::is_passing`]), and nothing has changed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,19 +21,19 @@ use crate::error::{Result, WalError};
 use crate::format::record::Identity;
 use crate::format::segment::{BLOCK, Geometry, directory, segment_name};
 
-/// Most segments that are kept open though the log does not write to them. A scan uses two, with
-/// what it reads ahead.
+/// The largest number of segments kept open to which the log does not write. A scan uses two,
+/// including the one that it reads ahead.
 const RECENT: usize = 4;
 
-/// Segments behind the one that is written to that are kept open. A flush to a later one opens it;
-/// as long as that is refused, the flush is put off.
+/// Number of segments kept open behind the one being written. A flush to a later segment opens it;
+/// as long as the system refuses, the flush is postponed.
 const AHEAD: u64 = 3;
 
 /// Bytes copied at a time.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Copies a `range` of a file to the same place in another one, or the same, with zeros from `kept`
-/// on. Tells `progress` how many bytes each part had.
+/// Copies a `range` of a file to the same offset of another file, or of the same one, with zeros
+/// from `kept` on. Calls `progress` with the number of bytes of each part.
 pub(crate) fn copy_range(
     from: &dyn File,
     to: &dyn File,
@@ -58,7 +58,7 @@ pub(crate) fn copy_range(
     Ok(())
 }
 
-/// Names of the files in the directory of `log`, if there is one.
+/// Returns the names of the files in the directory of `log`, if there is one.
 pub(crate) fn names(disk: &dyn Disk, log: LogId) -> Result<Vec<String>> {
     let directory = directory(log);
     Ok(if disk.exists(&directory)? { disk.list(&directory)? } else { Vec::new() })
@@ -68,7 +68,7 @@ pub(crate) fn names(disk: &dyn Disk, log: LogId) -> Result<Vec<String>> {
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     disk: Arc<dyn Disk>,
-    /// The latest at the back.
+    /// The latest is at the back.
     recent: Mutex<VecDeque<Recent>>,
 }
 
@@ -86,17 +86,17 @@ impl Recent {
 }
 
 impl OpenFiles {
-    /// Those of `disk`, none by now.
+    /// Makes the files of `disk`, with none open yet.
     pub(crate) fn of(disk: Arc<dyn Disk>) -> Arc<Self> {
         Arc::new(Self { disk, recent: Mutex::new(VecDeque::new()) })
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Opens a file of the directory, which is the caller's alone.
+    /// Opens a file of the directory for the caller alone.
     pub(crate) fn open(&self, name: &str, mode: OpenMode) -> duramen_io::Result<Arc<dyn File>> {
         match self.disk.open(name, mode) {
             Err(error) if error.is_passing() && self.close_recent() => self.disk.open(name, mode),
@@ -109,7 +109,7 @@ impl OpenFiles {
         !std::mem::take(&mut *self.recent.lock()).is_empty()
     }
 
-    /// Segment `number` of `log`, open.
+    /// Returns segment `number` of `log`, open.
     pub(crate) fn segment(&self, log: LogId, number: u64) -> duramen_io::Result<Arc<dyn File>> {
         let mut recent = self.recent.lock();
         if let Some(at) = recent.iter().position(|recent| recent.is(log, number))
@@ -125,7 +125,7 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Takes note that a segment has been used.
+    /// Records that a segment has been used.
     fn note(&self, log: LogId, number: u64, file: Arc<dyn File>) {
         let mut recent = self.recent.lock();
         recent.retain(|recent| !recent.is(log, number));
@@ -151,9 +151,9 @@ pub(crate) struct SegmentFiles {
 #[derive(Debug)]
 struct State {
     live: BTreeMap<u64, Arc<OpenFiles>>,
-    /// The segment that is written to, once the log is in service.
+    /// The segment being written, once the log is in service.
     written: Option<u64>,
-    /// Those that stay open: this one and the next ones.
+    /// The files that stay open: the segment being written and the next ones.
     kept: BTreeMap<u64, Arc<dyn File>>,
 }
 
@@ -164,17 +164,17 @@ impl State {
 }
 
 impl SegmentFiles {
-    /// The segments with these numbers, each in its directory.
+    /// Makes the set of segments with these numbers, each in its directory.
     pub(crate) fn new(identity: Identity, geometry: Geometry, live: BTreeMap<u64, Arc<OpenFiles>>) -> Self {
         Self { identity, geometry, state: RwLock::new(State { live, written: None, kept: BTreeMap::new() }) }
     }
 
-    /// The file that holds `lsn`.
+    /// Returns the file that holds `lsn`.
     pub(crate) fn file_at(&self, lsn: u64) -> Result<Arc<dyn File>> {
         self.file(self.geometry.segment_of(lsn), Lsn::new(lsn))
     }
 
-    /// The file of segment `number`, which is needed because of `lsn`.
+    /// Returns the file of segment `number`, which is needed because of `lsn`.
     pub(crate) fn file(&self, number: u64, lsn: Lsn) -> Result<Arc<dyn File>> {
         let home = {
             let state = self.state.read();
@@ -186,12 +186,12 @@ impl SegmentFiles {
         Ok(home.segment(self.identity.log, number)?)
     }
 
-    /// Whether segment `number` is one of them.
+    /// Returns whether segment `number` is in use.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.state.read().live.contains_key(&number)
     }
 
-    /// Makes all of them durable as they are.
+    /// Makes the present content of all of them durable.
     pub(crate) fn sync(&self) -> Result<()> {
         let numbers: Vec<u64> = self.state.read().live.keys().copied().collect();
         for number in numbers {
@@ -209,14 +209,15 @@ impl SegmentFiles {
         }
     }
 
-    /// From now on the log is written to segment `number`, and then to the next ones.
+    /// Moves the write position to segment `number`: the log is written to it and then to the next
+    /// ones.
     pub(crate) fn write_from(&self, number: u64) {
         let mut state = self.state.write();
         state.written = Some(number);
         state.kept.retain(|kept, _| *kept >= number);
         for number in number..=number + AHEAD {
             if let Some(home) = state.live.get(&number).filter(|_| !state.kept.contains_key(&number)).cloned()
-                // If not now, it is opened when it is written to.
+                // If it cannot be opened now, it is opened when it is written.
                 && let Ok(file) = home.segment(self.identity.log, number)
             {
                 home.forget(self.identity.log, number);
@@ -237,18 +238,18 @@ impl SegmentFiles {
         self.state.read().live.len() as u64
     }
 
-    /// Numbers of the first and the last segment in use.
+    /// Returns the numbers of the first and the last segment in use.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         let live = &self.state.read().live;
         Some((*live.first_key_value()?.0, *live.last_key_value()?.0))
     }
 
-    /// LSN behind the last segment.
+    /// Returns the LSN behind the last segment.
     pub(crate) fn limit(&self) -> u64 {
         self.span().map_or(0, |(_, last)| self.geometry.base(last + 1))
     }
 
-    /// The parts of `[from, to)` that lie in one segment each.
+    /// Splits `[from, to)` into parts that are in one segment each.
     pub(crate) fn pieces(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let geometry = self.geometry;
         let mut at = from;
@@ -263,7 +264,7 @@ impl SegmentFiles {
     }
 
     /// Fills `buf` with the log's bytes from `lsn`, as far as the segments reach; returns how many.
-    /// Both are whole blocks.
+    /// `lsn` and the length of `buf` are multiples of a block.
     pub(crate) fn read(&self, lsn: u64, buf: &mut [u8]) -> Result<usize> {
         let end = (lsn + buf.len() as u64).min(self.limit());
         if lsn >= end {
@@ -276,8 +277,8 @@ impl SegmentFiles {
         Ok((end - lsn) as usize)
     }
 
-    /// The beginning of the block in which the log ends, for the buffer: the next flush writes that
-    /// block again.
+    /// Returns the beginning of the block in which the log ends, for the buffer: the next flush
+    /// writes that block again.
     pub(crate) fn last_block(&self, end: Lsn) -> Result<Vec<u8>> {
         let start = end.get() / BLOCK * BLOCK;
         let mut block = AlignedBuf::zeroed(BLOCK as usize);

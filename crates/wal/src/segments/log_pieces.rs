@@ -1,17 +1,18 @@
-//! A log put together from a backup, the archive and what is left of the log itself; and part of it
-//! made into another database's log.
+//! A log assembled from a backup, the archive and what is left of the log itself; and a part of it
+//! written as another database's log.
 //!
-//! Of each segment, the archive's copy is taken if there is one, else the one in the log, else that
-//! of the backup, the last of which ends where the backup does. Reading begins where the backup's
-//! log does and goes on as far as segments follow each other. The end is the first position without
-//! a valid record, as at recovery; but records that were hardened for certain, those before the end
-//! of the backup and in whole segments, must be there.
+//! For each segment, the archive's copy is used if there is one, otherwise the segment in the log,
+//! otherwise the backup's segment. The last segment of the backup ends where the backup ends.
+//! Reading begins where the backup's log begins and continues as far as segments follow each other.
+//! The end is the first position without a valid record, as in recovery. But records that were
+//! certainly hardened must be present: those before the end of the backup and those in whole
+//! segments.
 //!
 //! # Another database's log
-//! A restored database goes on otherwise than the one that it was copied from, in the same
-//! positions of the log. So that nobody ever takes the records of one for the other's, it is
-//! another database: its log has the same records with the same LSNs and GSNs, and checksums that
-//! are seeded with an identity of its own ([`LogChain::write_to`]).
+//! A restored database continues differently from the database from which it was copied, at the
+//! same positions of the log. So that the records of one are never taken for the other's, the
+//! restored database is another database: its log has the same records with the same LSNs and GSNs,
+//! but their checksums are seeded with a new identity ([`LogChain::write_to`]).
 
 use std::collections::BTreeMap;
 
@@ -26,27 +27,27 @@ use crate::segments::files::{OpenFiles, SegmentFiles, names};
 use crate::segments::recover::open_segment;
 use crate::segments::scan::Scanner;
 
-/// Bytes written at a time, and up to a record more.
+/// Bytes written at a time, plus at most one record.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Where the pieces of logs are: each a directory with a subdirectory `log`, and `log1` and so on
-/// with several logs.
+/// Where the pieces of the logs are: each is a directory with a subdirectory `log`, and `log1` and
+/// so on with several logs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a> {
     /// The backup.
     pub backup: &'a dyn Disk,
     /// The archive.
     pub archive: Option<&'a dyn Disk>,
-    /// The database, closed or after a crash. Nobody has it open.
+    /// The database, closed or after a crash. No process has it open.
     pub log: Option<&'a dyn Disk>,
 }
 
-/// Which log it is, and what the backup has of it.
+/// Identifies a log and the backup's part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogPart {
-    /// Its number.
+    /// Number of the log.
     pub log: LogId,
-    /// How many logs the database has.
+    /// Number of logs of the database.
     pub count: u16,
     /// Where the backup's part starts: at a record.
     pub start: Lsn,
@@ -55,13 +56,13 @@ pub struct LogPart {
 }
 
 impl LogPart {
-    /// Of a database with one log.
+    /// Makes the part of a database with one log.
     pub fn only(start: Lsn, end: Lsn) -> Self {
         Self { log: LogId::ZERO, count: 1, start, end }
     }
 }
 
-/// A log put together.
+/// An assembled log.
 #[derive(Debug)]
 pub struct LogChain {
     pub(crate) files: Arc<SegmentFiles>,
@@ -69,27 +70,27 @@ pub struct LogChain {
     backup: (Lsn, Lsn),
     /// Everything below was hardened.
     certain: u64,
-    /// The first segment that is missing though later ones are there.
+    /// The first missing segment that is followed by present ones.
     gap: Option<u64>,
-    /// The log itself was among the pieces.
+    /// Whether the log itself was among the pieces.
     has_log: bool,
 }
 
 /// Where reading has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The start of the record that reading has ended at, or the end of the log.
+    /// The start of the record at which reading has ended, or the end of the log.
     pub at: Lsn,
     /// Whether there is such a record.
     pub is_record: bool,
-    /// The segment that is missing at the end, though later ones are there.
+    /// The segment that is missing at the end although later ones are present.
     pub gap: Option<u64>,
 }
 
-/// Segments by their numbers, and where they are.
+/// Segments by number, with their directory and header.
 type Found = BTreeMap<u64, (Arc<OpenFiles>, SegmentHeader)>;
 
-/// What a piece has at its end, in one segment.
+/// The bytes at the end of a piece, in one segment.
 #[derive(Debug)]
 struct Stretch<'p> {
     log: LogId,
@@ -100,8 +101,8 @@ struct Stretch<'p> {
 }
 
 impl Stretch<'_> {
-    /// Whether `log` has the same bytes, or has recycled them. Where histories part, all that
-    /// follows is different.
+    /// Returns whether `log` has the same bytes or has recycled them. Where histories diverge, all
+    /// later bytes differ.
     fn has_been_in(&self, log: &Found, geometry: Geometry) -> Result<bool> {
         let Some((home, _)) = log.get(&self.number) else {
             return Ok(log.first_key_value().is_some_and(|(first, _)| self.number < *first));
@@ -123,7 +124,7 @@ impl Stretch<'_> {
     }
 }
 
-/// The segments of `identity` in `disk`.
+/// Finds the segments of `identity` in `disk`.
 fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     let mut found = BTreeMap::new();
     let home = OpenFiles::of(disk.handle());
@@ -139,8 +140,8 @@ fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
     Ok(found)
 }
 
-/// Takes out what an interrupted recycling has left below the log's start, as opening the log does:
-/// other bytes may be in it already.
+/// Removes the segments that an interrupted recycling has left below the log's start, as opening
+/// the log does: they may already contain other bytes.
 fn remove_stale(log: &mut Found, geometry: Geometry) {
     let start = log.values().map(|(_, header)| header.start).max();
     if let (Some(start), Some((&last, _))) = (start, log.last_key_value()) {
@@ -151,13 +152,13 @@ fn remove_stale(log: &mut Found, geometry: Geometry) {
 }
 
 impl LogChain {
-    /// Puts a log of `database` together, of which the backup has this `part`.
+    /// Assembles the log of `database` of which the backup has this `part`.
     ///
     /// # Errors
-    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] when the backup is not whole; of
-    /// several logs, [`WalError::OlderLogs`] when they have not all that is in the archive and the
+    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] if the backup is not whole; with
+    /// several logs, [`WalError::OlderLogs`] if they lack something that is in the archive or the
     /// backup; [`WalError::WrongDatabase`], [`WalError::Corrupt`] and [`WalError::WrongVersion`]
-    /// for segments that cannot be used; [`WalError::RingNeeded`] when the end of the log is in
+    /// for segments that cannot be used; [`WalError::RingNeeded`] if the end of the log is in
     /// persistent memory; [`WalError::Disk`].
     pub fn open(pieces: &Pieces<'_>, database: [u8; 16], part: LogPart) -> Result<Self> {
         Self::put_together(pieces, database, part).map_err(|error| error.in_log(part.log))
@@ -235,48 +236,48 @@ impl LogChain {
             gap = (number < last).then_some(number);
             break;
         }
-        // Of what lies behind a gap nothing is read.
+        // Nothing behind a gap is read.
         let limit = live.last_key_value().map_or(0, |(number, _)| geometry.base(number + 1));
         let certain = certain.min(limit);
         let files = Arc::new(SegmentFiles::new(identity, geometry, live));
         Ok(Self { files, backup: (start, end), certain, gap, has_log })
     }
 
-    /// Which log it is.
+    /// Returns which log it is.
     pub fn log(&self) -> LogId {
         self.files.identity.log
     }
 
-    /// Where the backup's log starts, and reading begins.
+    /// Returns where the backup's log starts, and reading begins.
     pub fn start(&self) -> Lsn {
         self.backup.0
     }
 
-    /// The first segment that is missing though later ones are there.
+    /// Returns the first missing segment that is followed by present ones.
     pub fn gap(&self) -> Option<u64> {
         self.gap
     }
 
-    /// Whether the log itself was among the pieces.
+    /// Returns whether the log itself was among the pieces.
     pub fn has_log(&self) -> bool {
         self.has_log
     }
 
-    /// Whether it goes on to where the log itself ends, which was among the pieces.
+    /// Returns whether the log itself was among the pieces and this one reaches its end.
     pub fn reaches_end(&self) -> bool {
         self.has_log && self.gap.is_none()
     }
 
-    /// Size of a segment in bytes.
+    /// Returns the size of a segment in bytes.
     pub fn segment_bytes(&self) -> u64 {
         self.files.geometry.segment_bytes
     }
 
-    /// Reads from the start of the backup's log until `is_behind` says of a record that it and all
-    /// that follow are behind what is asked for, or to the end.
+    /// Reads from the start of the backup's log until `is_behind` returns for a record that it and
+    /// all later ones are beyond the requested point, or to the end.
     ///
     /// # Errors
-    /// [`WalError::Corrupt`] when hardened records are damaged; [`WalError::Disk`].
+    /// [`WalError::Corrupt`] if hardened records are damaged; [`WalError::Disk`].
     pub fn find_cut(&self, is_behind: impl FnMut(&RecordRef<'_>) -> bool) -> Result<Cut> {
         self.read_to(is_behind).map_err(|error| error.in_log(self.log()))
     }
@@ -289,7 +290,7 @@ impl LogChain {
             }
         }
         let at = scanner.position();
-        // The last record of a whole segment may go on in one that is not there.
+        // The last record of a whole segment may continue in a missing one.
         let is_header_cut_off = at.get() + HEADER_BYTES as u64 > self.files.limit();
         let is_cut_off = (scanner.is_cut_off() || is_header_cut_off) && at >= self.backup.1;
         if at.get() < self.certain && !is_cut_off {
@@ -299,7 +300,8 @@ impl LogChain {
         Ok(Cut { at, is_record: false, gap: self.gap })
     }
 
-    /// Makes what is before `cut` the log of `database`, in its empty directory in `disk`, durably.
+    /// Writes everything before `cut` durably as the log of `database`, in its empty directory in
+    /// `disk`.
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`].
@@ -328,7 +330,7 @@ impl LogChain {
         let made = SegmentFiles::new(identity, geometry, made);
         let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.files), start);
         let mut buffer = AlignedBuf::zeroed((WINDOW_BYTES + 2 * BLOCK) as usize);
-        // What has been sealed of the block in which the window begins.
+        // The sealed bytes of the block in which the window begins.
         let mut sealed: Vec<u8> = vec![0; (start.get() % BLOCK) as usize];
         let mut at = start.get();
         while at < cut.get() {
@@ -354,7 +356,7 @@ impl LogChain {
                 let file = made.file_at(from)?;
                 file.write_at(&[part], geometry.offset(from))?;
                 if behind == geometry.base(geometry.segment_of(from) + 1) {
-                    // It is complete, and may be closed: whatever fails later would not be told
+                    // The file is complete and may be closed: a later failure would not be reported
                     // here.
                     file.sync()?;
                 }

@@ -1,18 +1,18 @@
-//! Making, taking and recycling segments.
+//! Makes, takes and recycles segments.
 //!
-//! A segment file is born as a *spare*: made, allocated and synced under a name that nobody reads.
-//! To become segment `n`, a spare gets the header of `n`, durably, then the name of `n`, durably;
-//! only then is it written to. So a file with a segment's name always has that segment's header.
-//! What the spare held before, if it was a segment once, are records of lower LSNs, whose checksums
-//! do not pass at the new ones.
+//! A segment file begins as a *spare*: created, allocated and synced under a name that no reader
+//! uses. To become segment `n`, a spare gets the header of `n`, durably, then the name of `n`,
+//! durably; only then is it written. So a file with a segment's name always has that segment's
+//! header. If the spare was a segment before, it contains records of lower LSNs, whose checksums
+//! are not valid at the new ones.
 //!
 //! Recycling first makes the new start of the log durable, in the header of the segment that holds
 //! it, and then turns segments below it into spares by renaming them, or removes them. A crash in
-//! between leaves segments below the start, with gaps perhaps; opening the log recycles them again.
+//! between leaves segments below the start, perhaps with gaps; opening the log recycles them again.
 //!
-//! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: whatever is inserted under
-//! a reservation has room on the disk. The limit only grows. The sum may count bytes twice, in
-//! `end` and still in `reserved`, never not at all.
+//! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: everything inserted under a
+//! reservation has room on the disk. The limit only grows. The sum may count bytes twice, in `end`
+//! and still in `reserved`, but never omits them.
 
 use duramen_io::{AlignedBuf, File, OpenMode, throttled_allocate};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ pub(crate) struct Segments {
     home: Arc<OpenFiles>,
     files: Arc<SegmentFiles>,
     limits: Limits,
-    /// What must not be recycled yet.
+    /// States what must not be recycled yet.
     pub(crate) retention: Retention,
     /// Held while segments are made or recycled; never while the log is written.
     growth: Mutex<Growth>,
@@ -52,16 +52,16 @@ pub(crate) struct Segments {
     /// Set when making a segment ahead of need has failed: it is not tried again before something
     /// has been recycled.
     ahead_failed: AtomicBool,
-    /// While this is not zero, the limit of bytes does not count.
+    /// While this is not zero, the limit of bytes does not apply.
     limit_lifted: AtomicUsize,
-    /// Threads that wait, or have waited, for `growth` with somebody waiting for them: what is made
-    /// ahead of need is made without pauses while there are any.
+    /// Number of threads that lock, or have locked, `growth` on behalf of a waiting caller. While
+    /// there are any, segments ahead of need are made without pauses.
     hurried: AtomicUsize,
     created: AtomicU64,
     recycled: AtomicU64,
 }
 
-/// Who is in charge of growth.
+/// The state that the holder of growth changes.
 #[derive(Debug, Default)]
 struct Growth {
     /// Numbers in the names of the spares.
@@ -69,9 +69,9 @@ struct Growth {
 }
 
 impl Growth {
-    /// The spare to become segment `number`. One with the name that this segment will leave behind
-    /// as a spare goes first: an interrupted creation may have left it, and no two spares may come
-    /// to have one name.
+    /// Takes the spare to become segment `number`. A spare with the name that this segment will
+    /// later get as a spare comes first: an interrupted creation may have left it, and two spares
+    /// must never get the same name.
     fn take_spare(&mut self, number: u64) -> Option<u64> {
         let namesake = self.spares.iter().position(|&spare| spare == number);
         let at = namesake.or(self.spares.len().checked_sub(1))?;
@@ -80,7 +80,7 @@ impl Growth {
 }
 
 impl Segments {
-    /// Takes over `files`, new ones of which are made in `home`, and the log's start. There are no
+    /// Takes over `files`, for which new ones are made in `home`, and the log's start. There are no
     /// spares yet.
     pub(crate) fn new(home: Arc<OpenFiles>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
         let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
@@ -105,26 +105,26 @@ impl Segments {
         self.files.identity.log
     }
 
-    /// Where the log starts.
+    /// Returns where the log starts.
     pub(crate) fn start(&self) -> Lsn {
         Lsn::new(self.start.load(Ordering::Acquire))
     }
 
-    /// Bytes set aside.
+    /// Returns the reserved bytes.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Segment files made anew and used again.
+    /// Returns the number of segment files created and reused.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.created.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
     }
 
-    /// Sets `bytes` aside; `end` tells where the log ends. Calls `before_wait` first if a segment
-    /// has to be made.
+    /// Reserves `bytes`; `end` returns where the log ends. Calls `before_wait` first if a segment
+    /// must be made.
     pub(crate) fn reserve(&self, bytes: u64, end: impl Fn() -> Lsn, before_wait: impl FnOnce()) -> Result<()> {
-        // Acquire, and `end` only afterwards: who gave bytes back inserted before, and we see where
-        // to.
+        // Acquire, and `end` only afterwards: a thread that gave bytes back inserted before, and
+        // this thread sees the end of its insertion.
         if bytes > u64::MAX / 4 {
             return Err(WalError::Full { wanted: bytes, cause: "no log is as large as that".to_owned() });
         }
@@ -137,8 +137,8 @@ impl Segments {
         self.ensure(needed, bytes).inspect_err(|_| self.unreserve(bytes))
     }
 
-    /// Whether the limit of its bytes would let a log that ends at `end` set `bytes` aside if it
-    /// began at `start` and `returned` bytes of those set aside were given back.
+    /// Returns whether the limit of bytes would let a log that ends at `end` reserve `bytes` if the
+    /// log began at `start` and `returned` of the reserved bytes were given back.
     pub(crate) fn has_room_from(&self, start: Lsn, end: Lsn, bytes: u64, returned: u64) -> bool {
         let Some((first, last)) = self.files.span() else { return true };
         let geometry = self.files.geometry;
@@ -154,7 +154,7 @@ impl Segments {
         assert!(before >= bytes, "only what was reserved can be given back");
     }
 
-    /// Makes segments until they reach `end`; `wanted` is for the message when that cannot be.
+    /// Makes segments until they reach `end`; `wanted` appears in the message if that fails.
     pub(crate) fn ensure(&self, end: u64, wanted: u64) -> Result<()> {
         if end <= self.limit.load(Ordering::Acquire) {
             return Ok(());
@@ -179,7 +179,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Lets the segments exceed the limit of their bytes, or ends that.
+    /// Lets the segments exceed the limit of their bytes, or ends this permission.
     pub(crate) fn lift_limit(&self, lifted: bool) {
         if lifted {
             self.limit_lifted.fetch_add(1, Ordering::Relaxed);
@@ -196,8 +196,8 @@ impl Segments {
         bytes <= self.limits.max_bytes
     }
 
-    /// Whether a log that ends at `end` should be given its next segment in the background: behind
-    /// what is set aside, there is to be as much as a segment holds.
+    /// Returns whether a log that ends at `end` needs its next segment in the background: beyond
+    /// the reserved bytes there should be as much as a segment holds.
     pub(crate) fn wants_more(&self, end: Lsn) -> bool {
         let needed = end.get().saturating_add(self.reserved()).saturating_add(self.files.geometry.data_bytes());
         self.limits.spare_segments > 0
@@ -205,8 +205,8 @@ impl Segments {
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 
-    /// Makes one segment ahead of need. Failures are left for the reservation that will need the
-    /// segment to report.
+    /// Makes one segment ahead of need. A failure is left to the reservation that will need the
+    /// segment.
     pub(crate) fn add_ahead(&self, end: Lsn) {
         let mut growth = self.growth.lock();
         if self.wants_more(end) && !(self.may_add(1) && self.add(&mut growth, true).is_ok()) {
@@ -214,12 +214,12 @@ impl Segments {
         }
     }
 
-    /// From now on nothing is made with pauses: the log is about to be closed.
+    /// Makes everything without pauses from now on: the log is about to be closed.
     pub(crate) fn hurry(&self) {
         self.hurried.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes charge of growth for somebody who waits.
+    /// Locks growth on behalf of a waiting caller.
     fn lock_growth(&self) -> MutexGuard<'_, Growth> {
         self.hurried.fetch_add(1, Ordering::Relaxed);
         let growth = self.growth.lock();
@@ -244,7 +244,7 @@ impl Segments {
             }
         };
         let file = self.promote(spare, number).inspect_err(|_| {
-            // It may be used later, if it has still its name.
+            // It may be used later, if it still has its name.
             if self.home.disk().exists(&spare_name(self.log(), spare)).unwrap_or(false) {
                 growth.spares.push(spare);
             }
@@ -254,7 +254,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Makes a spare file that lasts.
+    /// Makes a durable spare file.
     fn make_spare(&self, number: u64, ahead: bool) -> Result<()> {
         let (name, disk) = (spare_name(self.log(), number), self.home.disk());
         if disk.exists(&name)? {
@@ -264,8 +264,8 @@ impl Segments {
         let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
         let made = throttled_allocate(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
         made.map_err(|error| {
-            // What is left of it would only take up space; if it cannot be removed either, opening
-            // the log does it.
+            // The rest of it would only take up space; if it cannot be removed either, opening the
+            // log does it.
             let _ = disk.remove(&name);
             error.into()
         })
@@ -291,7 +291,8 @@ impl Segments {
         self.write_header_with(file, number, self.limits.ring)
     }
 
-    /// The end of the log is in no ring any more: says so in the last segment's header, durably.
+    /// Records durably, in the last segment's header, that no ring holds the end of the log any
+    /// more.
     pub(crate) fn leave_ring(&self) -> Result<()> {
         let _growth = self.growth.lock();
         let last = self.files.span().map_or(0, |(_, last)| last);
@@ -304,7 +305,7 @@ impl Segments {
         let header = SegmentHeader {
             database: identity.database,
             log: identity.log,
-            // One stays 0: such logs were there before there could be several.
+            // One log is written as 0: such logs existed before several logs were possible.
             logs: if identity.count > 1 { identity.count } else { 0 },
             number,
             start: self.start(),
@@ -324,13 +325,13 @@ impl Segments {
     }
 
     /// Makes `start` the log's start, durably, and recycles the segments wholly below it, or as
-    /// much of that as archive and backups admit; the rest is done later.
+    /// many of them as archive and backups allow; the rest is recycled later.
     pub(crate) fn recycle_below(&self, start: Lsn) -> Result<()> {
         self.retention.want(self.files.geometry.segment_of(start.get()), start);
         self.recycle_admitted()
     }
 
-    /// Recycles what was to be recycled and may be.
+    /// Recycles what was requested and is now allowed.
     pub(crate) fn recycle_admitted(&self) -> Result<()> {
         let _growth = {
             let mut growth = self.lock_growth();
@@ -350,8 +351,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Number of the segment that holds the log's start; the last one, when the log starts at the
-    /// very end of it.
+    /// Returns the number of the segment that holds the log's start; the last one if the log starts
+    /// at the very end of it.
     fn start_segment(&self) -> u64 {
         let holder = self.files.geometry.segment_of(self.start().get());
         self.files.span().map_or(holder, |(_, last)| holder.min(last))
@@ -381,17 +382,17 @@ impl Segments {
             }
         }
         self.home.disk().sync_directory(&directory(self.log()))?;
-        // Not earlier: a spare gets another segment's header, which must not turn up under this
+        // Not earlier: a spare gets another segment's header, which must not appear under this
         // segment's name.
         growth.spares.append(&mut spares);
         Ok(())
     }
 
-    /// Takes charge of what an earlier run has left, its names durable: spares that can be used,
-    /// others, and segments below the start.
+    /// Takes over the files that an earlier run has left, whose names are durable: spares that can
+    /// be used, others, and segments below the start.
     pub(crate) fn take_over(&self, spares: &[u64], stale: &[u64]) -> Result<()> {
         let mut growth = self.growth.lock();
-        // It can be read, but whoever wrote it may have seen the write fail.
+        // The start can be read, but the process that wrote it may have seen the write fail.
         self.persist_start()?;
         for &number in stale {
             self.home.disk().remove(&segment_name(self.log(), number))?;
@@ -402,7 +403,7 @@ impl Segments {
             let file = self.home.disk().open(&name, OpenMode::Existing)?;
             let whole = file.len()? == self.files.geometry.segment_bytes;
             if whole && growth.spares.len() < self.limits.spare_segments {
-                // Its length need not be durable yet.
+                // Its length may not be durable yet.
                 file.sync()?;
                 growth.spares.push(number);
             } else {

@@ -1,11 +1,11 @@
-//! Reading ahead of a scan: while records of one part of the log are looked at, a thread reads the
-//! next part. A device that is asked for one part after the other, and only when it is needed,
-//! waits for the processor, and the processor for it.
+//! Reads ahead of a scan: while the scan processes the records of one part of the log, a thread
+//! reads the next part. Without this, the device waits for the processor between two reads, and the
+//! processor waits for the device during each read.
 //!
-//! There is one buffer beside the scan's own. It goes to the thread with a request and comes back
-//! with what was read, so at each moment one side has it. What goes wrong in reading ahead is not
-//! reported: the scan reads that part again when it gets there. So the number of operations that a
-//! long scan takes may differ from time to time.
+//! There is one buffer besides the scan's own. It goes to the thread with a request and comes back
+//! with the bytes read, so at each moment one side owns it. A failure in reading ahead is not
+//! reported: the scan reads that part again when it gets there. So the number of operations of a
+//! long scan may vary.
 
 use duramen_io::AlignedBuf;
 use duramen_sync::thread::{self, JoinHandle};
@@ -13,8 +13,8 @@ use duramen_sync::{Arc, Condvar, Mutex};
 
 use crate::segments::files::SegmentFiles;
 
-/// Bytes at the beginning of a buffer that are left free: for what the scan has not looked at yet
-/// of the part before.
+/// Bytes at the beginning of a buffer that stay free for the part of the previous window that the
+/// scan has not processed yet.
 pub(crate) const HEADROOM: usize = 64 << 10;
 
 /// A thread that reads the next part of the log.
@@ -22,7 +22,7 @@ pub(crate) const HEADROOM: usize = 64 << 10;
 pub(crate) struct ReadAhead {
     shared: Arc<StreamInner>,
     thread: Option<JoinHandle<()>>,
-    /// Where the part begins that was asked for last and has not been taken.
+    /// Start of the part that was requested last and has not been taken.
     asked: Option<u64>,
 }
 
@@ -35,20 +35,21 @@ struct StreamInner {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing is asked for. The scan has the buffer, or it is kept here.
+    /// No request. The scan owns the buffer, or it is kept here.
     Idle(Option<AlignedBuf>),
-    /// Read so many bytes from this LSN, behind the buffer's headroom.
+    /// Request to read `len` bytes from the LSN `from`, behind the buffer's headroom.
     Asked { from: u64, len: usize, buffer: AlignedBuf },
     /// The thread is reading.
     Reading,
-    /// So many bytes were read; none if that failed.
+    /// `len` bytes were read; zero if the read failed.
     Read { buffer: AlignedBuf, len: usize },
-    /// The scan is over, or the thread has panicked.
+    /// The scan has ended, or the thread has panicked.
     Closed,
 }
 
 impl ReadAhead {
-    /// Starts the thread; `None` where there can be none. The scan's own buffer has so many bytes.
+    /// Starts the thread; `None` where a thread is impossible. The scan's own buffer has `bytes`
+    /// bytes.
     pub(crate) fn start(files: &Arc<SegmentFiles>, bytes: usize) -> Option<Self> {
         let state = Mutex::new(State::Idle(None));
         let shared = Arc::new(StreamInner { files: Arc::clone(files), state, changed: Condvar::new() });
@@ -59,8 +60,8 @@ impl ReadAhead {
         Some(ahead)
     }
 
-    /// Asks for `len` bytes from the LSN `from`. What was asked for before must have been taken.
-    /// False if nobody reads any more.
+    /// Requests `len` bytes from the LSN `from`. The previous request must have been taken. Returns
+    /// false if the thread no longer reads.
     pub(crate) fn ask(&mut self, from: u64, len: usize) -> bool {
         let mut state = self.shared.state.lock();
         let State::Idle(buffer) = &mut *state else { return false };
@@ -71,8 +72,8 @@ impl ReadAhead {
         true
     }
 
-    /// Waits for the part that was asked for; returns it with the number of its bytes, if it begins
-    /// at `from` and could be read. The caller gives it back, or another buffer for it.
+    /// Waits for the requested part. Returns it with the number of its bytes, if it begins at
+    /// `from` and could be read. The caller gives it back, or another buffer for it.
     pub(crate) fn take(&mut self, from: u64) -> Option<(AlignedBuf, usize)> {
         let asked = self.asked.take()?;
         let mut state = self.shared.state.lock();
@@ -129,7 +130,7 @@ impl StreamInner {
     }
 }
 
-/// Says that the thread is gone, if it has panicked: nobody is to wait for it.
+/// Marks the reader closed when the thread panics, so that no caller waits for it.
 struct Gone<'a>(&'a StreamInner);
 
 impl Drop for Gone<'_> {
@@ -144,7 +145,7 @@ impl Drop for ReadAhead {
         *self.shared.state.lock() = State::Closed;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed.
+            // A panic of the thread has already been printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Reading a log that nobody has open, without changing anything.
+//! Reads a log that no process has open, without changing anything.
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
@@ -11,7 +11,7 @@ use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover;
 use crate::segments::scan::Scanner;
 
-/// A closed log, for tools: nothing is modified, so a damaged log can be looked at as it is.
+/// A closed log, for tools: nothing is modified, so a tool can examine a damaged log as it is.
 #[derive(Debug)]
 pub struct LogReader {
     files: Arc<SegmentFiles>,
@@ -20,39 +20,39 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens a log in `disk`, the first or another one. With `expected`, checks that it belongs to
-    /// the database that this names, and that this has so many logs.
+    /// Opens a log in `disk`, the first or another one. With `expected`, checks that the log
+    /// belongs to the database with this identity and that the database has this number of logs.
     ///
     /// # Errors
-    /// As [`crate::Log::open`] when the segments do not make a log.
+    /// Those of [`crate::Log::open`] if the segments do not make a log.
     pub fn open(disk: &dyn Disk, log: LogId, expected: Option<([u8; 16], u16)>) -> Result<Self> {
         let identity = expected.map(|(database, count)| Identity::one_of(database, log, count));
         let found = recover::find(&OpenFiles::of(disk.handle()), log, identity, None)?;
         Ok(Self { files: found.files, start: found.start, ring: found.ring })
     }
 
-    /// The database that the log belongs to.
+    /// Returns the identity of the database to which the log belongs.
     pub fn database(&self) -> [u8; 16] {
         self.files.identity.database
     }
 
-    /// Where the log starts.
+    /// Returns where the log starts.
     pub fn start(&self) -> Lsn {
         self.start
     }
 
-    /// Number of the ring in persistent memory that may hold the end of the log, which this does
-    /// not read.
+    /// Returns the number of the ring in persistent memory that may hold the end of the log. This
+    /// reader does not read the ring.
     pub fn ring(&self) -> Option<u64> {
         (self.ring != 0).then_some(self.ring)
     }
 
-    /// Size of a segment in bytes.
+    /// Returns the size of a segment in bytes.
     pub fn segment_bytes(&self) -> u64 {
         self.files.geometry.segment_bytes
     }
 
-    /// Numbers of the first and the last segment.
+    /// Returns the numbers of the first and the last segment.
     pub fn segments(&self) -> (u64, u64) {
         self.files.span().unwrap_or_default()
     }
@@ -60,7 +60,7 @@ impl LogReader {
     /// Reads the records from `from`, or the log's start, to the last valid one.
     ///
     /// # Errors
-    /// [`WalError::OutOfRange`] when `from` is no possible position.
+    /// [`WalError::OutOfRange`] if `from` is not a possible position.
     pub fn scan(&self, from: Option<Lsn>) -> Result<Scanner> {
         let from = from.unwrap_or(self.start);
         let end = Lsn::new(self.files.limit());

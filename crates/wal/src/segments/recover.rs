@@ -1,22 +1,22 @@
-//! Opening a log: finding its end, and making sure that nothing is left behind the end.
+//! Opens a log: finds its end, and ensures that nothing is left behind the end.
 //!
-//! The end is the first position, from a known record on, at which no valid record starts. What
-//! lies behind it is not always zeros: the last flush before a crash may have reached the device in
-//! part, with holes, and whole records behind the first hole are still valid in their places. They
-//! were never acknowledged, but they are dangerous: when new records have filled the hole and end
-//! just where an old one starts, the next recovery would take the old one for their successor. So
-//! all of it is overwritten with zeros, durably, before the log accepts anything new. A crash
+//! The end is the first position, from a known record on, at which no valid record starts. The
+//! bytes behind it are not always zeros: the last flush before a crash may have reached the device
+//! in part, with holes, and whole records behind the first hole are still valid in their places.
+//! They were never acknowledged, but they are dangerous: if new records fill the hole and end
+//! exactly where an old one starts, the next recovery would take the old one for their successor.
+//! So opening overwrites all of it with zeros, durably, before the log accepts new records. A crash
 //! during this leaves the end where it is, and the next opening does it again.
 //!
 //! No flush reaches further than the size of the log buffer beyond the durable position, and every
-//! segment's header names that size, so this much is looked at and no more. The headers of the last
-//! segment and of those made ahead are written again, with the size that is used from now on,
-//! before the log accepts anything: a size that is read in them may be that of a write that failed.
+//! segment's header states that size, so opening reads this much and no more. Before the log
+//! accepts new records, the headers of the last segment and of those made ahead are written again,
+//! with the size used from now on: a size that is read in them may come from a write that failed.
 //!
-//! A crash cannot destroy what was hardened. A record behind the end that says (by its backlog, see
-//! [`crate::format::record`]) that the log had been durable beyond the end when it was filled in
-//! proves damage of another kind, and so does any record too far away to be of the last flush. The
-//! log then refuses to open, rather than to forget acknowledged work silently.
+//! A crash cannot destroy what was hardened. Two findings prove damage of another kind: a record
+//! behind the end whose backlog (see [`crate::format::record`]) states that the log was durable
+//! beyond the end when the record was filled in, and any record too far away to belong to the last
+//! flush. The log then refuses to open, rather than silently lose acknowledged work.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ use crate::segments::scan::Scanner;
 /// The segments found in a directory.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Where they are.
+    /// Their directory.
     pub(crate) home: Arc<OpenFiles>,
     pub(crate) files: Arc<SegmentFiles>,
     /// The log's start.
@@ -48,20 +48,20 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Bytes of log that the segments have room for behind `position`.
+    /// Returns the bytes of log for which the segments have room behind `position`.
     pub(crate) fn bytes_behind(&self, position: u64) -> u64 {
         let end = self.headers.keys().next_back().map_or(0, |last| self.files.geometry.base(last + 1));
         end.saturating_sub(position)
     }
 }
 
-/// Whether there is a segment of `log` in `disk`.
+/// Returns whether there is a segment of `log` in `disk`.
 pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
     Ok(names(disk, log)?.iter().any(|name| matches!(classify(name), LogFile::Segment(_))))
 }
 
-/// Finds the segments of the log of `identity` (or of whomever, if `None`), checks their headers
-/// and that none is missing from the one that holds `from`, or the log's start, on. Changes
+/// Finds the segments of the log of `identity` (of any identity if `None`). Checks their headers,
+/// and that none is missing from the segment that holds `from`, or the log's start. Changes
 /// nothing.
 pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
     let disk = &**home.disk();
@@ -127,19 +127,19 @@ pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(
     Ok((file, header))
 }
 
-/// What reading the log to its end shows.
+/// The result of reading the log to its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     /// The first position without a valid record.
     pub(crate) end: Lsn,
-    /// From here on the log may not be durable, though it is there to be read: from where it was
-    /// not durable yet when the last record was filled in.
+    /// From this position on the log may not be durable, although it can be read: it was not
+    /// durable yet when the last record was filled in.
     unsure: Lsn,
-    /// Of the last flush is what is before this position at most.
+    /// The last flush reached at most this position.
     window: u64,
 }
 
-/// Finds the end of the log by reading it from `from`, or its start, and shows each record to
+/// Finds the end of the log by reading it from `from`, or its start, and passes each record to
 /// `visit`. With `known`, there must be a record at `from`. Records behind the end count as proof
 /// of damage if their GSN is not above `expected`.
 pub(crate) fn find_end(
@@ -188,14 +188,14 @@ pub(crate) fn find_end(
 }
 
 impl Found {
-    /// Size of the log buffer of whoever wrote what is around `end`.
+    /// Returns the size of the log buffer of the process that wrote the bytes around `end`.
     fn ring_bytes(&self, end: Lsn) -> u64 {
         let segment = self.files.geometry.segment_of(end.get());
         self.headers.range(..=segment).next_back().map_or(0, |(_, header)| header.ring_bytes)
     }
 
-    /// Numbers of the segments whose headers must name the size of the log buffer that is used from
-    /// now on: those that can still be written to, and the last one if the log ends behind it.
+    /// Returns the numbers of the segments whose headers must state the size of the log buffer used
+    /// from now on: those that can still be written, and the last one if the log ends behind it.
     pub(crate) fn writable(&self, end: Lsn) -> impl Iterator<Item = u64> {
         let holder = self.files.geometry.segment_of(end.get());
         let last = self.headers.last_key_value().map_or(holder, |(number, _)| *number);
@@ -203,8 +203,8 @@ impl Found {
     }
 }
 
-/// Refuses a log that holds records behind `end` which a crash cannot explain. `window`, behind the
-/// first LSN, is the end of what the last flush may have written.
+/// Refuses a log that holds records behind `end` which a crash cannot explain. `window` is the end
+/// of what the last flush may have written behind `end`.
 fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: Gsn) -> Result<()> {
     let damaged = |proof: Lsn| {
         let reason = format!("hardened records are missing here: the log ends at {end}, but goes on at {proof}");
@@ -216,9 +216,9 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: 
             proof = proof.or(Some(record.lsn));
         }
     })?;
-    // What is behind the window, in its last segment and in those made ahead, was never written to,
-    // or the log really is longer. The beginnings of these parts tell: records follow each other
-    // without gaps.
+    // The part of the window's last segment behind the window, and the segments made ahead, were
+    // never written, or the log really is longer. The beginnings of these parts show which: records
+    // follow each other without gaps.
     let geometry = files.geometry;
     let (last_of_window, last) = (geometry.segment_of(window - 1), files.span().map_or(0, |(_, last)| last));
     let bases = (last_of_window + 1..=last).map(|number| geometry.base(number));
@@ -233,8 +233,8 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: 
     proof.map_or(Ok(()), damaged)
 }
 
-/// Calls `f` with each valid record that starts in `[from, to)`. Where records start is not known,
-/// so every multiple of 8 is tried; a record's GSN gives it away.
+/// Calls `f` with each valid record that starts in `[from, to)`. The starts of records are unknown,
+/// so every multiple of 8 is tried; a record's GSN identifies it.
 fn for_each_record_in(files: &Arc<SegmentFiles>, from: u64, to: u64, mut f: impl FnMut(&RecordRef<'_>)) -> Result<()> {
     let mut chunk = AlignedBuf::zeroed((CHUNK_BYTES + BLOCK) as usize);
     let mut at = from.next_multiple_of(8);
@@ -256,10 +256,10 @@ fn for_each_record_in(files: &Arc<SegmentFiles>, from: u64, to: u64, mut f: impl
     Ok(())
 }
 
-/// Overwrites `[end, window)` with zeros and makes sure that `[unsure, end)` is durable. Whatever
-/// is read there, zeros too, proves nothing: whoever wrote it may have ended before the write was
-/// durable, or seen it fail, and then syncing alone would not make it durable. So all of it is
-/// written.
+/// Overwrites `[end, window)` with zeros and ensures that `[unsure, end)` is durable. The bytes
+/// read there, zeros too, prove nothing: the process that wrote them may have ended before the
+/// write was durable, or seen it fail, and then syncing alone would not make it durable. So all of
+/// it is written.
 fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()> {
     for (from, to) in files.pieces(unsure.get() / BLOCK * BLOCK, window) {
         let (file, offset) = (files.file_at(from)?, files.geometry.offset(from));
@@ -276,12 +276,13 @@ pub(crate) fn truncate(files: &SegmentFiles, cut: Lsn) -> Result<()> {
 }
 
 impl End {
-    /// Makes what is before the end durable.
+    /// Makes everything before the end durable.
     pub(crate) fn make_durable(&self, files: &SegmentFiles) -> Result<()> {
         erase(files, self.unsure, self.end, self.end.get().next_multiple_of(BLOCK))
     }
 
-    /// Makes what is before the end durable and erases what the last flush may have left behind it.
+    /// Makes everything before the end durable and erases what the last flush may have left behind
+    /// it.
     pub(crate) fn erase_behind(&self, files: &SegmentFiles) -> Result<()> {
         erase(files, self.unsure, self.end, self.window)
     }

@@ -1,10 +1,9 @@
-//! What must not be recycled yet.
+//! States what must not be recycled yet.
 //!
-//! Whoever takes checkpoints says from which record on the log is needed. Two others may need more
-//! of it: the archive, which has not copied everything yet, and a backup, which is being taken. The
-//! log's start moves to the latest of the positions asked for that both admit; the others wait. So
-//! the start is the beginning of a record, as ever, and every segment below that of the start is in
-//! the archive.
+//! A checkpoint determines from which record on the log is needed. Two others may need more of the
+//! log: the archive, which has not copied everything yet, and a running backup. The log's start
+//! moves to the latest requested position that both allow; later requests wait. So the start is
+//! always the beginning of a record, and every segment below the start's segment is in the archive.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +11,20 @@ use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{Lsn, planted};
 
-/// Positions at which the log may start one day, and what stands in the way.
+/// Positions at which the log may start later, and what prevents this.
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
     state: Mutex<State>,
-    /// Counts what backups have copied.
+    /// Number of copies made by backups.
     backed_up: AtomicU64,
 }
 
-/// What keeps log that could be recycled otherwise.
+/// What keeps log that could otherwise be recycled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retainer {
-    /// A backup under way.
+    /// A running backup.
     Backup,
-    /// The archive, which does not have it yet.
+    /// The archive, which lacks that part of the log.
     Archive {
         /// Whether the latest attempt to copy a segment has failed.
         has_failed: bool,
@@ -34,15 +33,15 @@ pub enum Retainer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where the log was to start, by segment: the latest position of each.
+    /// The requested starts, by segment: the latest position of each.
     wanted: BTreeMap<u64, Lsn>,
-    /// Backups under way need the log from here on.
+    /// Positions from which running backups need the log.
     holds: BTreeMap<u64, Lsn>,
     next_hold: u64,
-    /// If there is an archive, the log may start here at the latest: what would be recycled then is
-    /// archived.
+    /// If there is an archive, the latest position at which the log may start: everything that is
+    /// recycled then is archived.
     archived: Option<Lsn>,
-    /// Why the archive does not get on.
+    /// Why archiving does not advance.
     trouble: Option<String>,
 }
 
@@ -65,32 +64,32 @@ impl State {
 }
 
 impl Retention {
-    /// Asks for the log to start at `lsn`, in `segment`.
+    /// Requests that the log start at `lsn`, in `segment`.
     pub(crate) fn want(&self, segment: u64, lsn: Lsn) {
         let mut state = self.state.lock();
         let latest = state.wanted.entry(segment).or_insert(lsn);
         *latest = lsn.max(*latest);
     }
 
-    /// The latest position asked for at which the log may start.
+    /// Returns the latest requested position at which the log may start.
     pub(crate) fn admitted(&self) -> Option<Lsn> {
         let state = self.state.lock();
         state.wanted.values().rev().copied().find(|lsn| state.admits(*lsn))
     }
 
-    /// The log starts at `lsn` now.
+    /// Records that the log starts at `lsn` now.
     pub(crate) fn started_at(&self, lsn: Lsn) {
         self.state.lock().wanted.retain(|_, wanted| *wanted > lsn);
     }
 
-    /// There is an archive, and it has all segments below the one of `lsn`: the log may start up to
-    /// there.
+    /// Records that there is an archive, and that it has all segments below the one of `lsn`: the
+    /// log may start at or before `lsn`.
     pub(crate) fn archived(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         state.archived = state.archived.max(Some(lsn));
     }
 
-    /// Why the archive cannot be written at present, if it cannot.
+    /// Records why the archive cannot be written at present, if it cannot.
     pub(crate) fn archive_failed(&self, reason: Option<String>) {
         self.state.lock().trouble = reason;
     }
@@ -116,22 +115,22 @@ impl Retention {
         self.state.lock().holds.remove(&hold);
     }
 
-    /// A backup has copied something.
+    /// Records that a backup has copied something.
     pub(crate) fn note_backed_up(&self) {
         self.backed_up.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A number that grows while backups get on.
+    /// Returns a number that grows while backups advance.
     pub(crate) fn backed_up(&self) -> u64 {
         self.backed_up.load(Ordering::Relaxed)
     }
 
-    /// What keeps the log from being recycled as far as it was asked for.
+    /// Returns what keeps the log from being recycled as far as requested.
     pub(crate) fn retainer(&self) -> Option<Retainer> {
         self.state.lock().retainer()
     }
 
-    /// The same as a part of a sentence.
+    /// Returns the same as a part of a sentence.
     pub(crate) fn obstacle(&self) -> Option<String> {
         let state = self.state.lock();
         Some(match state.retainer()? {

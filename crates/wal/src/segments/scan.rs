@@ -1,4 +1,4 @@
-//! Reading the log in order.
+//! Reads the log in order.
 
 use std::ops::Range;
 
@@ -19,57 +19,55 @@ pub(crate) use back::BackScanner;
 /// Bytes read at a time by a scan.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// So many windows in a row, and the next ones are read ahead: most logs that are opened are
-/// shorter.
+/// Number of consecutive windows after which the next ones are read ahead: most logs that are
+/// opened are shorter.
 const WINDOWS_BEFORE: u32 = 4;
 
 /// Reads records in order, each lent until the next call.
 ///
-/// A scanner of an open log covers what was hardened when it was made; a record there that does not
-/// pass its check is an error. A scanner of a [`crate::LogReader`] ends at the first position that
-/// holds no valid record, as recovery does. The part of the log being scanned must not be recycled
-/// meanwhile.
+/// A scanner of an open log covers what was hardened when it was made; an invalid record in this
+/// range is an error. A scanner of a [`crate::LogReader`] ends at the first position without a
+/// valid record, as recovery does. The scanned part of the log must not be recycled meanwhile.
 #[derive(Debug)]
 pub struct Scanner {
     files: Arc<SegmentFiles>,
     position: u64,
     end: End,
-    /// The window is a part of this buffer, which begins behind its headroom, or in it.
+    /// The window is a part of this buffer. It begins behind the buffer's headroom, or in it.
     buffer: AlignedBuf,
     window_at: usize,
-    /// LSN of the first byte of the window, and how many of its bytes have been read.
+    /// LSN of the first byte of the window, and the number of its bytes that have been read.
     window_start: u64,
     window_len: usize,
-    /// Windows that were read one behind the other, up to the number from which on they are read
-    /// ahead.
+    /// Consecutive windows read so far, up to the number from which on they are read ahead.
     in_a_row: u32,
     ahead: Ahead,
-    /// Bytes at the beginning of the buffer for what is left of the window before; none in a scan
+    /// Bytes at the beginning of the buffer for the rest of the previous window; none in a scan
     /// that never reads ahead.
     headroom: usize,
     /// Where in the buffer the record is that was lent last.
     last: Range<usize>,
     /// Why the scan ended.
     stopped: Option<String>,
-    /// The scan ended in a record whose rest should be in a segment that is not there.
+    /// Whether the scan ended in a record whose rest should be in a missing segment.
     cut_off: bool,
 }
 
-/// Who reads ahead.
+/// How the scan reads ahead.
 #[derive(Debug)]
 enum Ahead {
-    /// Nobody yet.
+    /// Not yet.
     Nobody,
-    /// A thread.
+    /// By a thread.
     Thread(ReadAhead),
-    /// There can be nobody, or it is not worth it.
+    /// Never: there can be no thread, or it does not pay.
     Never,
 }
 
 /// Where a scan ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// At this position; everything before it is expected to be valid.
+    /// At this position; everything before it must be valid.
     Hardened(u64),
     /// At the first invalid record.
     FirstInvalid,
@@ -86,7 +84,7 @@ impl Scanner {
         Self::new(files, from, End::FirstInvalid, WINDOW_BYTES, HEADROOM)
     }
 
-    /// For one record at `from`: reads little.
+    /// Scans one record at `from`: reads little.
     pub(crate) fn one(files: Arc<SegmentFiles>, from: Lsn, durable: Option<Lsn>) -> Self {
         let end = durable.map_or(End::FirstInvalid, |durable| End::Hardened(durable.get()));
         Self::new(files, from, end, 2 * BLOCK as usize, 0)
@@ -110,29 +108,28 @@ impl Scanner {
         }
     }
 
-    /// Where the next record would start: after the end, the end of the log.
+    /// Returns where the next record would start: after the end, the end of the log.
     pub fn position(&self) -> Lsn {
         Lsn::new(self.position)
     }
 
-    /// Why no record is at [`Scanner::position`], once a scan that ends at the first invalid record
+    /// Returns why no record is at [`Scanner::position`], after a scan to the first invalid record
     /// has ended.
     pub fn stopped_because(&self) -> Option<&str> {
         self.stopped.as_deref()
     }
 
-    /// Whether the scan has ended in a record that goes on in a segment that is not there.
+    /// Returns whether the scan has ended in a record that continues in a missing segment.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.cut_off
     }
 
-    /// The next record, or `None` at the end.
+    /// Returns the next record, or `None` at the end.
     ///
     /// # Errors
-    /// [`crate::WalError::Disk`] when reading fails, [`crate::WalError::Corrupt`] when a hardened
-    /// record does not pass its check, [`crate::WalError::MissingSegment`] when the scan starts in
-    /// a segment that is not there. The scan can be continued with another call only after a failed
-    /// read.
+    /// [`crate::WalError::Disk`] if reading fails, [`crate::WalError::Corrupt`] if a hardened
+    /// record is not valid, [`crate::WalError::MissingSegment`] if the scan starts in a missing
+    /// segment. Only after a failed read can another call continue the scan.
     ///
     /// [`WalError::Disk`]: crate::WalError::Disk
     /// [`WalError::Corrupt`]: crate::WalError::Corrupt
@@ -153,7 +150,7 @@ impl Scanner {
             return self.invalid("there is no record here");
         };
         if !self.fill(length)? {
-            // Segments are made before anything is written that reaches into them.
+            // Segments are made before any record that reaches into them is written.
             self.cut_off = in_place;
             return self.invalid("the record goes on behind the last segment");
         }
@@ -174,7 +171,7 @@ impl Scanner {
         Ok(self.again())
     }
 
-    /// The record that [`Scanner::next`] has given last, once more.
+    /// Returns the record that [`Scanner::next`] has returned last.
     pub fn again(&self) -> Option<RecordRef<'_>> {
         let lsn = Lsn::new(self.position - self.last.len() as u64);
         decode(self.buffer.get(self.last.clone())?, &self.files.identity, lsn)
@@ -186,7 +183,7 @@ impl Scanner {
     }
 
     /// Reads until the window covers `len` bytes from the position; returns whether the segments
-    /// hold so many.
+    /// hold this many.
     fn fill(&mut self, len: usize) -> Result<bool> {
         let end = self.position + len as u64;
         if self.covers(end) {
@@ -209,12 +206,12 @@ impl Scanner {
         let needed = (end - start).next_multiple_of(BLOCK) as usize;
         if self.headroom + needed > self.buffer.len() {
             self.buffer = AlignedBuf::zeroed(self.headroom + needed);
-            // Its buffer is smaller, and such records are read again rather than put together.
+            // Its buffer is smaller, and such records are read again instead of assembled.
             self.ahead = Ahead::Never;
         }
         let is_next = start <= self.window_start + self.window_len as u64 && self.window_len > 0;
         self.in_a_row = if is_next { (self.in_a_row + 1).min(WINDOWS_BEFORE) } else { 0 };
-        // Not valid while it is being read.
+        // Invalid while it is being read.
         self.window_len = 0;
         let len = self.useful(start, end);
         self.window_len = self.files.read(start, &mut self.buffer[self.headroom..][..len])?;
@@ -222,8 +219,8 @@ impl Scanner {
         Ok(())
     }
 
-    /// Bytes to read from `start`, at least up to `end`: no more than the buffer holds, and none
-    /// behind the hardened end: what lies there is being written.
+    /// Returns the bytes to read from `start`, at least up to `end`: no more than the buffer holds,
+    /// and none behind the hardened end, where a flush may be writing.
     fn useful(&self, start: u64, end: u64) -> usize {
         let most = self.buffer.len() - self.headroom;
         let End::Hardened(hardened) = self.end else { return most };
@@ -231,8 +228,8 @@ impl Scanner {
         most.min(usize::try_from(useful).unwrap_or(usize::MAX))
     }
 
-    /// Goes on with what was read ahead, and puts before it what has not been looked at of the
-    /// present window; returns whether that was possible.
+    /// Continues with the bytes read ahead, and puts the unprocessed rest of the present window
+    /// before them; returns whether that was possible.
     fn go_on_ahead(&mut self) -> bool {
         let next = self.window_start + self.window_len as u64;
         let Ahead::Thread(ahead) = &mut self.ahead else { return false };
@@ -250,7 +247,7 @@ impl Scanner {
         is_near
     }
 
-    /// Has what follows the window read, if the scan has come far enough to make it worth a thread.
+    /// Requests the bytes behind the window, if the scan is long enough to justify a thread.
     fn ask_ahead(&mut self) {
         let next = self.window_start + self.window_len as u64;
         let len = self.useful(next, next);

@@ -1,5 +1,4 @@
-//! The synchronizations that reading a log has come across, and which of them logs with certain
-//! ends meet.
+//! The sync records found while reading a log, and which of them logs with certain ends meet.
 
 use std::collections::VecDeque;
 
@@ -9,18 +8,18 @@ use crate::error::Result;
 use crate::format::record::RecordRef;
 use crate::segments::scan::Scanner;
 
-/// SyncRecords of each log that are kept in memory while the ends of the others are not known yet.
-/// Those that are not complete after a crash are among the last.
+/// Sync records of each log kept in memory while the ends of the other logs are unknown. Those that
+/// are not complete after a crash are among the last.
 const KEPT: usize = 1024;
 
-/// One synchronization.
+/// One sync record.
 #[derive(Clone, Debug)]
 struct Synchronization {
     gsn: Gsn,
     tails: Box<[u8]>,
 }
 
-/// The first log of those with these ends that does not reach its tail.
+/// Returns the first of the logs with these ends that does not reach its tail.
 fn short_of(tails: &[u8], ends: &[Lsn]) -> Option<usize> {
     let (fields, _) = tails.as_chunks::<8>();
     if fields.len() != ends.len() {
@@ -29,23 +28,24 @@ fn short_of(tails: &[u8], ends: &[Lsn]) -> Option<usize> {
     fields.iter().zip(ends).position(|(tail, end)| u64::from_le_bytes(*tail) > end.get())
 }
 
-/// The synchronizations in one log.
+/// The sync records in one log.
 #[derive(Debug)]
 pub(crate) struct SyncRecords {
     latest: VecDeque<Synchronization>,
-    /// Not all of them have been kept.
+    /// Whether some of them have not been kept.
     has_more: bool,
-    /// The GSN of one that is kept in any case, and that one if it has gone otherwise.
+    /// The GSN of the sync record that is always kept, and this record if it is no longer among the
+    /// others.
     stated: (Gsn, Option<Synchronization>),
 }
 
 impl SyncRecords {
-    /// None yet; that with this GSN will be kept.
+    /// Starts with none; the one with the GSN `stated` will be kept.
     pub(crate) fn keeping(stated: Gsn) -> Self {
         Self { latest: VecDeque::new(), has_more: false, stated: (stated, None) }
     }
 
-    /// Takes note of a record, if it is one. They come in the order of the log.
+    /// Keeps a record if it is a sync record. Records come in the order of the log.
     pub(crate) fn note(&mut self, record: &RecordRef<'_>) {
         if record.tails.is_empty() {
             return;
@@ -59,8 +59,8 @@ impl SyncRecords {
         self.latest.push_back(Synchronization { gsn: record.gsn, tails: record.tails.into() });
     }
 
-    /// The highest GSN of one all of whose tails lie within logs with these ends. The log may have
-    /// to be read again.
+    /// Returns the highest GSN of a sync record all of whose tails are within logs with these ends.
+    /// The log may have to be read again.
     pub(crate) fn last_met(&self, ends: &[Lsn], again: impl FnOnce() -> Scanner) -> Result<Option<Gsn>> {
         let met = self.latest.iter().rev().find(|kept| short_of(&kept.tails, ends).is_none());
         if met.is_some() || !self.has_more {
@@ -75,8 +75,8 @@ impl SyncRecords {
         Ok(last)
     }
 
-    /// If the one that is kept in any case is there and its tails do not lie within logs with these
-    /// ends: which log is short.
+    /// Returns which log is too short, if the sync record that is always kept is present and logs
+    /// with these ends do not reach its tails.
     pub(crate) fn stated_is_short_of(&self, ends: &[Lsn]) -> Option<usize> {
         let (gsn, stated) = &self.stated;
         let stated = self.latest.iter().chain(stated).filter(|kept| kept.gsn == *gsn);

@@ -1,4 +1,4 @@
-//! A workload on a log that may end at any moment, and what must be left of it.
+//! A workload on a log that may end at any moment, and a check of what must be left of it.
 
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_types::Lsn;
@@ -6,19 +6,19 @@ use duramen_wal::{FIRST_LSN, Log, Result, WalError, WalOptions};
 
 use super::{DATABASE, OneStream, Rng, arc, assert_intact, insert, read_all, record_bytes};
 
-/// What a workload knows at the moment of the crash.
+/// The workload's state at the moment of the crash.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Start and end of every record inserted, in order; their numbers are their places here.
+    /// Start and end of every record inserted, in order; a record's number is its index here.
     pub inserted: Vec<(Lsn, Lsn)>,
-    /// Everything below is hardened.
+    /// Everything below this position is hardened.
     pub hardened: Lsn,
-    /// Where the log starts: one of these.
+    /// The log starts at one of these positions.
     pub start: Lsn,
     pub next_start: Lsn,
 }
 
-/// Goes on with the log in `disk` until an error, or for `steps` steps.
+/// Continues the log in `disk` until an error, or for `steps` steps.
 pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u64, steps: u64) -> Result<()> {
     let wal = if history.hardened.is_zero() {
         let wal = match Log::open(&arc(disk), options, DATABASE, None) {
@@ -40,7 +40,8 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
             1 => random.below(4000),
             _ => random.below(400),
         };
-        // Just so much, and not more in advance: if that fails, a second attempt makes up for it.
+        // Exactly this much, and no more in advance: if that fails, a second attempt makes up for
+        // it.
         wal.reserve_beyond_limit(record_bytes(size as usize))?;
         let number = history.inserted.len() as u64;
         let inserted = insert(&wal, number, size as usize);
@@ -48,7 +49,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
         history.inserted.push((inserted.lsn, inserted.end));
         if random.below(3) == 0 {
             wal.wait_hardened(inserted.gsn, None)?;
-            // A ring in persistent memory tells nobody that the power is off.
+            // A ring in persistent memory does not report that the power is off.
             if disk.crashed_in().is_some() {
                 return Err(WalError::Closed);
             }
@@ -64,7 +65,7 @@ pub fn work(disk: &SimDisk, options: &WalOptions, history: &mut History, seed: u
     Ok(())
 }
 
-/// Checks an opened log against `history`, and makes it what `history` says from now on.
+/// Checks an opened log against `history`, and updates `history` to it.
 pub fn check_contents(wal: &Log, history: &mut History) -> Result<()> {
     assert!([history.start, history.next_start].contains(&wal.start()), "start {} of {history:?}", wal.start());
     assert!(wal.end() >= history.hardened, "hardened records are lost: {} of {history:?}", wal.end());

@@ -1,4 +1,4 @@
-//! What the suites share.
+//! Functions that the suites share.
 #![allow(dead_code, unreachable_pub, reason = "each suite includes this file and uses its part")]
 
 pub mod history;
@@ -46,12 +46,12 @@ impl OneStream for Log {
     }
 }
 
-/// Bytes of a record of such a log.
+/// Returns the bytes of a record of such a log.
 pub fn record_bytes(payload: usize) -> u64 {
     (48 + payload).next_multiple_of(8) as u64
 }
 
-/// A reader of such a log.
+/// Opens a reader of such a log.
 pub fn reader(disk: &SimDisk, database: Option<[u8; 16]>) -> Result<LogReader> {
     LogReader::open(disk, LogId::ZERO, database.map(|database| (database, 1)))
 }
@@ -59,8 +59,8 @@ pub fn reader(disk: &SimDisk, database: Option<[u8; 16]>) -> Result<LogReader> {
 /// Identity of the database in all tests.
 pub const DATABASE: [u8; 16] = *b"a test database!";
 
-/// A small log without background work on segments, so that one thread's operations are always the
-/// same.
+/// Returns options for a small log without background work on segments, so that one thread's
+/// operations are always the same.
 pub fn options(insert: InsertDesign) -> WalOptions {
     WalOptions {
         logs: 1,
@@ -83,7 +83,7 @@ pub fn options(insert: InsertDesign) -> WalOptions {
     }
 }
 
-/// A payload of `len` bytes that depends on `seed` in every byte.
+/// Returns a payload of `len` bytes, each of which depends on `seed`.
 pub fn payload(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(i * 31) >> 11) as u8).collect()
 }
@@ -105,7 +105,7 @@ pub fn insert(wal: &Log, number: u64, len: usize) -> Inserted {
     wal.insert(LogId::ZERO, record(number, &payload(number, len)))
 }
 
-/// All records from `from`.
+/// Returns all records from `from`.
 pub fn read_all(wal: &Log, from: Lsn) -> Result<Vec<Record>> {
     let mut scanner = wal.scan_one(LogId::ZERO, from);
     let mut records = Vec::new();

@@ -22,17 +22,16 @@ pub const DESIGNS: [InsertDesign; 5] = [
     InsertDesign::Delegated,
 ];
 
-/// What a workload knows: which changes of pages it has logged, in order, and what has been
-/// acknowledged.
+/// The workload's state: the logged changes of pages, in order, and what has been acknowledged.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// GSN and page of each change, and how many changes of its page there were before.
+    /// GSN and page of each change, and the number of earlier changes of its page.
     pub changes: Vec<(Gsn, usize, u64)>,
     pub page_gsns: [Gsn; PAGES],
     pub versions: [u64; PAGES],
     /// Everything up to this GSN has been acknowledged.
     pub acknowledged: Gsn,
-    /// What an application of the log keeps in a durable place of its own.
+    /// A value that an application of the log keeps durably elsewhere.
     pub complete: Gsn,
     pub is_cutting: bool,
 }
@@ -48,7 +47,7 @@ pub fn find(disk: &SimDisk, options: &WalOptions, count: u16, history: &History)
     Log::find(&disk_of(disk), &WalOptions { logs: count, ..options.clone() }, DATABASE, &known, None)
 }
 
-/// Opens the logs, which may fail because the power is cut again.
+/// Opens the logs, which may fail because the power goes off again.
 pub fn reopen(disk: &SimDisk, options: &WalOptions, count: u16, history: &mut History) -> Result<Log> {
     let found = find(disk, options, count, history)?;
     if let Some(cut) = found.cut() {
@@ -65,8 +64,8 @@ pub fn change(page: usize, version: u64, after: Gsn, size: usize, payload: &mut 
     NewRecord { page: PageId::new(page as u64 + 1), after, ..record(1, payload) }
 }
 
-/// Changes pages through random logs, and synchronizes now and then, until an error or for `steps`
-/// steps.
+/// Changes pages through random logs, and inserts sync records now and then, until an error or for
+/// `steps` steps.
 pub fn work(logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> Result<()> {
     let mut payload = Vec::new();
     for _ in 0..steps {
@@ -100,7 +99,7 @@ pub fn work(logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> 
     Ok(())
 }
 
-/// Checks what is in the logs after a crash, and makes it what `history` says from now on.
+/// Checks what is in the logs after a crash, and updates `history` to it.
 pub fn check(logs: &Log, history: &mut History) -> std::result::Result<(), String> {
     let mut scanner = logs.scan(&vec![FIRST_LSN; usize::from(logs.count())]);
     let mut found = Vec::new();
@@ -148,14 +147,14 @@ pub fn choices(seed: u64) -> impl Iterator<Item = CrashChoice> {
         .chain((0..4).map(move |n| CrashChoice::Random(seed * 8 + n)))
 }
 
-/// Creates logs and works; the power may be cut anywhere.
+/// Creates logs and works; the power may go off anywhere.
 fn run(world: &World, sweep: Sweep, history: &mut History) -> Result<()> {
     let options = world.options(&options(sweep.design));
     let logs = Log::create(&disk_of(&world.disk), &WalOptions { logs: sweep.count, ..options.clone() }, DATABASE)?;
     work_in(world, &logs, history, &mut Rng::new(sweep.seed), sweep.steps)
 }
 
-/// As [`work`], and what is said when the power is off, nobody hears.
+/// Does the same as [`work`], but ignores what is acknowledged while the power is off.
 fn work_in(world: &World, logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> Result<()> {
     for _ in 0..steps {
         let heard = history.acknowledged;
@@ -169,20 +168,20 @@ fn work_in(world: &World, logs: &Log, history: &mut History, random: &mut Rng, s
     Ok(())
 }
 
-/// What is crashed, and at which operations of each device, the disk and the memories.
+/// What crashes, and at which operations of each device (the disk and the memories).
 #[derive(Clone, Copy)]
 pub struct Sweep {
     pub design: InsertDesign,
     pub count: u16,
-    /// Where the logs end in rings.
+    /// The persistence domain, if the logs end in rings.
     pub domain: Option<Domain>,
     pub seed: u64,
     pub stride: Stride,
     pub steps: u64,
 }
 
-/// Cuts the power at those operations; what each choice leaves is opened (with the power cut once
-/// more meanwhile), checked, worked on, and cut off and opened again.
+/// Cuts the power at these operations. What each choice leaves is opened (while the power goes off
+/// once more), checked, worked on, cut off and opened again.
 pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
     let Sweep { design, count, domain, seed, stride, .. } = sweep;
     let world = World::new(seed, domain, count.into());
@@ -197,7 +196,7 @@ pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
                 world.crash();
             }
             if history.changes.is_empty() {
-                // Perhaps there are no logs yet.
+                // There may be no logs yet.
                 continue;
             }
             for choice in choices(crash_at) {
@@ -237,8 +236,8 @@ fn recover(sweep: Sweep, crash_at: u64, mut image: World, mut history: History) 
     image.crash();
     drop(logs);
     let image = image.crash_image(&CrashChoice::Random(crash_at));
-    // What was cut is behind a checkpoint by now, which this test does not have: it keeps saying
-    // so.
+    // What was cut is now behind a checkpoint, which this test does not have, so the test sets the
+    // flag again.
     history.is_cutting = true;
     let logs = reopen(&image, &mut history).map_err(|error| format!("again: {error}"))?;
     check(&logs, &mut history).map_err(|what| format!("again: {what}"))?;

@@ -1,5 +1,5 @@
-//! What logs stand on: a disk, and for logs that end in rings in persistent memory a memory for
-//! each. All have the same power.
+//! The devices of logs: a disk, and for logs that end in rings in persistent memory a memory for
+//! each. All lose power together.
 
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_pmem::{Domain, Power, SimMemory, Source, Survivors};
@@ -8,7 +8,7 @@ use duramen_wal::{LogDevice, NvmOptions, WalOptions};
 
 /// Bytes of each ring.
 pub const RING: usize = 64 << 10;
-/// Bytes of its region.
+/// Bytes of a ring's region.
 pub const REGION: u64 = 4096 + RING as u64;
 
 pub struct World {
@@ -34,7 +34,8 @@ fn power_of(disk: &SimDisk) -> Option<Arc<dyn Power>> {
 }
 
 impl World {
-    /// For so many logs on a platform with this domain; without one, for logs in files.
+    /// Makes devices for this number of logs on a platform with `domain`; without one, for logs in
+    /// files.
     pub fn new(seed: u64, domain: Option<Domain>, logs: usize) -> Self {
         let disk = SimDisk::new(seed);
         let memory = |domain| SimMemory::with_power(REGION, domain, power_of(&disk));
@@ -42,12 +43,12 @@ impl World {
         Self { disk, memories }
     }
 
-    /// The memory of the first log.
+    /// Returns the memory of the first log.
     pub fn memory(&self) -> &SimMemory {
         &self.memories[0]
     }
 
-    /// These options, with the end of the logs here.
+    /// Returns these options, with the end of the logs in the memories.
     pub fn options(&self, base: &WalOptions) -> WalOptions {
         let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
         let Some(first) = sources.next() else { return base.clone() };
@@ -55,12 +56,12 @@ impl World {
         WalOptions { device: LogDevice::Nvm(nvm), ring_bytes: RING, ..base.clone() }
     }
 
-    /// Devices: the disk and the memories.
+    /// Returns the number of devices: the disk and the memories.
     pub fn devices(&self) -> usize {
         1 + self.memories.len()
     }
 
-    /// Operations of a device so far.
+    /// Returns the number of operations of a device so far.
     pub fn operations(&self, device: usize) -> u64 {
         match device.checked_sub(1) {
             None => self.disk.operations(),
@@ -82,13 +83,13 @@ impl World {
         self.memories.iter().for_each(SimMemory::crash);
     }
 
-    /// Whether the power is off. A ring tells nobody, so what is acknowledged then, nobody has
-    /// heard.
+    /// Returns whether the power is off. A ring does not report it, so acknowledgements after that
+    /// do not count.
     pub fn is_off(&self) -> bool {
         self.disk.crashed_in().is_some() || self.memories.iter().any(SimMemory::is_off)
     }
 
-    /// What a power cut leaves.
+    /// Returns what a power cut leaves.
     pub fn crash_image(&self, choice: &CrashChoice) -> Self {
         let disk = self.disk.crash_image(choice);
         let image = |(number, memory): (usize, &SimMemory)| {

@@ -1,9 +1,9 @@
-//! Reading single records, each of which lies before the one read last: the way a transaction's
-//! records name each other.
+//! Reads single records, each of which is before the one read last: the order in which a
+//! transaction's records name each other.
 //!
-//! To read each record by itself would be one operation of the device for each. So what is read is
-//! a window that *ends* behind the record, and the records before it are most likely in it. A
-//! window is small at first and doubles as long as the next record is near the window before; where
+//! Reading each record by itself would cost one operation of the device for each. So this reads a
+//! window that *ends* behind the record, and the records before it are most likely in it. A window
+//! is small at first and doubles as long as the next record is near the previous window; where
 //! records are far apart, only their own blocks are read.
 
 use duramen_io::AlignedBuf;
@@ -16,20 +16,19 @@ use crate::format::record::{HEADER_BYTES, Header, RecordRef};
 use crate::format::segment::BLOCK;
 use crate::segments::files::SegmentFiles;
 
-/// Bytes of the first window, and of each that is far from the one before.
+/// Bytes of the first window, and of each window that is far from the previous one.
 const LEAST: u64 = 2 * BLOCK;
 
 /// Bytes of the largest window.
 const MOST: u64 = 1 << 20;
 
-/// Bytes of the largest windows of several logs together, if none has less than
-/// [`LEAST_OF_SEVERAL`].
+/// The largest window of several logs: they share [`MOST`] bytes, but each has at least this many.
 const LEAST_OF_SEVERAL: u64 = 64 << 10;
 
 /// Reads records backwards, through a window.
 #[derive(Debug)]
 pub(crate) struct BackScanner {
-    /// Its window lies as this reader wants it.
+    /// Its window is placed by this reader.
     scanner: Scanner,
     /// Bytes of the present window.
     size: u64,
@@ -37,14 +36,14 @@ pub(crate) struct BackScanner {
 }
 
 impl BackScanner {
-    /// For one of `logs` logs.
+    /// Makes a reader for one of `logs` logs.
     pub(crate) fn new(files: Arc<SegmentFiles>, logs: u16) -> Self {
         let scanner = Scanner::new(files, Lsn::ZERO, End::Hardened(0), LEAST as usize, 0);
         let most = (MOST / u64::from(logs)).next_multiple_of(BLOCK).max(LEAST_OF_SEVERAL);
         Self { scanner, size: LEAST, most }
     }
 
-    /// Whether the beginning of the record at `lsn` is in the window.
+    /// Returns whether the beginning of the record at `lsn` is in the window.
     pub(crate) fn has(&self, lsn: Lsn) -> bool {
         let is_below = matches!(self.scanner.end, End::Hardened(end) if lsn.get() < end);
         is_below && lsn.get() >= self.scanner.window_start && self.has_up_to(lsn.get() + HEADER_BYTES as u64)
@@ -54,13 +53,13 @@ impl BackScanner {
         end <= self.scanner.window_start + self.scanner.window_len as u64
     }
 
-    /// Reads the record at `lsn`, in a log that starts at `start` and is hardened, and in its
-    /// segments, up to `durable`. `None` at the end of the log.
+    /// Reads the record at `lsn`, in a log that starts at `start` and is hardened up to `durable`,
+    /// in the segments too. Returns `None` at the end of the log.
     pub(crate) fn read(&mut self, lsn: Lsn, start: Lsn, durable: Lsn) -> Result<Option<RecordRef<'_>>> {
         let has_it = self.has(lsn);
         self.scanner.position = lsn.get();
-        // What a window has behind the end that was hardened then is not to be trusted: `has` looks
-        // at that end.
+        // Bytes of a window behind the end that was hardened when it was read are not trustworthy:
+        // `has` compares with that end.
         if !has_it {
             self.scanner.end = End::Hardened(durable.get());
             self.size = next_size(lsn.get(), self.window(), self.size, self.most);
@@ -79,19 +78,19 @@ impl BackScanner {
         (self.scanner.window_len > 0).then_some(self.scanner.window_start)
     }
 
-    /// Where the record at the position ends, if it is one.
+    /// Returns where the record at the position ends, if it is one.
     fn record_end(&self) -> Option<u64> {
         let length = self.scanner.at(HEADER_BYTES).and_then(Header::at)?.length()?;
         Some(self.scanner.position + length as u64)
     }
 
-    /// Reads a window that has the position and ends at `end`, or where the log does.
+    /// Reads a window that contains the position and ends at `end`, or where the log does.
     fn read_window(&mut self, end: u64, start: Lsn, durable: Lsn) -> Result<()> {
         let scanner = &mut self.scanner;
         let end = end.min(durable.get()).next_multiple_of(BLOCK);
         let from = end.saturating_sub(self.size).max(start.get()).min(scanner.position) / BLOCK * BLOCK;
         let len = (end - from) as usize;
-        // Not valid while it is being read.
+        // Invalid while it is being read.
         scanner.window_len = 0;
         if scanner.buffer.len() < len {
             scanner.buffer = AlignedBuf::zeroed(len);
@@ -102,8 +101,8 @@ impl BackScanner {
     }
 }
 
-/// How many bytes to read for a record at `lsn`, after a window of `size` bytes that begins at
-/// `before`.
+/// Returns how many bytes to read for a record at `lsn`, after a window of `size` bytes that begins
+/// at `before`.
 fn next_size(lsn: u64, before: Option<u64>, size: u64, most: u64) -> u64 {
     let is_near = before.is_some_and(|before| lsn < before && before - lsn <= most / 4);
     if is_near { (2 * size).min(most) } else { LEAST }

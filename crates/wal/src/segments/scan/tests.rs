@@ -9,16 +9,16 @@ use crate::format::record::NewRecord;
 use crate::options::WalOptions;
 use crate::several::log::Log;
 
-/// The length of a record's payload, by its number.
+/// Returns the length of a record's payload, given its number.
 type Length = fn(u64) -> usize;
 
-/// Small ones, as those of most transactions; a window has many.
+/// Small records, as in most transactions; a window has many.
 fn small(number: u64) -> usize {
     (number * number % 601) as usize
 }
 
-/// Some that go on in the next window; a few so far that they are read again instead of put
-/// together; one that is longer than a window.
+/// Some records continue in the next window; a few continue so far that they are read again instead
+/// of assembled; one is longer than a window.
 fn mixed(number: u64) -> usize {
     match number % 97 {
         _ if number == 1_000 => 3 * HEADROOM,
@@ -29,7 +29,7 @@ fn mixed(number: u64) -> usize {
     }
 }
 
-/// A log of so many records.
+/// Makes a log of `records` records.
 fn log(disk: &SimDisk, records: u64, length: Length) -> Log {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 256 << 10, ..WalOptions::default() };
@@ -52,7 +52,7 @@ fn scanner(wal: &Log, blocks: u64, is_open: bool) -> Scanner {
     Scanner::new(Arc::clone(&whole.files), whole.position(), end, (blocks * BLOCK) as usize, HEADROOM)
 }
 
-/// What happened in a scan.
+/// What happened during a scan.
 #[derive(Default, Debug)]
 struct Seen {
     failures: u64,
@@ -98,7 +98,7 @@ fn a_scan_that_reads_ahead_finds_every_record() {
     }
 }
 
-/// What could not be read ahead is read again, and only then is a failure one.
+/// A part that could not be read ahead is read again, and only a failure of that read counts.
 #[test]
 fn a_scan_goes_on_after_a_failure() {
     let disk = SimDisk::new(2);
@@ -116,7 +116,7 @@ fn a_scan_goes_on_after_a_failure() {
     assert!(seen >= 4 && unseen > 20, "{seen} failures of the scan, {unseen} in reading ahead");
 }
 
-/// One that is let go while a part is being read ahead.
+/// A scan is dropped while a part is being read ahead.
 #[test]
 fn a_scan_ends_at_any_point() {
     let wal = log(&SimDisk::new(3), 1_000, small);

@@ -1,4 +1,4 @@
-//! Records read backwards, by the places that other records name.
+//! Records read backwards, by the addresses that other records name.
 
 use duramen_io::{Disk, SimDisk};
 use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
@@ -9,7 +9,7 @@ use crate::format::record::{NewRecord, Record};
 use crate::options::WalOptions;
 use crate::several::log::Log;
 
-/// A log of so many records; its segments hold some windows each.
+/// Makes a log of `records` records whose segments hold some windows each.
 fn log(disk: &SimDisk, records: u64, length: fn(u64) -> usize) -> (Log, Vec<Lsn>) {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = WalOptions { ring_bytes: 8 << 20, segment_bytes: 3 << 20, ..WalOptions::default() };
@@ -30,7 +30,7 @@ fn place(lsn: Lsn) -> LogAddress {
     LogAddress::of(LogId::ZERO, lsn)
 }
 
-/// Reads every `step`-th record, the last first; returns how many operations and bytes that took.
+/// Reads every `step`-th record, the last first; returns the number of operations and bytes.
 fn read_all(disk: &SimDisk, wal: &Log, places: &[Lsn], step: usize) -> (u64, u64) {
     let chosen = || places.iter().rev().step_by(step);
     let expected: Vec<Record> = chosen().map(|lsn| wal.read(place(*lsn)).unwrap()).collect();
@@ -43,7 +43,7 @@ fn read_all(disk: &SimDisk, wal: &Log, places: &[Lsn], step: usize) -> (u64, u64
     (after.reads - before.reads, after.read_bytes - before.read_bytes)
 }
 
-/// Some longer than the first windows, and some longer than any.
+/// Some records are longer than the first windows, and some longer than any.
 fn mixed(number: u64) -> usize {
     match number % 500 {
         499 => 1_300_000,
@@ -84,7 +84,7 @@ fn records_of_all_lengths_are_found() {
     }
 }
 
-/// Where records lie far apart, what lies between them is not read.
+/// Where records are far apart, the bytes between them are not read.
 #[test]
 fn what_lies_between_is_not_read() {
     let disk = SimDisk::new(3);
@@ -117,7 +117,7 @@ fn what_was_not_hardened_is_read_again() {
     assert_eq!(scanner.read(place(places[0])).unwrap().txn, TxnId::new(0));
 }
 
-/// A place at which no record begins, as damage or a malformed record may name it.
+/// An address at which no record begins, as damage or a malformed record may name it.
 #[test]
 fn a_place_without_a_record_is_refused() {
     let disk = SimDisk::new(5);
@@ -129,7 +129,7 @@ fn a_place_without_a_record_is_refused() {
             let refused = scanner.read(place(wrong)).unwrap_err();
             assert!(matches!(refused, WalError::Corrupt { .. }), "{refused}");
         }
-        // It can be used after that.
+        // The reader works after that.
         assert_eq!(scanner.read(place(places[600])).unwrap().txn, TxnId::new(600));
     }
     let mut scanner = wal.read_back();
