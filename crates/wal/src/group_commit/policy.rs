@@ -56,11 +56,11 @@ pub(crate) enum Due {
 }
 
 impl Due {
-    /// Returns the time of the next decision, if this one was made at `now`.
-    pub(crate) fn at(self, now: Instant) -> Option<Instant> {
+    /// Returns the time of the next decision, if this one was made just now.
+    pub(crate) fn at(self) -> Option<Instant> {
         match self {
-            Self::Now => Some(now),
-            Self::In(time) => Some(now.after(time)),
+            Self::Now => Some(Instant::now()),
+            Self::In(time) => Some(Instant::now().after(time)),
             Self::Never => None,
         }
     }

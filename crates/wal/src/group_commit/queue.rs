@@ -103,14 +103,14 @@ impl State {
     }
 
     /// Returns the part of the state that the policy needs.
-    fn snapshot(&self, space: &Space, now: Instant) -> Snapshot {
+    fn snapshot(&self, space: &Space) -> Snapshot {
         let unflushed = || space.end().get() - space.durable().get();
         Snapshot {
             is_flushing: self.is_flushing,
             unflushed: if self.is_flushing { 0 } else { unflushed() },
             requests: self.requests.count,
             blocked: self.requests.blocked,
-            oldest: self.requests.first.map(|first| now.since(first)),
+            oldest: self.requests.first.map(Instant::elapsed),
             has_priority: self.requests.has_priority || space.waiting_for_room() > 0,
             waiters: self.waiters.len(),
             sleeping_self_flushers: self.waiters.self_flushers,
@@ -122,7 +122,10 @@ impl State {
         assert!(!self.is_flushing, "one thread flushes at a time");
         self.is_flushing = true;
         self.estimate.self_flushed = self_flushed;
-        self.began = Some((Instant::now(), space.hardened()));
+        let now = Instant::now();
+        self.began = Some((now, space.hardened()));
+        // Requests are posted without the lock from now on.
+        self.posted_since.get_or_insert(now);
         self.in_flush = std::mem::take(&mut self.requests);
     }
 
@@ -185,7 +188,7 @@ impl CommitQueue {
             if is_self_flushing {
                 state.collect(space, self.pending.collect());
             }
-            let now = state.snapshot(space, Instant::now());
+            let now = state.snapshot(space);
             // A thread whose record was not written after many attempts leaves it to the daemon,
             // which sleeps between its own attempts.
             if !backoff.is_long() && self.policy.flushes_itself(&now, ask) {
@@ -241,9 +244,8 @@ impl CommitQueue {
         if space.has_failed() {
             return Due::Never;
         }
-        let now = Instant::now();
-        let due = self.policy.due(&state.snapshot(space, now));
-        state.daemon_looks = due.at(now);
+        let due = self.policy.due(&state.snapshot(space));
+        state.daemon_looks = due.at();
         match due {
             Due::Now => state.begin_flush(space, false),
             Due::In(_) => reach(Probe::FlushWaitsForGroup),
@@ -282,15 +284,18 @@ impl CommitQueue {
     /// Releases the lock: schedules the daemon in time, and sets how many requests may be posted
     /// until the next check.
     fn unlock(&self, mut state: MutexGuard<'_, State>, space: &Space) {
-        let now = Instant::now();
-        let snapshot = state.snapshot(space, now);
-        let looks = self.policy.due(&snapshot).at(now);
+        let snapshot = state.snapshot(space);
+        let looks = self.policy.due(&snapshot).at();
         let has_to_be_woken = looks.is_some_and(|time| state.daemon_looks.is_none_or(|looks| looks > time));
         if has_to_be_woken {
             state.daemon_looks = looks;
         }
         let uncollected = self.policy.uncollected(&snapshot, state.daemon_looks.is_some()) / STRIPES;
-        state.posted_since = if uncollected > 0 { state.posted_since.or(Some(now)) } else { None };
+        if uncollected > 0 {
+            state.posted_since.get_or_insert_with(Instant::now);
+        } else {
+            state.posted_since = None;
+        }
         self.pending.signal.attend(uncollected);
         drop(state);
         if has_to_be_woken && !planted!(DaemonNotRung) {
