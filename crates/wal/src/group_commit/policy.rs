@@ -56,11 +56,13 @@ pub(crate) enum Due {
 }
 
 impl Due {
-    /// Returns the time of the next decision, if this one was made just now.
-    pub(crate) fn at(self) -> Option<Instant> {
+    /// Returns the time of the next decision, if this one was made at `now`. Without it, the clock
+    /// is read if necessary.
+    pub(crate) fn at(self, now: Option<Instant>) -> Option<Instant> {
+        let now = || now.unwrap_or_else(Instant::now);
         match self {
-            Self::Now => Some(Instant::now()),
-            Self::In(time) => Some(Instant::now().after(time)),
+            Self::Now => Some(now()),
+            Self::In(time) => Some(now().after(time)),
             Self::Never => None,
         }
     }

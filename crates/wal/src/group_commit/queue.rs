@@ -102,15 +102,21 @@ impl State {
         }
     }
 
-    /// Returns the part of the state that the policy needs.
-    fn snapshot(&self, space: &Space) -> Snapshot {
+    /// Returns the time, if the policy needs it. A lone committer, for which no request is counted,
+    /// saves reading the clock.
+    fn now(&self) -> Option<Instant> {
+        self.requests.first.map(|_| Instant::now())
+    }
+
+    /// Returns the part of the state that the policy needs, at the time [`State::now`].
+    fn snapshot(&self, space: &Space, now: Option<Instant>) -> Snapshot {
         let unflushed = || space.end().get() - space.durable().get();
         Snapshot {
             is_flushing: self.is_flushing,
             unflushed: if self.is_flushing { 0 } else { unflushed() },
             requests: self.requests.count,
             blocked: self.requests.blocked,
-            oldest: self.requests.first.map(Instant::elapsed),
+            oldest: self.requests.first.zip(now).map(|(first, now)| now.since(first)),
             has_priority: self.requests.has_priority || space.waiting_for_room() > 0,
             waiters: self.waiters.len(),
             sleeping_self_flushers: self.waiters.self_flushers,
@@ -188,7 +194,7 @@ impl CommitQueue {
             if is_self_flushing {
                 state.collect(space, self.pending.collect());
             }
-            let now = state.snapshot(space);
+            let now = state.snapshot(space, state.now());
             // A thread whose record was not written after many attempts leaves it to the daemon,
             // which sleeps between its own attempts.
             if !backoff.is_long() && self.policy.flushes_itself(&now, ask) {
@@ -244,8 +250,9 @@ impl CommitQueue {
         if space.has_failed() {
             return Due::Never;
         }
-        let due = self.policy.due(&state.snapshot(space));
-        state.daemon_looks = due.at();
+        let now = state.now();
+        let due = self.policy.due(&state.snapshot(space, now));
+        state.daemon_looks = due.at(now);
         match due {
             Due::Now => state.begin_flush(space, false),
             Due::In(_) => reach(Probe::FlushWaitsForGroup),
@@ -284,8 +291,9 @@ impl CommitQueue {
     /// Releases the lock: schedules the daemon in time, and sets how many requests may be posted
     /// until the next check.
     fn unlock(&self, mut state: MutexGuard<'_, State>, space: &Space) {
-        let snapshot = state.snapshot(space);
-        let looks = self.policy.due(&snapshot).at();
+        let now = state.now();
+        let snapshot = state.snapshot(space, now);
+        let looks = self.policy.due(&snapshot).at(now);
         let has_to_be_woken = looks.is_some_and(|time| state.daemon_looks.is_none_or(|looks| looks > time));
         if has_to_be_woken {
             state.daemon_looks = looks;
