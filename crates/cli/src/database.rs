@@ -133,9 +133,10 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
     };
     let rate = |bytes: u64, micros: u64| bytes as f64 / (micros as f64).max(1.0);
     Some(format!(
-        "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn pages \
-         repaired (end of the log {:.2} s at {:.0} MB/s, analysis and redo {:.2} s at {:.0} MB/s with {} threads, {} \
-         page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); {left}{:.2} s to the first transaction",
+        "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn \
+         pages repaired (end of the log {:.2} s at {:.0} MB/s, analysis and redo {:.2} s at {:.0} MB/s with {} \
+         threads, {} page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); \
+         {left}{:.2} s to the first transaction",
         seconds(report.micros()),
         report.records,
         report.bytes as f64 / 1e6,

@@ -101,8 +101,8 @@ impl Bed {
     /// Where the files are, for the report.
     pub(crate) fn setting(&self) -> String {
         format!(
-            "Database and log are files on {}. Every commit waits for a durable write of the log, unless the series is called \
-             asynchronous; to each of these writes the latency of the log device is added.",
+            "Database and log are files on {}. Every commit waits for a durable write of the log, unless the \
+             series is called asynchronous; to each of these writes the latency of the log device is added.",
             self.file_system
         )
     }
@@ -215,7 +215,8 @@ fn place(mounts: &str) -> (PathBuf, String) {
     const MEMORY: &str = "/dev/shm";
     let is_memory = mounts.lines().any(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        matches!(fields[..], [_, MEMORY, "tmpfs", options, ..] if size_kib(options).is_none_or(|size| size >= LEAST_KIB))
+        let is_enough = |options| size_kib(options).is_none_or(|size| size >= LEAST_KIB);
+        matches!(fields[..], [_, MEMORY, "tmpfs", options, ..] if is_enough(options))
     });
     if is_memory {
         (MEMORY.into(), "a memory file system (tmpfs), which has no latency of its own".into())

@@ -42,8 +42,8 @@ pub enum Error {
     Log(#[from] duramen_wal::WalError),
     /// This is the native build.
     #[error(
-        "a run on the simulated machine `{machine}` needs the machine build: RUSTFLAGS=\"--cfg duramen_machine\" cargo build --release \
-         --target-dir target/machine"
+        "a run on the simulated machine `{machine}` needs the machine build: RUSTFLAGS=\"--cfg duramen_machine\" \
+         cargo build --release --target-dir target/machine"
     )]
     NotSimulated {
         /// The machine.

@@ -39,9 +39,9 @@ pub enum PmemError {
 
     /// What is stored there would not survive what it has to.
     #[error(
-        "what is stored in `{location}` would not survive {wanted}: {reason} ({guarantee}); use a file on a DAX file system \
-         with persistent memory, accept less with `RegionOptions::survive`, or, if the platform does guarantee it, say so \
-         with `RegionOptions::stated`"
+        "what is stored in `{location}` would not survive {wanted}: {reason} ({guarantee}); use a file on a DAX \
+         file system with persistent memory, accept less with `RegionOptions::survive`, or, if the platform does \
+         guarantee it, say so with `RegionOptions::stated`"
     )]
     NotDurable {
         /// Which one.

@@ -19,11 +19,23 @@ macro_rules! bugs {
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* $($(#[$archive_doc])* $archive,)* $($(#[$files_doc])* $files,)* }
+        pub enum Bug {
+            $($(#[$durability_doc])* $durability,)*
+            $($(#[$concurrency_doc])* $concurrency,)*
+            $($(#[$memory_doc])* $memory,)*
+            $($(#[$archive_doc])* $archive,)*
+            $($(#[$files_doc])* $files,)*
+        }
 
         impl Bug {
             /// Every defect.
-            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)* $(Bug::$archive,)* $(Bug::$files,)*];
+            pub const ALL: &'static [Bug] = &[
+                $(Bug::$durability,)*
+                $(Bug::$concurrency,)*
+                $(Bug::$memory,)*
+                $(Bug::$archive,)*
+                $(Bug::$files,)*
+            ];
             /// Those that show when the power goes off, data is damaged, or transactions meet in
             /// any way.
             pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];

@@ -35,10 +35,10 @@ impl Experiment for Dependencies {
             title: "dependencies between eight logs, from a real log of TPC-C",
             source: "Aether (VLDB Journal 2012), Fig. 15",
             world: "native",
-            found: "records of different logs depend on each other so densely and so tightly that no obvious way of spreading \
-                    them removes the dependencies",
-            wanted: "the graph is drawn from a real log, and with either way of spreading the records some dependencies \
-                     between logs are tight",
+            found: "records of different logs depend on each other so densely and so tightly that no obvious way \
+                    of spreading them removes the dependencies",
+            wanted: "the graph is drawn from a real log, and with either way of spreading the records some \
+                     dependencies between logs are tight",
         }
     }
 
@@ -78,11 +78,11 @@ impl Experiment for Dependencies {
             bed.setting(),
             format!("TPC-C, {scale}, {clients} clients on the threads of flush pipelining."),
             format!(
-                "{} records, {} kB of log written while the clients were at work, were dealt out to {LOGS} logs. Spread by \
-                 transaction, all records of a transaction go to one log, and depend on the page's previous record in another \
-                 log; spread by page, all records of a page go to one log, and depend on the transaction's previous record in \
-                 another log. A dependency is tight when the older record is among the {TIGHT} most recent ones of its log at \
-                 the time. The graphs show {} kB.",
+                "{} records, {} kB of log written while the clients were at work, were dealt out to {LOGS} logs. \
+                 Spread by transaction, all records of a transaction go to one log, and depend on the page's \
+                 previous record in another log; spread by page, all records of a page go to one log, and depend \
+                 on the transaction's previous record in another log. A dependency is tight when the older record \
+                 is among the {TIGHT} most recent ones of its log at the time. The graphs show {} kB.",
                 records.0.len(),
                 COUNTED.min(records.bytes()) / 1_000,
                 WINDOW / 1_000,

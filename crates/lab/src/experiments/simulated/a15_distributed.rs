@@ -36,15 +36,18 @@ impl Experiment for Distributed {
             title: "four logs beside one, TATP and its GetSubscriberData, on two machines of four sockets",
             source: "Aether (VLDB Journal 2012), Table 1",
             world: SIMULATED,
-            found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a thread uses that of its \
-                    socket or any",
+            found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a \
+                    thread uses that of its socket or any",
             wanted: "0 to 20 % with as many threads as wait for the one log for less than 5 % of their time",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "four logs at random gain 4 % with 16 threads, where the one log is waited for for less than 5 % of the time; the others below zero lie there by half a percent at most, where the paper has one at -2 %. Which number of threads counts was decided when figures were known: with the most threads several logs gain more",
+            "four logs at random gain 4 % with 16 threads, where the one log is waited for for less than 5 % of \
+             the time; the others below zero lie there by half a percent at most, where the paper has one at -2 \
+             %. Which number of threads counts was decided when figures were known: with the most threads several \
+             logs gain more",
         )
     }
 
@@ -82,7 +85,8 @@ impl Experiment for Distributed {
             figures.extend(draw(&curves, sweep));
         }
         let settings = sweeps.iter().map(|(sweep, _)| setting(&sweep.bench));
-        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; with four logs each is a synchronization.";
+        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; with four logs \
+            each is a synchronization.";
         Ok(Findings { setting: std::iter::once(own.to_owned()).chain(settings).collect(), figures, checks })
     }
 }

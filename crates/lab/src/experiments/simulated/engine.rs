@@ -212,9 +212,9 @@ impl Populated {
 pub(super) fn setting(bench: &Bench) -> String {
     let Bench { machine, workload, scale, rows_per_unit, time, .. } = bench;
     format!(
-        "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated disk; each \
-         measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. Shares are of the clients' \
-         threads' time; the engine's own threads come on top.",
+        "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated \
+         disk; each measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. \
+         Shares are of the clients' threads' time; the engine's own threads come on top.",
         machine.name,
         time.as_millis()
     )

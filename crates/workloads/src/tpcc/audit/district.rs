@@ -72,7 +72,8 @@ impl<T> DistrictAudit<'_, T> {
         let delivered = (orders.len() - new_orders.len()) as u64;
         report.require(delivered == self.scale.delivered() + deliveries, || {
             format!(
-                "condition 11: {name} has {delivered} delivered orders, but was loaded with {} and delivered {deliveries}",
+                "condition 11: {name} has {delivered} delivered orders, but was loaded with {} and delivered \
+                 {deliveries}",
                 self.scale.delivered()
             )
         });
