@@ -12,7 +12,7 @@ pub enum PmemError {
         location: String,
     },
 
-    /// A region was to be made where there is something already.
+    /// Something already exists where a region was to be made.
     #[error("`{location}` exists already; open it, remove it, or choose another path")]
     AlreadyExists {
         /// What is there.
@@ -30,7 +30,7 @@ pub enum PmemError {
         wanted: u64,
     },
 
-    /// Somebody else has the region.
+    /// Another process or database has the region.
     #[error("the region `{location}` is in use; close the program or the database that has it open")]
     Busy {
         /// Which one.

@@ -5,14 +5,14 @@ use duramen_sync::SplitMix64;
 use crate::crash::{SimMemory, Version};
 use crate::instructions::LINE;
 
-/// Which of the values that it may have does each word have after a power cut?
+/// Chooses the value of each word after a power cut, among those that it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survivors {
-    /// The oldest: what is sure and no more.
+    /// The oldest value: what is sure and no more.
     Nothing,
     /// The newest.
     Everything,
-    /// Of all ways, numbered from 0 ([`SimMemory::ways`]), this one.
+    /// The image with this number, counted from 0 ([`SimMemory::ways`]).
     Nth(u64),
     /// Drawn from this seed. Every seed also draws how likely losses are, and whether words, lines
     /// or all that a thread wrote are lost together, so that a few seeds show all sorts of crashes.

@@ -15,7 +15,7 @@ use crate::error::{PmemError, Result};
 use crate::guarantee::{Finding, Guarantee};
 use crate::options::Mode;
 
-/// Memory that is mapped, the end of it perhaps twice in a row.
+/// Mapped memory; with a ring its end is mapped twice in a row.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -56,7 +56,7 @@ impl Mapping {
         lock(&file, &location)?;
         let metadata = file.metadata().map_err(|error| system("look at", &location, &error))?;
         let is_device = metadata.file_type().is_char_device();
-        // What an interrupted creation has left has no length yet.
+        // A file that an interrupted creation left has no length yet.
         let is_empty = !is_device && metadata.len() == 0;
         if is_new || is_empty && mode == Mode::OpenOrCreate {
             allocate(&file, len, &location)?;
@@ -161,8 +161,8 @@ fn system(operation: &'static str, location: &str, error: &std::io::Error) -> Pm
     PmemError::System { operation, location: location.to_owned(), reason: error.to_string() }
 }
 
-/// Refuses what is no memory to be shared, before it is opened: that alone has effects on some
-/// devices.
+/// Refuses a file or device that is not memory, before it is opened: opening alone has effects on
+/// some devices.
 fn check_kind(path: &Path, location: &str) -> Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     let kind = metadata.file_type();
@@ -208,8 +208,8 @@ fn lock(file: &File, location: &str) -> Result<()> {
     Err(PmemError::system("lock", location))
 }
 
-/// Gives the file its length and its space: a store to a page that the file system has no room for
-/// would end the process.
+/// Gives the file its length and allocates its space: a store to a page without space in the file
+/// system would end the process.
 fn allocate(file: &File, len: usize, location: &str) -> Result<()> {
     let bytes = libc::off_t::try_from(len).map_err(|_| PmemError::invalid("len", "it is too large"))?;
     // SAFETY: plain system call on a descriptor we own.

@@ -1,4 +1,4 @@
-//! Newtypes for the numbers that name things.
+//! Newtypes for identifiers.
 
 use std::fmt;
 
@@ -92,7 +92,7 @@ impl Lsn {
 const PLACE_LSN_BITS: u32 = 56;
 
 impl LogAddress {
-    /// The place of a record at `lsn` in `log`.
+    /// The address of a record at `lsn` in `log`.
     ///
     /// # Panics
     /// When one of them is too large: there are at most 256 logs, of at most 64 PiB.

@@ -1,6 +1,6 @@
-//! aarch64. The maintenance instructions are given by their numbers, since assemblers know them by
-//! name only with the extension switched on: `sys #3, c7, c12, #1` is `dc cvap`,
-//! `sys #3, c7, c10, #1` is `dc cvac`.
+//! aarch64. The maintenance instructions are given by number, because assemblers accept their names
+//! only with the extension switched on: `sys #3, c7, c12, #1` is `dc cvap`, `sys #3, c7, c10, #1`
+//! is `dc cvac`.
 
 use std::arch::asm;
 

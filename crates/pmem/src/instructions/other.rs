@@ -1,4 +1,4 @@
-//! Processors that nothing is known about.
+//! Processors without known instructions for persistent memory.
 
 use duramen_sync::atomic::{Ordering, fence as full_fence};
 
