@@ -1,4 +1,4 @@
-//! Where the time of simulated threads goes.
+//! How simulated threads spend their time.
 
 use crate::Time;
 
@@ -38,7 +38,7 @@ impl Category {
     }
 }
 
-/// Time by category; in each the time spent getting on, the time spent spinning for other threads,
+/// Time by category; each has the time spent working, the time spent spinning for other threads,
 /// and the time spent off the processor, waiting to be woken or asleep for a time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Breakdown {
@@ -73,7 +73,7 @@ impl Breakdown {
         spent
     }
 
-    /// Time spent getting on.
+    /// Time spent working.
     pub fn busy(&self, category: Category) -> Time {
         self.busy[category as usize]
     }
@@ -98,7 +98,7 @@ impl Breakdown {
     }
 }
 
-/// Visits to things that wander between sockets, such as pages.
+/// Visits to data that moves between sockets, such as pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Visits {
     /// Visits.

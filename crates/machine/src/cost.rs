@@ -19,8 +19,8 @@ pub fn read<T: ?Sized>(data: *const T, len: usize) {
     touch(data.cast::<u8>() as usize, len, Bulk::Read);
 }
 
-/// The caller reads the `len` bytes at `data`, which others may be changing: under schedules that
-/// look for bugs they may run before it.
+/// The caller reads the `len` bytes at `data`, which other threads may be changing: under schedules
+/// that look for bugs, those threads may run before the read.
 #[inline]
 pub fn read_racing<T: ?Sized>(data: *const T, len: usize) {
     if is_simulated() {
@@ -58,8 +58,8 @@ pub fn work(instructions: u64) {
     }
 }
 
-/// The caller visits something with this number, a page: counted, by where the visit before came
-/// from.
+/// The caller visits the page with this number. The model counts visits, and those that come from
+/// another socket than the visit before.
 #[inline]
 pub fn visit(thing: u64) {
     if is_simulated() {
@@ -80,8 +80,8 @@ pub fn unmap(base: *const u8) {
     arena::disown(base as usize);
 }
 
-/// The `len` bytes at `base` lie in the memory of `node`; memory that nobody binds belongs to the
-/// node that touches it first.
+/// The `len` bytes at `base` lie in the memory of `node`. Unbound memory belongs to the node that
+/// touches it first.
 pub fn bind(base: *const u8, len: usize, node: usize) {
     if is_simulated() {
         world(|world| world.bind(base as usize, len, node, false));
@@ -111,7 +111,7 @@ pub fn busy(time: crate::Time) {
     }
 }
 
-/// Puts the caller's time down to a category until the value is dropped.
+/// Charges the caller's time to a category until the value is dropped.
 #[derive(Debug)]
 #[must_use = "the category holds while the value lives"]
 pub struct Scope(Option<Category>);

@@ -57,7 +57,7 @@ impl Fiber {
     }
 }
 
-/// Body of every fiber: `work`, whose panic is kept for whoever joins the thread.
+/// Runs the body of a fiber, `work`, and keeps its panic for the thread that joins it.
 pub(crate) fn body(work: impl FnOnce() + 'static) -> impl FnOnce(*const Yielder<(), ()>) + 'static {
     move |yielder| {
         world(|world| world.started(yielder));

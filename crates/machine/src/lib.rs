@@ -1,16 +1,16 @@
 //! A simulated multi-socket computer on which Duramen's own sources run.
 //!
 //! Simulated threads are fibers on one host thread. Each has a virtual time of its own, and the
-//! scheduler always lets the one with the smallest run on, so what is simulated happens in the
-//! order of virtual time. Whatever threads share goes through `duramen-sync`, whose machine build
-//! calls this crate before each atomic operation, lock, wait and look at the clock; [`cost`] says
-//! what plain data was touched and how much was computed in between. Both are charged by a model of
-//! the processor's pipelines, caches, coherence and memory controllers (`memory`).
+//! scheduler always resumes the thread with the smallest one, so simulated events happen in the
+//! order of virtual time. Threads share data through `duramen-sync`, whose machine build calls this
+//! crate before each atomic operation, lock, wait and reading of the clock. [`cost`] reports the
+//! plain data touched and the instructions executed in between. A model charges both: that of the
+//! processor's pipelines, caches, coherence and memory controllers (`memory`).
 //!
 //! A run depends on nothing but its [`Plan`] and the code: addresses are counted from where the
 //! run's own heap begins ([`Allocator`]), a thread's own stack, which each compilation lays out
-//! differently, is always in its cache, and nothing asks the host for time or chance. The same plan
-//! gives the same figures on every host.
+//! differently, is always in its cache, and no code takes time or randomness from the host. The
+//! same plan gives the same figures on every host.
 
 mod arena;
 mod breakdown;

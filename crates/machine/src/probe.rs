@@ -1,5 +1,4 @@
-//! Coverage probes: counters of branches that are rarely taken, so that one can see whether runs
-//! come there at all.
+//! Coverage probes: counters of rarely taken branches, which show whether runs reach them at all.
 
 use crate::run::{is_simulated, world};
 

@@ -68,7 +68,7 @@ pub struct Report<T> {
     pub probes: Vec<u64>,
     /// The trace, if one was wanted.
     pub trace: Vec<String>,
-    /// What the threads have allocated and left, which `outcome` may point into.
+    /// What the threads have allocated and not freed; `outcome` may point into it.
     heap: Box<Heap>,
 }
 
@@ -79,7 +79,7 @@ pub enum Outcome<T> {
     Done(T),
     /// [`crate::threads::stop`] was called: the power is off.
     Stopped,
-    /// [`crate::threads::abort`] was called: a thread could not go on, which it said why.
+    /// [`crate::threads::abort`] was called: a thread could not continue, and gave a reason.
     Aborted(String),
     /// A limit of the plan was reached.
     OutOfTime(String),
@@ -126,8 +126,8 @@ pub(crate) fn world<R>(f: impl FnOnce(&mut World) -> R) -> R {
     result
 }
 
-/// As [`world`]; then, when `f` says so, gives the host thread to other simulated threads until
-/// this one's time has come.
+/// As [`world`]; then, if `f` returns true, other simulated threads run on the host thread until
+/// this one's turn comes.
 #[inline]
 pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     let yielder = world(|world| f(world).then(|| world.current().fiber_yielder()));

@@ -60,7 +60,7 @@ pub(crate) struct Thread {
     /// Its code, when it is not running.
     pub(crate) fiber: Option<Fiber>,
     stack: Range<usize>,
-    /// By which its code suspends itself; lives on its own stack.
+    /// Suspends its code; lives on its own stack.
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) state: State,
     /// Its virtual time.
@@ -77,9 +77,9 @@ pub(crate) struct Thread {
     pub(crate) watched: Vec<(Line, u64)>,
     /// Threads waiting for its end.
     pub(crate) joiners: Vec<ThreadId>,
-    /// What it panicked with, until someone asks.
+    /// Its panic, until a thread takes it.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
-    /// What its time is put down to.
+    /// The category that its time is charged to.
     pub(crate) category: Category,
     pub(crate) breakdown: Breakdown,
     /// Time that it had a context for.
@@ -118,7 +118,7 @@ impl Thread {
         }
     }
 
-    /// By which its code suspends itself.
+    /// Suspends its code.
     pub(crate) fn fiber_yielder(&self) -> *const Yielder<(), ()> {
         assert!(!self.yielder.is_null(), "a running thread has begun");
         self.yielder

@@ -25,7 +25,7 @@ pub fn spawn(name: &str, body: impl FnOnce() + 'static) -> io::Result<ThreadId> 
     })
 }
 
-/// Waits until a thread has ended; returns what it panicked with, once.
+/// Waits until a thread has ended. The first call returns its panic, if any.
 pub fn join(thread: ThreadId) -> Option<Box<dyn Any + Send>> {
     world_then_wait(World::turn);
     world_then_wait(|world| {
@@ -147,8 +147,8 @@ pub fn usage() -> Usage {
     })
 }
 
-/// Ends the run where it is, because the caller cannot go on: nothing is unwound, nothing that any
-/// thread holds is dropped.
+/// Ends the run because the caller cannot continue. No stack is unwound, and nothing that a thread
+/// holds is dropped.
 pub fn abort(why: &str) -> ! {
     world_then_wait(|world| {
         world.note(why);
@@ -159,7 +159,8 @@ pub fn abort(why: &str) -> ! {
     unreachable!("an aborted run is not resumed")
 }
 
-/// Switches the power off: no simulated thread runs on, and nothing they hold is dropped.
+/// Switches the power off: no simulated thread continues, and nothing that the threads hold is
+/// dropped.
 pub fn stop() -> ! {
     world_then_wait(|world| {
         world.end = Some(End::Stopped);

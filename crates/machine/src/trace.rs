@@ -1,4 +1,4 @@
-//! A trace of a run, for people: what threads say they do, when they wait and go on, and which rare
+//! A readable trace of a run: what threads report, when they wait and continue, and which rare
 //! branches they take.
 //!
 //! Between two such events threads perform operations on shared memory, and under schedules that

@@ -1,13 +1,13 @@
-//! The state of a run, and who goes on when.
+//! The state of a run, and its scheduler.
 //!
 //! A thread that is about to touch shared memory takes its *turn* first: under [`Schedule::Time`]
-//! it lets every thread run on whose virtual time is smaller, under the others whichever chance
-//! chooses. Between two turns a thread runs alone, so the host needs no synchronisation at all.
+//! it lets all threads with a smaller virtual time run; under the other schedules, threads chosen
+//! at random. Between two turns a thread runs alone, so the host needs no synchronisation at all.
 //!
 //! Threads and contexts: a thread that is woken goes to the context it ran on last, if that is
 //! idle, or to any idle one, or queues up where the queue is shortest; a context runs its queue in
 //! order, with time slices, and an idle one takes from the queues of others. Under schedules that
-//! look for bugs there is a context for everyone and one clock for all.
+//! look for bugs, each thread has a context and all threads share one clock.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -387,8 +387,7 @@ impl World {
         Some(self.ready.swap_remove(at))
     }
 
-    /// The running thread is about to touch what others touch too. Returns whether it must wait for
-    /// its turn.
+    /// The running thread is about to touch shared data. Returns whether it must wait for its turn.
     pub(crate) fn turn(&mut self) -> bool {
         self.operations += 1;
         if self.operations > self.max_operations {
@@ -416,7 +415,7 @@ impl World {
             }
             self.ready.push(thread);
             self.chosen = self.choose();
-            // Who sleeps must come in even where one thread alone runs on and on.
+            // A sleeping thread must get a turn even while one other thread never waits.
             let is_due = self.queue.first().is_some_and(|first| first <= self.clock);
             let waits = self.chosen != Some(thread) || is_due || self.clock > self.limit;
             if !waits {
@@ -488,8 +487,8 @@ impl World {
         self.make_ready(thread, at);
     }
 
-    /// The running thread spins, for `longest` at most, until one of the lines changes that it has
-    /// looked at. Returns whether it waits.
+    /// The running thread spins, for `longest` at most, until one of the lines that it has read
+    /// changes. Returns whether it waits.
     pub(crate) fn spin(&mut self, longest: Time) -> bool {
         let thread = self.running;
         if self.is_free() {
@@ -527,7 +526,7 @@ impl World {
         true
     }
 
-    /// A line changes at `at`: who spins on it goes on.
+    /// A line changes at `at`: the threads that spin on it continue.
     fn changes(&mut self, line: Line, at: Time) {
         if self.watchers.is_empty() {
             return;
@@ -555,7 +554,7 @@ impl World {
         let until = self.current().now + self.description.yield_call();
         self.current().spend(until, true);
         if !self.by_time() {
-            // A loop that yields waits for somebody else: everyone else comes first.
+            // A loop that yields waits for another thread, so all other threads come first.
             self.lowest -= 1;
             self.current().priority = self.lowest;
             if self.is_free() {
@@ -698,7 +697,7 @@ impl World {
         }
     }
 
-    /// Nobody waits any more at the word at `address` whose wait there is over.
+    /// Removes from the word at `address` the threads whose wait there is over.
     pub(crate) fn forget(&mut self, address: usize) {
         let Some(mut waiting) = self.words.remove(&address) else { return };
         waiting.retain(|&(thread, wait)| self.threads[thread.index()].wait == wait);

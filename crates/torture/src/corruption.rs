@@ -1,6 +1,6 @@
 //! Corruption: bits flip, pages and files get lost or swapped while the database is closed. Opening
-//! and reading it must give the right answers or an error that says what is damaged, never a wrong
-//! answer and never a panic.
+//! and reading it must give right answers or an error that names the damage, never a wrong answer
+//! or a panic.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,8 +27,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Specimen {
     disk: SimDisk,
     options: Options,
-    /// What it may hold: one thing if it was closed; any of its past if it was not and its log is
-    /// cut by the damage.
+    /// What it may hold: the final contents if it was closed, any earlier contents if it was not
+    /// closed and the damage cuts its log.
     acceptable: Arc<Vec<Model>>,
     was_closed: bool,
     seed: u64,
@@ -124,8 +124,8 @@ impl Specimen {
     }
 
     /// Files that damage is done to, with their lengths: all of a closed database, the log of
-    /// another. A log that ends early because of damage is not to be told from one that was never
-    /// longer, so only there may the past come back.
+    /// another. A log that ends early because of damage looks like one that was never longer, so
+    /// only there may earlier contents come back.
     pub fn files(&self) -> Vec<(String, u64)> {
         let length = |name: &String| self.disk.durable_bytes(name).map_or(0, |bytes| bytes.len() as u64);
         let names = self.disk.file_names();
@@ -185,8 +185,8 @@ fn apply(disk: &SimDisk, damage: &Damage) -> duramen_io::Result<()> {
     match damage {
         Damage::Flip { file, byte, bit } => {
             disk.flip_bit(file, *byte, *bit);
-            // Opening writes pages again from their copies in the double-write area. Every other
-            // time these are lost, too, so that the damage is there to be noticed.
+            // Opening restores pages from their copies in the double-write area. In every other
+            // case the copies are lost, too, so the damage must be noticed.
             if file == "data" && byte % 2 == 0 && disk.durable_bytes("doublewrite").is_some_and(|area| !area.is_empty())
             {
                 disk.flip_bit("doublewrite", 0, 0);

@@ -1,6 +1,6 @@
-//! The crash sweep: a script runs until the power goes off at a chosen disk operation; every state
-//! that the disk may be found in is opened, checked and compared with the model, works on, and may
-//! crash again, within recovery too.
+//! The crash sweep: a script runs until the power goes off at a chosen disk operation. The suite
+//! opens every state that the disk may then have, checks it, compares it with the model and
+//! continues to work on it. It may crash again, also within recovery.
 
 use std::fmt;
 use std::str::FromStr;
@@ -107,8 +107,8 @@ impl FromStr for Image {
     }
 }
 
-/// The images worth looking at when `unsynced` changes hang in the balance: all combinations of a
-/// few, the extremes of many, and some drawn at random, which may tear writes.
+/// The images to check when `unsynced` changes may survive or not: all combinations of a few
+/// changes, the extremes of many, and some random ones, which may tear writes.
 pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
     let mut images = match unsynced {
         0 => return vec![Image(CrashChoice::Nothing)],
@@ -122,7 +122,7 @@ pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
 /// A run that the power cut short.
 struct Crashed {
     world: World,
-    /// What may be found: the acknowledged contents, and those with what was in flight.
+    /// What the database may hold: the acknowledged contents, with or without what was in flight.
     candidates: Vec<Model>,
 }
 
@@ -198,7 +198,7 @@ fn crash_run(workload: &dyn CrashWorkload, seed: u64, op: u64, log: LogEnd) -> R
     }
 }
 
-/// Which situations of one crash point to look at; `None` where the sweep decides.
+/// Which situations of one crash point to check; `None` where the sweep decides.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Only {
     /// This image alone.
@@ -294,7 +294,7 @@ fn crash_recovery(
         let disk = &world.disk;
         world.crash_at(op);
         match Db::open_on(Arc::new(disk.clone()), world.options(options)) {
-            // It may be open before redo is done. What can be read is compared when it is.
+            // The database may be open before redo is done; its contents are compared once it is.
             Ok(db) => drop(Model::read_from(&db)),
             Err(error) if disk.crashed_in().is_some() && is_disk_failure(&error) => {}
             Err(error) => return Err(format!("a dead disk is reported as: {error}")),

@@ -1,5 +1,5 @@
 //! I/O errors: any disk operation fails, once or from then on, or the disk fills up. The client
-//! must get an error that says so, the engine must refuse to write on after it lost a write, and
+//! must get an error that says so, the engine must refuse further writes after it lost a write, and
 //! after reopening everything acknowledged must be there.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Case {
     pub fault: Fault,
     /// The disk operation that it happens to, or the first after it that it can happen to.
     pub op: u64,
-    /// Whether it stays.
+    /// Whether it persists.
     pub persistent: bool,
 }
 
@@ -152,8 +152,8 @@ fn refuses_writes(client: &Client) -> Result<(), String> {
     }
 }
 
-/// Whatever becomes of the process and the machine after the fault, the database is found as it may
-/// be.
+/// Checks that the database has permitted contents after a restart of the process and of the
+/// machine.
 fn reopen_all(disk: &SimDisk, options: &Options, ended: &Ended, rng: &mut Rng) -> Result<u64, String> {
     disk.clear_faults();
     disk.set_capacity(1 << 40);
@@ -173,7 +173,7 @@ fn reopen_all(disk: &SimDisk, options: &Options, ended: &Ended, rng: &mut Rng) -
     Ok(checks)
 }
 
-/// The process restarts and works on; then the machine restarts.
+/// The process restarts and continues; then the machine restarts.
 fn work_on_and_crash(
     workload: &dyn CrashWorkload,
     seed: u64,
@@ -218,9 +218,9 @@ pub fn try_fault(workload: &'static dyn CrashWorkload, seed: u64, case: Case) ->
     })
 }
 
-/// Tries a fault that makes the system drop written data while it still shows it to readers: what
-/// the process finds when it restarts is not what is on the medium, and yet what it acknowledges
-/// from then on must survive a power cut.
+/// Tries a fault that makes the system drop written data while readers still see it. After a
+/// restart the process finds other data than the medium has, and what it then acknowledges must
+/// nevertheless survive a power cut.
 ///
 /// # Errors
 /// What is wrong and how to repeat it.
@@ -460,8 +460,8 @@ fn operations_of(workload: &'static dyn CrashWorkload, seed: u64) -> Result<usiz
     }
 }
 
-/// Bytes on the disk after a whole run; its failures have been reported by whoever counted its
-/// operations.
+/// Bytes on the disk after a whole run. The count of its operations has already reported its
+/// failures.
 fn used_by(workload: &'static dyn CrashWorkload, seed: u64) -> u64 {
     let run = guarded(LIMIT, move |_| {
         let disk = workload.disk(seed);

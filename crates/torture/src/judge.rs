@@ -1,5 +1,5 @@
-//! The verdict on a damaged database: opening it, reading it and working on must give the right
-//! answers or an error that says what is damaged.
+//! The verdict on a damaged database: opening it, reading it and further work must give right
+//! answers or an error that names the damage.
 
 use duramen::{Db, Error, Options};
 use duramen_io::SimDisk;

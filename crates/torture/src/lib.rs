@@ -13,8 +13,8 @@
 //! | the matrix | [`matrix`] | crashes and isolation with every layout of the log, device and persistence domain |
 //! | planted bugs | [`hunt`] | each deliberate defect of the engine is noticed by the suites above |
 //!
-//! Everything random comes from one seed, which is printed; a failure is reported with the command
-//! that repeats it.
+//! All randomness comes from one seed, which the suite prints. A failure is reported with the
+//! command that repeats it.
 
 pub mod circumstances;
 pub mod client;

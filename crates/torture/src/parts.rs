@@ -49,7 +49,7 @@ impl Situation {
         if self.extent.is_all() { Coverage::All } else { Coverage::Sample(sample) }
     }
 
-    /// Tries so many seeds, this one first, until the budget is spent.
+    /// Tries so many seeds, starting with this one, until the budget is spent.
     pub fn each_seed(
         &self,
         count: usize,

@@ -1,5 +1,5 @@
-//! Writing scripts: steps are recorded and at once applied to an oracle, so that the writer knows
-//! what exists.
+//! Writing scripts: each step is recorded and applied to an oracle at once, which gives the state
+//! for the next step.
 
 use crate::model::{Key, Model, Value};
 use crate::oracle::Oracle;

@@ -1,5 +1,5 @@
-//! What a database stands on in a crash run: a disk, and, if its logs end in rings in persistent
-//! memory, a memory for each. They have the same power.
+//! The devices of a database in a crash run: a disk, and, if its logs end in rings in persistent
+//! memory, a memory for each. They share their power.
 
 use std::fmt;
 use std::str::FromStr;
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Whether what is said now, nobody hears: the power is off, which rings tell nobody.
+    /// Whether the power is off, so that answers no longer count. Rings do not report it.
     pub fn is_unheard(&self) -> bool {
         !self.memories.is_empty() && self.disk.crashed_in().is_some()
     }

@@ -5,11 +5,11 @@ use crate::Time;
 /// Words of 64 slots that a channel remembers.
 const WORDS: usize = 128;
 
-/// A path whose time is given away in the order of the requests, each at its own time or later.
-/// Requests need not come in the order of their times: a long copy claims times ahead, and others
-/// fit in before. Time is divided into slots, one for each thing moved; a request takes the first
-/// free slot from its time on, so that a path never moves more than it can, and what follows within
-/// a slot is early by less than one.
+/// A path that grants time in the order of the requests, each at its own time or later. Requests
+/// need not come in the order of their times: a long copy claims times ahead, and later requests
+/// may fit in before. Time is divided into slots, one for each thing moved. A request takes the
+/// first free slot from its time on, so a path never exceeds its bandwidth, and a request within a
+/// slot is early by less than one slot.
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Picoseconds; zero for a path that is never in the way.
@@ -70,7 +70,7 @@ impl Channel {
         loop {
             let word = &mut self.words[number as usize % WORDS];
             if word.number > number {
-                // So long before what is remembered that nobody is in the way.
+                // The time is so long before the remembered slots that the path was free.
                 return at;
             }
             if word.number < number {

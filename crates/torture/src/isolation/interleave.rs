@@ -1,8 +1,8 @@
 //! Runs programs in a given interleaving, each on a thread of its own, one step at a time.
 //!
-//! A step that has not ended after a short while is taken to wait for a lock; its transaction loses
-//! its turns until it goes on. Taking a slow step for a waiting one only makes another interleaving
-//! of it: whatever ran is then judged.
+//! A step that has not ended after a short while counts as waiting for a lock; its transaction
+//! loses its turns until the step ends. If a step was merely slow, the result is another
+//! interleaving, which is judged as it ran.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -394,7 +394,8 @@ impl Interleaver {
         self.collect(progress, txn, PATIENCE)?;
         progress.execution.waits += u64::from(progress.waiting[txn]);
         if progress.ended[txn] {
-            // Its locks are free now; let those who waited for them go on before the next step.
+            // Its locks are free now: the transactions that waited for them continue before the
+            // next step.
             self.collect_all(progress, PATIENCE)?;
         }
         Ok(())
