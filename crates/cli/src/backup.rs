@@ -57,7 +57,7 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut dyn Write) -> Result<()> {
         format::bytes(report.log_bytes)
     )?;
     out.flush()?;
-    // The first opening recovers it; then everything is looked at.
+    // The first opening recovers the database; then everything is checked.
     let open = OpenArgs::with_pool(args.pool_mb);
     check::check(&CheckArgs { dir: args.target.clone(), ledger: None, open }, out)
 }

@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// Stored data is damaged.
     Damage(String),
-    /// Nobody reads our output any more; there is nobody to tell.
+    /// The reader of the output has closed it, so no message is printed.
     OutputClosed,
 }
 

@@ -11,7 +11,7 @@ use crate::args::{Lab, LabArgs};
 use crate::failure::{Failure, Result};
 use crate::progress::Narrator;
 
-/// Columns of a table where nobody says how wide the terminal is.
+/// Columns of a table where the width of the terminal is unknown.
 const WIDTH: u16 = 118;
 
 pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Where experiments measure: a database in a memory file system, with a log device as slow as the
-//! experiment wants it.
+//! The database that experiments measure: in a memory file system, with a log device of the latency
+//! that the experiment chooses.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 
 /// Where the log is within a database.
 const LOG: &str = "log/";
-/// A memory file system that is smaller does not hold the experiments' databases.
+/// A smaller memory file system does not hold the experiments' databases.
 const LEAST_KIB: u64 = 3 << 20;
-/// Before a measurement the same load runs for this share of its time.
+/// A warm-up with the same load takes this share of the time of a measurement.
 const WARM_UP: f64 = 0.2;
 
 /// A system that is compared with others.
@@ -93,7 +93,7 @@ impl Bed {
         Ok(Self { home, file_system, pool_bytes, logs, checkpoint_bytes })
     }
 
-    /// No checkpoint is taken but those that are asked for, unless there are gigabytes of log.
+    /// Only explicit checkpoints are taken, unless there are gigabytes of log.
     pub(crate) fn without_checkpoints(self) -> Self {
         Self { checkpoint_bytes: 8 << 30, ..self }
     }
@@ -110,7 +110,7 @@ impl Bed {
     /// Opens the database for `system`, with a log device that takes `latency`.
     pub(crate) fn open(&self, system: &System, latency: Duration) -> Result<Rig> {
         let real = RealDisk::open(self.home.path(), RealDiskOptions { backend: Backend::Auto, direct: true })?;
-        // Opening writes to the log, too; nobody measures that.
+        // Opening writes to the log, too; the measurements leave that out.
         let disk = Arc::new(DelayDisk::new(Arc::new(real), LOG, Duration::ZERO));
         let options = Options {
             commit: system.commit,
@@ -198,8 +198,8 @@ impl Rig {
     }
 }
 
-/// Threads that carry the clients: one for each where a commit holds up its thread, else one for
-/// each processor.
+/// Threads that carry the clients: one for each client where a commit blocks its thread, else one
+/// for each processor.
 pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
     match commit {
         CommitMode::Sync | CommitMode::Elr => clients,
@@ -209,7 +209,7 @@ pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
     }
 }
 
-/// A directory for databases, and the kind of its file system in words, out of the system's table
+/// A directory for databases, and its kind of file system in words, according to the system's table
 /// of `mounts`.
 fn place(mounts: &str) -> (PathBuf, String) {
     const MEMORY: &str = "/dev/shm";

@@ -17,7 +17,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Whether `value` is as it must be. What is no number never is.
+    /// Whether `value` is within the bound. A value that is not a number never is.
     pub fn holds(&self, value: f64) -> bool {
         match *self {
             Self::AtLeast(least) => value >= least,

@@ -49,7 +49,7 @@ pub enum Error {
         /// The machine.
         machine: &'static str,
     },
-    /// A run on a simulated machine did not come to its end.
+    /// A run on a simulated machine did not end normally.
     #[error("the simulated machine `{machine}`: {reason}")]
     Simulation {
         /// The machine.

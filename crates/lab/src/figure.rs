@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Axis {
     /// What it shows, with the unit.
     pub label: String,
-    /// Whether its scale is logarithmic. What is not positive is then not drawn.
+    /// Whether its scale is logarithmic. Values that are not positive are then not drawn.
     pub log: bool,
 }
 

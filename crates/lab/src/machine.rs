@@ -7,7 +7,7 @@ use std::time::Duration;
 use duramen_sync::thread::available_parallelism;
 use serde::{Deserialize, Serialize};
 
-/// What one has to know about the machine to compare figures.
+/// The properties of the machine that matter for comparing figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model.

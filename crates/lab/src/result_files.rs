@@ -1,5 +1,5 @@
-//! Where results are kept: for each experiment `ID.json`, and for each of its figures a CSV and an
-//! SVG file.
+//! The files of results: `ID.json` for each experiment, and a CSV and an SVG file for each of its
+//! figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //!
 //! Which objects share a cache line decides much of what the model charges, so simulated threads
 //! must not get their memory from the host's allocator. [`Allocator`] is the program's global
-//! allocator: it serves simulated threads from the heap of their run and everyone else from the
+//! allocator: it serves simulated threads from the heap of their run and all other threads from the
 //! system.
 //!
 //! Blocks are powers of two from 16 bytes up, aligned to their size (to a page at most), with one

@@ -152,7 +152,7 @@ pub struct Description {
     /// Lines that can be on their way to memory by non-temporal stores.
     pub(crate) write_combining: usize,
 
-    /// How long a line of which everyone may have a copy is kept from others while it is read.
+    /// How long a read of a shared line keeps the line from other contexts.
     pub(crate) service: Time,
     /// A line from the private cache of another core with the same shared cache.
     pub(crate) between_cores: Time,

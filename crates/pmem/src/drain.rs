@@ -16,9 +16,9 @@ pub enum DrainBy {
 /// What was done so that every processor drained its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drained {
-    /// Every processor drained its buffers; the method may have sent signals.
+    /// Every processor drained its buffers.
     Done {
-        /// Signals.
+        /// Signals that were sent for it.
         signals: u64,
     },
     /// The kernel has no `membarrier(2)`, or something else uses the signal; nothing was done.

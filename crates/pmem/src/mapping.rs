@@ -28,7 +28,7 @@ pub(crate) struct Mapping {
     process: Process,
 }
 
-// SAFETY: a mapping is plain memory; who may touch it when is the business of `Region`.
+// SAFETY: a mapping is plain memory; `Region` controls the accesses to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -42,7 +42,7 @@ impl Mapping {
         if memory < 0 {
             return Err(PmemError::system("make", LOCATION));
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let memory = unsafe { OwnedFd::from_raw_fd(memory) };
         set_len(&memory, len, LOCATION)?;
         Self::map(memory, len, ring_from, libc::MAP_SHARED, LOCATION)
@@ -247,7 +247,7 @@ fn can_map(file: &OwnedFd, flags: libc::c_int) -> bool {
     if page == libc::MAP_FAILED {
         return false;
     }
-    // SAFETY: it has just been mapped, and nobody has its address.
+    // SAFETY: it has just been mapped, and no other code has its address.
     unsafe { libc::munmap(page, PAGE) };
     true
 }

@@ -53,7 +53,7 @@ impl Region {
                 let recorder = memory.attach(options.len)?;
                 let mapping = Mapping::anonymous(len, ring_from)?;
                 recorder.load(|at, value| {
-                    // SAFETY: the offset is that of a word of the memory, which nobody else has
+                    // SAFETY: the offset is that of a word of the memory, which no other code has
                     // yet.
                     unsafe { word::store(mapping.at(at).cast(), value) };
                 });
@@ -260,7 +260,7 @@ impl Region {
     #[allow(clippy::mut_from_ref, reason = "the contract makes the range exclusive")]
     pub unsafe fn bytes_mut(&self, at: u64, len: usize) -> &mut [u8] {
         let range = self.range(at, len);
-        // SAFETY: as in `bytes`, and the caller excludes everyone else.
+        // SAFETY: as in `bytes`, and the caller excludes all other accesses.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.at(range.start), len) }
     }
 

@@ -28,7 +28,7 @@ use duramen_torture::world::LogEnd;
 use duramen_types::planted::{self, Bug};
 use table::Lines;
 
-/// Simulated threads get their memory from the simulated machine's heap, everyone else from the
+/// Simulated threads get their memory from the simulated machine's heap, all other threads from the
 /// system.
 #[cfg(duramen_machine)]
 #[global_allocator]

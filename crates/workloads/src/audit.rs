@@ -11,7 +11,7 @@ pub struct AuditReport {
 }
 
 impl AuditReport {
-    /// Problems that are told one by one; further ones are only counted.
+    /// Problems that are reported one by one; further ones are only counted.
     const MOST_PROBLEMS: usize = 20;
 
     /// A report that has found nothing yet.

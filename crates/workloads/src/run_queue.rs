@@ -15,7 +15,7 @@ pub(crate) struct RunQueue {
     /// Clients that wait for an acknowledgement, about in the order of their commits.
     in_flight: VecDeque<Box<Client>>,
     /// Clients that begin no more transactions. Their sessions end with the queue, after the timed
-    /// run: to end a session may take longer than a transaction.
+    /// run, because ending a session may take longer than a transaction.
     #[expect(clippy::vec_box, reason = "clients are handed on without being copied")]
     ended: Vec<Box<Client>>,
 }
@@ -55,7 +55,7 @@ impl RunQueue {
         self.ready.push_back(client);
     }
 
-    /// Takes a client whose commit is on its way.
+    /// Takes a client whose commit is in flight.
     pub(crate) fn committed(&mut self, client: Box<Client>) {
         self.in_flight.push_back(client);
     }
@@ -65,7 +65,7 @@ impl RunQueue {
         self.ended.extend(self.ready.drain(..));
     }
 
-    /// What can be done at once. `now` is `None` if no client waits for a time.
+    /// Returns what can be done at once. `now` is `None` if no client waits for a time.
     pub(crate) fn take(&mut self, now: Option<Instant>) -> Option<Task> {
         if self.in_flight.front().is_some_and(|client| client.is_done()) {
             return self.take_in_flight();

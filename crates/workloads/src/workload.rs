@@ -55,10 +55,11 @@ pub trait Session: Send {
     /// The engine's; [`crate::Error::Damaged`] when a row is missing that the population put there.
     fn execute(&mut self, acknowledge: Acknowledge) -> Result<Executed>;
 
-    /// Told when the transaction executed last has been acknowledged, before the next one is drawn.
+    /// Called when the transaction executed last has been acknowledged, before the next one is
+    /// drawn.
     ///
     /// # Errors
-    /// When the client cannot note it.
+    /// When the client cannot record it.
     fn acknowledged(&mut self) -> Result<()> {
         Ok(())
     }
@@ -79,8 +80,8 @@ pub struct Done {
     /// Number of the kind of transaction, in the order of [`Workload::kinds`].
     pub kind: usize,
     /// Whether it changed nothing, or did not find what it looked for, as the benchmark's
-    /// specification foresees for some inputs: a new order that is rolled back, say, or a row that
-    /// is inserted twice. It counts as done.
+    /// specification foresees for some inputs: for example, a new order that is rolled back, or a
+    /// row that is inserted twice. It counts as done.
     pub declined: bool,
 }
 

@@ -46,7 +46,7 @@ impl Experiment for Synchronization {
         for _ in 0..rounds {
             let points = EVERY.iter().flat_map(|every| threads.iter().map(move |threads| (*every, *threads)));
             for ((every, threads), rates) in points.zip(&mut rates) {
-                // Back to back, so that what else the machine does falls on both.
+                // Back to back, so that other work of the machine affects both.
                 for (synchronizes, rates) in [false, true].into_iter().zip(rates) {
                     let load =
                         Load { threads, logs: LOGS, by_node: false, every, synchronizes, ring_bytes: 128 << 20, time };

@@ -102,8 +102,8 @@ struct Record {
 
 struct Records(Vec<Record>);
 
-/// The records of user transactions that change one page, from `from` on or from where the log
-/// still starts.
+/// The records of user transactions that change one page, from `from` or the start of the remaining
+/// log.
 fn read(bed: &Bed, from: Lsn) -> Result<Records> {
     let disk = RealDisk::open(bed.path(), RealDiskOptions { backend: Backend::Syscalls, direct: false })?;
     let mut records = Vec::new();
@@ -133,8 +133,8 @@ impl Records {
     fn graph(&self, key: impl Fn(&Record) -> u64) -> Graph {
         let mut graph = Graph { records: self.0.len(), dependent: 0, edges: Vec::new(), start: 0 };
         graph.start = self.0.first().map_or(0, |record| record.lsn);
-        // The number of records in each log, and of a page's and a transaction's last record its
-        // log, place in it, and LSN.
+        // The number of records in each log; and for the last record of each page and of each
+        // transaction, its log, its number there, and its LSN.
         let mut lengths = [0u64; LOGS as usize];
         let (mut pages, mut txns) = (HashMap::new(), HashMap::new());
         for record in &self.0 {

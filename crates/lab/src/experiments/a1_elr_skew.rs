@@ -20,7 +20,7 @@ const ELR: System = System::new("elr", CommitMode::Elr, InsertDesign::Hybrid);
 const LATENCIES: [u64; 4] = [0, 100, 1_000, 10_000];
 /// As many as the paper's machine has contexts.
 const CLIENTS: u32 = 64;
-/// Without skew the two should do the same; so much is left to chance.
+/// Without skew the two should be equal; this much is allowed for chance.
 const NO_GAIN: f64 = 1.3;
 
 impl Experiment for ElrSkew {
@@ -94,9 +94,8 @@ impl Experiment for ElrSkew {
     }
 }
 
-/// If at the longest latency and the greatest skew most of the clients wait for the log, not for
-/// locks, then that says why the gain does not fall. `throughput` is that of early lock release
-/// there.
+/// If most clients wait for the log and not for locks at the longest latency and the greatest skew,
+/// this explains why the gain does not fall. `throughput` is that of early lock release there.
 fn why_no_fall(clients: u32, throughput: f64) -> Option<String> {
     let most = f64::from(clients) / 10e-3;
     (throughput >= 0.5 * most).then(|| {

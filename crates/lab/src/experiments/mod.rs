@@ -17,7 +17,7 @@ mod sweep;
 
 use crate::experiment::Experiment;
 
-/// All of them, in the order of their claims.
+/// All experiments, in the order of their claims.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &a1_elr_skew::ElrSkew,
     &a2_elr_tpcc::ElrTpcc,

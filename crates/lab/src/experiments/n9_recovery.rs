@@ -31,7 +31,7 @@ struct Amount {
     scale: tpcb::Scale,
     /// Transactions that have committed.
     committed: u64,
-    /// Transactions that have not, and what each has changed.
+    /// Transactions that have not committed, and what each has changed.
     unfinished: (u64, u64),
 }
 
@@ -126,7 +126,7 @@ fn speed_up(pass: &str, series: &Series) -> Check {
     Check::new(format!("{pass} {}: one thread by two", series.name), "parallel", speed_up, Bound::AtLeast(1.2))
 }
 
-/// What is said to be the simpler takes no longer.
+/// Checks that the layout that should be simpler takes no longer.
 fn beside(pass: &str, page: &Series, transaction: &Series) -> Check {
     let (what, simple, other) = if pass == "redo" {
         ("by page by that by transaction", page, transaction)
@@ -138,7 +138,7 @@ fn beside(pass: &str, page: &Series, transaction: &Series) -> Check {
 }
 
 impl Amount {
-    /// Leaves a database behind as a crash does.
+    /// Leaves a database as a crash leaves it.
     fn leave_behind(&self, bed: &Bed) -> Result<()> {
         let workload: Box<dyn Workload<Db>> = Box::new(Tpcb::new(self.scale, None));
         bed.load(&*workload)?;
@@ -170,11 +170,11 @@ impl Amount {
                 txn.update(&table, &key(transaction as u64, change), &[1; 100])?;
             }
         }
-        // A commit that waits hardens what is before it, in all logs.
+        // A commit that waits hardens everything before it, in all logs.
         let mut last = rig.db().begin();
         last.insert(&table, b"the last", b"one")?;
         last.commit()?;
-        // Nothing is rolled back any more when the database is gone.
+        // Dropping a transaction rolls nothing back once the database is closed.
         drop(rig);
         drop(open);
         Ok(())
@@ -201,7 +201,7 @@ impl Amount {
     }
 }
 
-/// Opens a copy of what was left behind, with so many threads.
+/// Opens a copy of the crashed database with so many threads.
 fn recover(bed: &Bed, threads: usize, losers: u64) -> Result<RecoveryReport> {
     let parent = bed.path().parent().unwrap_or(bed.path());
     let failed = |path: &Path| {

@@ -355,7 +355,7 @@ impl Memory {
         }
     }
 
-    // ----- who has what -----
+    // ----- copies and owners -----
 
     /// Ends all copies but the core's own.
     fn end_copies(&mut self, entry: &mut Entry, line: Line, core: usize, cluster: usize) {

@@ -1,4 +1,4 @@
-//! The row that says how big a population is and whether it is complete.
+//! The row that has the size of a population and whether it is complete.
 //!
 //! Row `population` of the table `WORKLOAD_meta`, little-endian: format version u32, state u32 (0
 //! being populated, 1 complete), the parameters of the workload, u64 each. It is written before the
@@ -22,7 +22,7 @@ pub trait Parameters: Copy + PartialEq + fmt::Display + fmt::Debug + Send + Sync
     /// The parameters that `numbers`, [`Parameters::COUNT`] of them, stand for.
     fn decode(numbers: &[u64]) -> Self;
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid parameters.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] says what would be right.

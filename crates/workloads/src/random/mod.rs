@@ -1,4 +1,4 @@
-//! Where the inputs of transactions come from: distributions over numbered rows, and strings.
+//! The inputs of transactions: distributions over numbered rows, and strings.
 
 mod chooser;
 mod text;

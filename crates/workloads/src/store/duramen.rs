@@ -148,8 +148,7 @@ impl Transaction for DuramenTransaction {
     }
 }
 
-/// An acknowledgement that is still to come, if there is anything to come. Duramen is the only
-/// engine here that has such.
+/// A pending acknowledgement, or none. Only Duramen has pending acknowledgements.
 #[derive(Debug, Default)]
 #[must_use = "the transaction is acknowledged when this says so"]
 pub struct Pending(Option<Commit>);

@@ -128,7 +128,7 @@ fn check_kinds<T: Transaction>(
     };
     for_each(txn, table, |key, row| {
         count += 1;
-        // A key that is none counts for nobody and so for the wrong subscriber.
+        // An invalid key counts for no subscriber, and so as one of a wrong subscriber.
         let (s_id, kind) = decode_kind_key(key).unwrap_or((u32::MAX, 0));
         if s_id != owner {
             check(owner, &mut rows);

@@ -97,7 +97,7 @@ impl Forwardings {
         self.added.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// `None` when nobody counted.
+    /// `None` when they were not counted.
     fn expected(&self) -> Option<i64> {
         assert_eq!(self.open_sessions.load(Ordering::Relaxed), 0, "nothing is audited while sessions are open");
         let counted = *self.counted.lock();

@@ -155,8 +155,7 @@ impl<S: Store> Session for TpcbSession<S> {
         }
         let pending = txn.commit_for(acknowledge)?;
         self.sequence = key.sequence;
-        // The transaction's answer to its terminal: nobody looks at it here, but it must have been
-        // computed.
+        // The transaction's answer to its terminal. It is not used here, but it must be computed.
         std::hint::black_box(balance);
         Ok(Executed { done: Done::committed(0), pending })
     }

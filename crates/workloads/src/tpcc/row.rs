@@ -113,7 +113,7 @@ layout! {
         pub c_id: u16,
         /// When it was entered.
         pub entry_d: u64,
-        /// Who delivered it.
+        /// The carrier that delivered it.
         pub carrier_id: u8,
         /// Number of order lines.
         pub ol_cnt: u8,

@@ -1,4 +1,4 @@
-//! A14: pages that wander from socket to socket.
+//! A14: pages that move from socket to socket.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ const SETUPS: [Setup; 3] = [
     Setup { name: "four logs at random", logs: (4, Partition::RoundRobin), ..CENTRAL },
 ];
 
-/// With what the paper's costs were, socket-bound and random, on both machines.
+/// With the costs in the paper, socket-bound and random, on both machines.
 const WORKLOADS: [(&str, [[&str; 2]; 2]); 2] = [
     ("tatp", [["-0.02", "0.04"], ["0.16", "0.18"]]),
     ("tatp:get-subscriber", [["0.07", "no figure"], ["0.01", "no figure"]]),
@@ -61,7 +61,7 @@ impl Experiment for Distributed {
                 let bench = Bench { machine, workload, scale: 1, rows_per_unit, in_flight: 16, time };
                 let (threads, paper) = match machine {
                     FOUR_SOCKETS => (&[1, 4, 16, 32, 64, 256][..], paper[0]),
-                    // The paper's had no second thread on a core.
+                    // The paper's machine had no second thread on a core.
                     _ => (context.pick(&[1, 6, 12, 24][..], &[24], &[8]), paper[1]),
                 };
                 sweeps.push((Sweep { bench, threads }, paper));

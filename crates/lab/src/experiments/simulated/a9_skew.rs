@@ -13,8 +13,8 @@ use duramen_wal::measure::BufferLoad;
 /// Robustness to skewed record sizes.
 pub(crate) struct Skew;
 
-/// The design of the paper, where an early release waits for its turn; the one that is called CD
-/// alone leaves a note then.
+/// The design of the paper, in which an early release waits for its turn; the design called CD
+/// alone leaves an early-release entry.
 const PAPER: &str = "CD, each waits for its turn";
 
 /// Small records between two large ones, of each thread.

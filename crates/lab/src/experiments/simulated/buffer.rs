@@ -20,9 +20,9 @@ pub(super) const DESIGNS: [(InsertDesign, &str); 6] = [
     (InsertDesign::Reserved, "reserved"),
 ];
 
-/// Records of the average size of the paper's workloads, for 4 ms: figures of 1 ms hung on the seed
-/// of the threads' random numbers, 32 threads of A12 by 20 %, and still had much of the start in
-/// them.
+/// Records of the average size of the paper's workloads, for 4 ms. Figures of 1 ms depended on the
+/// seed of the threads' random numbers (32 threads of A12 by 20 %), and the start was a large part
+/// of them.
 pub(super) fn load(threads: usize) -> BufferLoad {
     BufferLoad {
         threads,

@@ -76,7 +76,7 @@ impl Setup {
 
 const FLASH: Duration = Duration::from_micros(100);
 
-/// Early lock release and flush pipelining with different log buffers and a fast flash drive: the
+/// Early lock release and flush pipelining on a fast flash drive, with three log buffers: the
 /// mutex, the paper's, and the newest.
 pub(super) const BUFFERS: [Setup; 3] = [
     Setup::on_files("mutex", CommitMode::Pipelined, InsertDesign::Mutex, FLASH),
@@ -84,7 +84,7 @@ pub(super) const BUFFERS: [Setup; 3] = [
     Setup::on_files("reserved", CommitMode::Pipelined, InsertDesign::Reserved, FLASH),
 ];
 
-/// Where the processors' time went, in shares of what the threads' contexts had; what is left is
+/// How the processors spent their time, as shares of the time of the threads' contexts; the rest is
 /// idle.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(crate) struct Shares {
@@ -92,7 +92,7 @@ pub(crate) struct Shares {
     pub(crate) log_contention: f64,
     /// Asleep until a lock is granted.
     pub(crate) lock_waits: f64,
-    /// Getting on with log records.
+    /// Working on log records.
     pub(crate) log_work: f64,
     /// Waiting for other threads anywhere else.
     pub(crate) other_contention: f64,

@@ -24,7 +24,7 @@ pub(crate) struct Breakdowns;
 pub(crate) struct FullMixes;
 /// Volatile caches.
 pub(crate) struct PassiveGroupCommit;
-/// Who holds passive group commit up.
+/// Which threads delay passive group commit.
 pub(crate) struct Stragglers;
 /// Requests that leave the cores.
 pub(crate) struct OffCore;

@@ -240,7 +240,7 @@ impl<T> DistrictAudit<'_, T> {
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let start = key::district(self.w, self.d);
-        // A district that does not exist shows with its neighbour.
+        // A row of a district that does not exist is found in the check of its neighbour.
         let first = if self.d == 1 { &start[..4] } else { &start[..] };
         let next = if self.d == DISTRICTS {
             key::warehouse(self.w + 1).to_vec()
