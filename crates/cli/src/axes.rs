@@ -98,12 +98,12 @@ pub(crate) fn logs(number: &str) -> Result<u16, String> {
     }
 }
 
-/// A time in seconds, or nothing.
+/// Parses a time in seconds, or nothing.
 pub(crate) fn warmup(number: &str) -> Result<f64, String> {
     if number.parse() == Ok(0.0) { Ok(0.0) } else { seconds(number) }
 }
 
-/// A time in seconds, more than nothing and at most a year.
+/// Parses a time in seconds, more than nothing and at most a year.
 pub(crate) fn seconds(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 366.0 * 86_400.0 => Ok(seconds),
@@ -121,7 +121,7 @@ pub(crate) fn rate(number: &str) -> Result<f64, String> {
     }
 }
 
-/// An exponent of a Zipfian distribution.
+/// Parses an exponent of a Zipfian distribution.
 pub(crate) fn skew(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(theta) if (0.0..=10.0).contains(&theta) => Ok(theta),

@@ -21,7 +21,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut dyn Write) -> Result<()> {
     Ok(db.close()?)
 }
 
-/// What a backup holds, in one line.
+/// Returns what a backup holds, in one line.
 pub(crate) fn describe(report: &BackupReport) -> String {
     format!(
         "backup to {}, complete at {}: {} pages ({} read again), {} of log, in {:.2} s",

@@ -82,7 +82,8 @@ pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
     Ok(db)
 }
 
-/// The files of a closed database, for reading; no other process can open it while the guard lives.
+/// Returns the files of a closed database, for reading; no other process can open it while the
+/// guard lives.
 pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
     require_database(dir)?;
     let disk = ReadOnlyDisk::open(dir)?;
@@ -119,7 +120,8 @@ fn require_database(dir: &Path) -> Result<()> {
     Err(Failure::Run(format!("{} cannot be opened: {problem}; `duramen bench` makes databases", dir.display())))
 }
 
-/// What recovery did when `db` was opened, in one line; `None` when there was nothing to do.
+/// Returns what recovery did when `db` was opened, in one line; `None` when there was nothing to
+/// do.
 pub(crate) fn recovery(db: &Db) -> Option<String> {
     let report = db.metrics().recovery;
     if !report.was_needed() {

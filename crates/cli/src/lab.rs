@@ -70,7 +70,7 @@ fn elsewhere(
     crate::machine_build::run(&args, Narrator::new(false))
 }
 
-/// The experiments called `ids`, in the order of the claims, each once.
+/// Returns the experiments called `ids`, in the order of the claims, each once.
 fn chosen(ids: &[String]) -> Result<Vec<&'static dyn Experiment>> {
     for id in ids {
         if !id.eq_ignore_ascii_case("all") && duramen_lab::find(id).is_none() {

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &[&str], narrator: Narrator) -> Result<()> {
     Err(Failure::Run("the experiments on the simulated machine failed; the reason is above".to_owned()))
 }
 
-/// What the other build measures for `lab calibrate`.
+/// Returns what the other build measures for `lab calibrate`.
 pub(crate) fn calibrated(narrator: Narrator) -> Result<Vec<Calibrated>> {
     let binary = binary(narrator)?;
     narrator.say("measuring on the simulated machine");

@@ -43,7 +43,7 @@ impl Narrator {
         }
     }
 
-    /// A bar from 0 to `length` with a message behind it.
+    /// Returns a bar from 0 to `length` with a message behind it.
     pub(crate) fn bar(self, title: &'static str, length: u64) -> Bar {
         let bar = (self.0 == Mode::Terminal).then(|| {
             let style = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}").expect("the template is well formed");

@@ -75,12 +75,12 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// An empty one with one log.
+    /// Returns an empty one with one log.
     pub(crate) fn new(pool_bytes: usize) -> Result<Self> {
         Self::with_logs(pool_bytes, (1, Partition::default()))
     }
 
-    /// An empty one with so many logs.
+    /// Returns an empty one with so many logs.
     pub(crate) fn with_logs(pool_bytes: usize, logs: (u16, Partition)) -> Result<Self> {
         let (directory, file_system) = place(&std::fs::read_to_string("/proc/self/mounts").unwrap_or_default());
         let failed = |error: std::io::Error| Error::ResultFile {
@@ -98,7 +98,7 @@ impl Bed {
         Self { checkpoint_bytes: 8 << 30, ..self }
     }
 
-    /// Where the files are, for the report.
+    /// Returns where the files are, for the report.
     pub(crate) fn setting(&self) -> String {
         format!(
             "Database and log are files on {}. Every commit waits for a durable write of the log, unless the \
@@ -127,7 +127,7 @@ impl Bed {
         Ok(Rig { db, disk, commit: system.commit })
     }
 
-    /// The directory of the database.
+    /// Returns the directory of the database.
     pub(crate) fn path(&self) -> &Path {
         self.home.path()
     }
@@ -186,7 +186,7 @@ impl Rig {
         })
     }
 
-    /// The database.
+    /// Returns the database.
     pub(crate) fn db(&self) -> &Db {
         &self.db
     }
@@ -209,8 +209,8 @@ pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
     }
 }
 
-/// A directory for databases, and its kind of file system in words, according to the system's table
-/// of `mounts`.
+/// Returns a directory for databases, and its kind of file system in words, according to the
+/// system's table of `mounts`.
 fn place(mounts: &str) -> (PathBuf, String) {
     const MEMORY: &str = "/dev/shm";
     let is_memory = mounts.lines().any(|line| {
@@ -228,12 +228,13 @@ fn place(mounts: &str) -> (PathBuf, String) {
     }
 }
 
-/// The size in the options of a memory file system, `rw,size=65536k`; nothing when they have none.
+/// Returns the size in the options of a memory file system, `rw,size=65536k`; nothing when they
+/// have none.
 fn size_kib(options: &str) -> Option<u64> {
     options.split(',').find_map(|option| option.strip_prefix("size=")?.strip_suffix('k')?.parse().ok())
 }
 
-/// The median; not a number when there are none.
+/// Returns the median; not a number when there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

@@ -57,7 +57,7 @@ enum Operation {
     Workload(&'static str, u64),
 }
 
-/// A line goes back and forth `times` times.
+/// Sends a line back and forth `times` times.
 fn hand_over(times: u64) -> Duration {
     let line = Arc::new(AtomicU64::new(0));
     let other = Arc::clone(&line);

@@ -25,7 +25,7 @@ Every verdict is computed from the measured figures.
 
 ";
 
-/// A page about `outcomes`.
+/// Returns a page about `outcomes`.
 pub fn document(outcomes: &[Outcome]) -> String {
     let mut text = HEAD.to_owned();
     text.push_str(&table(outcomes));
@@ -35,7 +35,7 @@ pub fn document(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// A table of all experiments; those without an outcome have not been run.
+/// Returns a table of all experiments; those without an outcome have not been run.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut text = "| claim | paper | what it found | ours | verdict |\n|---|---|---|---|---|\n".to_owned();
     for experiment in EXPERIMENTS {

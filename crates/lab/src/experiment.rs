@@ -31,7 +31,7 @@ pub struct About {
 
 /// An experiment of a paper.
 pub trait Experiment: Sync {
-    /// What it repeats.
+    /// Returns what it repeats.
     fn about(&self) -> About;
 
     /// Why some of the paper's findings do not hold here, where the reason is known; printed when
@@ -99,7 +99,7 @@ impl Context<'_> {
         self.effort
     }
 
-    /// The one of three values that fits the effort.
+    /// Returns the one of three values that fits the effort.
     pub(crate) fn pick<T>(&self, full: T, quick: T, tiny: T) -> T {
         match self.effort {
             Effort::Full => full,

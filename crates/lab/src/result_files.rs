@@ -63,7 +63,8 @@ pub fn save_plots(directory: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>> {
     outcome.figures.iter().map(save).collect()
 }
 
-/// The results in `directory`, in the order of the experiments. What was never run is not there.
+/// Returns the results in `directory`, in the order of the experiments. What was never run is not
+/// there.
 ///
 /// # Errors
 /// [`Error::ResultFile`] for a result that is there and cannot be read.

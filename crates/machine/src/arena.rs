@@ -59,7 +59,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// An empty heap.
+    /// Returns an empty heap.
     pub(crate) fn new() -> Box<Self> {
         let space = space();
         let index = loop {
@@ -75,12 +75,12 @@ impl Heap {
         Box::new(Self { index, base, next: base, free: [0; 48] })
     }
 
-    /// Where it begins.
+    /// Returns where it begins.
     pub(crate) fn base(&self) -> usize {
         self.base
     }
 
-    /// Bytes of address space taken so far.
+    /// Returns the number of bytes of address space taken so far.
     pub(crate) fn used(&self) -> usize {
         self.next - self.base
     }

@@ -24,7 +24,7 @@ pub(crate) struct Fiber {
 }
 
 impl Fiber {
-    /// A fiber that will run `body`, which is called with the fiber's own suspension point.
+    /// Returns a fiber that will run `body`, which is called with the fiber's own suspension point.
     pub(crate) fn new(body: impl FnOnce(*const Yielder<(), ()>) + 'static) -> std::io::Result<Self> {
         let stack = match STACKS.with_borrow_mut(Vec::pop) {
             Some(stack) => stack,

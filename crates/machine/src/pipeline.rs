@@ -27,7 +27,7 @@ impl Pipelines {
         }
     }
 
-    /// Charges the context so many instructions. Returns when they are done.
+    /// Charges the context so many instructions. Returns the time when they are done.
     pub(crate) fn compute(&mut self, context: usize, instructions: u64, now: Time) -> Time {
         self.busy_until[context] = Time::ZERO;
         let first = context - context % self.contexts_per_pipeline;

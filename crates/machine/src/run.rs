@@ -19,7 +19,7 @@ use crate::{Description, Schedule, Time, Tracing};
 pub struct Plan {
     /// The computer.
     pub description: Description,
-    /// Which thread goes on.
+    /// Which thread runs next.
     pub schedule: Schedule,
     /// Virtual time at which the run is stopped.
     pub limit: Time,
@@ -34,7 +34,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A run for figures on this computer.
+    /// Returns a run for figures on this computer.
     pub fn new(description: Description) -> Self {
         Self {
             description,
@@ -88,7 +88,7 @@ pub enum Outcome<T> {
 }
 
 impl<T> Report<T> {
-    /// Bytes of address space that the run's heap has taken.
+    /// Returns the number of bytes of address space that the run's heap has taken.
     pub fn heap_bytes(&self) -> u64 {
         self.heap.used() as u64
     }
@@ -99,7 +99,7 @@ thread_local! {
     static WORLD: Cell<Option<NonNull<World>>> = const { Cell::new(None) };
 }
 
-/// Whether the caller is a simulated thread.
+/// Returns whether the caller is a simulated thread.
 #[inline]
 pub fn is_simulated() -> bool {
     WORLD.get().is_some()
@@ -137,7 +137,7 @@ pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     }
 }
 
-/// What a simulated thread has panicked with, in a form that may outlive its run.
+/// Returns what a simulated thread has panicked with, in a form that may outlive its run.
 fn outlive(panic: Box<dyn Any + Send>, heap: Box<Heap>) -> Box<dyn Any + Send> {
     if let Some(text) = panic.downcast_ref::<&'static str>() {
         return Box::new(*text);

@@ -49,14 +49,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// `thread` runs on at `time`, unless its wait number `wait` is over by then. Equal times:
-    /// first in, first out.
+    /// Lets `thread` continue at `time`, unless its wait number `wait` has ended before. Equal
+    /// times: first in, first out.
     pub(crate) fn push(&mut self, time: Time, thread: ThreadId, wait: u64) {
         self.pushed += 1;
         self.heap.push(Reverse((time, self.pushed, thread, wait)));
     }
 
-    /// Time of the first entry.
+    /// Returns the time of the first entry.
     pub(crate) fn first(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(entry)| entry.0)
     }

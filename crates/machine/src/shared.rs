@@ -52,7 +52,7 @@ pub fn pause(pauses: u32) {
     });
 }
 
-/// Virtual time since the start of the run, if the caller is in one.
+/// Returns the virtual time since the start of the run, if the caller is in one.
 pub fn now() -> Option<Time> {
     is_simulated().then(|| world(|world| world.current().now))
 }

@@ -40,18 +40,18 @@ pub fn join(thread: ThreadId) -> Option<Box<dyn Any + Send>> {
     world(|world| world.thread_mut(thread).panic.take())
 }
 
-/// Whether a thread has ended.
+/// Returns whether a thread has ended.
 pub fn has_ended(thread: ThreadId) -> bool {
     world_then_wait(World::turn);
     world(|world| world.thread_mut(thread).state == State::Ended)
 }
 
-/// The calling thread.
+/// Returns the calling thread.
 pub fn current() -> ThreadId {
     world(|world| world.current_id())
 }
 
-/// Name of the calling thread.
+/// Returns the name of the calling thread.
 pub fn current_name() -> String {
     world(|world| world.current().name.clone())
 }
@@ -76,12 +76,12 @@ pub fn system_call(time: Time) {
     world(|world| world.spend(time));
 }
 
-/// The context that the caller runs on.
+/// Returns the context that the caller runs on.
 pub fn context() -> usize {
     world(|world| world.current().context)
 }
 
-/// The memory node (socket) of the context that the caller runs on.
+/// Returns the memory node (socket) of the context that the caller runs on.
 pub fn node() -> usize {
     world(|world| {
         let context = world.current().context;
@@ -89,17 +89,17 @@ pub fn node() -> usize {
     })
 }
 
-/// Memory nodes of the computer.
+/// Returns the number of memory nodes of the computer.
 pub fn nodes() -> usize {
     world(|world| world.description.nodes())
 }
 
-/// Contexts of the computer.
+/// Returns the number of contexts of the computer.
 pub fn contexts() -> usize {
     world(|world| world.description.contexts())
 }
 
-/// The next of the caller's own random numbers.
+/// Returns the next of the caller's own random numbers.
 pub fn random() -> u64 {
     world(|world| {
         let state = &mut world.current().chance;
@@ -110,7 +110,7 @@ pub fn random() -> u64 {
     })
 }
 
-/// Time that the caller has had a context for.
+/// Returns the time that the caller has had a context for.
 pub fn processor_time() -> Time {
     world(|world| world.current().on_processor)
 }
@@ -132,7 +132,7 @@ pub struct Usage {
     pub off_core: u64,
 }
 
-/// What all threads have used so far.
+/// Returns what all threads have used so far.
 pub fn usage() -> Usage {
     world(|world| {
         let off_core = world.off_core_requests();

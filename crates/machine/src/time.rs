@@ -39,7 +39,7 @@ impl Time {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// So many times this length.
+    /// Returns so many times this length.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))

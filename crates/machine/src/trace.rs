@@ -24,7 +24,7 @@ pub struct Tracing {
     pub operations: bool,
 }
 
-/// Notes what the calling thread does, if the run is traced. `what` may only look at plain data of
+/// Records what the calling thread does, if the run is traced. `what` may only read plain data of
 /// the caller's own: no operation on shared memory, nothing that waits.
 #[inline]
 pub fn note(what: impl FnOnce() -> String) {
@@ -92,7 +92,7 @@ impl Recorder {
         self.push(format!("{} {name:<20} {what}", stamp(now)));
     }
 
-    /// The lines, the first of which may say how many came before.
+    /// Returns the lines, the first of which may say how many came before.
     pub(crate) fn finish(self) -> Vec<String> {
         let left_out = (self.left_out > 0).then(|| format!("({} earlier lines are left out)", self.left_out));
         left_out.into_iter().chain(self.lines).collect()

@@ -116,7 +116,7 @@ pub(crate) struct World {
     pub(crate) operations: u64,
     pub(crate) digest: u64,
     seed: u64,
-    /// Why a thread could not go on.
+    /// Why a thread could not continue.
     pub(crate) abortion: String,
     pub(crate) probes: Vec<u64>,
     pub(crate) trace: Option<Box<Recorder>>,
@@ -188,7 +188,7 @@ impl World {
         &mut self.threads[thread.index()]
     }
 
-    /// Virtual time of the latest turn.
+    /// Returns the virtual time of the latest turn.
     pub(crate) fn time(&self) -> Time {
         self.threads.iter().map(|thread| thread.now).fold(self.clock, Time::max)
     }
@@ -239,7 +239,7 @@ impl World {
         self.leave_context(thread);
     }
 
-    /// The thread, which is not running, goes on at `at` or when it gets a context.
+    /// Lets the thread, which is not running, continue at `at` or when it gets a context.
     fn make_ready(&mut self, thread: ThreadId, at: Time) {
         if !self.by_time() {
             self.thread_mut(thread).state = State::Ready;
@@ -277,7 +277,7 @@ impl World {
         self.queue.push(now, thread, wait);
     }
 
-    /// The thread no longer needs its context, which goes to the next one.
+    /// Gives the context of the thread to the next one.
     fn leave_context(&mut self, thread: ThreadId) {
         if !self.by_time() {
             return;
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// Whether others wait for the running thread's context and its time slice is over.
+    /// Returns whether others wait for the running thread's context and its time slice is over.
     fn slice_is_over(&mut self) -> bool {
         let (context, now) = (self.current().context, self.current().now);
         let context = &self.contexts[context];
@@ -732,7 +732,7 @@ impl World {
         self.trace(thread, |_| format!("reaches {name}"));
     }
 
-    /// What each thread does, for people.
+    /// Returns what each thread does, for people.
     pub(crate) fn waits(&self) -> String {
         let mut text = String::new();
         for (id, thread) in self.threads.iter().enumerate() {

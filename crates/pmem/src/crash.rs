@@ -30,7 +30,7 @@ use crate::image::{Dice, Images, Survivors};
 
 /// Power that several simulated devices have in common.
 pub trait Power: Send + Sync {
-    /// Whether it is on.
+    /// Returns whether it is on.
     fn is_on(&self) -> bool;
     /// Turns it off.
     fn cut(&self);
@@ -89,7 +89,7 @@ impl SimMemory {
         Self::with_power(len, domain, None)
     }
 
-    /// The same, with power that it shares with others.
+    /// Returns the same, with power that it shares with others.
     pub fn with_power(len: u64, domain: Domain, power: Option<Arc<dyn Power>>) -> Self {
         assert!(len.is_multiple_of(8), "memory is whole words");
         let sure = vec![0; usize::try_from(len / 8).expect("simulated memory fits into memory")];
@@ -100,17 +100,17 @@ impl SimMemory {
         Self { shared: Arc::new(Shared { domain, power, state: Mutex::new(state) }) }
     }
 
-    /// Whether these are handles of the same memory.
+    /// Returns whether these are handles of the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The platform's domain.
+    /// Returns the platform's domain.
     pub fn domain(&self) -> Domain {
         self.shared.domain
     }
 
-    /// Bytes of it.
+    /// Returns the number of bytes of it.
     #[allow(clippy::len_without_is_empty, reason = "as with regions")]
     pub fn len(&self) -> u64 {
         self.shared.state.lock().sure.len() as u64 * 8
@@ -136,7 +136,7 @@ impl SimMemory {
         }
     }
 
-    /// Whether the power is off: what a program acknowledges from then on does not count.
+    /// Returns whether the power is off: what a program acknowledges from then on does not count.
     pub fn is_off(&self) -> bool {
         self.shared.state.lock().is_off || self.shared.power.as_ref().is_some_and(|power| !power.is_on())
     }
@@ -230,7 +230,7 @@ impl State {
         }
     }
 
-    /// What programs read.
+    /// Returns what programs read.
     fn visible(&self, word: usize) -> u64 {
         let written = self.unsure.get(&word).and_then(|versions| versions.last());
         written.map_or(self.sure[word], |version| version.value)

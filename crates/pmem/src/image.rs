@@ -34,7 +34,7 @@ impl Images {
         Self { memory, next: 0, count: ways.min(most), seed: (ways > most).then_some(seed) }
     }
 
-    /// Whether these are all that there are.
+    /// Returns whether these are all that there are.
     pub fn are_all(&self) -> bool {
         self.seed.is_none()
     }
@@ -89,7 +89,7 @@ impl Dice {
         Style { unit, lost_percent, salt: self.0.bits() }
     }
 
-    /// How many of a word's versions have come to the memory.
+    /// Returns how many of a word's versions have come to the memory.
     pub(crate) fn survivor(&mut self, style: &Style, word: usize, versions: &[Version]) -> usize {
         let is_lost = |what: u64| SplitMix64::mix(what ^ style.salt) % 100 < style.lost_percent;
         match style.unit {

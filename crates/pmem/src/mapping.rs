@@ -116,24 +116,24 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Bytes of memory.
+    /// Returns the number of bytes of memory.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that can be addressed: with a ring, more.
+    /// Returns the number of bytes that can be addressed: with a ring, more.
     pub(crate) fn reach(&self) -> usize {
         self.len + (self.len - self.ring_from)
     }
 
-    /// The address of offset `at`, which is within reach.
+    /// Returns the address of offset `at`, which is within reach.
     #[inline(always)]
     pub(crate) fn at(&self, at: usize) -> *mut u8 {
         debug_assert!(at <= self.reach(), "{at} is within the mapping");
         self.base.as_ptr().wrapping_add(at)
     }
 
-    /// The offset in the memory itself of one in the mapping.
+    /// Returns the offset in the memory itself of one in the mapping.
     #[inline]
     pub(crate) fn canonical(&self, at: usize) -> usize {
         if at < self.len { at } else { at - (self.len - self.ring_from) }
@@ -173,7 +173,7 @@ fn check_kind(path: &Path, location: &str) -> Result<()> {
     Err(PmemError::System { operation: "map", location: location.to_owned(), reason })
 }
 
-/// Whether the system says that the character device is persistent memory.
+/// Returns whether the system says that the character device is persistent memory.
 fn is_dax(device: libc::dev_t) -> bool {
     let link = format!("/sys/dev/char/{}:{}/subsystem", libc::major(device), libc::minor(device));
     Path::new(&link).canonicalize().is_ok_and(|subsystem| subsystem.ends_with("dax"))
@@ -239,7 +239,7 @@ fn sync_name(path: &Path, location: &str) -> Result<()> {
     synced.map_err(|error| system("sync the directory of", location, &error))
 }
 
-/// Whether a page of the file can be mapped with these flags.
+/// Returns whether a page of the file can be mapped with these flags.
 fn can_map(file: &OwnedFd, flags: libc::c_int) -> bool {
     const PAGE: usize = 4096;
     // SAFETY: a new mapping where the system likes; the result is checked.
@@ -261,7 +261,7 @@ fn is_on_tmpfs(path: &Path) -> bool {
     known && i128::from(about.f_type) == i128::from(libc::TMPFS_MAGIC)
 }
 
-/// What is known of memory of this process.
+/// Returns what is known of memory of this process.
 pub(crate) fn anonymous_finding() -> Finding {
     Finding::new(Guarantee::Nothing, "it is memory of this process")
 }

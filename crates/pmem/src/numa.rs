@@ -74,7 +74,7 @@ fn simulate(mapping: &Mapping, placement: Placement, nodes: usize) {
     }
 }
 
-/// Memory nodes of the machine, at most 64.
+/// Returns the number of memory nodes of the machine, at most 64.
 pub(crate) fn nodes() -> usize {
     cpu::nodes().clamp(1, 64)
 }

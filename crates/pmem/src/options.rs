@@ -69,7 +69,8 @@ pub struct RegionOptions {
 }
 
 impl RegionOptions {
-    /// A region of `len` bytes that survives power cuts, for a program that flushes what it stores.
+    /// Returns a region of `len` bytes that survives power cuts, for a program that flushes what it
+    /// stores.
     pub fn new(len: u64) -> Self {
         Self {
             len,

@@ -78,23 +78,23 @@ impl Region {
 
     // ----- what it is -----
 
-    /// Bytes of it.
+    /// Returns the number of bytes of it.
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> u64 {
         self.mapping.len() as u64
     }
 
-    /// The domain that [`Region::persist`] works for.
+    /// Returns the domain that [`Region::persist`] works for.
     pub fn domain(&self) -> Domain {
         self.domain
     }
 
-    /// What the platform guarantees, detected or stated.
+    /// Returns what the platform guarantees, detected or stated.
     pub fn guarantee(&self) -> Guarantee {
         self.guarantee
     }
 
-    /// What the region's data survives, if it is not a power cut: for a warning to people.
+    /// Returns what the region's data survives, if it is not a power cut: for a warning to people.
     pub fn shortfall(&self) -> Option<String> {
         let survived = self.guarantee.survives(self.domain);
         (survived < Survive::PowerCut).then(|| {
@@ -107,12 +107,12 @@ impl Region {
         &self.placed
     }
 
-    /// Where it is: a path, or what kind of memory.
+    /// Returns where it is: a path, or what kind of memory.
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// The instruction that flushes lines here.
+    /// Returns the instruction that flushes lines here.
     pub fn flush_instruction(&self) -> &'static str {
         self.flush.name()
     }

@@ -37,7 +37,7 @@ impl Timing {
     pub const NONE: Self =
         Self { write: Duration::ZERO, barrier: Duration::ZERO, bandwidth: None, read: Duration::ZERO };
 
-    /// Whether nothing is delayed.
+    /// Returns whether nothing is delayed.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }

@@ -27,7 +27,7 @@ pub struct Circumstances {
 }
 
 impl Circumstances {
-    /// Random ones; half of the time none.
+    /// Returns random circumstances; half of the time none.
     pub fn of(rng: &mut Rng) -> Self {
         let micros = |micros: u64| Duration::from_micros(micros);
         let pace = rng.percent(30).then(|| Pace {
@@ -40,12 +40,12 @@ impl Circumstances {
         Self { pace, changes, log }
     }
 
-    /// An empty disk.
+    /// Returns an empty disk.
     pub fn disk(&self, seed: u64) -> SimDisk {
         self.pace.map_or_else(|| SimDisk::new(seed), |pace| SimDisk::with_pace(seed, pace))
     }
 
-    /// What a database is opened with next, where `options` are the usual ones.
+    /// Returns what a database is opened with next, where `options` are the usual ones.
     pub fn options(&self, options: &Options, rng: &mut Rng) -> Options {
         // The options have a generator of their own, so the other random choices do not depend on
         // them.

@@ -52,7 +52,7 @@ pub struct Client {
     gave_up: bool,
 }
 
-/// The beginning of a text that may be long.
+/// Returns the beginning of a text that may be long.
 fn shortened(text: String) -> String {
     const LONGEST: usize = 100;
     match text.char_indices().nth(LONGEST) {
@@ -80,7 +80,7 @@ impl Client {
         Ok(Self::with(db, disk, options, contents))
     }
 
-    /// A client of a database that is open already.
+    /// Returns a client of a database that is open already.
     pub fn with(db: Db, disk: &SimDisk, options: &Options, contents: Model) -> Self {
         Self {
             open: BTreeMap::new(),
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// The database, unless a failed reopening left none.
+    /// Returns the database, unless a failed reopening left none.
     pub fn db(&self) -> Option<&Db> {
         self.db.as_ref()
     }
@@ -130,7 +130,7 @@ impl Client {
                     }
                 }
                 Ok(found) => return Err(Stop::Wrong(format!("{step}: expected {outcome}, got {found}"))),
-                // Without a database nothing goes on.
+                // Without a database the script cannot continue.
                 Err(error) => match self.db.as_ref().map_or(OnError::Stop, |_| on_error(&error)) {
                     OnError::Stop => {
                         return Err(Stop::Error { step: step.to_string(), error: Box::new(error), in_flight });
@@ -146,9 +146,9 @@ impl Client {
         matches!(self.options.log_device, LogDevice::Nvm(_)) && self.disk.crashed_in().is_some()
     }
 
-    /// Whether a step of several interleaved transactions was to change a record of a transaction
-    /// that has been given up. The step would not find the record and would lock its gap, and the
-    /// only thread would wait for itself.
+    /// Returns whether a step of several interleaved transactions was to change a record of a
+    /// transaction that has been given up. The step would not find the record and would lock its
+    /// gap, and the only thread would wait for itself.
     fn lost_its_record(&self, step: &Step, outcome: &Outcome) -> bool {
         let missing = matches!(outcome, Outcome::Existed(false) | Outcome::KeyNotFound);
         self.gave_up && missing && matches!(step, Step::Act(..)) && self.open.len() > 1

@@ -89,7 +89,7 @@ impl FromStr for Damage {
 }
 
 impl Specimen {
-    /// A database made by a few workloads, closed or left as by a power cut.
+    /// Returns a database made by a few workloads, closed or left as by a power cut.
     ///
     /// # Errors
     /// Making it failed.
@@ -133,7 +133,7 @@ impl Specimen {
         names.map(|name| (name.clone(), length(&name))).collect()
     }
 
-    /// Every damage to whole files.
+    /// Returns every damage to whole files.
     pub fn file_damages(&self) -> Vec<Damage> {
         let mut damages = Vec::new();
         if !self.was_closed {
@@ -148,8 +148,8 @@ impl Specimen {
         damages
     }
 
-    /// A random bit; of a random file, so that small files get their share, and mostly of a byte
-    /// that is used.
+    /// Returns a random bit; of a random file, so that small files get their share, and mostly of a
+    /// byte that is used.
     pub fn random_flip(&self, rng: &mut Rng) -> Option<Damage> {
         let files: Vec<_> = self.files().into_iter().filter(|(_, len)| *len > 0).collect();
         if files.is_empty() {
@@ -165,7 +165,7 @@ impl Specimen {
         Some(Damage::Flip { file, byte: byte as u64, bit: rng.within(0..8) as u8 })
     }
 
-    /// Does the damage to a copy and looks at the result.
+    /// Damages a copy and checks the result.
     ///
     /// # Errors
     /// A wrong answer, a panic, a hang, or an error that does not say that something is damaged.

@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A source of scripts with the options that make them interesting.
 pub trait CrashWorkload: Send + Sync {
-    /// What commands call it.
+    /// Returns what commands call it.
     fn name(&self) -> &'static str;
 
     /// Options for a run; they may vary with the seed.
@@ -33,12 +33,12 @@ pub trait CrashWorkload: Send + Sync {
         self.options(seed)
     }
 
-    /// An empty disk for a run.
+    /// Returns an empty disk for a run.
     fn disk(&self, seed: u64) -> SimDisk {
         SimDisk::new(seed)
     }
 
-    /// A script for a database that holds `start`: the same for the same seed and start.
+    /// Returns a script for a database that holds `start`: the same for the same seed and start.
     fn script(&self, seed: u64, start: &Model) -> Vec<Step>;
 }
 
@@ -107,8 +107,8 @@ impl FromStr for Image {
     }
 }
 
-/// The images to check when `unsynced` changes may survive or not: all combinations of a few
-/// changes, the extremes of many, and some random ones, which may tear writes.
+/// Returns the images to check when `unsynced` changes may survive or not: all combinations of a
+/// few changes, the extremes of many, and some random ones, which may tear writes.
 pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
     let mut images = match unsynced {
         0 => return vec![Image(CrashChoice::Nothing)],
@@ -136,7 +136,7 @@ pub fn open_and_compare(disk: &SimDisk, options: &Options, candidates: &[Model])
     Ok((db, found))
 }
 
-/// The same, for a database that may need more than a disk.
+/// As [`open_and_compare`], for a database that may need more than a disk.
 fn open_in(world: &World, options: &Options, candidates: &[Model]) -> Result<(Db, Model), String> {
     open_and_compare(&world.disk, &world.options(options), candidates)
 }
@@ -207,7 +207,7 @@ pub struct Only {
     pub recovery: Option<(u64, Image)>,
 }
 
-/// A crash point: all its images, checked. Gives the number of databases compared.
+/// Checks all images of a crash point. Returns the number of databases compared.
 fn point(
     workload: &dyn CrashWorkload,
     seed: u64,
@@ -313,8 +313,8 @@ fn crash_recovery(
     Ok(checks)
 }
 
-/// Number of operations of a run without a crash. The background threads of the engine make it vary
-/// a little.
+/// Returns the number of operations of a run without a crash. The background threads of the engine
+/// make it vary a little.
 ///
 /// # Errors
 /// The run itself is wrong.

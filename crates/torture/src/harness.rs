@@ -119,7 +119,7 @@ pub(crate) fn install_hook() {
     });
 }
 
-/// The message of a panic caught on this thread, and where it was.
+/// Returns the message of a panic caught on this thread, and where it was.
 pub fn described(payload: &(dyn Any + Send)) -> String {
     let message = payload
         .downcast_ref::<String>()
@@ -187,19 +187,19 @@ impl Budget {
         Self { deadline: Instant::now() + time, most_failures: 1 }
     }
 
-    /// The same time, but until so many failures.
+    /// Returns the same time, but until so many failures.
     #[must_use]
     pub fn with_failures(self, most_failures: usize) -> Self {
         Self { most_failures, ..self }
     }
 
-    /// The same number of failures, but from now on until `time` has passed.
+    /// Returns the same number of failures, but from now on until `time` has passed.
     #[must_use]
     pub fn another(&self, time: Duration) -> Self {
         Self { deadline: Instant::now() + time, ..*self }
     }
 
-    /// Whether the suite should end.
+    /// Returns whether the suite should end.
     pub fn is_spent(&self, tally: &Tally) -> bool {
         Instant::now() >= self.deadline || tally.failures.len() >= self.most_failures
     }
@@ -215,7 +215,7 @@ pub enum Coverage {
 }
 
 impl Coverage {
-    /// The chosen ones of `0..count`: all in order, or a sample in random order.
+    /// Returns the chosen ones of `0..count`: all in order, or a sample in random order.
     pub fn choose(self, count: usize, rng: &mut duramen_test_support::Rng) -> Vec<usize> {
         match self {
             Self::Sample(wanted) if wanted < count => {

@@ -49,8 +49,8 @@ impl fmt::Display for Suite {
     }
 }
 
-/// Where the end of the log is kept in runs that can notice a bug: in each of these places it has
-/// to be noticed.
+/// Returns where the end of the log is kept in runs that can notice a bug: in each of these places
+/// it has to be noticed.
 pub fn places(bug: Bug) -> &'static [LogEnd] {
     const VOLATILE: LogEnd = LogEnd::Ring(Domain::VolatileCache);
     match bug {
@@ -62,7 +62,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
     }
 }
 
-/// The suites that are most likely to notice a bug with the end of the log at this place.
+/// Returns the suites that are most likely to notice a bug with the end of the log at this place.
 fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
     use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Misplaced, Programs};
     match bug {

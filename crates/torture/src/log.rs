@@ -44,7 +44,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The load of this seed.
+    /// Returns the load of this seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x10ad);
         Self {

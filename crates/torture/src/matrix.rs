@@ -22,9 +22,9 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// Every variant with the end of the log in files. For each kind of ring, the default design in
-    /// all of its variants, and of the other designs as many as it takes to have every layout in
-    /// every commit mode, and every design.
+    /// Returns every variant with the end of the log in files. For each kind of ring, the default
+    /// design in all of its variants, and of the other designs as many as it takes to have every
+    /// layout in every commit mode, and every design.
     pub fn all() -> Vec<Self> {
         let in_rings = variants_in_rings();
         let variants = |log| if log == LogEnd::Files { Variant::all() } else { in_rings.clone() };
@@ -85,7 +85,7 @@ fn variants_in_rings() -> Vec<Variant> {
     chosen
 }
 
-/// The layout and the commit mode.
+/// Returns the layout and the commit mode.
 fn layout(variant: &Variant) -> (u16, Partition, CommitMode) {
     (variant.logs, variant.partition, variant.commit)
 }

@@ -113,7 +113,7 @@ impl FromStr for Misplaced {
 }
 
 impl Album {
-    /// The album that `seed` stands for.
+    /// Returns the album that `seed` stands for.
     ///
     /// # Errors
     /// Making it failed.
@@ -211,7 +211,7 @@ impl Album {
         }
     }
 
-    /// Misplaces something in a copy and looks at the result; tells how far it was right.
+    /// Misplaces something in a copy and checks the result; returns how far it was right.
     ///
     /// # Errors
     /// A wrong answer, a panic, a hang, an error that does not say that something is damaged, or,
@@ -295,8 +295,8 @@ fn replace(disk: &SimDisk, name: &str, contents: Option<&[u8]>) -> duramen_io::R
     disk.sync_directory(directory)
 }
 
-/// The lives of a database: moments of it, how many of them are of earlier lives than the last, and
-/// what it holds in the end.
+/// Returns the lives of a database: moments of it, how many of them are of earlier lives than the
+/// last, and what it holds in the end.
 fn live(options: &Options, end: LogEnd, is_closed: bool, rng: &mut Rng) -> Result<(Vec<World>, usize, Model), String> {
     let mut world = World::new(SimDisk::new(rng.bits()), end, options);
     let (mut moments, mut earlier, mut contents) = (Vec::new(), 0, Model::default());

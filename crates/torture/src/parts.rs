@@ -37,7 +37,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Whether no point is left out.
+    /// Returns whether no point is left out.
     pub fn is_all(self) -> bool {
         matches!(self, Self::All | Self::Points)
     }
@@ -82,7 +82,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// A part that does this.
+    /// Returns a part that does this.
     pub fn new(name: impl Into<String>, run: impl Fn(&Situation, &Budget, Progress<'_>) -> Tally + 'static) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }

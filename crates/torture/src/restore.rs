@@ -128,7 +128,7 @@ impl History {
         open_and_compare(&target, &options, expected).map(|_| ())
     }
 
-    /// The backup, if there is one, with the archive and the log as they are now.
+    /// Returns the backup, if there is one, with the archive and the log as they are now.
     fn with_all(&self) -> Option<Restore> {
         let (backup, _, _) = self.backup.as_ref()?;
         let (archive, log) = (self.archive.clone(), self.world.disk.clone());

@@ -194,7 +194,7 @@ fn planted(long: &Long, sim: &Sim) -> bool {
     good && written.is_ok()
 }
 
-/// The beginning of the document that the table goes to.
+/// Returns the beginning of the document that the table goes to.
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
@@ -212,7 +212,7 @@ fn document(first: u64, most: u64) -> String {
     )
 }
 
-/// The part of a failure that says what was wrong, on one line.
+/// Returns the part of a failure that says what was wrong, on one line.
 fn summary(failure: &str) -> String {
     const LONGEST: usize = 90;
     let mut lines = failure.lines().map(str::trim);

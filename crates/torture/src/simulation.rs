@@ -98,7 +98,7 @@ impl Scenario {
 }
 
 impl Plan {
-    /// The plan of this seed.
+    /// Returns the plan of this seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x51_u64.rotate_left(40));
         let all = workloads::all();

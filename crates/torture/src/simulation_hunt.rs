@@ -44,7 +44,7 @@ impl Reached {
         }
     }
 
-    /// The number of runs.
+    /// Returns the number of runs.
     pub fn runs(&self) -> u64 {
         self.runs
     }

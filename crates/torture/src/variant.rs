@@ -27,8 +27,8 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Every pair of design and mode with one log, and, where that is possible, in two ways with
-    /// several.
+    /// Returns every pair of design and mode with one log, and, where that is possible, in two ways
+    /// with several.
     pub fn all() -> Vec<Self> {
         let designs = InsertDesign::ALL.into_iter();
         let pairs = designs.flat_map(|log_insert| MODES.map(|commit| (log_insert, commit)));
@@ -49,14 +49,14 @@ impl Variant {
         all
     }
 
-    /// The variant that `seed` stands for.
+    /// Returns the variant that `seed` stands for.
     pub fn of(seed: u64) -> Self {
         let all = Self::all();
         all[(seed % all.len() as u64) as usize]
     }
 
-    /// The seed that stands for this variant, among the seeds that share everything else with
-    /// `seed`.
+    /// Returns the seed that stands for this variant, among the seeds that share everything else
+    /// with `seed`.
     pub fn seed(self, seed: u64) -> u64 {
         let all = Self::all();
         let (count, at) = (all.len() as u64, all.iter().position(|other| *other == self).expect("it is one of all"));

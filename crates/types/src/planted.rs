@@ -211,7 +211,7 @@ macro_rules! planted {
     };
 }
 
-/// What [`planted!`](crate::planted!) stands for.
+/// Returns what [`planted!`](crate::planted!) stands for.
 #[doc(hidden)]
 #[inline(always)]
 pub fn is_on(bug: Bug) -> bool {

@@ -58,17 +58,17 @@ impl Client {
         }
     }
 
-    /// When it has something to do.
+    /// Returns the time when it has something to do.
     pub(crate) fn due(&self) -> Instant {
         self.start.max(self.again)
     }
 
-    /// Whether its transaction is no longer in flight.
+    /// Returns whether its transaction is no longer in flight.
     pub(crate) fn is_done(&self) -> bool {
         self.executed.as_ref().is_none_or(|executed| executed.pending.is_done())
     }
 
-    /// What went wrong, with its client's number.
+    /// Returns what went wrong, with its client's number.
     fn failure(&self, source: Error) -> Error {
         Error::Client { client: self.id, source: Box::new(source) }
     }
@@ -88,7 +88,7 @@ impl Pace {
         Self { interval: Duration::from_secs_f64(f64::from(clients) / rate), clients }
     }
 
-    /// When client `id` begins its first transaction: they take turns.
+    /// Returns the time when client `id` begins its first transaction: they take turns.
     fn first(&self, start: Instant, id: u32) -> Instant {
         start.after(self.interval.mul_f64(f64::from(id) / f64::from(self.clients)))
     }

@@ -73,12 +73,12 @@ impl RunQueue {
         self.take_ready(now).map(Task::Run)
     }
 
-    /// The client that has waited longest for its acknowledgement.
+    /// Returns the client that has waited longest for its acknowledgement.
     pub(crate) fn take_in_flight(&mut self) -> Option<Task> {
         self.in_flight.pop_front().map(Task::Acknowledge)
     }
 
-    /// A client whose time has come.
+    /// Returns a client whose time has come.
     fn take_ready(&mut self, now: Option<Instant>) -> Option<Box<Client>> {
         let Some(now) = now else { return self.ready.pop_front() };
         let due = self.ready.iter().position(|client| client.due() <= now)?;
@@ -90,7 +90,7 @@ impl RunQueue {
         self.ready.len()
     }
 
-    /// When the next client's time comes.
+    /// Returns the time when the next client's time comes.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.ready.iter().map(|client| client.due()).min()
     }

@@ -172,8 +172,8 @@ pub fn run<S: Store>(
     Ok(RunReport { elapsed: end.since(start), committed, aborted, latencies, tallies })
 }
 
-/// The clients of each agent, dealt out in turn. They are made agent by agent, so that neighbours
-/// in memory belong to one agent.
+/// Returns the clients of each agent, dealt out in turn. They are made agent by agent, so that
+/// neighbours in memory belong to one agent.
 fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Client>>> {
     let agents = options.agents.min(options.clients);
     let client = |id| {
@@ -189,7 +189,7 @@ fn client_seed(seed: u64, client: u32) -> u64 {
     seed ^ (u64::from(client) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// How many transactions a client may commit.
+/// Returns how many transactions a client may commit.
 fn quota(options: &RunOptions, client: u32) -> u64 {
     let clients = u64::from(options.clients);
     match options.limit {

@@ -10,13 +10,14 @@ use crate::store::{Acknowledge, Pending, Store};
 
 /// A benchmark on a store: its population, its transactions, its consistency conditions.
 pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// The size of its database, for people.
+    /// Returns the size of its database, for people.
     fn scale(&self) -> String;
 
-    /// The names of the kinds of transactions, in the order of their numbers in [`Done::kind`].
+    /// Returns the names of the kinds of transactions, in the order of their numbers in
+    /// [`Done::kind`].
     fn kinds(&self) -> &'static [&'static str];
 
     /// Populates the store unless that is done already. A population that was cut off is completed.
@@ -27,8 +28,8 @@ pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
     /// engine's errors.
     fn load(&self, store: &S, observe: &mut dyn FnMut(LoadProgress)) -> Result<LoadOutcome>;
 
-    /// The context of client number `client`, counted from 0. One session at a time may exist for
-    /// each number.
+    /// Returns the context of client number `client`, counted from 0. One session at a time may
+    /// exist for each number.
     ///
     /// # Errors
     /// The engine's.
@@ -86,12 +87,12 @@ pub struct Done {
 }
 
 impl Done {
-    /// A transaction that did all that was to be done.
+    /// Returns a transaction that did all that was to be done.
     pub fn committed(kind: usize) -> Self {
         Self { kind, declined: false }
     }
 
-    /// A transaction that ended otherwise, as is foreseen.
+    /// Returns a transaction that ended otherwise, as is foreseen.
     pub fn declined(kind: usize) -> Self {
         Self { kind, declined: true }
     }

@@ -101,7 +101,7 @@ struct Line<'a> {
     log_end: Option<u64>,
 }
 
-/// The persistence domain, if the log is in persistent memory.
+/// Returns the persistence domain, if the log is in persistent memory.
 fn domain(args: &BenchArgs) -> Option<String> {
     (args.open.log.log_device == "nvm").then(|| args.open.log.domain.unwrap_or_default().to_string())
 }

@@ -102,8 +102,8 @@ struct Record {
 
 struct Records(Vec<Record>);
 
-/// The records of user transactions that change one page, from `from` or the start of the remaining
-/// log.
+/// Returns the records of user transactions that change one page, from `from` or the start of the
+/// remaining log.
 fn read(bed: &Bed, from: Lsn) -> Result<Records> {
     let disk = RealDisk::open(bed.path(), RealDiskOptions { backend: Backend::Syscalls, direct: false })?;
     let mut records = Vec::new();
@@ -129,7 +129,7 @@ impl Records {
         self.0.last().map_or(0, |last| last.lsn - self.0[0].lsn)
     }
 
-    /// The graph when the log of a record follows from `key`.
+    /// Returns the graph when the log of a record follows from `key`.
     fn graph(&self, key: impl Fn(&Record) -> u64) -> Graph {
         let mut graph = Graph { records: self.0.len(), dependent: 0, edges: Vec::new(), start: 0 };
         graph.start = self.0.first().map_or(0, |record| record.lsn);
@@ -156,7 +156,7 @@ impl Records {
     }
 }
 
-/// A log for `key`, such that neighbours get different ones.
+/// Returns a log for `key`, such that neighbours get different ones.
 fn spread(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61) as usize
 }

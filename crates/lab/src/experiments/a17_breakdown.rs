@@ -75,7 +75,7 @@ impl Experiment for Breakdown {
     }
 }
 
-/// Median of `value` for each system, in order.
+/// Returns the median of `value` for each system, in order.
 fn bars(swept: &Swept, value: impl Fn(&Measured) -> f64) -> Vec<f64> {
     SYSTEMS.iter().map(|system| swept.series(system.name, &value).last()).collect()
 }

@@ -111,7 +111,7 @@ fn name(micros: u64) -> String {
     if micros < 1_000 { format!("{micros} us") } else { format!("{} ms", micros / 1_000) }
 }
 
-/// The parts of the finding; `series` are in the order of [`LATENCIES`].
+/// Returns the parts of the finding; `series` are in the order of [`LATENCIES`].
 fn checks(series: &[Series]) -> Vec<Check> {
     let [lowest, flash, fast_disk, slow_disk] = series else { unreachable!("a series for each latency") };
     let without_skew = series.iter().filter_map(|series| series.at(0.0)).fold(f64::NAN, f64::max);

@@ -51,7 +51,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &n9_recovery::Recovery,
 ];
 
-/// The experiment for the claim `id`, in capitals or not.
+/// Returns the experiment for the claim `id`, in capitals or not.
 pub fn find(id: &str) -> Option<&'static dyn Experiment> {
     EXPERIMENTS.iter().copied().find(|experiment| experiment.about().id.eq_ignore_ascii_case(id))
 }

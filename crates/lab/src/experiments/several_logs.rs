@@ -115,12 +115,12 @@ impl Load {
     }
 }
 
-/// The share of the throughput that synchronizing costs with most threads.
+/// Returns the share of the throughput that synchronizing costs with most threads.
 pub(super) fn cost(without: &Series, with: &Series) -> f64 {
     1.0 - with.last() / without.last()
 }
 
-/// What a figure calls it.
+/// Returns what a figure calls it.
 pub(super) fn name(every: u64, synchronizes: bool) -> String {
     match synchronizes {
         true => format!("a synchronization every {every} insertions"),

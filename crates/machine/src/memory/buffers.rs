@@ -28,12 +28,12 @@ impl Buffers {
         }
     }
 
-    /// When the buffer has room for `count` more stores.
+    /// Returns the time when the buffer has room for `count` more stores.
     pub(super) fn room(&self, count: usize, now: Time) -> Time {
         now.max(self.leaving.nth(count - 1))
     }
 
-    /// When one more line can be asked for.
+    /// Returns the time when one more line can be asked for.
     pub(super) fn may_ask(&self, now: Time) -> Time {
         now.max(self.arriving.nth(0))
     }
@@ -53,7 +53,7 @@ impl Buffers {
         self.empty_at = self.empty_at.max(self.last_leaves);
     }
 
-    /// When a write-combining buffer is free.
+    /// Returns the time when a write-combining buffer is free.
     pub(super) fn may_stream(&self, now: Time) -> Time {
         now.max(self.streams.nth(0))
     }
@@ -64,7 +64,7 @@ impl Buffers {
         self.empty_at = self.empty_at.max(at);
     }
 
-    /// When everything has left.
+    /// Returns the time when everything has left.
     pub(super) fn empty(&self, now: Time) -> Time {
         now.max(self.empty_at)
     }
@@ -82,7 +82,7 @@ impl Ring {
         Self { times: vec![Time::ZERO; len].into(), next: 0 }
     }
 
-    /// The nth oldest.
+    /// Returns the nth oldest.
     fn nth(&self, nth: usize) -> Time {
         let at = self.next + nth;
         self.times[if at < self.times.len() { at } else { at - self.times.len() }]

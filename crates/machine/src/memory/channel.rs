@@ -28,12 +28,12 @@ struct Word {
 }
 
 impl Channel {
-    /// A channel that is busy for `line` with each line.
+    /// Returns a channel that is busy for `line` with each line.
     pub(super) fn new(line: Time) -> Self {
         Self::with_parts(line, 1)
     }
 
-    /// A channel that also moves parts of lines, `parts` of them in the time of a line.
+    /// Returns a channel that also moves parts of lines, `parts` of them in the time of a line.
     pub(super) fn with_parts(line: Time, parts: u64) -> Self {
         Self {
             slot: line.picos().div_ceil(parts),
@@ -43,12 +43,12 @@ impl Channel {
         }
     }
 
-    /// Moves a line. Returns when that begins: at `at` or later.
+    /// Moves a line. Returns the time when that begins: at `at` or later.
     pub(super) fn line(&mut self, at: Time) -> Time {
         self.parts(at, self.line)
     }
 
-    /// Moves so many parts of a line. Returns when that begins.
+    /// Moves so many parts of a line. Returns the time when that begins.
     pub(super) fn parts(&mut self, at: Time, count: u64) -> Time {
         if self.slot == 0 {
             return at;

@@ -92,14 +92,14 @@ impl Directory {
         &mut self.chunk(line).entries[line.0 as usize % CHUNK_LINES]
     }
 
-    /// The state of the line, which may never have been used.
+    /// Returns the state of the line, which may never have been used.
     pub(super) fn version(&self, line: Line) -> u32 {
         let chunk = self.chunks.get(line.0 as usize / CHUNK_LINES).and_then(Option::as_ref);
         chunk.map_or(0, |chunk| chunk.entries[line.0 as usize % CHUNK_LINES].version)
     }
 
-    /// The home of the line. The node of `toucher` becomes the home of a page that no context has
-    /// touched.
+    /// Returns the home of the line. The node of `toucher` becomes the home of a page that no
+    /// context has touched.
     pub(super) fn home(&mut self, line: Line, toucher: usize) -> Home {
         let home = self.home_byte(line);
         if *home & !NVM == 0 {

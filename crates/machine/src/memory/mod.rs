@@ -191,8 +191,8 @@ impl Memory {
         }
     }
 
-    /// One atomic operation on a line by a context; to be called in the order of `now`. Returns
-    /// when the context goes on.
+    /// One atomic operation on a line by a context; to be called in the order of `now`. Returns the
+    /// time when the context continues.
     pub(crate) fn access(&mut self, context: usize, line: Line, op: Op, now: Time) -> Time {
         match op {
             Op::Load => self.read(context, line, now),
@@ -206,8 +206,8 @@ impl Memory {
         }
     }
 
-    /// An atomic operation on a line that is in the first cache of the context's core and nowhere
-    /// else.
+    /// Performs an atomic operation on a line that is in the first cache of the context's core and
+    /// nowhere else.
     pub(crate) fn access_private(&mut self, context: usize, op: Op, now: Time) -> Time {
         match op {
             Op::Load => now + self.description.l1.latency.saturating_sub(self.description.hidden),
@@ -217,7 +217,7 @@ impl Memory {
         }
     }
 
-    /// Plain data touched: `lines` lines from `first`. Returns when the context goes on.
+    /// Plain data touched: `lines` lines from `first`. Returns the time when the context continues.
     pub(crate) fn touch(&mut self, context: usize, first: Line, lines: u64, how: Bulk, now: Time) -> Time {
         let touched = (first.0..first.0 + lines).map(Line);
         match how {
@@ -266,14 +266,14 @@ impl Memory {
         self.directory.bind(first, lines, home);
     }
 
-    /// What has been done so far.
+    /// Returns what has been done so far.
     pub(crate) fn counters(&self) -> Counters {
         self.counters.clone()
     }
 
     // ----- what a context posts -----
 
-    /// Posts `count` stores to a line. Returns when the buffer has taken the last.
+    /// Posts `count` stores to a line. Returns the time when the buffer has taken the last.
     fn store(&mut self, context: usize, line: Line, count: usize, now: Time) -> Time {
         let posted = self.buffers[context].room(count, now);
         self.counters.full_buffer_waits += posted - now;
@@ -292,7 +292,7 @@ impl Memory {
         posted
     }
 
-    /// Sends a line past the caches. Returns when a write-combining buffer has taken it.
+    /// Sends a line past the caches. Returns the time when a write-combining buffer has taken it.
     fn stream(&mut self, context: usize, line: Line, now: Time) -> Time {
         let posted = self.buffers[context].may_stream(now);
         self.counters.full_buffer_waits += posted - now;
@@ -301,8 +301,8 @@ impl Memory {
         posted
     }
 
-    /// Sends a line to memory if it has been written to. Returns when one of the buffers that
-    /// streams use has taken it.
+    /// Sends a line to memory if it has been written to. Returns the time when one of the buffers
+    /// that streams use has taken it.
     fn flush(&mut self, context: usize, line: Line, now: Time) -> Time {
         let posted = self.buffers[context].may_stream(now);
         self.counters.full_buffer_waits += posted - now;
@@ -327,7 +327,7 @@ impl Memory {
         }
     }
 
-    /// When the context's buffers are empty.
+    /// Returns the time when the context's buffers are empty.
     fn drained(&mut self, context: usize, now: Time) -> Time {
         let empty = self.buffers[context].empty(now);
         self.counters.drain_waits += empty - now;

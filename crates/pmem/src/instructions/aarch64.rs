@@ -17,12 +17,12 @@ pub(crate) enum Flush {
 }
 
 impl Flush {
-    /// The best instruction that this processor has.
+    /// Returns the best instruction that this processor has.
     pub(crate) fn find() -> Self {
         if std::arch::is_aarch64_feature_detected!("dpb") { Self::Persistence } else { Self::Coherency }
     }
 
-    /// The instruction's name.
+    /// Returns the instruction's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Persistence => "dc cvap",

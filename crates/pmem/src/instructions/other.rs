@@ -12,7 +12,7 @@ impl Flush {
         Self
     }
 
-    /// The instruction's name.
+    /// Returns the instruction's name.
     pub(crate) fn name(self) -> &'static str {
         "nothing"
     }

@@ -253,7 +253,7 @@ impl<'a> Versions<'a> {
         Ok(())
     }
 
-    /// The dependencies from one read.
+    /// Adds the dependencies of one read.
     fn read(
         &self,
         number: usize,

@@ -59,7 +59,7 @@ impl fmt::Display for Execution {
     }
 }
 
-/// Every interleaving of programs of these lengths.
+/// Returns every interleaving of programs of these lengths.
 pub fn interleavings(lengths: &[usize]) -> Vec<Vec<usize>> {
     fn extend(left: &mut [usize], schedule: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if left.iter().all(|count| *count == 0) {
@@ -80,7 +80,7 @@ pub fn interleavings(lengths: &[usize]) -> Vec<Vec<usize>> {
     all
 }
 
-/// Number of interleavings of programs of these lengths.
+/// Returns the number of interleavings of programs of these lengths.
 pub fn count_interleavings(lengths: &[usize]) -> u64 {
     let mut placed = 0;
     lengths.iter().fold(1, |count, length| {
@@ -330,7 +330,7 @@ impl Interleaver {
         Ok(execution)
     }
 
-    /// Whether an execution has failed.
+    /// Returns whether an execution has failed.
     pub fn is_broken(&self) -> bool {
         self.broken.get()
     }

@@ -52,7 +52,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of the history of this seed.
+    /// Returns the shape of the history of this seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 6);
         let shape = Self {
@@ -71,12 +71,12 @@ impl Shape {
         Self { keys: shape.keys + more, ..shape }
     }
 
-    /// Whether the disk may say that it is full.
+    /// Returns whether the disk may say that it is full.
     fn may_be_full(&self) -> bool {
         self.fault.is_some_and(|(fault, _)| FAULTS[fault].1 == Fault::Enospc)
     }
 
-    /// Whether there are to be more pages than the pool has frames.
+    /// Returns whether there are to be more pages than the pool has frames.
     fn exceeds_pool(&self) -> bool {
         self.tight && self.padding > 2000
     }
@@ -86,14 +86,14 @@ fn stored_key(key: ListKey) -> [u8; 2] {
     key.to_be_bytes()
 }
 
-/// The padding of a record: between 0 and `padding` bytes.
+/// Returns the padding of a record: between 0 and `padding` bytes.
 fn padding_of(list: &[Element], padding: usize) -> usize {
     list.last().map_or(0, |last| (last * 7919) as usize % (padding + 1))
 }
 
 const PADDING: u8 = 0xa5;
 
-/// The list's length, the list, and padding.
+/// Returns the list's length, the list, and padding.
 fn stored_list(list: &[Element], padding: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (list.len() as u64).to_le_bytes().to_vec();
     bytes.extend(list.iter().flat_map(|element| element.to_le_bytes()));
@@ -158,12 +158,12 @@ pub fn try_history(shape: Shape, seed: u64, circumstances: Circumstances) -> Res
     })
 }
 
-/// The command that repeats a history of the usual shape.
+/// Returns the command that repeats a history of the usual shape.
 fn repeat(seed: u64, circumstances: Circumstances) -> String {
     format!("torture isolation --only lists{} --seed {seed}", circumstances.log.argument())
 }
 
-/// What the database is usually opened with.
+/// Returns what the database is usually opened with.
 fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
     let options = Options {
         // Deadlocks must be found, not waited out.
@@ -432,7 +432,7 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// The reads of a transaction that do not depend on its own appends.
+/// Returns the reads of a transaction that do not depend on its own appends.
 fn read_before_writing(events: &[Event]) -> Vec<Event> {
     events.iter().take_while(|event| !matches!(event, Event::Append(..))).cloned().collect()
 }
@@ -498,7 +498,7 @@ fn besides(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
     }
 }
 
-/// The operations of one transaction; whether it wants to commit.
+/// Returns the operations of one transaction; whether it wants to commit.
 fn transaction(
     shared: &Shared,
     txn: &mut Txn,

@@ -19,10 +19,10 @@ use crate::workload::{LoadOutcome, LoadProgress};
 
 /// The rows to load.
 pub(crate) trait Population<S: Store>: Clone + Send + Sync + 'static {
-    /// Number of portions.
+    /// Returns the number of portions.
     fn portions(&self) -> u64;
 
-    /// Rows of a portion; an estimate where the rows are a matter of chance.
+    /// Returns the number of rows of a portion; an estimate where the rows are a matter of chance.
     fn rows(&self, portion: u64) -> u64;
 
     /// Gives all rows of a portion to `loader`: each time the same rows in the same order.

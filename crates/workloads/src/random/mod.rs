@@ -12,7 +12,7 @@ use duramen_sync::SplitMix64;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// A generator for the part `part` of the population of a workload: the same in every run.
+/// Returns a generator for the part `part` of the population of a workload: the same in every run.
 pub(crate) fn population_rng(workload: u64, part: u64) -> StdRng {
     StdRng::seed_from_u64(scramble(workload ^ scramble(part)))
 }

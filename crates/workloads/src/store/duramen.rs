@@ -163,13 +163,13 @@ impl Pending {
         Ok(Self(Some(commit)))
     }
 
-    /// Whether there was nothing to wait for.
+    /// Returns whether there was nothing to wait for.
     #[inline]
     pub fn is_nothing(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether [`Pending::wait`] would return at once.
+    /// Returns whether [`Pending::wait`] would return at once.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.0.as_ref().is_none_or(Commit::is_done)

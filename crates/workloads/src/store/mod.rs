@@ -31,7 +31,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// What one client has of the database.
     type Connection: Connection<Table = Self::Table>;
 
-    /// The engine's name, for reports.
+    /// Returns the engine's name, for reports.
     fn engine(&self) -> &'static str;
 
     /// Finds the table called `name`; `None` when there is none.
@@ -217,17 +217,17 @@ impl<'k> ScanRange<'k> {
     /// All rows, upwards.
     pub const ALL: ScanRange<'static> = ScanRange { start: &[], end: None, backward: false, limit: usize::MAX };
 
-    /// The rows from `start` up to, not including, `end`, upwards.
+    /// Returns the rows from `start` up to, not including, `end`, upwards.
     pub fn new(start: &'k [u8], end: &'k [u8]) -> Self {
         Self { start, end: Some(end), backward: false, limit: usize::MAX }
     }
 
-    /// All rows from `start` on, upwards.
+    /// Returns all rows from `start` on, upwards.
     pub fn from(start: &'k [u8]) -> Self {
         Self { start, ..ScanRange::ALL }
     }
 
-    /// The same rows, downwards.
+    /// Returns the same rows, downwards.
     #[must_use]
     pub fn backward(self) -> Self {
         Self { backward: true, ..self }

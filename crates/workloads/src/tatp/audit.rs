@@ -13,7 +13,7 @@ use crate::audit::AuditReport;
 use crate::error::Result;
 use crate::store::{Access, Connection, Store, Transaction, for_each};
 
-/// Number of call forwardings.
+/// Returns the number of call forwardings.
 pub(super) fn count_forwardings<S: Store>(store: &S) -> Result<u64> {
     let mut connection = store.connect()?;
     let mut txn = connection.begin(Access::ReadCommitted)?;

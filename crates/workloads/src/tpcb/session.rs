@@ -119,7 +119,7 @@ fn add<T: Transaction>(txn: &mut T, table: &T::Table, name: &str, id: u64, delta
     .ok_or_else(|| damaged("is missing"))?
 }
 
-/// Sequence of the last history row of `terminal`; 0 when there is none.
+/// Returns the sequence of the last history row of `terminal`; 0 when there is none.
 fn last_sequence<C: Connection>(connection: &mut C, history: &C::Table, terminal: u32) -> Result<u64> {
     let key = |sequence| HistoryKey { terminal, sequence }.encode();
     let (start, end) = (key(0), key(u64::MAX));

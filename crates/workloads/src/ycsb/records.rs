@@ -30,12 +30,12 @@ impl Records {
         Ok(())
     }
 
-    /// A number for a new record.
+    /// Returns a number for a new record.
     pub(super) fn take(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number behind the last one given out.
+    /// Returns the number behind the last one given out.
     pub(super) fn end(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }

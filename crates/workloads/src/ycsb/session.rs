@@ -63,7 +63,7 @@ impl<S: Store> YcsbSession<S> {
         scramble(self.zipf.draw(rng)) % self.scale.records
     }
 
-    /// A record, recent ones more often.
+    /// Returns a record, recent ones more often.
     fn recent(&mut self, rng: &mut StdRng) -> u64 {
         let end = self.records.end();
         if end != self.zipf.count() {
@@ -156,7 +156,7 @@ impl<S: Store> Session for YcsbSession<S> {
     }
 }
 
-/// The whole record: the client wants all its fields.
+/// Returns the whole record: the client wants all its fields.
 #[inline]
 fn copy(row: &[u8]) -> Option<[u8; ROW_LEN]> {
     row.try_into().ok()

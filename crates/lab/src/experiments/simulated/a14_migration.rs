@@ -75,7 +75,7 @@ impl Experiment for Migration {
     }
 }
 
-/// The figures of several workloads as one.
+/// Returns the figures of several workloads as one.
 fn merged(figures: Vec<(&str, Figure)>) -> Figure {
     let mut series = Vec::new();
     let mut all = None;

@@ -60,7 +60,7 @@ fn simulate(machine: &'static str, _: InsertDesign, _: BufferLoad) -> Result<Buf
     Err(crate::error::Error::NotSimulated { machine })
 }
 
-/// The series called `name`.
+/// Returns the series called `name`.
 pub(super) fn named<'a>(series: &'a [Series], name: &str) -> &'a Series {
     series.iter().find(|series| series.name == name).expect("every design is measured")
 }

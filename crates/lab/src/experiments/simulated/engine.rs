@@ -53,7 +53,7 @@ pub(crate) enum Device {
 }
 
 impl Setup {
-    /// A system with one log in files.
+    /// Returns a system with one log in files.
     pub(crate) const fn on_files(
         name: &'static str,
         commit: CommitMode,
@@ -64,7 +64,7 @@ impl Setup {
         Self { name, commit, insert, device, logs: (1, Partition::Transaction), inheritance: true }
     }
 
-    /// What a durable write of the log takes.
+    /// Returns what a durable write of the log takes.
     #[cfg(duramen_machine)]
     pub(crate) fn latency(&self) -> Duration {
         match self.device {
@@ -101,7 +101,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// The rest of the time.
+    /// Returns the rest of the time.
     pub(crate) fn idle(&self) -> f64 {
         let Self { log_contention, log_work, lock_waits, other_contention, other_work } = self;
         (1.0 - log_contention - log_work - lock_waits - other_contention - other_work).max(0.0)
@@ -162,7 +162,7 @@ impl Populated {
         Ok(Self { bench, logs })
     }
 
-    /// Its logs.
+    /// Returns its logs.
     pub(super) fn logs(&self) -> (u16, Partition) {
         self.logs
     }

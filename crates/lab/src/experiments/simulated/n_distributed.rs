@@ -69,7 +69,7 @@ const MIXES: [&str; 2] = ["tatp", "tpcc"];
 
 const THREADS: &[u32] = &[1, 6, 12, 24, 36, 48];
 
-/// A workload on a machine.
+/// Returns a workload on a machine.
 fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Sweep {
     let (scale, rows_per_unit) = match workload {
         "tpcb" => (48, context.pick(500, 100, 50)),
@@ -116,7 +116,7 @@ impl<'a> Contest<'a> {
         all.filter(|(sweep, _)| sweep.bench.machine == XEON).map(|(sweep, curves)| (sweep.bench.workload, curves))
     }
 
-    /// A figure for each workload and machine.
+    /// Returns a figure for each workload and machine.
     fn figures(&self, id: &str, draw: impl Fn(&Curves<'a>, &str, &str) -> Vec<Figure>) -> Vec<Figure> {
         let all = self.sweeps.iter().zip(&self.curves);
         all.flat_map(|(Sweep { bench, .. }, curves)| {
